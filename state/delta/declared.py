@@ -85,13 +85,15 @@ class DeclaredDeltaTable(State):
         Raises:
             FailedException: the table cannot be reached.
         """
-        fence = Fence(topology_id, name, epoch)
+        fence = Fence(topology_id, name, epoch)  # which refuses some names
         location = self._location()
+        owner = Owner(topology_id, name, incarnation, self.kind, self.expires)
         try:
             # The owner first: nothing is written to the table of another topology.
-            table = Owner(topology_id, name, incarnation, self.kind, self.expires).take(
+            table = owner.take(
                 location, self._schema(), self.partition_by, self._growth, with_vectors=self.deletion_vectors
             )
+            fence = (Owner.of(table) or owner).fence(epoch)
             writer = TableWriter.open(location, table, fence, self.partition_by)
         except WORLD_ERRORS as error:
             raise state_failure(

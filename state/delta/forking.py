@@ -25,14 +25,7 @@ from state.delta.log.data_files import DataFile, with_stats
 from state.delta.log.entries import entry_path
 from state.delta.log.growth import protocol_of
 from state.delta.log.location import LOG_FOLDER, Location
-from state.delta.log.ownership import (
-    Fence,
-    Owner,
-    not_empty,
-    not_ours,
-    state_application,
-    taken_until,
-)
+from state.delta.log.ownership import Owner, not_empty, not_ours, taken_until
 from state.delta.log.put import Change, entry_of
 from state.delta.log.sync import sync_files
 from state.delta.table import kept_version
@@ -87,7 +80,7 @@ def fork_table(origin: Location, txid: int, place: Location, owner: Owner, epoch
         _share(origin.root, place.root, files.values())
     except FileNotFoundError as error:  # a vacuum was faster
         raise _gone(origin, txid) from error
-    taken = taken_until(table, state_application(found.topology_id, found.state)) if found.expires else None
+    taken = taken_until(table, found.application) if found.expires else None
     change = Change(list(with_stats(table, files)), taken=taken)
     make_folder(place.root / LOG_FOLDER)
     reach("fork.shared")
@@ -118,7 +111,7 @@ def _first_entry(versions: tuple[DeltaTable, DeltaTable], change: Change, owner:
     actions = owner.first_actions(
         protocol_of(latest), table.schema(), metadata.partition_columns, metadata.configuration
     )
-    fence = Fence(owner.topology_id, owner.state, epoch)
+    fence = owner.fence(epoch)
     change = attrs.evolve(change, metadata=actions, is_first=True)
     return entry_of(change, fence.notes(txid), fence.applications(txid, taken=change.taken), now_ms)
 

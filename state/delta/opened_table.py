@@ -15,7 +15,7 @@ from state.delta.log.data_files import DataFile, DataFolder, files_in, with_stat
 from state.delta.log.entries import entry_path, log_entries
 from state.delta.log.growth import growth_of, lacking, metadata_of
 from state.delta.log.location import LOG_FOLDER
-from state.delta.log.ownership import WORLD_ERRORS, state_application
+from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.log.put import Change
 from state.delta.read.foreign import foreign_change
 from state.delta.read.history import read_snapshot, shown_schema
@@ -178,9 +178,8 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
 
         Transactions that were written together can only be seen together; see :func:`read_snapshot`.
         """
-        fence = self._writer.fence
         schema = shown_schema(self._writer.table, self.declared.kind)
-        return read_snapshot(self._location, state_application(fence.topology_id, fence.state), schema, txid)
+        return read_snapshot(self._location, self._writer.fence.application, schema, txid)
 
     def roll_back(self, txid: int | None) -> None:
         """Write a version that equals the one of transaction ``txid``; see :meth:`CanBeRepaired.roll_back`.

@@ -19,13 +19,11 @@ from state.delta.log.growth import Growth, columns_misfit, field_text, lacking
 from state.delta.log.location import Location
 from state.delta.log.ownership import (
     WORLD_ERRORS,
-    Fence,
     Owner,
     epoch_of,
     not_empty,
     not_ours,
     rolled_back_application,
-    state_application,
     turned_application,
     vectors_misfit,
 )
@@ -90,8 +88,8 @@ class DeltaStateTable(StateTable):
             state=owner.state,
             incarnation=owner.incarnation,
             identity=str(table.metadata().id),
-            last_txid=table.transaction_version(state_application(owner.topology_id, owner.state)),
-            epoch=epoch_of(table, owner.topology_id),
+            last_txid=table.transaction_version(owner.application),
+            epoch=epoch_of(table, owner.application),
             version=table.version(),
             misfit=self._misfit(table, owner) if alteration is None else None,
             lacks=self._lacking(table),
@@ -108,8 +106,7 @@ class DeltaStateTable(StateTable):
                 alteration = None if table is None or owner is None else self._alteration(table, owner)
                 if owner is None or alteration is None:
                     return
-                fence = Fence(owner.topology_id, owner.state, epoch)
-                if alteration.take_back(self._location, fence, self._partition_by):
+                if alteration.take_back(self._location, owner.fence(epoch), self._partition_by):
                     return
         except WORLD_ERRORS as error:
             raise state_failure(
@@ -171,7 +168,7 @@ class DeltaStateTable(StateTable):
             owner = Owner.of(table)
             if owner is None:
                 raise not_ours(self._location)
-            last_at = table.transaction_version(application_of(state_application(owner.topology_id, owner.state)))
+            last_at = table.transaction_version(application_of(owner.application))
             return undone_to(self._location, table.version(), epoch, last_at, txid_of)
         except WORLD_ERRORS as error:
             raise state_failure(f"the log of {self.address} cannot be read", error, self._location.root) from error

@@ -38,7 +38,8 @@ JOURNAL = Format(3, "0.2.0")
 """Since 2, a header records which states were begun empty, and after which transaction. Since 3, a transaction may
 have no input, whatever its metadata says, and records when it was planned."""
 
-TABLE = FIRST
+TABLE = Format(2, "0.2.0")
+"""Since 2, a table that was renamed names the application id of its txids; others still have format 1."""
 
 FORK = FIRST
 

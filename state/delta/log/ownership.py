@@ -21,6 +21,9 @@ If it looked before:
 
 So a write never moves behind another writer's version unseen, as delta-rs and Spark let it. If it did so after another
 writer's append, both would be in the table, and rows could be there twice.
+
+If topology or state are renamed, the owner gets the new names, and the application transactions keep the former ones:
+so all versions carry the same, and the fence keeps out whoever has opened the table under the former name.
 """
 
 from __future__ import annotations
@@ -45,7 +48,7 @@ from txtopo.api.state import StateKind
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, LostLead
 from txtopo.files.durable import make_folder
-from txtopo.files.formats import TABLE, Format, refuse_newer
+from txtopo.files.formats import FIRST, TABLE, Format, refuse_newer
 
 __all__ = [
     "WORLD_ERRORS",
@@ -76,19 +79,26 @@ class Fence:
     topology_id: str
     state: str = attrs.field()
     epoch: int
+    label: str = ""
+    """The application id of the table's txids; empty for that of topology and state, which were not renamed."""
 
     @state.validator
     def _check_state(self, _attribute: object, state: str) -> None:
         if state == _EPOCH:
             raise ConfigError(f"a state cannot be named {_EPOCH!r}: the table's fence uses that name; rename it")
 
+    @property
+    def application(self) -> str:
+        """The application id that carries the table's txids."""
+        return self.label or state_application(self.topology_id, self.state)
+
     def last_txid(self, table: DeltaTable) -> int | None:
         """Return the last transaction written, according to the handle."""
-        return table.transaction_version(state_application(self.topology_id, self.state))
+        return table.transaction_version(self.application)
 
     def check(self, table: DeltaTable) -> None:
         """Raise LostLead if a newer epoch has opened the table; ``table`` must be the handle that will write."""
-        marker = epoch_of(table, self.topology_id)
+        marker = epoch_of(table, self.application)
         if marker > self.epoch:
             raise LostLead(
                 f"state {self.state!r} of topology {self.topology_id!r} was opened by a coordinator of epoch "
@@ -102,11 +112,11 @@ class Fence:
 
     def taken_until(self, table: DeltaTable) -> int:
         """Return the time up to which expired rows are taken out, according to the handle."""
-        return taken_until(table, state_application(self.topology_id, self.state))
+        return taken_until(table, self.application)
 
     def lives(self, table: DeltaTable) -> int | None:
         """Return how long keys live that expire, according to the handle; None if no version says so."""
-        return table.transaction_version(lives_application(state_application(self.topology_id, self.state)))
+        return table.transaction_version(lives_application(self.application))
 
     def applications(
         self,
@@ -123,9 +133,9 @@ class Fence:
         ``taken`` is the time up to which the version has taken out expired rows; None if it takes out none.
         ``lives`` is how long keys live from this version on, in microseconds; None: as long as before.
         """
-        own = state_application(self.topology_id, self.state)
+        own = self.application
         numbers = {
-            epoch_application(self.topology_id): self.epoch,
+            epoch_application(own): self.epoch,
             own: txid,
             rolled_back_application(own): rolled_back_at,
             turned_application(own): turned_at,
@@ -135,9 +145,12 @@ class Fence:
         return {name: number for name, number in numbers.items() if number is not None}
 
 
-def epoch_of(table: DeltaTable, topology_id: str) -> int:
-    """Return the newest epoch that has opened a topology's table, according to its handle; 0 if none has."""
-    return table.transaction_version(epoch_application(topology_id)) or 0
+def epoch_of(table: DeltaTable, application: str) -> int:
+    """Return the newest epoch that has opened a table, according to its handle; 0 if none has.
+
+    ``application`` is the application id that carries its txids.
+    """
+    return table.transaction_version(epoch_application(application)) or 0
 
 
 def state_application(topology_id: str, state: str) -> str:
@@ -174,13 +187,15 @@ def lives_application(application: str) -> str:
     return f"{application}/lives"
 
 
-def epoch_application(topology_id: str) -> str:
+def epoch_application(application: str) -> str:
     """Return the application id that carries the newest epoch that has opened a table."""
+    topology_id, _, _ = application.partition("/")  # which has no slash
     return f"{topology_id}/{_EPOCH}"
 
 
 _EXPIRES = "txtopo.expires"
 _TOPOLOGY, _STATE, _INCARNATION, _KIND = "txtopo.topology", "txtopo.state", "txtopo.life", "txtopo.kind"
+_LABEL = "txtopo.application"
 _FORMAT, _NEEDS = "txtopo.format", "txtopo.format.needs"
 
 _WAY_OUT = (
@@ -199,6 +214,8 @@ class Owner:
     kind: StateKind
     expires: str = ""
     """The field with the time by which a row expires; empty if rows do not expire."""
+    label: str = attrs.field(default="", eq=False)
+    """The application id of the table's txids if topology or state were renamed since it was made; otherwise empty."""
 
     @staticmethod
     def of(table: DeltaTable) -> Owner | None:
@@ -217,7 +234,8 @@ class Owner:
         topology_id, state, incarnation, kind = (configuration[name] for name in names)
         if kind not in {known.value for known in StateKind}:
             return None
-        return Owner(topology_id, state, incarnation, StateKind(kind), configuration.get(_EXPIRES) or "")
+        expires, label = configuration.get(_EXPIRES) or "", configuration.get(_LABEL) or ""
+        return Owner(topology_id, state, incarnation, StateKind(kind), expires, label)
 
     def take(
         self,
@@ -251,17 +269,37 @@ class Owner:
         return table
 
     @property
+    def application(self) -> str:
+        """The application id that carries the table's txids."""
+        return self.label or state_application(self.topology_id, self.state)
+
+    @property
     def configuration(self) -> dict[str, str]:
         """The properties of this owner's table."""
+        found = TABLE if self.label else FIRST  # an older version would look for txids under the new names
         return {
             _TOPOLOGY: self.topology_id,
             _STATE: self.state,
             _INCARNATION: self.incarnation,
             _KIND: self.kind.value,
-            _FORMAT: str(TABLE.number),
-            _NEEDS: TABLE.needs,
+            _FORMAT: str(found.number),
+            _NEEDS: found.needs,
             **({_EXPIRES: self.expires} if self.expires else {}),
+            **({_LABEL: self.label} if self.label else {}),
         }
+
+    def among(self, configuration: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the properties of a table, with this owner in place of the one that they name."""
+        others = {name: value for name, value in configuration.items() if name not in {_EXPIRES, _LABEL}}
+        return {**others, **self.configuration}
+
+    def renamed(self, topology_id: str, state: str) -> Owner:
+        """Return the owner of the same table under other names."""
+        return attrs.evolve(self, topology_id=topology_id, state=state, label=self.application)
+
+    def fence(self, epoch: int) -> Fence:
+        """Return the right of a coordinator of an epoch to write to the table."""
+        return Fence(self.topology_id, self.state, epoch, self.label)
 
     @property
     def description(self) -> str:
@@ -287,7 +325,7 @@ class Owner:
             "format": {"provider": "parquet", "options": {}},
             "schemaString": schema.to_json(),
             "partitionColumns": list(partition_by),
-            "configuration": {**properties, **self.configuration},
+            "configuration": self.among(properties),
             "createdTime": int(time.time() * 1000),
         }
         return [{"protocol": protocol}, {"metaData": metadata}]
@@ -311,7 +349,7 @@ class Owner:
 
     def _divergence(self, location: Location, table: DeltaTable, what: str) -> DivergenceError:
         found = Owner.of(table) or self
-        last = table.transaction_version(state_application(found.topology_id, found.state))
+        last = table.transaction_version(found.application)
         written = "nothing has been written to it" if last is None else f"its last transaction is {last}"
         return DivergenceError(
             f"the table at {location.address} does not belong to {self.text()}: {what}; {written}. {_WAY_OUT}.",

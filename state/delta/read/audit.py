@@ -21,7 +21,6 @@ from state.delta.log.ownership import (
     epoch_application,
     epoch_of,
     rolled_back_application,
-    state_application,
     taken_application,
     taken_until,
 )
@@ -130,7 +129,7 @@ class _Reader:
 
     @property
     def _application(self) -> str:
-        return state_application(self.owner.topology_id, self.owner.state)
+        return self.owner.application
 
     def read(self, *, with_rows: bool) -> TableHistory:
         schema = pa.schema(self.latest.schema())
@@ -198,7 +197,7 @@ class _Reader:
 
     def _first(self, version: int, actions: Sequence[Mapping[str, Any]]) -> TableVersion:
         table = self.location.handle(version)
-        txid, epoch = table.transaction_version(self._application), epoch_of(table, self.owner.topology_id)
+        txid, epoch = table.transaction_version(self._application), epoch_of(table, self._application)
         return TableVersion(version, txid, epoch or None, _operation(actions), touches=True)
 
     def _version(self, version: int, actions: Sequence[Mapping[str, Any]], last: int | None) -> TableVersion:
@@ -207,7 +206,7 @@ class _Reader:
         return TableVersion(
             version=version,
             txid=marks.get(self._application, last),
-            epoch=marks.get(epoch_application(self.owner.topology_id)),
+            epoch=marks.get(epoch_application(self._application)),
             operation=_operation(actions),
             touches=any(_touches(action) for action in actions),
             is_rollback=is_rollback,

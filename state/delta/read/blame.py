@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from state.delta.log.location import Location
-from state.delta.log.ownership import WORLD_ERRORS, Owner, state_application
+from state.delta.log.ownership import WORLD_ERRORS, Owner
 from state.delta.read.history import shown_schema, version_as_of
 from state.delta.read.reading import rows_of
 from state.delta.schema import TXID_FIELD
@@ -122,9 +122,8 @@ class _KeyReader:
             return f"there is no table of a txtopo state at {location.address}"
         if owner.kind not in KEYED_KINDS:
             return "its table has no keys"
-        application = state_application(owner.topology_id, owner.state)
         schema = shown_schema(latest, owner.kind)
-        return _KeyReader(location, latest, application, schema, name, parts, expires=bool(owner.expires))
+        return _KeyReader(location, latest, owner.application, schema, name, parts, expires=bool(owner.expires))
 
     def misfit(self, key: Sequence[str]) -> str | None:
         """Describe why a key does not fit; None if it does."""

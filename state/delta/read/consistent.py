@@ -49,7 +49,7 @@ from deltalake import DeltaTable
 
 from state.delta.log.damage import plain_text
 from state.delta.log.location import Location
-from state.delta.log.ownership import WORLD_ERRORS, Owner, epoch_of, rolled_back_application, state_application
+from state.delta.log.ownership import WORLD_ERRORS, Owner, epoch_of, rolled_back_application
 from state.delta.read.foreign import change_on_top
 from state.delta.read.history import rows_between, shown_schema, version_as_of
 from state.delta.read.reading import read_rows
@@ -196,8 +196,7 @@ def _take_handles(
                 f"state {name!r}: the table at {location.address} is missing, or is not the one that the journal in "
                 f"{metadata_dir} knows; restore it, or read the tables one by one"
             )
-        application = state_application(owner.topology_id, owner.state)
-        handles[name] = _Handle(location, table, application, shown_schema(table, owner.kind))
+        handles[name] = _Handle(location, table, owner.application, shown_schema(table, owner.kind))
     return handles
 
 
@@ -231,7 +230,7 @@ def _refuse_repair(handles: Mapping[str, _Handle], header: JournalHeader) -> Non
     """Refuse tables that were rolled back after the journal was begun, because the journal does not know about it."""
     for name, handle in handles.items():
         rolled_back = handle.table.transaction_version(rolled_back_application(handle.application)) or 0
-        if rolled_back and epoch_of(handle.location.handle(rolled_back), header.topology) > header.epoch:
+        if rolled_back and epoch_of(handle.location.handle(rolled_back), handle.application) > header.epoch:
             raise StateAccessError(
                 f"state {name!r}: its table was rolled back by a repair or a rewind, which the journal does not show "
                 "yet; wait for its end, or run the topology, and read again"

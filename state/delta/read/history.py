@@ -103,9 +103,8 @@ def read_table(
         raise ConfigError(f"nothing in the table at {location.address} expires: read it without live=True")
     if owner is None:
         return read_snapshot(location, "", pa.schema(table.schema()), None)
-    application = state_application(owner.topology_id, owner.state)
     schema = shown_schema(table, owner.kind)
-    return read_snapshot(location, application, schema, txid, is_exact=not nearest, live=live)
+    return read_snapshot(location, owner.application, schema, txid, is_exact=not nearest, live=live)
 
 
 def last_transaction(path: str | os.PathLike[str]) -> int | None:
@@ -114,7 +113,7 @@ def last_transaction(path: str | os.PathLike[str]) -> int | None:
     owner = None if table is None else Owner.of(table)
     if table is None or owner is None:
         return None
-    return table.transaction_version(state_application(owner.topology_id, owner.state))
+    return table.transaction_version(owner.application)
 
 
 def _advice(location: Location) -> str:
@@ -256,7 +255,7 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
         return read_rows(location, found, schema, live=live)
     after = location.handle(found.version() + 1)
     above = after.transaction_version(application) or 0
-    owner = Owner.of(after)
+    owner = Owner.of(latest)  # by its names of today, as the journal
     group = None if owner is None else _group_of(location, after, owner, above)
     # The transactions from the version's own up to the group wrote nothing into this table.
     if group is not None and txid < group.first:
@@ -322,10 +321,11 @@ class PastDeltaTable(OpenedState):
         self.declared = declared
         self._location = location
         self._state = state
-        self._application = state_application(topology_id, state)
         latest = location.existing()
         if latest is None:
             raise ConfigError(f"state {state!r}: there is no table at {location.address}")
+        owner = Owner.of(latest)
+        self._application = state_application(topology_id, state) if owner is None else owner.application
         found = version_as_of(location, latest, self._application, txid)
         if found is None:
             raise self._gone(txid)

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 
 from state.delta.log.data_files import DATA_FOLDER, DataFolder, files_of, fitted
 from state.delta.log.location import Location
-from state.delta.log.ownership import Owner, state_application, taken_until
+from state.delta.log.ownership import Owner, taken_until
 from state.delta.log.put import KNOWN_READER_FEATURES
 from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.rows_by_time import are_up_to
@@ -51,7 +51,7 @@ def read_rows(location: Location, table: DeltaTable, schema: pa.Schema, *, live:
     expires = pa.schema(table.schema()).field(owner.expires)
     columns = schema if owner.expires in schema.names else schema.append(expires)
     rows = pa.concat_tables([columns.empty_table(), *_batches(location, table, columns)])
-    taken = taken_until(table, state_application(owner.topology_id, owner.state))
+    taken = taken_until(table, owner.application)
     return rows.filter(pc.invert(are_up_to(rows, owner.expires, taken))).select(schema.names)
 
 

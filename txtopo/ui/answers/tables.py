@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from state.delta.keyed.state import read_table
-from state.delta.log.ownership import state_application
+from state.delta.log.ownership import Owner
 from txtopo.cli.state import TXID, sorted_rows, with_keys
 from txtopo.errors import DivergenceError, TxtopoError
 from txtopo.files.records import DAMAGE
@@ -45,7 +45,7 @@ def states(metadata_dir: Path, topology_id: str, described: Mapping[str, Any]) -
                 "key": own.get("key"),
                 "value": own.get("value"),
                 "path": without_secrets(path),
-                **_size(path, state_application(topology_id, name)),
+                **_size(path),
             }
         )
     return found, why
@@ -54,12 +54,12 @@ def states(metadata_dir: Path, topology_id: str, described: Mapping[str, Any]) -
 _UNKNOWN = dict.fromkeys(("rows", "files", "bytes", "version", "txid", "updatedAt"))
 
 
-def _size(path: str, application: str) -> dict[str, Any]:
+def _size(path: str) -> dict[str, Any]:
     if not path:
         return {**_UNKNOWN, "error": None}
     try:
         table = DeltaTable(path)
-        files = pa.table(table.get_add_actions(flatten=True))
+        owner, files = Owner.of(table), pa.table(table.get_add_actions(flatten=True))
         changed = pc.max(files["modification_time"]).as_py() if files.num_rows else None
         rows = None if "num_records" not in files.column_names else pc.sum(files["num_records"]).as_py() or 0
         return {
@@ -67,7 +67,7 @@ def _size(path: str, application: str) -> dict[str, Any]:
             "files": files.num_rows,
             "bytes": pc.sum(files["size_bytes"]).as_py() or 0,
             "version": table.version(),
-            "txid": table.transaction_version(application),
+            "txid": None if owner is None else table.transaction_version(owner.application),
             "updatedAt": None if changed is None else changed / 1000,
             "error": None,
         }
