@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -14,8 +15,8 @@ from state.delta.alteration import Alteration
 from state.delta.former import content_of
 from state.delta.log.damage import empty_version, state_failure, unsupported
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, files_in, files_of
-from state.delta.log.entries import LogEntry, complete_transactions, undone_to, version_after
-from state.delta.log.growth import Growth, columns_misfit, field_text, lacking
+from state.delta.log.entries import LogEntry, complete_transactions, entry_path, undone_to, version_after
+from state.delta.log.growth import Growth, columns_misfit, field_text, lacking, metadata_of
 from state.delta.log.location import Location
 from state.delta.log.ownership import (
     WORLD_ERRORS,
@@ -27,9 +28,10 @@ from state.delta.log.ownership import (
     turned_application,
     vectors_misfit,
 )
-from state.delta.log.put import unknown
+from state.delta.log.put import Change, entry_of, unknown
+from state.delta.log.sync import sync_log
 from state.delta.read.foreign import foreign_change, stale
-from txtopo.api.state import StateKind, StateTable, TableDescription
+from txtopo.api.state import CanBeRenamed, StateKind, StateTable, TableDescription
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, StateFailure
 from txtopo.files.folder import Folder, LocalFolder
@@ -37,11 +39,11 @@ from txtopo.files.folder import Folder, LocalFolder
 __all__ = ["DeltaStateTable", "kept_version"]
 
 _ASIDE = ".before-repair-"
-_TAKE_BACK_TRIES_MAX = 10
-"""The maximum number of tries to make a table as it was if other writers take the version."""
+_TRIES_MAX = 10
+"""The maximum number of tries to put a version if other writers take it."""
 
 
-class DeltaStateTable(StateTable):
+class DeltaStateTable(StateTable, CanBeRenamed):
     """A Delta table, inspected without a running topology and compared with its declaration."""
 
     def __init__(  # noqa: PLR0913 - what a state declares
@@ -100,7 +102,7 @@ class DeltaStateTable(StateTable):
     def take_back(self, epoch: int) -> None:
         """Put a version that equals the last own one; see :meth:`StateTable.take_back`."""
         try:
-            for _ in range(_TAKE_BACK_TRIES_MAX):
+            for _ in range(_TRIES_MAX):
                 table = self._location.existing()
                 owner = None if table is None else Owner.of(table)
                 alteration = None if table is None or owner is None else self._alteration(table, owner)
@@ -112,7 +114,35 @@ class DeltaStateTable(StateTable):
             raise state_failure(
                 f"the table at {self.address} can't be as it was", error, self._location.root
             ) from error
-        raise StateFailure(f"the table at {self.address}: other writers were faster {_TAKE_BACK_TRIES_MAX} times")
+        raise StateFailure(f"the table at {self.address}: other writers were faster {_TRIES_MAX} times")
+
+    def rename(self, topology_id: str, name: str, epoch: int) -> None:
+        """Put a version with the new owner, and the same files; see :meth:`CanBeRenamed.rename`."""
+        try:
+            for _ in range(_TRIES_MAX):
+                table = self._location.handle()
+                owner = Owner.of(table)
+                if owner is None:
+                    raise not_ours(self._location)
+                if (owner.topology_id, owner.state) == (topology_id, name):
+                    if self._location.root is not None:  # whoever put it may have died before the sync
+                        sync_log(self._location.root)
+                    return
+                fence, now = owner.fence(epoch), owner.renamed(topology_id, name)
+                fence.check(table)
+                known = metadata_of(table)
+                told = {
+                    "name": name,
+                    "description": now.description,
+                    "configuration": now.among(known["configuration"]),
+                }
+                change = Change(is_of_rows=False, is_of_owner=True, metadata=[{"metaData": {**known, **told}}])
+                entry = entry_of(change, fence.notes(None), fence.applications(None), int(time.time() * 1000))
+                if self._location.folder.put_if_absent(entry_path(table.version() + 1), entry):
+                    return
+        except WORLD_ERRORS as error:
+            raise state_failure(f"the table at {self.address} can't be renamed", error, self._location.root) from error
+        raise StateFailure(f"the table at {self.address}: other writers were faster {_TRIES_MAX} times")
 
     def _alteration(self, table: DeltaTable, owner: Owner) -> Alteration | None:
         return Alteration.of(self._location, table, lambda handle: self._misfit(handle, owner))

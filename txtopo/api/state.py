@@ -51,6 +51,7 @@ from txtopo.files.folder import Folder
 __all__ = [
     "KEYED_KINDS",
     "CanBeForked",
+    "CanBeRenamed",
     "CanBeRepaired",
     "Executors",
     "ExpiresKeys",
@@ -703,4 +704,24 @@ class StateTable(ABC):
 
         Raises:
             ConfigError: the table cannot be moved; the message explains how to do it by hand.
+        """
+
+
+@runtime_checkable
+class CanBeRenamed(Protocol):
+    """Is a :class:`StateTable` that can get another owner, for ``txtopo rename``."""
+
+    def rename(self, topology_id: str, name: str, epoch: int) -> None:
+        """Make it the table of a state and a topology with other names, in one atomic step; all else stays.
+
+        Does nothing if it is that already. What was written under the former names is read under the new ones, and
+        whoever has opened the table under the former names, at an earlier epoch, writes nothing more.
+
+        Args:
+            topology_id: the topology's id.
+            name: the state's name in it.
+            epoch: the epoch of whoever leads.
+
+        Raises:
+            LostLead: a newer epoch has opened the table.
         """

@@ -159,6 +159,7 @@ def _proof_lines(report: AuditReport, method: str) -> list[str]:
     if report.ranges:
         ranges = f"{count_of(report.ranges, 'range')} of {count_of(report.partitions, 'partition')}"
         lines.append(f"input       {ranges}, without gap or overlap")
+    lines += [f"renamed     after transaction {each.txid}: {each.text}" for each in report.renames if each.text]
     if report.untold:
         lines.append(
             f"input       not reported by the spout for {count_of(report.untold, 'transaction')}: not proved; to have "

@@ -30,6 +30,7 @@ _COMMANDS = {
     "logs": "cluster.asking:logs",
     "nimbus": "cluster.daemons:nimbus",
     "rebalance": "cluster.asking:rebalance",
+    "rename": "rename:rename",
     "repair": "repair:repair",
     "replay": "replay:replay_command",
     "rewind": "rewind:rewind",

@@ -55,6 +55,7 @@ class Change:
             has read the files before: delta-rs does not look for files that were moved meanwhile, and would put their
             rows in once more.
         is_first: whether it begins a table.
+        is_of_owner: whether the table gets another owner, and nothing else changes.
     """
 
     added: Sequence[DataFile] = ()
@@ -64,6 +65,7 @@ class Change:
     lives: int | None = None
     metadata: Sequence[Mapping[str, Any]] = ()
     is_first: bool = False
+    is_of_owner: bool = False
 
     @property
     def operation(self) -> str:
@@ -72,6 +74,8 @@ class Change:
             return "CREATE TABLE"
         if self.is_of_rows:
             return "RESTORE" if self.metadata else "WRITE"
+        if self.is_of_owner:
+            return "SET TBLPROPERTIES"
         return "OPTIMIZE" if self.removed else "ADD COLUMNS"
 
 

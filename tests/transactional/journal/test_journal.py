@@ -160,7 +160,9 @@ def test_dead_letters_of_two_topologies(tmp_path: Path) -> None:
     """By default both would be in one table: the second one is told which setting gives them another."""
     config = Config(transaction_max_attempts=2, transaction_max_attempts_policy="SKIP")
     run_inline(topology("one", tmp_path), config)
-    with pytest.raises(DivergenceError, match=r"topology 'one'.*; set topology\.dead\.letter\.path to another one"):
+    with pytest.raises(
+        DivergenceError, match=r"topology 'one'.*; else set topology\.dead\.letter\.path to another one"
+    ):
         run_inline(topology("two", tmp_path), config)
     run_inline(topology("two", tmp_path), config.with_settings({"topology.dead.letter.path": str(tmp_path / "other")}))
 

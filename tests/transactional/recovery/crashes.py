@@ -56,7 +56,7 @@ class CrashingStore(Store):
     def children(self, path):
         return self._inner.children(path)
 
-    def take_lead(self, topology_id, owner):
+    def take_lead(self, topology_id, owner, epoch_min=1):
         return CrashingLead(self._inner.take_lead(topology_id, owner), self._fuse)
 
     def close(self):

@@ -181,7 +181,7 @@ def test_begun_empty_and_nothing_committed_yet(place, command_line):
 def test_a_renamed_state_is_a_new_one(place):
     """Its table belongs to the former name, whatever the setting says."""
     place.run(4, "words", "sums")
-    with pytest.raises(DivergenceError, match=r"belongs to state 'sums'.*'totals' of topology 't' is new"):
+    with pytest.raises(DivergenceError, match=r"belongs to state 'sums'.*'txtopo rename'"):
         place.run(6, "words", "totals", totals="sums")
     with pytest.raises(DivergenceError, match="belongs to state 'sums'"):
         place.run(6, "words", "totals", totals="sums", start_empty="totals=4")

@@ -25,6 +25,7 @@ from txtopo.api.fields import Fields
 from txtopo.api.state import (
     KEYED_KINDS,
     CanBeForked,
+    CanBeRenamed,
     CanBeRepaired,
     Key,
     OpenedState,
@@ -578,6 +579,33 @@ class StateConformance:
             with pytest.raises(LostLead):
                 late(1)
         assert (rows_of(new), table.is_kept(2), table.turned_to(0)) == ([("a", 2, 2)], True, None)
+
+    def test_a_rename(self, place: StatePlace, table: StateTable) -> None:
+        """A table that gets another owner is the same in all else, and fences whoever had it under its former name."""
+        if not isinstance(table, CanBeRenamed):
+            pytest.skip(f"this state's table lacks the capability {CanBeRenamed.__name__}")
+        old = place.opened(epoch=1)
+        for txid in (1, 2):
+            put(old, txid, {"a": txid})
+        before, rows = table.look(), rows_of(old)
+        assert before is not None
+        for _ in range(2):
+            table.rename(f"other-{TOPOLOGY}", f"other-{NAME}", 2)
+        after = table.look()
+        assert after is not None
+        assert (after.topology_id, after.state, after.epoch) == (f"other-{TOPOLOGY}", f"other-{NAME}", 2)
+        assert (after.identity, after.last_txid, after.misfit) == (before.identity, 2, None)
+        assert (table.foreign_change(before.version), table.is_kept(1)) == (None, True)
+        with pytest.raises(LostLead):
+            put(old, 3, {"a": 30})
+        with pytest.raises(DivergenceError):
+            place.opened(epoch=3)
+        new = place.state().open(f"other-{TOPOLOGY}", f"other-{NAME}", INCARNATION, 3)
+        assert (new.last_txid, rows_of(new)) == (2, rows)
+        put(new, 3, {"a": 3})
+        assert (values_of(new, "a"), rows_of(new, 2)) == ([3], rows)
+        with pytest.raises(LostLead):
+            table.rename(TOPOLOGY, NAME, 2)
 
     def test_setting_aside(self, place: StatePlace, table: StateTable) -> None:
         """A table that is set aside is kept, and leaves its place to a new one."""

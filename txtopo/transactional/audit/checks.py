@@ -60,7 +60,7 @@ def audit(
     as committed before the histories were read: a table that lacks it has lost it. ``backfills`` are the journals of
     backfills, by the state whose table they wrote until it joined the topology.
     """
-    report = AuditReport(epochs=len(parts), first=begin_of(parts) + 1)
+    report = AuditReport(epochs=len(parts), first=begin_of(parts) + 1, renames=parts[-1].header.renames)
     rolled_back = {
         each.epoch for history in histories.values() for each in history.versions if each.is_rollback and each.epoch
     }

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader
+from txtopo.transactional.journal.turns import Rename
 
 __all__ = ["AuditReport", "CountedEntry", "Finding", "TableProof"]
 
@@ -84,6 +85,8 @@ class AuditReport:
     """The states whose tables have this group."""
     lacks_it: tuple[str, ...] = ()
     """The other states that it names."""
+    renames: tuple[Rename, ...] = ()
+    """The renames of the topology and its states."""
     tables: list[TableProof] = attrs.field(factory=list)
     elsewhere: list[str] = attrs.field(factory=list)
     """States of the topology in the journal whose tables were not audited."""

@@ -17,6 +17,7 @@ from txtopo.api.optional import call_if_there
 from txtopo.api.state import State
 from txtopo.errors import ConfigError
 from txtopo.topology.plan import Plan
+from txtopo.transactional.journal.backfills import folder_name
 
 
 @attrs.frozen
@@ -33,7 +34,7 @@ class BackfillPart:
     @property
     def folder_name(self) -> str:
         """The name of the backfill's folder, the same whichever of its new states it was asked for by."""
-        return quote(",".join(sorted(self.new)), safe=",")
+        return folder_name(self.new)
 
     def plan(self, whole: Plan, scratch: Path) -> Plan:
         """Return the plan of this part, with the tables of scratch states in a folder.

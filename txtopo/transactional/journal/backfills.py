@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
 
 from txtopo.files.folder import LocalFolder
-from txtopo.transactional.journal.journal import BEFORE_REPAIR, JournalPart, find_journal, read_journal
+from txtopo.transactional.journal.journal import (
+    BEFORE_REPAIR,
+    JournalPart,
+    enter_rename,
+    find_journal,
+    read_journal,
+)
+from txtopo.transactional.journal.turns import Rename
 
 _FOLDER = "backfill"
 
@@ -65,6 +72,11 @@ def unfinished_backfills(metadata_dir: Path, topology_id: str, joined: Mapping[s
     return found
 
 
+def folder_name(states: Iterable[str]) -> str:
+    """Return the name of the folder of the backfill that gives states their history."""
+    return urllib.parse.quote(",".join(sorted(states)), safe=",")
+
+
 def _states_of(folder: Path) -> list[str]:
     """Return the states that a backfill gives their history."""
     return [urllib.parse.unquote(name) for name in folder.name.split(",")]
@@ -86,6 +98,18 @@ def _counting(own: Sequence[JournalPart], parts: Sequence[JournalPart], name: st
     )
     bound = min((header.committed for header in headers[next(joined, len(headers)) :]), default=end)
     return [attrs.evolve(part, entries=tuple(e for e in part.entries if e.last <= bound)) for part in own]
+
+
+def rename_in_backfills(metadata_dir: Path, rename: Rename) -> None:
+    """Let the journals of a topology's backfills, which have all joined it, go on under its new names."""
+    folders, folder = backfills_in(metadata_dir, rename.topology), LocalFolder(metadata_dir)
+    if rename.is_of_id:
+        folder.move(f"{_FOLDER}/{backfills_in(metadata_dir, rename.former).name}", f"{_FOLDER}/{folders.name}")
+    for own in sorted(folders.glob("*")):
+        enter_rename(own, rename)
+        name = folder_name(rename.since.get(each, each) for each in _states_of(own))
+        if name != own.name:
+            folder.move(f"{_FOLDER}/{folders.name}/{own.name}", f"{_FOLDER}/{folders.name}/{name}")
 
 
 def set_backfills_aside(metadata_dir: Path, topology_id: str, states: Collection[str] | None, number: int) -> None:

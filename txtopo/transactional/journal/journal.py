@@ -8,6 +8,7 @@ file is its header, each further line a commit group:
 2. A new coordinator finishes or drops the group that the last one left, and begins a file whose header says what is
    committed. So an entry of an earlier epoch counts if no later header has a lower committed txid.
 3. An entry of the last epoch counts if every table that it names has reached its last txid.
+4. What was entered before a topology or a state was renamed is read by the names since; the files stay as they are.
 
 ``txtopo audit``, ``replay``, ``repair`` and consistent reads use the journal. Recovery never needs it.
 """
@@ -20,7 +21,7 @@ import re
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -29,7 +30,7 @@ from txtopo.files.folder import Folder, Item, LocalFolder
 from txtopo.files.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_newer
 from txtopo.files.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned
-from txtopo.transactional.journal.turns import Turn
+from txtopo.transactional.journal.turns import Rename, Turn
 
 FOLDER = "journal"
 """The folder in the metadata directory that has a folder for each topology, by its id, with its journal."""
@@ -47,6 +48,8 @@ BLOCK_BYTES = 64 * 1024
 """How much of a file is read at a time where its ends suffice."""
 
 _NAME = re.compile(r"^(\d{10})-(\d{6})\.jsonl$")
+
+T = TypeVar("T")
 
 
 @attrs.frozen
@@ -84,6 +87,8 @@ class JournalHeader:
     """Where the run keeps its coordinator state, in words."""
     turns: tuple[Turn, ...] = ()
     """The turns that the topology has gone through."""
+    renames: tuple[Rename, ...] = ()
+    """The renames up to here."""
     format: Format = FIRST
     """The format of the file; :class:`JournalWriter` sets it."""
 
@@ -251,6 +256,41 @@ def begin_journal(metadata_dir: Path, topology_id: str, incarnation: str) -> Fol
     return _folder_in(metadata_dir, own)
 
 
+def enter_rename(metadata_dir: Path, rename: Rename, epoch: int = 0) -> None:
+    """Let the journal of a topology that is renamed, if there is one, go on under its new id and with the new names.
+
+    Its files move, and one is added, with a header. What an interrupted call has done is left as it is.
+
+    Args:
+        metadata_dir: the metadata directory.
+        rename: the former names and the new ones, and the last transaction that is committed.
+        epoch: that of whoever renames it; 0: the next one, where no coordinator is.
+    """
+    own = f"{FOLDER}/{_quoted(rename.topology)}"
+    for name in _names_of(metadata_dir, rename.former):
+        if name != own:
+            _move(metadata_dir, name, own)
+    parts = counting_parts(read_journal(_folder_in(metadata_dir, own)), lambda entry: entry.last <= rename.txid)
+    if not parts or parts[-1].header.renames[-1:] == (rename,):
+        return
+    before, entries = parts[-1].header, parts[-1].entries
+    states = {**before.states, **{name: entry.last for entry in entries for name in entry.states}}
+    header = attrs.evolve(
+        before,
+        topology=rename.topology,
+        epoch=epoch or before.epoch + 1,
+        undone_until=0,
+        tables=_renamed(before.tables, rename.since),
+        states=_renamed(states, rename.since),
+        begun_after=_renamed(before.begun_after, rename.since),
+        renames=(*before.renames, rename),
+    )
+    if entries:
+        last = entries[-1].transactions[-1]
+        header = attrs.evolve(header, committed=last.txid, metadata=last.metadata, planned=last.planned)
+    JournalWriter(_folder_in(metadata_dir, own), header, PART_BYTES_MAX)
+
+
 def set_aside(metadata_dir: Path, topology_id: str, number: int) -> None:
     """Move a topology's journal aside if there is one, for the repair of that number."""
     for name in _names_of(metadata_dir, topology_id):
@@ -353,6 +393,8 @@ def first_line(folder: Folder, file: Item) -> bytes:
 def read_journal(folder: Folder) -> list[JournalPart]:
     """Return the parts of a journal, one for each epoch, oldest first; an empty list if there is no journal.
 
+    All have the names that topology and states have in the newest.
+
     Raises:
         DivergenceError: a file is damaged; the message names file and line. An incomplete last line is not damage:
             the writes of its group had not begun.
@@ -366,7 +408,27 @@ def read_journal(folder: Folder) -> list[JournalPart]:
         known = parts.get(header.epoch)
         before = known.entries if known is not None else ()
         parts[header.epoch] = JournalPart(known.header if known is not None else header, (*before, *entries))
-    return [parts[epoch] for epoch in sorted(parts)]
+    found = [parts[epoch] for epoch in sorted(parts)]
+    newest = found[-1].header if found else None
+    return found if newest is None or not newest.renames else [_by_names_in(newest, part) for part in found]
+
+
+def _by_names_in(newest: JournalHeader, part: JournalPart) -> JournalPart:
+    header, entries = part.header, part.entries
+    for rename in newest.renames[len(header.renames) :]:
+        since = rename.since
+        entries = tuple(attrs.evolve(entry, states=_renamed(entry.states, since)) for entry in entries)
+        header = attrs.evolve(
+            header,
+            tables=_renamed(header.tables, since),
+            states=_renamed(header.states, since),
+            begun_after=_renamed(header.begun_after, since),
+        )
+    return JournalPart(attrs.evolve(header, topology=newest.topology), entries)
+
+
+def _renamed(by_state: Mapping[str, T], since: Mapping[str, str]) -> dict[str, T]:
+    return {since.get(name, name): value for name, value in by_state.items()}
 
 
 def counting_entries(parts: Sequence[JournalPart], is_written: Callable[[JournalEntry], bool]) -> list[JournalEntry]:

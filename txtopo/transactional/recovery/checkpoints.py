@@ -70,7 +70,8 @@ def checkpoints_in(  # noqa: PLR0913 - what a journal is read with
     found: dict[int, Checkpoint] = {}
     marks: dict[str, StateMark] = {}
     own = _of_incarnation(parts, topology_id, incarnation)
-    timeline = Timeline(own[-1].header.epoch, own[-1].header.turns) if own else Timeline()
+    newest = own[-1].header if own else None
+    timeline = Timeline() if newest is None else Timeline(newest.epoch, newest.turns, newest.renames)
     for part in counting_parts(own, is_written):
         header = part.header
         # A repair may have gone back, so that the transactions after it ran again: what came before is undone.

@@ -475,6 +475,37 @@ class CoordinatorState:
             ]
         )
 
+    def end_rename(self, mark: CommittedMark, timeline: Timeline, former: CoordinatorState) -> None:
+        """End the rename of a topology, or of its states: give it a mark with the new names, and its timeline.
+
+        If ``former`` is another one, all of it moves here. A crash in between leaves the plan here, and the next call
+        goes on: what is here by then was copied whole.
+        """
+        named = [
+            Put(self._path(_COMMITTED), _encode(to_json(mark))),
+            Put(self._path(_TIMELINE), _encode(to_json(timeline))),
+        ]
+        if former is self:
+            self._lead.write([*named, Delete(self._path(_PLAN))])
+            return
+        if not self.is_begun:
+            names = [name for name in self._store.children(former.topology_id) if name not in {_PLAN, _INCARNATION}]
+            copied = [
+                Put(self._path(path), value)
+                for name in names
+                for path, value in _values(self._store, former.topology_id, name)
+            ]
+            # The incarnation goes last, in case the store splits the step.
+            with durable_step("rename.state"):
+                self._lead.write([*copied, *named, Put(self._path(_INCARNATION), _encode(former.incarnation))])
+        former.set_gone()
+        self._lead.write([Delete(self._path(_PLAN))])
+
+    def set_gone(self) -> None:
+        """Remove all of it, its plan last: it lives on under another id."""
+        names = [name for name in self._store.children(self.topology_id) if name != _PLAN]
+        self._lead.write([Delete(self._path(name)) for name in (*names, _PLAN)])
+
     def rewrite(  # noqa: PLR0913, PLR0917 - all that a repair replaces
         self,
         incarnation: str,

@@ -20,7 +20,7 @@ from pathlib import Path
 import attrs
 
 from txtopo.api.state import State, StateTable, TableDescription
-from txtopo.errors import DivergenceError
+from txtopo.errors import DivergenceError, StopError
 from txtopo.files.folder import Folder
 from txtopo.transactional.journal.backfills import backfills_of, identities_in, unfinished_backfills
 from txtopo.transactional.journal.journal import JournalPart, asides as journal_asides, find_journal, read_journal
@@ -33,7 +33,7 @@ from txtopo.transactional.recovery.divergence import (
     find_divergences,
     find_strangers,
 )
-from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Recorded, StartAnew, recorded_plan
+from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, NewNames, Returning, StartAnew, recorded_plan
 
 _ADOPTABLE = {DivergenceKind.FOREIGN_CHANGE, DivergenceKind.NEWER_EPOCH}
 _NOT_OURS = {DivergenceKind.NO_TABLE_OF_OURS, DivergenceKind.OTHER_OWNER}
@@ -80,7 +80,7 @@ class Diagnosis:
     """Why the journal can't be read; None if it can."""
     epoch_min: int
     """The lowest epoch above those in the tables and the journal."""
-    unfinished: Recorded | None
+    unfinished: Returning | None
     """The plan that was interrupted."""
     go_to: GoTo | None
     """The proposed plan; None if none is possible."""
@@ -112,6 +112,8 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
     record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, lambda: parts)
     damage = (*damage, *_damage_of_state(coordinator_state, record))
     plan = recorded_plan(coordinator_state)
+    if isinstance(plan, NewNames):
+        raise StopError(f"a {plan.command} was interrupted: {plan.way_on}; nothing was changed")
     if plan is not None and _was_finished(subject, plan, record, parts):
         damage = (*damage, f"the coordinator state is from the midst of a {plan.command} that was finished since")
         plan = None
@@ -177,7 +179,7 @@ class _Found:
         subject: RepairSubject,
         record: CoordinatorRecord,
         parts: list[JournalPart],
-        plan: Recorded | None,
+        plan: Returning | None,
         *,
         is_damaged: bool,
     ) -> _Found:
@@ -391,12 +393,13 @@ class Choice:
             marks,
             checkpoint.planned,
             turns=checkpoint.timeline.turns,
+            renames=checkpoint.timeline.renames,
             forgotten=tuple(forgotten),
         )
 
 
 def _was_finished(
-    subject: RepairSubject, plan: Recorded, record: CoordinatorRecord, parts: Sequence[JournalPart]
+    subject: RepairSubject, plan: Returning, record: CoordinatorRecord, parts: Sequence[JournalPart]
 ) -> bool:
     """Whether the topology has run since: then the coordinator state with the plan was restored from a backup."""
     if isinstance(plan, GoTo):

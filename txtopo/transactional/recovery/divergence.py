@@ -40,6 +40,12 @@ ONE_BACKUP = (
     "goes to the last transaction that all of them share, or takes the journal's word where the tables agree with it"
 )
 
+OTHER_NAME = (
+    "If that is what it was called, run 'txtopo rename' with this topology, or give it the name again; else give each "
+    "state another path, with a table of its own"
+)
+OTHER_LETTERS = "If that is what it was called, run 'txtopo rename'; else set topology.dead.letter.path to another one"
+
 AS_IT_WAS = "Declare the state as it was, or give it another name and another path: that is a new state."
 NO_ROWS = "No transaction has written to it: remove its folder, and the next run makes it as it is declared now."
 
@@ -253,7 +259,7 @@ def find_strangers(
             text = (
                 f"{where} is new: its table would begin at transaction 0, but the coordinator state is at transaction "
                 f"{txid}, so it would lack the part of all transactions up to that (a state under another name is a "
-                "new one, too)"
+                "new one, too, until 'txtopo rename')"
             )
         else:
             left = record.committed.states[name].left_after
@@ -359,6 +365,8 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
     text = f"{where}: its table, {address}, is at transaction {last or 0}{what}{damage}"
     if kind is DivergenceKind.OTHER_TIMELINE:
         return Divergence(kind, name, text, last, ONE_BACKUP)
+    if kind is DivergenceKind.OTHER_OWNER:
+        return Divergence(kind, name, text, last, OTHER_LETTERS if name == DEAD_LETTERS else OTHER_NAME, address, what)
     if kind is not DivergenceKind.MISFIT:
         return Divergence(kind, name, text, last, WAY_OUT, address, what)
     return Divergence(kind, name, text, last, AS_IT_WAS if last else NO_ROWS)
@@ -383,12 +391,10 @@ def _of_other_owner(
         return None
     topology = f"topology {description.topology_id!r}"
     owner = topology if description.state == name else f"state {description.state!r} of {topology}"
-    way = "set topology.dead.letter.path to another one" if name == DEAD_LETTERS else "give the state another path"
-    if description.state == name != DEAD_LETTERS:
-        way = f"if this topology had that id before, give it the id again; else {way}"
+    if description.state == name:
         known = "" if record.incarnation is None else f"; {record.text(name)}"
-        return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}, not to {record.topology_id!r}{known}; {way}"
-    return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {record.text(name)}; {way}"
+        return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}, not to {record.topology_id!r}{known}"
+    return DivergenceKind.OTHER_OWNER, f" and belongs to {owner}; {record.text(name)}"
 
 
 def _compare(record: CoordinatorRecord, name: str, description: TableDescription) -> tuple[DivergenceKind, str] | None:

@@ -3,7 +3,8 @@
 The plan is in the coordinator state, from before its first step until its last one, which removes it. No run commits
 anything in between: one that finds a plan to begin states empty carries it out first, and refuses any other. So a plan
 that was interrupted is finished from the record, by whoever comes next.
-:mod:`txtopo.transactional.recovery.repair` carries out all of them.
+:mod:`txtopo.transactional.recovery.repair` carries out all of them but renames, which
+:mod:`txtopo.transactional.recovery.renaming` does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import attrs
 
 from txtopo.files.records import WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned
-from txtopo.transactional.journal.turns import Turn
+from txtopo.transactional.journal.turns import Rename, Turn
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 
@@ -57,6 +58,8 @@ class GoTo:
     """Whether ``txtopo rewind`` made it."""
     turns: tuple[Turn, ...] = ()
     """The turns that the topology had gone through where the transaction was found."""
+    renames: tuple[Rename, ...] = ()
+    """Its renames by then, and since."""
     forgotten: tuple[str, ...] = ()
     """The states that joined the topology later, by a backfill, and those of an unfinished backfill that has later
     transactions: their tables are moved aside, and they are unknown again."""
@@ -125,8 +128,20 @@ class Adopt:
     states: tuple[str, ...]
 
 
-Recorded = GoTo | StartAnew | BeginEmpty
-Repair = Recorded | Adopt
+@attrs.frozen
+class NewNames:
+    """A plan that gives a topology another id, or some of its states other names; no row changes."""
+
+    rename: Rename
+    command: ClassVar[str] = "rename"
+    """The command that made it."""
+    way_on: ClassVar[str] = "run 'txtopo rename' again, with the new names in the code, to finish it"
+    """How to finish it if it was interrupted, as an advice."""
+
+
+Returning = GoTo | StartAnew | BeginEmpty
+Recorded = Returning | NewNames
+Repair = Returning | Adopt
 
 
 def record_plan(coordinator_state: CoordinatorState, plan: Recorded) -> None:
@@ -139,5 +154,5 @@ def recorded_plan(coordinator_state: CoordinatorState) -> Recorded | None:
     value = coordinator_state.plan()
     if value is None:
         return None
-    kinds: dict[str, type[Recorded]] = {kind.__name__: kind for kind in (GoTo, StartAnew, BeginEmpty)}
+    kinds: dict[str, type[Recorded]] = {kind.__name__: kind for kind in (GoTo, StartAnew, BeginEmpty, NewNames)}
     return from_json(value, kinds[value["plan"]])

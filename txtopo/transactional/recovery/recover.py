@@ -166,7 +166,9 @@ class _Recovery:
             for each in find_divergences(record, self.tables, to_begin)
             if each.state not in filled or each.kind not in {DivergenceKind.AHEAD, DivergenceKind.NEWER_EPOCH}
         ]
-        refuse([*found, *strangers])
+        # A state that has another name now is no new one: its table says so.
+        renamed = {each.state for each in found if each.kind is DivergenceKind.OTHER_OWNER}
+        refuse([*found, *(each for each in strangers if each.state not in renamed)])
         return to_begin
 
     def _to_begin(self, record: CoordinatorRecord) -> list[str]:

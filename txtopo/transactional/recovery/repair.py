@@ -109,7 +109,7 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
             is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
             marks = _marks_at(plan, before.states if is_same else {}, opened)
             turn = Turn(coordinator_state.epoch, plan.txid, tuple(state.identity for state in opened.values()))
-            timeline = Timeline(turns=plan.turns).after(turn)
+            timeline = Timeline(turns=plan.turns, renames=plan.renames).after(turn)
             # The journal comes first: once the plan is off the record, no repair would add this part any more.
             _enter(subject, timeline, plan, opened, marks)
             # In one step: until then the plan is on record, so that a run can't mix the old state with the repaired
@@ -262,6 +262,7 @@ def _enter(
         states={name: state.last_txid for name, state in opened.items()},
         begun_after={name: marks[name].begun_after for name in opened if marks[name].begun_after},
         turns=timeline.turns,
+        renames=timeline.renames,
     )
     # A crash after this leaves a part without entries. The next repair has a higher epoch and adds another one, and the
     # newest counts.

@@ -142,7 +142,7 @@ def assembled(
         environment.on_stage("recovering")
         if environment.make_journal is None:
             check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
-        coordinator_state = _take_lead(plan, config, states, store, stack)
+        coordinator_state = take_lead(plan, config, states, store, stack)
         environment.observer.leads(coordinator_state.incarnation, coordinator_state.epoch)
         group = coordinator_state.group()
         if group is not None and DEAD_LETTERS in group.states and DEAD_LETTERS not in states:
@@ -249,17 +249,21 @@ def recover_alone(plan: Plan, config: Config, states: Mapping[str, State]) -> No
         DivergenceError: coordinator state and tables do not belong together.
     """
     with ExitStack() as stack:
-        _recovered_alone(plan, config, states, stack)
+        recovered_alone(plan, config, states, stack)
 
 
-def _recovered_alone(
+def recovered_alone(
     plan: Plan, config: Config, states: Mapping[str, State], stack: ExitStack
 ) -> tuple[CoordinatorState, RecoveredRun]:
-    """Take the lead and recover, outside of a run; ``stack`` gives all of it back."""
+    """Take the lead and recover, outside of a run; ``stack`` gives all of it back.
+
+    Raises:
+        DivergenceError: coordinator state and tables do not belong together.
+    """
     store = make_store(plan, config)
     stack.callback(store.close)
     check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
-    coordinator_state = _take_lead(plan, config, states, store, stack)
+    coordinator_state = take_lead(plan, config, states, store, stack)
     return coordinator_state, _recover(plan, config, states, coordinator_state, stack)
 
 
@@ -294,7 +298,7 @@ def skip(plan: Plan, config: Config, txid: int, reason: str, agree: Callable[[Se
     with ExitStack() as stack:
         task_factory = TaskFactory(plan, config, {})
         stack.callback(task_factory.close)
-        coordinator_state, recovered = _recovered_alone(plan, config, states, stack)
+        coordinator_state, recovered = recovered_alone(plan, config, states, stack)
         transaction = _to_skip(recovered, txid)
         ranges = input_ranges(plan.spout, transaction.metadata, recovered.committed.metadata)
         agree(SetAside(transaction, ranges, str(states[DEAD_LETTERS].address)))
@@ -338,13 +342,14 @@ def _to_skip(recovered: RecoveredRun, txid: int) -> TransactionMetadata:
     return found
 
 
-def _take_lead(
-    plan: Plan, config: Config, states: Mapping[str, State], store: Store, stack: ExitStack
+def take_lead(  # noqa: PLR0913 - what a run begins with
+    plan: Plan, config: Config, states: Mapping[str, State], store: Store, stack: ExitStack, *, epoch_min: int = 1
 ) -> CoordinatorState:
+    """Take the lead of a topology, at an epoch of at least ``epoch_min``; ``stack`` gives it back."""
     # A crash before this step leaves nothing. After it, the epoch has risen, which fences all earlier coordinators; the
     # store frees the lead of a dead process, and a gap in the epochs harms nobody.
     with durable_step("lead.take"):
-        lead = store.take_lead(plan.topology_id, pathlib.Path(sys.argv[0]).name or "python")
+        lead = store.take_lead(plan.topology_id, pathlib.Path(sys.argv[0]).name or "python", epoch_min)
     stack.callback(lead.release)
     rooms = rooms_of(states, metadata_dir_of(plan, config), plan.topology_id)
     coordinator_state = CoordinatorState(store, lead, plan.topology_id, rooms)
@@ -379,7 +384,7 @@ def _journal_header(
     recovered: RecoveredRun,
     coordinator_state: CoordinatorState,
 ) -> JournalHeader:
-    folder = metadata_dir_of(plan, config).parent
+    folder, timeline = metadata_dir_of(plan, config).parent, coordinator_state.timeline()
     return JournalHeader(
         topology=plan.topology_id,
         incarnation=coordinator_state.incarnation,
@@ -399,7 +404,8 @@ def _journal_header(
             for name, mark in recovered.committed.states.items()
             if mark.begun_after and name in recovered.states
         },
-        turns=coordinator_state.timeline().turns,
+        turns=timeline.turns,
+        renames=timeline.renames,
         store=store_words(plan, config),
     )
 

@@ -205,6 +205,11 @@ def read_snapshot(folder: Folder, topology_id: str) -> tuple[Writer, Snapshot] |
         ) from error
 
 
+def remove_snapshot(metadata_dir: Path, topology_id: str) -> None:
+    """Remove the last snapshot of a topology, if there is one."""
+    snapshots_in(metadata_dir).delete(_path_of(topology_id))
+
+
 def _path_of(topology_id: str) -> str:
     return f"run-{urllib.parse.quote(topology_id, safe='')}.json"
 

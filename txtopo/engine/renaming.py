@@ -1,0 +1,143 @@
+"""Renames a topology or some of its states: finds out what they were called, and lets them have the names in the code.
+
+The code has the new names. What they were is said by the tables, which know their owner; only of a topology without any
+the user must say it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+
+import attrs
+
+from txtopo.api.state import State, StateTable
+from txtopo.api.store import Store
+from txtopo.config import Config
+from txtopo.engine.timeline.records import folder_of
+from txtopo.errors import StopError
+from txtopo.files.folder import LocalFolder
+from txtopo.topology.plan import Plan
+from txtopo.transactional.journal.journal import DEAD_LETTERS
+from txtopo.transactional.journal.turns import Rename
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
+from txtopo.transactional.recovery.diagnosis import descriptions_of
+from txtopo.transactional.recovery.plans import NewNames, recorded_plan
+from txtopo.transactional.recovery.renaming import NOTHING_CHANGED, Renaming
+from txtopo.transactional.run.assembly import recovered_alone, take_lead
+from txtopo.transactional.run.rewinding import GatheringLead
+from txtopo.transactional.run.snapshot import remove_snapshot
+from txtopo.transactional.run.storage import dead_letters_of, make_store, metadata_dir_of, states_of, store_file_of
+
+
+def rename(plan: Plan, config: Config, former_id: str | None, agree: Callable[[NewNames, bool], None]) -> bool:
+    """Rename what has another name in the code than in its tables, while the topology doesn't run.
+
+    Args:
+        plan: the topology's, with the new names.
+        config: its configuration.
+        former_id: its id before; None if its tables say it.
+        agree: is told what will be renamed before anything is written, and whether that was interrupted before; raises
+            StopError if that is not to be.
+
+    Returns:
+        Whether there was anything to rename.
+
+    Raises:
+        ConfigError: a state can't be renamed, or the tables have several owners.
+        DivergenceError: coordinator state and tables do not belong together.
+        StopError: a name is in use, or a repair, a rewind or a backfill is unfinished.
+    """
+    metadata_dir, states = metadata_dir_of(plan, config), _states_of(plan, config)
+    file = store_file_of(plan, config)
+    if file is not None and not file.exists() and not descriptions_of(_tables_of(states)):
+        return False  # it has never run
+    with ExitStack() as stack:
+        store = make_store(plan, config)
+        stack.callback(store.close)
+        unfinished = _unfinished(store, plan.topology_id)
+        wanted = unfinished or _wanted(plan, states, former_id, store)
+        if wanted is None:
+            return False
+        unfinished = unfinished or _unfinished(store, wanted.rename.former)
+        wanted = unfinished or wanted
+        if wanted.rename.topology != plan.topology_id:
+            raise StopError(
+                f"a rename to {wanted.rename.topology!r} was interrupted: finish it first; {NOTHING_CHANGED}"
+            )
+        former, former_states = _as_before(plan, states, wanted.rename)
+        if unfinished is None:
+            coordinator_state, recovered = recovered_alone(former, config, former_states, stack)
+            wanted = attrs.evolve(wanted, rename=attrs.evolve(wanted.rename, txid=recovered.committed.txid))
+        else:
+            coordinator_state = take_lead(former, config, former_states, store, stack)
+        own = coordinator_state
+        if wanted.rename.is_of_id:
+            own = take_lead(plan, config, states, store, stack, epoch_min=coordinator_state.epoch + 1)
+        renaming = Renaming(coordinator_state, own, metadata_dir, _tables_of(states))
+        if unfinished is None:
+            renaming.check(wanted)
+        agree(wanted, unfinished is not None)
+        renaming.carry_out(wanted)
+    if wanted.rename.is_of_id:
+        # What shows runs, and nothing depends on. A crash before this leaves it under the former id.
+        remove_snapshot(metadata_dir, former.topology_id)
+        timeline, its_own = (folder_of(metadata_dir, each).name for each in (former.topology_id, plan.topology_id))
+        if not (metadata_dir / its_own).exists():
+            LocalFolder(metadata_dir).move(timeline, its_own)
+    return True
+
+
+def _states_of(plan: Plan, config: Config) -> dict[str, State]:
+    """Return a topology's states, with the one for dead letters if it has a table, whatever the policy is now."""
+    states = states_of(plan, config)
+    if DEAD_LETTERS not in states:
+        letters = dead_letters_of(plan, config)
+        states |= letters if descriptions_of(_tables_of(letters)) else {}
+    return states
+
+
+def _tables_of(states: Mapping[str, State]) -> dict[str, StateTable]:
+    return {name: table for name, state in states.items() if (table := state.table()) is not None}
+
+
+def _unfinished(store: Store, topology_id: str) -> NewNames | None:
+    plan = recorded_plan(CoordinatorState(store, GatheringLead(), topology_id))
+    return plan if isinstance(plan, NewNames) else None
+
+
+def _wanted(plan: Plan, states: Mapping[str, State], former_id: str | None, store: Store) -> NewNames | None:
+    """Return what is to be renamed, as the tables say; None if nothing is."""
+    own = plan.topology_id
+    found = descriptions_of(_tables_of(states))
+    others = {each.topology_id for each in found.values()} - {own} | ({former_id} if former_id is not None else set())
+    if len(others - {own}) > 1:
+        raise StopError(
+            f"the tables belong to several topologies, {', '.join(map(repr, sorted(others)))}: give each state the "
+            f"path of its own table; {NOTHING_CHANGED}"
+        )
+    former = next(iter(others), own)
+    # What was left out when the topology was renamed is renamed alone, once it is back.
+    is_left = former != own and incarnation_in(store, former) is None and incarnation_in(store, own) is not None
+    names = {name: each.state for name, each in found.items() if each.state != name and not is_left}
+    if former == own and not names:
+        return None
+    return NewNames(Rename(0, own if is_left else former, own, names))
+
+
+def _as_before(plan: Plan, states: Mapping[str, State], rename: Rename) -> tuple[Plan, dict[str, State]]:
+    """Return a topology and its states with their former names; without states whose tables have a third one."""
+    found = descriptions_of(_tables_of(states))
+    before = {
+        name: rename.states.get(name, name)
+        for name in states
+        if name not in found or found[name].topology_id in {rename.former, rename.topology}
+    }
+    if len(set(before.values())) < len(before):
+        twice = next(each for each in before.values() if list(before.values()).count(each) > 1)
+        raise StopError(
+            f"two states would have been {twice!r}: rename one first, and add the other afterwards; {NOTHING_CHANGED}"
+        )
+    former = {before[name]: states[name] for name in before}
+    in_plan = {before[name]: state for name, state in plan.states.items() if name in before}
+    return attrs.evolve(plan, topology_id=rename.former, states=in_plan), former
