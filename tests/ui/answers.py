@@ -19,6 +19,7 @@ class Answers:
         self.component = f"{name} split" if name != "words" else "split"
         self.state = f"{name} counts" if name != "words" else "word-counts"
         self.status = "running"
+        self.is_last = True
         self.can: dict[str, bool] = {}
 
     def header(self) -> dict[str, Any]:
@@ -227,7 +228,7 @@ class Answers:
             ("failures", "/s", {"failed": [1.0 if n % 90 == 0 else 0.0 for n in range(300)]}), ("memory", "MiB", {"driver": wave(512)}),
         ]  # fmt: skip
         named = ({"name": title, "title": title, "unit": unit, "lines": lines} for title, unit, lines in plots)
-        return {"secs": 300, "at": at, "plots": list(named)}
+        return {"secs": 300, "until": at[-1], "isLast": self.is_last, "at": at, "plots": list(named)}
 
     def runs(self) -> dict[str, Any]:
         one = {**self.header(), "past": None, "why": ""}

@@ -322,6 +322,19 @@ def test_plots_of_a_run_that_ended_hours_ago(served, monkeypatch):
     assert "ended 7 h 0 min ago" in served.json(TOPOLOGY)["statusText"]
 
 
+def test_plots_of_earlier(served):
+    """They end at the moment that is asked for, or with the run; before it there is nothing, which they say."""
+    ended = int(served.json(TOPOLOGY)["endedAt"])
+    for until, end, is_last in ((ended + 9_999, ended + 1, True), (ended - 100, ended - 99, False)):
+        found = served.json(f"{TOPOLOGY}/plots?secs=60&until={until}")
+        assert (found["until"], found["isLast"]) == (end, is_last)
+        assert bool(found["plots"]) == is_last
+    assert "nothing was measured then" in served.client.get(f"/part/{SLUG}/plots?until={ended - 100}").text
+    later = served.json(f"{TOPOLOGY}/plots?secs=60&until={ended}")
+    assert later["plots"] == [] or later["at"][-1] == ended + 1
+    assert served.json(f"{TOPOLOGY}/plots?until=x", 400)["errorMessage"]
+
+
 def test_a_run_that_was_killed_is_not_healthy(served, monkeypatch):
     monkeypatch.setattr(FolderSource, "health", lambda _: {"words": "killed", "other": "running"})
     assert served.json("/health", 503)["status"] == "the run of 'words' was killed"

@@ -7,7 +7,7 @@ import time
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from tests.ui.answers import Answers
+from tests.ui.answers import NOW, Answers
 from tests.ui.stub import Stub, stub_server
 from tests.waiting import wait_for
 
@@ -214,6 +214,28 @@ class Wide(Answers):
         bolts = [{**one, "id": f"the orders of the region number {n}"} for n in range(60)]
         edges = [{**graph["edges"][0], "target": each["id"]} for each in bolts]
         return {**graph, "components": [graph["components"][0], *bolts], "edges": edges, "states": {}}
+
+
+def test_range_of_plots(browser, stub):
+    """Plots of another length, and earlier ones; the length stays when the page is loaded again."""
+    browser.open(f"{stub.address}/t/words#plots")
+    browser.says("latency", "#plots")
+    browser.script(
+        "const secs = document.getElementById('secs'); secs.value = '900'; secs.dispatchEvent(new Event('change'))"
+    )
+    wait_for("a quarter of an hour", lambda: any("plots?secs=900" in each for each in stub.asked))
+    stub.answers.is_last = False
+    browser.find("#earlier").click()
+    wait_for("earlier ones", lambda: any(f"plots?secs=900&until={int(NOW) - 450}" in each for each in stub.asked))
+    wait_for("a way back", lambda: browser.find("#later").is_enabled())
+    browser.picture("plots-earlier")
+    stub.answers.is_last = True
+    browser.find("#latest").click()
+    wait_for("the last ones", lambda: not browser.find("#later").is_enabled())
+    asked = len(stub.asked)
+    browser.driver.refresh()
+    wait_for("a quarter of an hour again", lambda: any("plots?secs=900" in each for each in stub.asked[asked:]))
+    browser.script("sessionStorage.clear()")
 
 
 def test_large_graph(browser):

@@ -40,6 +40,7 @@ CHANGES = ("activate", "deactivate", "rebalance", "kill")
 
 LIMIT_MAX = 1_000
 _TXID_MAX = 1 << 62
+_SECS_MAX = 1 << 33
 _NUMBER = re.compile(r"\d{1,19}")
 _LOG = logging.getLogger(__name__)
 
@@ -129,7 +130,11 @@ def _things(page: Page) -> Iterator[_Thing]:
     yield _Thing("topology/{slug}/state", of(source.states), views.states_part, "{slug}/states")
     yield _Thing(
         "topology/{slug}/plots",
-        lambda request: source.plots(request.path_params["slug"], _number(request, "secs", 300, 3_600) or 1),
+        lambda request: source.plots(
+            request.path_params["slug"],
+            _number(request, "secs", 300, 3_600) or 1,
+            _number(request, "until", None, _SECS_MAX),
+        ),
         views.plots_part,
     )
     yield _Thing("topology/{slug}/state/rows", lambda request: _rows(source, request), views.rows_part, "{slug}/rows")

@@ -256,6 +256,8 @@ _GRAPH: Shape = {
 _PLOTS: Shape = {
     "secs": "integer",
     "stepSecs": "integer",
+    "until": "integer",
+    "isLast": "boolean",
     "at": ["integer"],
     "plots": [{"name": "string", "title": "string", "unit": "string", "lines": {"*": ["number?"]}}],
 }
@@ -344,7 +346,11 @@ SHAPES: dict[tuple[str, str], tuple[str, Shape, dict[str, str]]] = {
         {"name": "string", "key": "string", "txid": "integer", "limit": "integer"},
     ),
     ("get", f"{_OF_TOPOLOGY}/graph"): ("Components, edges, states, counts", _GRAPH, {}),
-    ("get", f"{_OF_TOPOLOGY}/plots"): ("Samples as lines over the last seconds", _PLOTS, {"secs": "integer"}),
+    ("get", f"{_OF_TOPOLOGY}/plots"): (
+        "Samples as lines over the last seconds, or those before a moment in seconds since 1970",
+        _PLOTS,
+        {"secs": "integer", "until": "integer"},
+    ),
     ("get", f"{_OF_TOPOLOGY}/settings"): ("The settings, those that differ from their default first", _SETTINGS, {}),
     ("get", f"{_OF_TOPOLOGY}/runs"): (
         "The last run, and earlier ones that are kept: their slugs take the place of the topology's",

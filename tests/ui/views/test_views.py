@@ -64,7 +64,8 @@ def test_foreign_text_is_text(kind, name):
 @pytest.mark.parametrize(
     ("view", "empty", "says"),
     [
-        (views.plots_part, {"at": [], "plots": []}, "nothing measured yet"),
+        (views.plots_part, {"at": [], "plots": [], "until": 1, "isLast": True}, "nothing measured yet"),
+        (views.plots_part, {"at": [], "plots": [], "until": 1, "isLast": False}, "nothing was measured then"),
         (views.graph_part, {"components": [], "why": "an older version ran it"}, "an older version ran it"),
         (views.states_part, {"states": [], "why": ""}, "no table is known"),
         (views.errors_part, {"groups": [], "total": 0}, "nothing has failed"),
@@ -144,7 +145,12 @@ def test_plots_of_a_young_run():
     """All begin with its first value, and have room for a minute at least."""
     at = list(range(300))
     line = [None] * 200 + [1.0] * 100
-    plots = {"at": at, "plots": [{"title": "rate", "unit": "/s", "lines": {"a": line, "b": [None] * 300}}]}
+    plots = {
+        "until": 299,
+        "isLast": True,
+        "at": at,
+        "plots": [{"title": "rate", "unit": "/s", "lines": {"a": line, "b": [None] * 300}}],
+    }
     assert ">00:03:20</text>" in views.plots_part(plots)
     assert ">00:04:59</text>" in views.plots_part(plots)
     plots["plots"][0]["lines"] = {"a": [None] * 299 + [1.0]}

@@ -128,9 +128,9 @@ class ClusterSource:
         """See :class:`~txtopo.ui.answers.source.Source`."""
         return self._json(slug, "graph")
 
-    def plots(self, slug: str, secs: int) -> dict[str, Any]:
+    def plots(self, slug: str, secs: int, until: int | None = None) -> dict[str, Any]:
         """See :class:`~txtopo.ui.answers.source.Source`."""
-        return self._json(slug, "plots", secs=secs)
+        return self._json(slug, "plots", secs=secs, until=until)
 
     def settings(self, slug: str) -> dict[str, Any]:
         """See :class:`~txtopo.ui.answers.source.Source`."""

@@ -110,19 +110,26 @@ class _Axis:
         return line
 
 
-def plots(timeline: TimelineReader, secs: int, now_secs: float, *, is_over: bool) -> dict[str, Any]:
-    """Return the plots of the last seconds before a moment, at most an hour; with it, the run may be over.
+def plots(
+    timeline: TimelineReader, secs: int, until_secs: int | None, now_secs: float, *, is_over: bool
+) -> dict[str, Any]:
+    """Return the plots of some seconds, at most an hour: those before a moment, or the last ones, before now.
+
+    ``is_over`` says that the run has ended with that.
 
     Raises:
         ConfigError: the samples can't be read.
     """
     timeline.check("samples")
-    axis = _Axis.of(min(max(secs, 1), SECS_MAX), now_secs, is_over=is_over)
-    found = {kind: dict(timeline.samples(kind, secs + axis.step, now_secs)) for kind in _KINDS}
+    is_last = until_secs is None or until_secs >= now_secs
+    end_secs = now_secs if until_secs is None or is_last else float(until_secs)
+    axis = _Axis.of(min(max(secs, 1), SECS_MAX), end_secs, is_over=is_over or not is_last)
+    found = {kind: dict(timeline.samples(kind, secs + axis.step, end_secs)) for kind in _KINDS}
     run = timeline.run()
     made = _plain(axis, found) if run is not None and run.kind == "plain" else _transactional(axis, found)
     shown = [each for each in [*made, *_of_driver(axis, found)] if each["lines"]]
-    return {"secs": secs, "stepSecs": axis.step, "at": axis.seconds if shown else [], "plots": shown}
+    span = {"secs": secs, "stepSecs": axis.step, "until": axis.seconds[-1], "isLast": is_last}
+    return {**span, "at": axis.seconds if shown else [], "plots": shown}
 
 
 _KINDS = (PROGRESS, DRIVER, STATE, READING, ROOTS, COMPONENT, LAG)

@@ -90,8 +90,8 @@ class Source(Protocol):
     def graph(self, slug: str) -> dict[str, Any]:
         """Return components and edges."""
 
-    def plots(self, slug: str, secs: int) -> dict[str, Any]:
-        """Return the plots of the last seconds."""
+    def plots(self, slug: str, secs: int, until: int | None = None) -> dict[str, Any]:
+        """Return the plots of some seconds, the last ones or those before a moment in seconds since 1970."""
 
     def settings(self, slug: str) -> dict[str, Any]:
         """Return the settings."""
@@ -279,11 +279,11 @@ class FolderSource:
         """See :class:`Source`."""
         return drawing.graph(self._find(slug).facts())
 
-    def plots(self, slug: str, secs: int) -> dict[str, Any]:
+    def plots(self, slug: str, secs: int, until: int | None = None) -> dict[str, Any]:
         """See :class:`Source`."""
         topology = self._find(slug)
         facts = topology.facts()
-        return series.plots(topology.timeline, secs, now_of(facts), is_over=not is_live(facts))
+        return series.plots(topology.timeline, secs, until, now_of(facts), is_over=not is_live(facts))
 
     def settings(self, slug: str) -> dict[str, Any]:
         """See :class:`Source`."""

@@ -250,11 +250,28 @@ document.addEventListener("submit", async event => {
   into.removeAttribute("aria-busy");
 });
 
-$("secs")?.addEventListener("change", event => {
-  const part = $("plots-part");
-  part.dataset.part = `plots?secs=${event.target.value}`;
-  part.feed.ask();
-});
+// ---- the plots: of so many seconds, the last ones or earlier ones ----
+
+function plots() {
+  const part = $("plots-part"), secs = $("secs"), take = part.feed.take;
+  let until = null;  // in seconds since 1970; null: they go on with the run
+  const ask = () => {
+    part.dataset.part = `plots?secs=${secs.value}${until === null ? "" : `&until=${until}`}`;
+    sessionStorage.setItem("secs", secs.value);
+    part.feed.ask();
+  };
+  const move = by => { until = Number(part.querySelector("[data-until]").dataset.until) + by * secs.value / 2; ask(); };
+  part.feed.take = async answer => {
+    await take(answer);
+    if (part.querySelector("[data-last]")) until = null;
+    $("later").disabled = $("latest").disabled = until === null;
+  };
+  const does = {earlier: () => move(-1), later: () => move(1), latest: () => { until = null; ask(); }};
+  for (const id in does) $(id).addEventListener("click", does[id]);
+  secs.addEventListener("change", ask);
+  const kept = sessionStorage.getItem("secs");
+  if ([...secs.options].some(each => each.value === kept)) { secs.value = kept; ask(); }
+}
 
 // ---- the graph: as wide as the window, unless somebody has asked for another size ----
 
@@ -283,6 +300,7 @@ function graph() {
 
 if ($("gantt")) timeline($("gantt"));
 if ($("graph-part")) graph();
+if ($("plots-part")) plots();
 for (const link of document.querySelectorAll("[data-transaction]")) link.href = `/t/${slug}/tx/${link.dataset.transaction}`;
 tab();
 for (const feed of feeds) feed.ask();

@@ -73,7 +73,11 @@ def _view(name: str) -> Markup:
     if name == "plots":
         address = "plots?secs=300"
         options = [tag("option", words, value=secs, selected=secs == "300") for secs, words in _PLOT_SECS.items()]
-        tools = tag("p", tag("label", "the last ", tag("select", options, id="secs")), class_="tools")
+        moves = [
+            tag("button", words, type="button", id=name, disabled=name != "earlier")
+            for name, words in (("earlier", "← earlier"), ("later", "later →"), ("latest", "latest"))
+        ]
+        tools = tag("p", tag("label", tag("select", options, id="secs"), " at a time"), moves, class_="tools")
     if name == "graph":
         buttons = [
             tag("button", words, type="button", id=f"graph-{name}", aria_label=label)

@@ -17,8 +17,13 @@ _SHORTEST = 60
 
 def plots_part(plots: Mapping[str, Any]) -> Markup:
     """Return a figure for each plot."""
+    span = {"data_until": plots["until"], "data_last": plots["isLast"]}
     if not plots["at"] or not plots["plots"]:
-        return none("nothing measured yet: a run takes a sample each second")
+        yet, then = (
+            "nothing measured yet: a run takes a sample each second",
+            "nothing was measured then, or it is kept no longer",
+        )
+        return tag("div", none(yet if plots["isLast"] else then), **span)
     first = min(_first_value(line) for each in plots["plots"] for line in each["lines"].values())
     first = max(0, min(first, len(plots["at"]) - _SHORTEST))
     figures = (
@@ -30,7 +35,7 @@ def plots_part(plots: Mapping[str, Any]) -> Markup:
         ).figure()
         for each in plots["plots"]
     )
-    return tag("div", figures, class_="plots")
+    return tag("div", figures, class_="plots", **span)
 
 
 def _first_value(line: Line) -> int:
