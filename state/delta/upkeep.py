@@ -203,6 +203,7 @@ class LogUpkeep:
         deletion = _Deletion(location, self._fence, version, held)
         deletion.look()  # a coordinator that leads may keep the log longer
         schedule.clean_log(deletion.table, location.folder)
+        _remove_late(location.folder)
         if retention_hours is None:
             return
         oldest_secs = time.time() - retention_hours * 3600
@@ -259,6 +260,24 @@ def _check_last(folder: Folder, version: int) -> None:
     checkpoints = [name for name in names if CHECKPOINT in name]
     if not checkpoints or any(not name.startswith(f"{version:020d}.") for name in checkpoints):
         folder.delete(f"{LOG_FOLDER}/{LAST_CHECKPOINT}")
+
+
+def _remove_late(folder: Folder) -> None:
+    """Remove entries of the log that were put after a checkpoint of a later version, and that no version has.
+
+    A writer that was stopped for longer than entries stay may put one of a number that is free again (see
+    :meth:`~state.delta.writer.TableWriter.put`), and die before it removes it. An entry that has a protocol and
+    metadata, of added columns for example, is a version by itself then, to whoever asks for that number or time.
+    """
+    items = {item.path.removeprefix(f"{LOG_FOLDER}/"): item for item in folder.list(LOG_FOLDER)}
+    checkpoints = {name: item.modified_secs for name, item in items.items() if CHECKPOINT in name}
+    first = min(checkpoints, default="")
+    is_reached = True
+    for number, name in enumerate(sorted(name for name in items if name.endswith(".json") and name < first)):
+        # Those from 0 on are versions, and so is what a checkpoint has before it.
+        is_reached = is_reached and name == f"{number:020d}.json"
+        if not is_reached and items[name].modified_secs > min(checkpoints.values()):
+            folder.delete(items[name].path)
 
 
 class _Deletion:

@@ -22,6 +22,7 @@ from state import DeltaRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DATA_FOLDER
 from tests.state.delta.delta_tables import fold, hold_no_rows, maintain
 from tests.state.delta.inline_executors import InlineExecutors
+from tests.state.delta.rows.rows_tables import put
 from txtopo import FailedException, Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.errors import LostLead
@@ -334,6 +335,45 @@ def test_writes_go_on_while_the_log_is_looked_after(tmp_path, monkeypatch):
     may_go_on.set()
     state.close()
     assert json.loads((tmp_path / "_delta_log" / "_last_checkpoint").read_text())["version"] == 2  # the marker's is 1
+
+
+@pytest.mark.parametrize("version", [3, 5])
+def test_an_entry_that_was_put_too_late_goes(tmp_path, version):
+    """Whoever put it may have died before it could be removed; where it has a protocol, it is a version by itself."""
+    declared = DeltaRows(tmp_path, Fields("id: long"), upkeep_every_writes=100)
+    opened = declared.open("topology", "s", "life", 1)
+    for txid in range(1, 7):
+        put(opened, (txid, ("append", pa.table({"id": [txid]}))))
+    log = tmp_path / "_delta_log"
+    late = (log / f"{0:020d}.json").read_bytes() + b"\n" + (log / f"{version:020d}.json").read_bytes()
+    DeltaTable(tmp_path, version=6).create_checkpoint()
+    for number in range(6):
+        (log / f"{number:020d}.json").unlink()
+    (log / f"{version:020d}.json").write_bytes(late)
+    assert DeltaTable(tmp_path, version=version).to_pyarrow_dataset().to_table().num_rows == 1
+    again = DeltaRows(tmp_path, Fields("id: long"), upkeep_every_writes=1).open("topology", "s", "life", 2)
+    put(again, (7, ("append", pa.table({"id": [7]}))))
+    maintain(again)
+    names = {path.name for path in log.glob("*.json")}
+    assert names == {f"{number:020d}.json" for number in range(6, DeltaTable(tmp_path).version() + 1)}
+    assert sorted(read_table(tmp_path, 5)["id"].to_pylist()) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("lost", [None, 2])
+def test_entries_before_a_checkpoint_stay(tmp_path, lost):
+    """Whether they are versions, or one before them is lost: only what came too late goes."""
+    opened = DeltaRows(tmp_path, Fields("id: long"), upkeep_every_writes=1).open("topology", "s", "life", 1)
+    for txid in range(1, 5):
+        put(opened, (txid, ("append", pa.table({"id": [txid]}))))
+    log = tmp_path / "_delta_log"
+    DeltaTable(tmp_path).create_checkpoint()
+    if lost is not None:
+        (log / f"{lost:020d}.json").unlink()
+    before = {*log.glob("*.json")}
+    for _ in range(2):
+        maintain(opened)
+        put(opened, (opened.last_txid + 1, ("append", pa.table({"id": [9]}))))
+    assert before <= {*log.glob("*.json")}
 
 
 def test_a_failed_checkpoint_is_told_and_made_later(tmp_path, monkeypatch):
