@@ -233,6 +233,16 @@ def test_posts_of_others(served, origin):
     assert served.client.put(TOPOLOGY, headers={"Origin": ORIGIN}).status_code == 405
 
 
+@pytest.mark.parametrize(
+    "others", ["{name}=x; {own}", "{own}; {name}=x", "{name}=; {own}", 'a="; {own}; b=\\"', "; ;={own};{own}"]
+)
+def test_cookies_of_others(served, others):
+    """One of the same name for another path, or one that is not as it should be, hides nothing."""
+    own = "; ".join(f"{name}={value}" for name, value in served.client.cookies.items())
+    cookies = others.format(name=f"txtopo-{PORT}", own=own)
+    assert served.stranger().get(TOPOLOGY, headers={"Cookie": cookies}).status_code == 200
+
+
 def test_owner(served):
     """Whoever started the page's process may ask for an address, and for nothing else."""
     headers = {"Authorization": f"Bearer {OWNER}"}

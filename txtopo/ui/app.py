@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,6 +46,14 @@ _NUMBER = re.compile(r"\d{1,19}")
 _LOG = logging.getLogger(__name__)
 
 Answer = dict[str, Any]
+
+
+class Json(JSONResponse):
+    """JSON in ASCII: half a surrogate pair, as from the name of a file in an error, has no other encoding."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 @attrs.frozen
@@ -195,12 +204,12 @@ def routes(page: Page) -> list[Route | Mount]:
         return Response(content, media_type="application/json")
 
     def begun(request: Request) -> Response:
-        return JSONResponse(page.begin(request), 202)
+        return Json(page.begin(request), 202)
 
     async def change(request: Request) -> Response:
         what = request.url.path.rpartition("/")[2]
         settings = settings_in(await body_of(request))
-        return JSONResponse(await run_in_threadpool(page.source.change, request.path_params["slug"], what, settings))
+        return Json(await run_in_threadpool(page.source.change, request.path_params["slug"], what, settings))
 
     def metrics(_request: Request) -> Response:
         return Response(page.source.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
@@ -209,7 +218,7 @@ def routes(page: Page) -> list[Route | Mount]:
         runs = page.source.health()
         dead = [f"the run of {name!r} has {status}" for name, status in runs.items() if status in {"failed", "killed"}]
         status = "; ".join(dead).replace("has killed", "was killed") or "ok"
-        return JSONResponse({"status": status, "runs": runs}, 503 if dead else 200)
+        return Json({"status": status, "runs": runs}, 503 if dead else 200)
 
     return [
         *found,
@@ -218,7 +227,7 @@ def routes(page: Page) -> list[Route | Mount]:
         Route("/api/v1/topology/{slug}/replay/{txid}", begun, methods=["POST"]),
         *(Route(f"/api/v1/topology/{{slug}}/{what}", change, methods=["POST"]) for what in CHANGES),
         Route("/api/v1/session", _as_json(page.invite), methods=["POST"]),
-        Route("/openapi.json", lambda _: JSONResponse(document())),
+        Route("/openapi.json", lambda _: Json(document())),
         Route("/health", health),
         Route("/metrics", metrics),
         *_documents(page),
@@ -312,7 +321,7 @@ class _Static(StaticFiles):
 
 
 def _as_json(answer: Callable[[Request], Answer]) -> Callable[[Request], Response]:
-    return lambda request: JSONResponse(answer(request))
+    return lambda request: Json(answer(request))
 
 
 def _as_html(answer: Callable[[Request], Answer], view: Callable[[Answer], str]) -> Callable[[Request], Response]:
@@ -340,7 +349,7 @@ def _error(scope: Scope, status: int, kind: str, text: str) -> Response:
         return HTMLResponse(views.message_part(text), status)
     if path == "/" or path.startswith("/t/"):
         return HTMLResponse(views.message_page(_TITLES.get(status, "This did not work"), text), status)
-    return JSONResponse({"error": kind, "errorMessage": text}, status)
+    return Json({"error": kind, "errorMessage": text}, status)
 
 
 _TITLES: Mapping[int, str] = {401: "No entry", 404: "Not found", 421: "Another name"}

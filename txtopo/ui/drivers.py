@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from txtopo.cluster.driver.folder import TopologyPlace
@@ -18,7 +18,7 @@ from txtopo.errors import TxtopoError
 from txtopo.secrecy import without_secrets
 from txtopo.ui.answers.slugs import OF_RUN, slug_of
 from txtopo.ui.answers.source import FolderSource, NotFound
-from txtopo.ui.app import Page, routes
+from txtopo.ui.app import Json, Page, routes
 from txtopo.ui.security import Sessions
 
 _OPEN_MAX = 100
@@ -57,11 +57,11 @@ class DriverPages:
         try:
             return self._answer(topology, path, query) if topology is not None else self._summaries()
         except HTTPException as error:
-            return JSONResponse({"error": "HTTPException", "errorMessage": error.detail}, error.status_code)
+            return Json({"error": "HTTPException", "errorMessage": error.detail}, error.status_code)
         except TxtopoError as error:
             status = 404 if isinstance(error, NotFound) else 503
             content = {"error": type(error).__name__, "errorMessage": without_secrets(error.message)}
-            return JSONResponse(content, status)
+            return Json(content, status)
 
     def _summaries(self) -> Response:
         found: dict[str, Any] = {}
@@ -72,7 +72,7 @@ class DriverPages:
                 own = [each for each in summaries if each["id"] == place.topology_id]
                 if own:
                     found[topology] = own[0]
-        return JSONResponse({"topologies": found})
+        return Json({"topologies": found})
 
     def _answer(self, topology: str, path: str, query: bytes) -> Response:
         place = self._place_of(topology)

@@ -161,9 +161,11 @@ class Guard:
         )
 
     def _is_session(self, headers: Headers) -> bool:
-        # One cookie of another application on this host that is not as it should be must not hide the others.
-        found = cookie_parser(headers.get("Cookie", "")).get(self.cookie)
-        return found is not None and self.sessions.is_session(found)
+        # Another application on this host may have cookies that are not as they should be, or one of this name for a
+        # path of its own: neither hides ours.
+        parts = [part for header in headers.getlist("Cookie") for part in header.split(";")]
+        found = [cookie_parser(part).get(self.cookie) for part in parts]
+        return any(each is not None and self.sessions.is_session(each) for each in found)
 
     def _is_owner(self, headers: Headers) -> bool:
         given = headers.get("Authorization", "").removeprefix("Bearer ")

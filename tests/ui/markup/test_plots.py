@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 
 import pytest
@@ -64,3 +65,22 @@ def test_numbers():
 def test_an_hour_in_steps():
     """Values twelve seconds apart are one line."""
     assert paths(Plot("rate", "", list(range(0, 3600, 12)), {"a": [1.0] * 300}))[0].count("M") == 1
+
+
+def test_negative_values():
+    """The axis goes below 0 where the values do."""
+    plot = Plot("degrees", "", [0, 1, 2], {"a": [-5.0, 0.0, 3.0]})
+    assert re.findall(r"text-anchor=\"end\">([-\d.]+)<", plot.figure()) == ["-6", "-4", "-2", "0", "2", "4"]
+    heights = [float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", paths(plot)[0])]
+    assert sorted(set(heights), reverse=True) == list(dict.fromkeys(heights))
+
+
+ODD = (0.0, -0.0, 5e-324, -5e-324, 1e-300, -1.0, 1e15, 1.7e308, -1.7e308, None)
+
+
+@pytest.mark.parametrize(("first", "second"), itertools.product(ODD, ODD))
+def test_any_finite_values(first, second):
+    """They lie within the picture."""
+    drawn = paths(Plot("", "", [0, 1], {"a": [first, second]})) if (first, second) != (None, None) else []
+    for y in map(float, re.findall(r"[ML][\d.]+ ([^LM]+)", "".join(drawn))):
+        assert 0 <= y <= 160

@@ -11,7 +11,7 @@ from txtopo.engine.timeline.records import DRIVER, RunRecord
 from txtopo.transactional.core.actions import StopReason
 from txtopo.transactional.run.snapshot import WHY_DEAD, Snapshot, Writer
 from txtopo.ui.answers.slugs import OF_RUN, slug_of
-from txtopo.ui.answers.timeline import TimelineReader
+from txtopo.ui.answers.timeline import CLOCKS_US, TimelineReader
 from txtopo.ui.markup.words import duration
 
 _ORDERLY = {reason.value for reason in StopReason} - {StopReason.FAILED.value}
@@ -80,7 +80,9 @@ class Facts:
         writer = self.last_writer
         found = [] if writer is None else [writer.written_secs]
         found += [int(row["at"]) / 1e6 for row in self.timeline.last(DRIVER).values()]
-        return max(found, default=None)
+        # What was said before somebody set the clock back is of the future; what was said since is newer.
+        now = time.time() + CLOCKS_US / 1e6
+        return max((each for each in found if each <= now), default=max(found, default=None))
 
 
 def status_of(facts: Facts) -> tuple[str, str]:

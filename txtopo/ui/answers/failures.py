@@ -64,7 +64,7 @@ def is_current(facts: Facts, failed_at: float | None) -> bool:
     """Whether a topology or a component that has failed last then still fails, or did when the run died."""
     if facts.ended and not facts.is_failed:
         return False
-    return failed_at is not None and now_of(facts) - failed_at <= CURRENT_SECS
+    return failed_at is not None and abs(now_of(facts) - failed_at) <= CURRENT_SECS  # a clock may be set back
 
 
 def last_failed_at(facts: Facts) -> float | None:

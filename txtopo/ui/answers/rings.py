@@ -52,6 +52,8 @@ class Ring:
     kind: Any
     epoch: int = 0
     base_us: int = 0
+    before: int = 0
+    """The last SEQ that is not of the last run."""
     texts: dict[int, str] = attrs.field(factory=dict)
     _reader: RingReader | None = None
     _buffer: Rows = None
@@ -114,7 +116,8 @@ class Ring:
             return False
         if self._reader is not None:
             self._reader.close()
-        self._reader, self.epoch, self.base_us = reader, epoch, reader.header.base_us
+        self._reader, self.epoch = reader, epoch
+        self.base_us, self.before = reader.header.base_us, reader.header.before
         return True
 
     def text(self, seq: int) -> str:

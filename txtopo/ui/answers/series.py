@@ -39,8 +39,8 @@ Line = list[float | None]
 
 
 def known(value: float) -> float | None:
-    """Return a number; None if it is unknown."""
-    return None if math.isnan(value) else float(value)
+    """Return a number; None if it is unknown or infinite, which JSON can't say."""
+    return float(value) if math.isfinite(value) else None
 
 
 def last_number(row: Any | None, at: int) -> float | None:
@@ -54,7 +54,7 @@ def rate(rows: Rows, at: int) -> float | None:
         return None
     secs = (int(rows["at"][-1]) - int(rows["at"][0])) / 1e6
     grown = float(rows["numbers"][-1][at] - rows["numbers"][0][at])
-    return None if secs <= 0 or math.isnan(grown) or grown < 0 else grown / secs
+    return grown / secs if secs > 0 and math.isfinite(grown) and grown >= 0 else None
 
 
 def last_growth(rows: Rows, at: int) -> float | None:
@@ -91,7 +91,7 @@ class _Axis:
         """Return the last value of a number in each step."""
         line: Line = [None] * self.count
         for place, number in zip(self.places(rows).tolist(), rows["numbers"][:, at].tolist(), strict=True):
-            if 0 <= place < self.count and not math.isnan(number):
+            if 0 <= place < self.count and math.isfinite(number):
                 line[place] = number
         return line
 
@@ -101,7 +101,8 @@ class _Axis:
         numbers, places = rows["numbers"], self.places(rows)[1:]
         up = np.diff(numbers[:, at])
         per = np.diff(rows["at"] / 1e6 if by is None else numbers[:, by])
-        is_good = (up >= 0) & (per > 0) & (places >= 0) & (places < self.count)  # another run counts from 0
+        is_good = np.isfinite(up) & (up >= 0) & (per > 0)  # another run counts from 0
+        is_good &= (places >= 0) & (places < self.count)
         kept = places[is_good]
         ups = np.bincount(kept, up[is_good], self.count)
         pers = np.bincount(kept, per[is_good], self.count)

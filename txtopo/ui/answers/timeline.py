@@ -41,6 +41,9 @@ LOOK_SECS = 0.1
 ALL_SECS = 3.0
 """How old the whole timeline may be that a page begins with: it asks for the rest at once."""
 
+CLOCKS_US = 2_000_000
+"""How far the clock of a run may be ahead, which may be on another machine, for its samples to count as of now."""
+
 _ANSWERS_MAX = 16
 
 OUTCOMES = {OPEN: "open", VISIBLE: "visible", FAILED: "failed", RETURNED: "returned", GIVEN_UP: "dead letter"}
@@ -60,10 +63,8 @@ class TimelineReader:
         self._events = Ring(folder, "records", EVENTS)
         self._samples = Ring(folder, "samples", SAMPLES)
         self._looked = 0.0
-        self._begun_us = 0
-        """When the last run began."""
         self._latest: dict[int, dict[str, Any]] = {}
-        """The last sample of each kind and name."""
+        """The last sample of each kind and name in the last run."""
         self._answers: dict[tuple[int, int], bytes] = {}
         self._all = -ALL_SECS, b""
         """When the whole timeline was encoded, and how it begins."""
@@ -189,13 +190,17 @@ class TimelineReader:
             ]
 
     def samples(self, kind: int, secs: float | None = None, now_secs: float | None = None) -> list[tuple[str, Rows]]:
-        """Return the samples of a kind by name, each in order: the last ``secs`` seconds before a moment, or all."""
+        """Return the samples of a kind by name, each in order: the last ``secs`` seconds before a moment, or all.
+
+        What was sampled before somebody set the clock back may be of a later time than the moment: it is left out.
+        """
         with self._lock:
             self._look()
             ring = self._samples
             rows = ring.rows[ring.rows["kind"] == kind]
             if secs is not None:
-                rows = rows[rows["at"] >= ((now_secs or time.time()) - secs) * 1e6]
+                now_us = (now_secs or time.time()) * 1e6
+                rows = rows[(rows["at"] >= now_us - secs * 1e6) & (rows["at"] <= now_us + CLOCKS_US)]
             named: dict[str, list[Rows]] = {}
             for name in np.unique(rows["name"]):  # the same name may have been written again, as another record
                 named.setdefault(ring.text(name), []).append(rows[rows["name"] == name])
@@ -205,19 +210,17 @@ class TimelineReader:
         """Return the last sample of a kind, by name, if it is of the last run."""
         with self._lock:
             self._look()
-            return {name: row for name, row in self._latest.get(kind, {}).items() if row["at"] >= self._begun_us}
+            return self._latest.get(kind, {}).copy()
 
     def _look(self) -> None:
         if time.monotonic() - self._looked < LOOK_SECS:
             return
-        events, _ = self._events.look()
-        begun = events[events["kind"] == RUN]
-        if len(begun):
-            self._begun_us = int(begun["times"][-1][0])
+        self._events.look()
         samples, is_new = self._samples.look()
         if is_new:
             self._latest = {}
-        for at in np.flatnonzero(samples["kind"] != TEXT).tolist():
+        # By number, not by time: somebody may have set the clock back.
+        for at in np.flatnonzero((samples["kind"] != TEXT) & (samples["seq"] > self._samples.before)).tolist():
             row = samples[at]
             self._latest.setdefault(int(row["kind"]), {})[self._samples.text(row["name"])] = row.copy()
         self._looked = time.monotonic()

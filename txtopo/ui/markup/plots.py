@@ -20,6 +20,8 @@ _TABLE_ROWS = 12
 _NEW = 3
 _GAP_SECS, _GAP_STEPS = 5, 2.5
 """A longer time without values interrupts a line; a busy machine may miss a sample."""
+_HUGE = 1e300
+"""What is further from 0 is drawn at this; and what is all nearer to 0 than its inverse, as 0."""
 _TINY = 1e-9
 """Of a division's result: 0.3 / 0.1 is not quite 3."""
 
@@ -55,11 +57,9 @@ class Plot:
         return tag("ul", items, class_="key")
 
     def _svg(self) -> Markup:
-        most = max(value for line in self.lines.values() for value in line if value is not None)
-        step = nice_step(most if most > 0 else 1.0, _STEPS)
-        top = step * max(1, math.ceil(most / step - _TINY))
+        scale = _Scale.of([value for line in self.lines.values() for value in line if value is not None])
         label = f"{self.title}, in {self.unit}" if self.unit else self.title
-        parts = [*_rows(step, top), *self._times(), *self._paths(top)]
+        parts = [*scale.rows(), *self._times(), *self._paths(scale)]
         return tag("svg", parts, viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img", aria_label=label)
 
     def _times(self) -> Iterator[Markup]:
@@ -70,13 +70,13 @@ class Plot:
             label = clock(round(first + span * part / (_TIMES - 1)))
             yield tag("text", label, x=f"{x:.1f}", y=_HEIGHT - 5, text_anchor=anchor)
 
-    def _paths(self, top: float) -> Iterator[Markup]:
+    def _paths(self, scale: _Scale) -> Iterator[Markup]:
         gap = max(_GAP_SECS, _GAP_STEPS * (self.seconds[-1] - self.seconds[0]) / max(len(self.seconds) - 1, 1))
         for number, line in enumerate(self.lines.values()):
             path, before = "", -math.inf
             for at, value in enumerate(line):
                 if value is not None:
-                    x, y = self._x(at), _y(value, top)
+                    x, y = self._x(at), scale.y(value)
                     # Round caps make a dot of a line without length: a value between two gaps shows, too.
                     path += f"{f'M{x:.1f} {y:.1f}' if self.seconds[at] - before > gap else ''}L{x:.1f} {y:.1f}"
                     before = self.seconds[at]
@@ -100,15 +100,30 @@ class Plot:
         return tag("table", tag("thead", heads), tag("tbody", rows), class_="numbers")
 
 
-def _rows(step: float, top: float) -> Iterator[Markup]:
-    for index in range(round(top / step) + 1):
-        y = _y(index * step, top)
-        yield tag("line", class_="grid", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=f"{y:.1f}", y2=f"{y:.1f}")
-        yield tag("text", short(index * step), x=_LEFT - 6, y=f"{y + 4:.1f}", text_anchor="end")
+@attrs.frozen
+class _Scale:
+    """The axis of values: from so many steps below 0 to so many above."""
 
+    step: float
+    below: int
+    above: int
 
-def _y(value: float, top: float) -> float:
-    return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * max(value, 0.0) / top
+    @classmethod
+    def of(cls, values: Sequence[float]) -> _Scale:
+        most, least = (min(max(each, -_HUGE), _HUGE) for each in (max(0.0, *values), min(0.0, *values)))
+        step = nice_step(most - least if most - least > 1 / _HUGE else 1.0, _STEPS)
+        below, above = (math.ceil(each / step - _TINY) for each in (-least, most))
+        return cls(step, below, above if below else max(above, 1))
+
+    def rows(self) -> Iterator[Markup]:
+        for index in range(-self.below, self.above + 1):
+            y = self.y(index * self.step)
+            yield tag("line", class_="grid", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=f"{y:.1f}", y2=f"{y:.1f}")
+            yield tag("text", short(index * self.step), x=_LEFT - 6, y=f"{y + 4:.1f}", text_anchor="end")
+
+    def y(self, value: float) -> float:
+        steps = min(max(value / self.step, -self.below), self.above) + self.below
+        return _HEIGHT - _BOTTOM - (_HEIGHT - _BOTTOM - _TOP) * steps / (self.below + self.above)
 
 
 def _style(number: int) -> str:

@@ -44,10 +44,13 @@ def ago(at: float | None, now: float | None) -> str:
 
 
 def moment(at: float | None) -> str:
-    """Return a time with its milliseconds; a dash for None."""
+    """Return a time with its milliseconds; a dash for None, and for what no calendar has."""
     if at is None:
         return UNKNOWN
-    time = dt.datetime.fromtimestamp(at, dt.UTC)
+    try:
+        time = dt.datetime.fromtimestamp(at, dt.UTC)
+    except (OverflowError, ValueError):
+        return UNKNOWN
     return f"{time:%Y-%m-%d %H:%M:%S}.{time.microsecond // 1000:03}"
 
 

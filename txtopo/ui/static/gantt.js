@@ -154,7 +154,7 @@ class Gantt {
 
   keepUp() {
     const {rows, view} = this, to = this.now(), from = to - (this.secs || 4) * 1000, last = rows.length ? rows[rows.length - 1].txid : 0;
-    let shown = rows.slice(-LOOK_BACK).filter(row => this.endOf(row) > from);
+    let shown = rows.slice(-LOOK_BACK).filter(row => this.endOf(row) > from && row.begun <= to);  // unless the clock was set back since
     this.quiet = rows.length > 0 && !shown.length;
     if (this.quiet) shown = rows.slice(this.firstRow(last + 1 - QUIET_ROWS));
     const low = Math.min(last, ...shown.map(row => row.txid)), longest = Math.max(0, ...shown.map(row => this.endOf(row) - this.beginOf(row)));
