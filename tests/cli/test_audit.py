@@ -80,6 +80,22 @@ def test_a_table_that_was_restored(tmp_path, command_line):
     assert "or total was restored from a copy" in result.stdout
 
 
+def test_an_optimize_whose_files_are_gone(tmp_path, command_line):
+    """What can't be known any more is said; what can be compared is not worth a word."""
+    run_inline(two_tables(tmp_path), CONFIG)
+
+    def audited_after_ordering():
+        DeltaTable(tmp_path / "total").optimize.z_order(["n"])
+        return command_line.told("audit", str(tmp_path))
+
+    assert "believed" not in audited_after_ordering()
+    assert "believed" not in audited_after_ordering()
+    DeltaTable(tmp_path / "total").vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    told = command_line.told("audit", str(tmp_path))
+    assert "2 versions of others, such as an OPTIMIZE, believed: what they moved is gone, so rows not compared" in told
+    assert "believed" not in command_line.told("audit", str(tmp_path), "--quick")
+
+
 class Removing(Keep):
     """Keeps the words of the last batch only, and fails in transaction 2."""
 

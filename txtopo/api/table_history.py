@@ -40,6 +40,8 @@ class TableVersion:
     """The name of the operation in the table's log."""
     touches: bool
     """Whether it adds or removes data, or changes the table's metadata."""
+    moves: bool = False
+    """Whether it moves rows to other files, by its own account, and does nothing else."""
     is_rollback: bool = False
     """Whether a repair restored an older version with it."""
     is_adoption: bool = False

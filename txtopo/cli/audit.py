@@ -216,6 +216,9 @@ def _table_line(proof: TableProof, *, is_quick: bool) -> str:
         parts.append(f"it left the topology after transaction {proof.left_after}")
     if proof.unread and not is_quick:
         parts.append(f"{count_of(proof.unread, 'version')} no longer kept: rows not compared")
+    if proof.believed and not is_quick:
+        moved = count_of(proof.believed, "version")
+        parts.append(f"{moved} of others, such as an OPTIMIZE, believed: what they moved is gone, so rows not compared")
     if proof.repaired:
         parts.append(count_of(proof.repaired, "repair"))
     return f"table       {proof.state}: {'; '.join(parts)}"

@@ -209,6 +209,7 @@ class _Reader:
             epoch=marks.get(epoch_application(self._application)),
             operation=_operation(actions),
             touches=any(_touches(action) for action in actions),
+            moves=_moves_files(actions) and not any(_touches(action) for action in actions),
             is_rollback=is_rollback,
             # An adoption records the last transaction again.
             is_adoption=not is_rollback and self._application in marks and marks[self._application] == (last or 0),

@@ -223,6 +223,14 @@ def test_what_changes_no_row_is_nobodys_business():
     assert found(TWO, history(write(2), TableVersion(0, 2, None, "OPTIMIZE", touches=False), write(4))) == []
 
 
+def test_what_was_moved_and_cannot_be_compared_is_told():
+    """An OPTIMIZE whose old files are gone may have changed rows: nobody can know, and the proof says so."""
+    moved = TableVersion(0, 2, None, "OPTIMIZE", touches=False, moves=True)
+    seen = attrs.evolve(moved, changes=RowChanges(0, None, None, 0))
+    report = audit(TWO, history(write(2), moved, seen, write(4)))
+    assert ([proof.believed for proof in report.tables], report.findings) == ([1], [])
+
+
 def test_a_group_in_flight():
     """The last group may be in no table, or in some: it is told, and not counted."""
     parts = [part(1, 0, group(1, 2, "t"), group(3, 4, "t"))]

@@ -74,6 +74,8 @@ class TableWalk:
             if version.touches:
                 text = f"another writer made this version ({version.operation}); the table was at {self._txid}"
                 self._doubts.append(Finding(text, self._txid, self._history.state, version.version))
+            elif version.moves and version.changes is None:
+                self._proof.believed += 1
             return
         if version.epoch < self._epoch:
             text = f"a coordinator of epoch {version.epoch} wrote it after one of epoch {self._epoch}"
