@@ -22,6 +22,7 @@ from tests.topologies import committing
 from txtopo import Config, FailedException, Fields
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.audit.checks import audit
+from txtopo.transactional.audit.report import Finding
 from txtopo.transactional.journal import journal
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.journal.journal import FOLDER, read_journal
@@ -218,6 +219,59 @@ def test_damage_is_named(command_line, output, damage, expected):
     result = command_line("audit", str(output))
     assert result.exit_code == 1
     assert [text for text in expected if text not in result.output] == [], result.output
+    same_as_json(command_line, output, result.stdout)
+
+
+def same_as_json(command_line, output, told):
+    """Check that ``--json`` has the findings that were told, each with its place, and nothing else is printed."""
+    result = command_line("audit", str(output), "--json")
+    assert (result.exit_code, result.stderr) == (1, "")
+    (line,) = result.stdout.splitlines()
+    document = json.loads(line)
+    assert not document["isProved"]
+    findings = [
+        str(Finding(each["text"], each["transaction"], each["state"], each["version"])) for each in document["findings"]
+    ]
+    assert [f"✘ {each}" for each in findings] == [line for line in told.splitlines() if line.startswith("✘")]
+
+
+def test_what_is_proved_as_json(command_line, output):
+    """The document has all that the text says, with --quick without what was not looked at."""
+    document = json.loads(command_line.told("audit", str(output), "--json"))
+    assert document["isProved"]
+    tables = document.pop("tables")
+    assert [(each["state"], each["first"], each["last"]) for each in tables] == [("words", 1, 4), ("total", 1, 4)]
+    assert all(each["rowsPut"] > 0 for each in tables)
+    assert document == {
+        "topology": "crash",
+        "isProved": True,
+        "findings": [],
+        "first": 1,
+        "last": 4,
+        "groups": 4,
+        "epochs": 1,
+        "deadLetters": 0,
+        "dropped": 0,
+        "input": {"partitions": 2, "ranges": 8, "untold": 0},
+        "skipped": {},
+        "inFlight": None,
+        "renames": [],
+        "notProved": {},
+    }
+    quick = json.loads(command_line.told("audit", str(output), "--json", "--quick"))
+    assert {(each["rowsPut"], each["rowsRemoved"], each["unread"]) for each in quick["tables"]} == {(None, None, None)}
+    refused = command_line("audit", str(output.parent), "--json")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+
+
+def test_what_is_in_flight_as_json(tmp_path, command_line):
+    """A group that one of two tables has is neither proved nor a finding."""
+    crash = Crash(at=1, only="table.write.after")
+    assert not run_with_crash(lambda: two_tables(tmp_path), crash)
+    document = json.loads(command_line.told("audit", str(tmp_path), "--json"))
+    assert document["isProved"]
+    assert document["inFlight"]["first"] == 1
+    assert (document["inFlight"]["in"], document["inFlight"]["notIn"]) == (["words"], ["total"])
 
 
 def test_a_change_between_two_versions_is_named(command_line, output):

@@ -21,6 +21,7 @@ from txtopo import BasicBolt, Config, FailedException, Fields, TransactionalTopo
 from txtopo.errors import PoisonTransaction, UserCodeError
 from txtopo.testing.feeders import wait_until
 from txtopo.testing.inline import run_inline
+from txtopo.topology.loading import load_target
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.journal.journal import JournalHeader
 from txtopo.transactional.run.snapshot import SnapshotWriter, read_snapshot, snapshots_in
@@ -293,3 +294,89 @@ def test_a_predecessor_hides_nothing(tmp_path):
     for writer, shown in ((old, 4), (new, 5), (old, 5), (other, 1), (other, 1)):
         writer.write(snapshot)
         assert read_snapshot(folder, "t")[0].epoch == shown
+
+
+def documented(command_line, output, txid):
+    """Return the document that ``--json`` prints, which must be all that is printed."""
+    result = command_line("explain", str(output), str(txid), "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    (line,) = result.stdout.splitlines()
+    assert line.isascii()
+    return json.loads(line)
+
+
+def test_as_json(tmp_path, command_line):
+    """The same facts as in the text, by names: of what is committed, failed, in doubt, or not begun."""
+    config = Config(transaction_max_attempts=3, group_transactions_max=1, job_transactions_max=1)
+    with pytest.raises(PoisonTransaction):
+        run_inline(topology(tmp_path, always=("c",)), config)
+    found = documented(command_line, tmp_path, 2)
+    expected = {
+        "transaction": 2,
+        "status": "committed",
+        "lastCommitted": 2,
+        "topology": "t",
+        "attempt": 1,
+        "epoch": 1,
+        "group": {"first": 2, "last": 2},
+        "input": {"0": {"start": 1, "end": 2}},
+        "failure": None,
+        "tuples": {"spout": 1, "check": 1},
+        "written": {"words": {"put": 1, "removed": 0}},
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert found["plannedAt"].endswith("+00:00")
+    assert found["lines"][0] == "transaction 2: committed"
+    assert found["run"]["pid"] == os.getpid()
+    assert (found["run"]["isAlive"], found["run"]["ended"][:19]) == (False, "PoisonTransaction: ")
+    failed = documented(command_line, tmp_path, 3)
+    assert (failed["status"], failed["input"]) == ("not committed", {"0": {"start": 2, "end": 3}})
+    assert failed["failure"].startswith("c is not a word")
+    assert "attempt 3 failed in 'check': c is not a word" in " ".join(failed["history"])
+    refused = command_line("explain", str(tmp_path), "99", "--json")
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    skip = Config({"topology.transaction.max.attempts": 1, "topology.transaction.max.attempts.policy": "SKIP"})
+    run_inline(topology(tmp_path, always=("c",)), skip)
+    assert documented(command_line, tmp_path, 3)["status"] == "given up"
+    shutil.rmtree(tmp_path / METADATA_DIR / "journal")
+    found = documented(command_line, tmp_path, 3)
+    assert (found["status"], "topology" in found) == ("committed", False)
+
+
+def test_what_is_in_doubt_as_json(tmp_path, command_line):
+    """A group that may have been decided is entered, and no more is said of it."""
+    config = Config(max_spout_pending=6, group_transactions_max=1)
+    assert not run_with_crash(lambda: two_tables(tmp_path), Crash(at=3, only="group.journal.after"), config)
+    found = documented(command_line, tmp_path, 3)
+    assert (found["status"], found["lastCommitted"], found["group"]) == ("entered", 2, {"first": 3, "last": 3})
+
+
+def test_secrets_are_hidden_as_json(command_line):
+    """Those of the command's settings, too."""
+    command_line.write_module("job", MODULE)
+    target = load_target("job", {})
+    with pytest.raises(PoisonTransaction):
+        run_inline(target.topology, target.config)
+    told = command_line.told("explain", "job", "2", "--json", "--set", "shop.password=hunter2")
+    assert "hunter2" not in told
+    assert "at the tuple (word='…')" in json.loads(told)["failure"]
+
+
+MODULE = """
+from spouts import MemoryTransactionalSpout
+from state import DeltaState
+from tests.bolts import Keep
+from tests.cli.test_explain import Checking
+from txtopo import Config, Fields, TransactionalTopologyBuilder
+
+def topology():
+    spout = MemoryTransactionalSpout([["a"], ["hunter2"]], Fields("word"), 1)
+    builder = TransactionalTopologyBuilder("t", "spout", spout, 1)
+    builder.set_bolt("check", Checking(("hunter2",)), 1).shuffle_grouping("spout")
+    builder.set_committer_bolt("keep", Keep(), 1).global_grouping("check")
+    builder.set_state("words", DeltaState("out/words", Fields("word: string"), Fields("n: long")))
+    return builder.build()
+
+def config():
+    return Config({"topology.transaction.max.attempts": 1, "shop.password": "hunter2"})
+"""

@@ -15,7 +15,7 @@ from txtopo.api.partitioned import spout_as_written
 from txtopo.api.spout import AnySpout, PartitionedTransactionalSpout
 from txtopo.api.table_history import TableHistory
 from txtopo.attempts import transactions_words
-from txtopo.cli.command import Command
+from txtopo.cli.command import Command, json_option, print_json
 from txtopo.cli.console import Console
 from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
@@ -44,8 +44,9 @@ Evidence = tuple[list[JournalPart], dict[str, TableHistory], int]
 @click.command("audit", cls=Command)
 @takes_folder_or_target
 @click.option("--quick", is_flag=True, help="Do not compare the rows of each table version.")
+@json_option
 @click.pass_context
-def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool) -> None:  # noqa: FBT001
+def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool, is_json: bool) -> None:  # noqa: FBT001
     """Prove from journal and tables that every transaction was committed once, in order, without a gap.
 
     OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; MODULE stands for the folder of that
@@ -55,15 +56,24 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
     metadata_dir, topology_id = journal_place(target)
     parts, histories, committed = _evidence(metadata_dir, topology_id, with_rows=not quick)
     report = audit(parts, histories, committed, backfills_of(metadata_dir, parts))
-    console = Console()
-    if report.findings:
-        checked = f"checked {count_of(report.groups, 'group')} of the journal and {count_of(len(histories), 'table')}:"
-        console.print(Text(checked))
+    if is_json:
+        print_json(_document(topology_id, report, is_quick=quick))
     else:
         spout = None if isinstance(target, OutputFolder) else spout_as_written(target.plan.spout.component)
+        _show(report, len(histories), _range_method(spout), is_quick=quick)
+    ctx.exit(1 if report.findings else 0)
+
+
+def _show(report: AuditReport, tables: int, method: str, *, is_quick: bool) -> None:
+    """Print what an audit of some tables has found or proved; ``method`` is as :func:`_range_method` returns it."""
+    console = Console()
+    if report.findings:
+        checked = f"checked {count_of(report.groups, 'group')} of the journal and {count_of(tables, 'table')}:"
+        console.print(Text(checked))
+    else:
         for line in [
-            *_proof_lines(report, _range_method(spout)),
-            *(_table_line(proof, is_quick=quick) for proof in report.tables),
+            *_proof_lines(report, method),
+            *(_table_line(proof, is_quick=is_quick) for proof in report.tables),
         ]:
             console.print(Text(line), soft_wrap=True)
     for line in _skipped_lines(report):
@@ -74,17 +84,73 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
         console.print(Text(f"✘ {finding}", "bold red"), soft_wrap=True)
     if len(report.findings) > FINDINGS_SHOWN:
         console.print(Text(f"✘ and {len(report.findings) - FINDINGS_SHOWN} more", "bold red"))
-    if report.findings:
-        ctx.exit(1)
+    if not report.findings:
+        console.print(Text(_verdict(report, is_quick=is_quick), "bold green"), soft_wrap=True)
+
+
+def _verdict(report: AuditReport, *, is_quick: bool) -> str:
     but = ", but for the input that the spout has skipped" if report.skipped else ""
     unread = sum(proof.unread for proof in report.tables)
-    if quick:
+    if is_quick:
         but += "; the rows of tables were not looked at"
     elif unread:
         but += f"; what {count_of(unread, 'version')} of tables put can't be known any more"
-    console.print(
-        Text(f"✔ every transaction was committed once, in order, without a gap{but}", "bold green"), soft_wrap=True
-    )
+    return f"✔ every transaction was committed once, in order, without a gap{but}"
+
+
+def _document(topology_id: str, report: AuditReport, *, is_quick: bool) -> dict[str, Any]:
+    """Return what an audit has found and proved, as JSON; the guide on operations describes it."""
+    return {
+        "topology": topology_id,
+        "isProved": not report.findings,
+        "findings": [
+            {"text": each.text, "transaction": each.txid, "state": each.state, "version": each.version}
+            for each in report.findings
+        ],
+        "first": report.first,
+        "last": report.last,
+        "groups": report.groups,
+        "epochs": report.epochs,
+        "deadLetters": report.dead_letters,
+        "dropped": report.void,
+        "input": {"partitions": report.partitions, "ranges": report.ranges, "untold": report.untold},
+        "skipped": {
+            partition: [{"transaction": txid, "start": start, "end": end} for txid, start, end in gaps]
+            for partition, gaps in report.skipped.items()
+        },
+        "inFlight": None
+        if report.in_flight is None
+        else {
+            "first": report.in_flight[0],
+            "last": report.in_flight[1],
+            "in": list(report.has_it),
+            "notIn": list(report.lacks_it),
+        },
+        "renames": [
+            {"after": each.txid, "topology": each.topology, "former": each.former, "states": dict(each.states)}
+            for each in report.renames
+        ],
+        "tables": [_table_of(proof, is_quick=is_quick) for proof in report.tables],
+        "notProved": {**dict.fromkeys(report.elsewhere), **report.departed},
+    }
+
+
+def _table_of(proof: TableProof, *, is_quick: bool) -> dict[str, Any]:
+    return {
+        "state": proof.state,
+        "first": proof.from_txid + 1,
+        "last": proof.to_txid,
+        "groups": proof.groups,
+        "versions": proof.versions,
+        "rowsPut": None if is_quick else proof.rows_put,
+        "rowsRemoved": None if is_quick else proof.rows_removed,
+        "unread": None if is_quick else proof.unread,
+        "repairs": proof.repaired,
+        "begunAfter": proof.begun_after or None,
+        "backfilledTo": proof.backfilled_to or None,
+        "leftAfter": proof.left_after,
+        "away": [list(span) for span in proof.away],
+    }
 
 
 def _evidence(metadata_dir: Path, topology_id: str, *, with_rows: bool) -> Evidence:

@@ -7,8 +7,9 @@ is an answer, as "different", an error is 2, too: see :attr:`Command.error_statu
 from __future__ import annotations
 
 import contextlib
+import json
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -17,7 +18,7 @@ from rich.text import Text
 from txtopo.cli.console import Console
 from txtopo.errors import InternalError, NoTopology, TxtopoError
 from txtopo.extras import extra_of, how_to_install
-from txtopo.secrecy import without_secrets
+from txtopo.secrecy import HIDDEN, is_secret, without_secrets
 
 GIVEN = "txtopo.given"
 """In a context's ``meta``, the settings and parameters whose secrets its errors may quote, by name."""
@@ -126,6 +127,28 @@ def print_error(message: str) -> None:
     console.print(Text(f"error: {first}", style="bold red"))
     if rest:
         console.print(Text(rest))
+
+
+def json_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``--json`` to a command, for a parameter ``is_json``."""
+    return click.option("--json", "is_json", is_flag=True, help="Print one JSON document, for scripts.")(function)
+
+
+def print_json(document: Mapping[str, Any]) -> None:
+    """Print a document in one line, without secrets; what is no ASCII is escaped, so it can't command a terminal."""
+    click.echo(json.dumps(_discreet(document)))
+
+
+def _discreet(value: Any, name: str = "") -> Any:
+    match value:
+        case str():
+            return HIDDEN if is_secret(name) else discreet(value)
+        case Mapping():
+            return {discreet(key): _discreet(each, key) for key, each in value.items()}
+        case list() | tuple():
+            return [_discreet(each, name) for each in value]
+        case _:
+            return value
 
 
 FORMATS = {

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import click
 from rich.text import Text
 
 from state.delta.read.consistent import committed_in_tables
-from txtopo.attempts import attempt_words, transactions_words
-from txtopo.cli.command import Command, WholeNumber
+from txtopo.attempts import attempt_words, epoch_and_try, transactions_words
+from txtopo.cli.command import Command, WholeNumber, json_option, print_json
 from txtopo.cli.console import Console
 from txtopo.cli.display.wording import STATUS_WORDS, clock, count_of, cut, readings_of
 from txtopo.cli.target import OutputFolder, takes_folder_or_target
@@ -106,7 +108,8 @@ class Known:
 @click.command("explain", cls=Command)
 @takes_folder_or_target
 @click.argument("txid", metavar="TXID", type=WholeNumber(1))
-def explain_command(target: OutputFolder | Target, txid: int) -> None:
+@json_option
+def explain_command(target: OutputFolder | Target, txid: int, is_json: bool) -> None:  # noqa: FBT001 - click's convention
     """Show the state of a transaction: since when, what it waits for or failed in, and what happens next.
 
     OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; MODULE stands for the folder of that
@@ -114,8 +117,11 @@ def explain_command(target: OutputFolder | Target, txid: int) -> None:
     which is about a second old. Nothing is run or written.
     """
     known = _known(target)
-    console = Console()
     head, *lines = lines_of(known, txid)
+    if is_json:
+        print_json({**_facts_of(known, txid), "lines": [head, *(" ".join(line.split()) for line in lines)]})
+        return
+    console = Console()
     console.print(Text(head, "bold"), soft_wrap=True)
     for line in lines:
         console.print(Text(f"  {line}"), soft_wrap=True)
@@ -159,6 +165,68 @@ def lines_of(known: Known, txid: int) -> list[str]:
     pending = _pending_lines(known.snapshot, txid, known.writer, is_live=_is_alive(known))
     run = _run_lines(known.snapshot, known.writer, known.resumption)
     return [*pending, *run, *_reading_lines(known.snapshot.readings)]
+
+
+def _facts_of(known: Known, txid: int) -> dict[str, Any]:
+    """Return what is known of a transaction, as JSON; the guide on operations describes it."""
+    entered, snapshot, writer = entry_of(known.parts, txid), known.snapshot, known.writer
+    pending = () if snapshot is None else snapshot.transactions
+    found = next((each for each in pending if each.txid == txid), None)
+    is_committed, is_live = txid <= known.committed, _is_alive(known)
+    facts: dict[str, Any] = {"transaction": txid, "status": "not committed", "lastCommitted": known.committed}
+    if is_committed:
+        facts["status"] = "committed"
+    elif is_live and found is not None:
+        facts["status"] = found.status
+    elif entered is not None:
+        facts["status"] = "entered"
+    if entered is not None and (is_committed or not is_live or found is None):
+        facts |= _entered_facts(*entered)
+        if is_committed and entered[2].is_dead_letter:
+            facts["status"] = "given up"
+    if found is not None and not is_committed:
+        failure = found.history.last_failure
+        facts |= {
+            "component": found.component if is_live else None,
+            "input": _spans_of(found.ranges),
+            "failure": facts.get("failure") if failure is None else failure.own_reason,
+            "history": [str(each) for each in found.history.entries],
+        }
+    if snapshot is not None and writer is not None:
+        facts["run"] = {
+            "host": writer.host,
+            "pid": writer.pid,
+            "epoch": writer.epoch,
+            "isAlive": False if snapshot.ended else writer.is_alive,
+            "ended": snapshot.ended or None,
+            "reportedAt": _iso(writer.written_secs),
+        }
+    return facts
+
+
+def _entered_facts(part: JournalPart, entry: JournalEntry, transaction: JournalTransaction) -> dict[str, Any]:
+    epoch, attempt = epoch_and_try(transaction.attempt)
+    return {
+        "topology": part.header.topology,
+        "attempt": attempt,
+        "epoch": epoch,
+        "group": {"first": entry.first, "last": entry.last},
+        "plannedAt": None if transaction.planned == NEVER else _iso(transaction.planned.at_ms / 1000),
+        "input": _spans_of(transaction.ranges or {}),
+        "skipped": {partition: [list(each) for each in gaps] for partition, gaps in transaction.skipped.items()},
+        "metadata": transaction.metadata,
+        "failure": transaction.failure or None,
+        "tuples": {name: number for name, (number, _) in transaction.fingerprints.items()},
+        "written": {name: {"put": put, "removed": removed} for name, (put, removed) in entry.states.items()},
+    }
+
+
+def _spans_of(ranges: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
+    return {partition: {"start": start, "end": end} for partition, (start, end) in ranges.items()}
+
+
+def _iso(secs: float) -> str:
+    return dt.datetime.fromtimestamp(secs, dt.UTC).isoformat(timespec="milliseconds")
 
 
 def _is_alive(known: Known) -> bool:
