@@ -53,7 +53,11 @@ CONFIG = Config({"topology.max.spout.pending": 4, "shop.password": SECRET})
 
 def run_in(output: Path, until: int | None = None, flush_secs: float = 0.01) -> Path:
     """Run it in an output folder, and return the folder of its timeline."""
-    topology = topology_in(output)
+    return run_topology(topology_in(output), until, flush_secs)
+
+
+def run_topology(topology: TransactionalTopology, until: int | None = None, flush_secs: float = 0.01) -> Path:
+    """Run a topology, and return the folder of its timeline."""
     folder = place_of(topology, CONFIG)
     assert folder is not None
     with Timeline(topology, CONFIG, folder, flush_secs) as timeline:

@@ -14,8 +14,12 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from starlette.testclient import TestClient
 
-from tests.ui.runs import EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in
+from spouts.memory import MemoryTransactionalSpout
+from state.delta.keyed.state import DeltaState
+from tests.bolts import Count
+from tests.ui.runs import EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in, run_topology
 from tests.ui.shapes import misfits
+from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.engine.metrics import WrittenMetrics
 from txtopo.engine.timeline.records import path_of
 from txtopo.ui.answers.facts import Facts
@@ -419,6 +423,7 @@ def test_an_earlier_run_is_whole(restarted, number, txids, status):
     assert restarted.get(f"{run}/transaction/5").status_code == 404
     assert restarted.get(f"/t/{SLUG}@{number}/tx/{txids[0]}").status_code == 200
     document = restarted.get(f"/t/{SLUG}@{number}").text
+    assert "not audited" not in document
     assert f"run {number}" in document
     assert 'href="#states"' not in document
 
@@ -442,3 +447,19 @@ def test_many_earlier_runs_are_looked_at(restarted, monkeypatch):
     for _ in range(3):
         for number, txid in ((1, 1), (2, 3)):
             assert restarted.get(f"{TOPOLOGY}@{number}/transaction/{txid}").status_code == 200
+
+
+def test_two_topologies_in_a_folder(tmp_path):
+    """Both are listed, one whose id looks like an earlier run of the other, too, and each has its own answers."""
+    for name, rows in (("a", 3), ("a@1", 2)):
+        builder = TransactionalTopologyBuilder(
+            name, "spout", MemoryTransactionalSpout({0: [["x"]] * rows}, Fields("word: string"), 1)
+        )
+        builder.set_bolt("count", Count(name)).shuffle_grouping("spout")
+        builder.set_state(name, DeltaState(tmp_path / name, Fields("word: string"), Fields("n: long")))
+        for until in (1, None):
+            run_topology(builder.build(), until)
+    source = FolderSource(tmp_path)
+    assert [(each["id"], each["committed"]) for each in source.topologies()["topologies"]] == [("a", 3), ("a@1", 2)]
+    assert [source.header(slug)["committed"] for slug in ("a", "a@1", "a~401", "a~401@1")] == [3, 1, 2, 1]
+    source.close()

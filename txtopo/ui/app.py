@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,12 +19,12 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
-from txtopo.cluster.serving.answers import body_of, settings_in
+from txtopo.cluster.serving.answers import Json, body_of, settings_in
 from txtopo.errors import NotAlive, TransitionError, TxtopoError
 from txtopo.secrecy import without_secrets
 from txtopo.ui import views
@@ -46,14 +45,6 @@ _NUMBER = re.compile(r"\d{1,19}")
 _LOG = logging.getLogger(__name__)
 
 Answer = dict[str, Any]
-
-
-class Json(JSONResponse):
-    """JSON in ASCII: half a surrogate pair, as from the name of a file in an error, has no other encoding."""
-
-    def render(self, content: Any) -> bytes:
-        """Return the body."""
-        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 @attrs.frozen

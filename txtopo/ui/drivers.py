@@ -14,11 +14,12 @@ from starlette.responses import Response
 from starlette.routing import Match, Route
 
 from txtopo.cluster.driver.folder import TopologyPlace
+from txtopo.cluster.serving.answers import Json
 from txtopo.errors import TxtopoError
 from txtopo.secrecy import without_secrets
 from txtopo.ui.answers.slugs import OF_RUN, slug_of
 from txtopo.ui.answers.source import FolderSource, NotFound
-from txtopo.ui.app import Json, Page, routes
+from txtopo.ui.app import Page, routes
 from txtopo.ui.security import Sessions
 
 _OPEN_MAX = 100

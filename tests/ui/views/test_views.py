@@ -189,3 +189,14 @@ def test_what_is_red(status, is_bad):
 def test_lag(known, says):
     """In records, or as the files and bytes that wait."""
     assert says in views.header_part({**Answers().header(), **known})
+
+
+def test_plots_of_many_lines():
+    """A plot of 200 components shows the largest ones, in their order, and says so; a line without values takes no place."""
+    lines = {f"bolt {n}": [float(n), None] for n in range(200)} | {"none": [None, None], "cold": [-1e6, None]}
+    plots = {"until": 1, "isLast": True, "at": [0, 1], "plots": [{"title": "rate", "unit": "/s", "lines": lines}]}
+    part = views.plots_part(plots)
+    assert part.count("swatch") == part.count('class="line ') == 12
+    assert part.index("bolt 189 ") < part.index("bolt 199 ") < part.index("cold ")
+    assert "bolt 188 " not in part
+    assert "the 12 largest of 202" in part

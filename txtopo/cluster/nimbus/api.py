@@ -74,7 +74,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from txtopo.cluster.code.submission import ARCHIVE_NAME, Submission
@@ -83,6 +83,7 @@ from txtopo.cluster.decisions.lifecycle import Event, Request as TopologyRequest
 from txtopo.cluster.nimbus.daemon import Nimbus
 from txtopo.cluster.nimbus.pages import DriverPages
 from txtopo.cluster.serving.answers import (
+    Json,
     body_of,
     bounded,
     check_token,
@@ -144,7 +145,7 @@ class NimbusApi:
         is_well = self._nimbus.state.session.is_connected
         status = "ok" if is_well else "no connection to ZooKeeper"
         content = {"status": status, "isLeader": self._nimbus.elector.is_leader()}
-        return JSONResponse(content, 200 if is_well else 503)
+        return Json(content, 200 if is_well else 503)
 
     def _show_metrics(self, _request: Request) -> Response:
         state = self._nimbus.state
@@ -152,12 +153,12 @@ class NimbusApi:
         return PlainTextResponse(generate_latest(self._metrics.registry), media_type="text/plain; version=0.0.4")
 
     def _leader(self, _request: Request) -> Response:
-        return JSONResponse({"leader": self._leader_address(), "address": self._nimbus.address})
+        return Json({"leader": self._leader_address(), "address": self._nimbus.address})
 
     def _cluster(self, _request: Request) -> Response:
         view = self._nimbus.state.view()
         total, used = sum(each.slots for each in view.supervisors.values()), len(view.assignments)
-        return JSONResponse(
+        return Json(
             {
                 "version": self._version,
                 "address": self._nimbus.address,
@@ -188,7 +189,7 @@ class NimbusApi:
                     "version": each.version,
                 }
             )
-        return JSONResponse({"nimbuses": found})
+        return Json({"nimbuses": found})
 
     def _supervisors(self, _request: Request) -> Response:
         view, now = self._nimbus.state.view(), time.time()
@@ -205,7 +206,7 @@ class NimbusApi:
             }
             for each in view.supervisors.values()
         ]
-        return JSONResponse({"supervisors": found})
+        return Json({"supervisors": found})
 
     def _topologies(self, request: Request) -> Response:
         state = self._nimbus.state
@@ -216,16 +217,16 @@ class NimbusApi:
             assignment = assignments.get(each.id)
             beat = None if assignment is None else beats.get((each.id, assignment.number))
             found.append(_shown(each, holders.get(each.id, frozenset()), live, assignment, beat))
-        return JSONResponse({"topologies": [self._for(request, each) for each in found]})
+        return Json({"topologies": [self._for(request, each) for each in found]})
 
     def _topology(self, request: Request) -> Response:
-        return JSONResponse(self._for(request, self._show(self._nimbus.find(request.path_params["name"]))))
+        return Json(self._for(request, self._show(self._nimbus.find(request.path_params["name"]))))
 
     def _manifest(self, request: Request) -> Response:
         manifest = self._nimbus.store.manifest(request.path_params["id"])
         if manifest is None:
             raise HTTPException(404, "this nimbus does not hold its code")
-        return JSONResponse(to_json(manifest))
+        return Json(to_json(manifest))
 
     def _code(self, request: Request) -> Response:
         return code_file(self._nimbus.store, request)
@@ -245,7 +246,7 @@ class NimbusApi:
 
     def _change(self, name: str, asked: TopologyRequest) -> Response:
         after = self._nimbus.request(name, asked)
-        return JSONResponse(
+        return Json(
             {
                 "topologyOperation": asked.event.value,
                 "topologyId": after.id,
@@ -267,7 +268,7 @@ class NimbusApi:
             )
         self._metrics.submissions.inc()
         shown = await anyio.to_thread.run_sync(lambda: self._show(submitted.topology))
-        return JSONResponse({**shown, "note": submitted.note}, 201)
+        return Json({**shown, "note": submitted.note}, 201)
 
     async def _upload(self, request: Request, path: Path) -> Submission:
         """Write the archive to a file; return the description, the line before it."""

@@ -13,9 +13,9 @@ from urllib.parse import quote
 import anyio.to_thread
 import httpx
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from txtopo.cluster.serving.answers import check_token
+from txtopo.cluster.serving.answers import Json, check_token
 from txtopo.cluster.state import ClusterState
 from txtopo.errors import ClusterError
 
@@ -44,7 +44,7 @@ class DriverPages:
         for answer in await asyncio.gather(*asked):
             if answer is not None and answer.is_success:
                 found |= answer.json()["topologies"]
-        return JSONResponse({"topologies": found})
+        return Json({"topologies": found})
 
     async def answer(self, request: Request) -> Response:
         """Answer with what the supervisor that runs the topology says; if none runs it, with what one says that did."""

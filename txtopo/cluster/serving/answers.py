@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -39,6 +40,14 @@ _STATUSES: tuple[tuple[type[TxtopoError], int], ...] = (
     (ClusterError, 503),
     (Unreachable, 503),
 )
+
+
+class Json(JSONResponse):
+    """JSON in ASCII: half a surrogate pair, as from the name of a file in an error, has no other encoding."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 def code_file(store: CodeStore, request: Request) -> Response:
@@ -107,7 +116,7 @@ def _unexpected(_request: Request, error: Exception) -> Response:
 
 
 def _answer(status: int, kind: str, message: str, leader: str | None = None) -> Response:
-    return JSONResponse({"error": kind, "errorMessage": message, "leader": leader}, status)
+    return Json({"error": kind, "errorMessage": message, "leader": leader}, status)
 
 
 async def bounded(request: Request, bytes_max: int) -> AsyncIterator[bytes]:

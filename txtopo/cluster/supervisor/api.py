@@ -32,11 +32,11 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from txtopo.cluster.decisions.slots import SlotState
-from txtopo.cluster.serving.answers import body_of, check_token, code_file, errors_as_json, settings_in
+from txtopo.cluster.serving.answers import Json, body_of, check_token, code_file, errors_as_json, settings_in
 from txtopo.cluster.supervisor.daemon import Supervisor
 from txtopo.engine.metrics import WrittenMetrics
 
@@ -79,7 +79,7 @@ class SupervisorApi:
 
     async def _health(self, _request: Request) -> Response:
         is_well = self._supervisor.state.session.is_connected
-        return JSONResponse({"status": "ok" if is_well else "no connection to ZooKeeper"}, 200 if is_well else 503)
+        return Json({"status": "ok" if is_well else "no connection to ZooKeeper"}, 200 if is_well else 503)
 
     async def _metrics(self, _request: Request) -> Response:
         states = [slot.state for slot in self._supervisor.slots()]
@@ -98,7 +98,7 @@ class SupervisorApi:
             }
             for slot in self._supervisor.slots()
         ]
-        return JSONResponse({"id": self._supervisor.id, "address": self._supervisor.address, "slots": slots})
+        return Json({"id": self._supervisor.id, "address": self._supervisor.address, "slots": slots})
 
     async def _log(self, request: Request) -> Response:
         check_token(request, self._token)
@@ -130,7 +130,7 @@ class SupervisorApi:
         body = await body_of(request)
         settings = settings_in(body) if body else None
         answer = await anyio.to_thread.run_sync(self._supervisor.check, topology, settings, limiter=self._checks)
-        return JSONResponse(answer, 400 if "error" in answer else 200)
+        return Json(answer, 400 if "error" in answer else 200)
 
 
 def _part_of(path: Path, start: int) -> tuple[bytes, int]:

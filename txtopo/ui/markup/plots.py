@@ -34,12 +34,14 @@ class Plot:
     """A line plot: what it shows, in which unit, and its lines by name.
 
     ``seconds`` are the times of the values, in seconds since 1970, rising; each line has a value for each of them.
+    ``of`` is how many lines there are, if these are but the largest.
     """
 
     title: str
     unit: str
     seconds: Sequence[int]
     lines: Mapping[str, Line]
+    of: int = 0
 
     def figure(self) -> Markup:
         """Return the SVG with its key, which has the last values, and a table with the last numbers."""
@@ -47,7 +49,8 @@ class Plot:
         if all(value is None for line in self.lines.values() for value in line):
             return tag("figure", caption, tag("p", "nothing measured yet", class_="none"), data_key=self.title)
         table = tag("details", tag("summary", "as a table"), tag("div", self._table(), class_="wide"))
-        return tag("figure", caption, self._key(), self._svg(), table, data_key=self.title)
+        left_out = self.of > len(self.lines) and tag("p", f"the {len(self.lines)} largest of {self.of}", class_="about")
+        return tag("figure", caption, left_out, self._key(), self._svg(), table, data_key=self.title)
 
     def _key(self) -> Markup:
         items = (

@@ -58,7 +58,8 @@ def _transactional(header: Mapping[str, Any]) -> Iterator[Markup]:
     yield _tile("pending", number(sum(pending.values())), words or "nothing", style="double")
     yield _lowest(header)
     yield _failures(header, header["failures"], f"of {count_of(header['attempts'] or 0, 'attempt')}")
-    yield _exact(header)
+    if header["past"] is None:
+        yield _exact(header)
 
 
 def _plain(header: Mapping[str, Any]) -> Iterator[Markup]:

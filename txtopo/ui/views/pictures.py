@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,9 @@ from txtopo.ui.markup.graph import graph_svg
 from txtopo.ui.markup.plots import Line, Plot
 from txtopo.ui.markup.words import moment, number
 from txtopo.ui.views.tables import none, table
+
+_LINES_MAX = 12
+"""The lines of a plot; a topology may have hundreds of components."""
 
 _SHORTEST = 60
 """The values that a plot has room for at least."""
@@ -26,16 +30,18 @@ def plots_part(plots: Mapping[str, Any]) -> Markup:
         return tag("div", none(yet if plots["isLast"] else then), **span)
     first = min(_first_value(line) for each in plots["plots"] for line in each["lines"].values())
     first = max(0, min(first, len(plots["at"]) - _SHORTEST))
+    at = plots["at"][first:]
     figures = (
-        Plot(
-            each["title"],
-            each["unit"],
-            plots["at"][first:],
-            {name: line[first:] for name, line in each["lines"].items()},
-        ).figure()
+        Plot(each["title"], each["unit"], at, _shown(each["lines"], first), len(each["lines"])).figure()
         for each in plots["plots"]
     )
     return tag("div", figures, class_="plots", **span)
+
+
+def _shown(lines: Mapping[str, Line], first: int) -> dict[str, Line]:
+    """Return lines from a step on: the ones with the largest values, if they are too many for a picture."""
+    largest = heapq.nlargest(_LINES_MAX, lines, key=lambda name: sum(abs(each) for each in lines[name] if each))
+    return {name: line[first:] for name, line in lines.items() if name in largest}
 
 
 def _first_value(line: Line) -> int:

@@ -26,7 +26,7 @@ def runs_part(runs: Mapping[str, Any]) -> Markup:
         which = "last" if each["past"] is None else f"run {each['past']}"
         rows.append(
             [
-                [tag("a", moment(began), href=f"/t/{each['slug']}"), tag("small", which)],
+                [tag("a", moment(began), href=f"/t/{each['slug']}", class_="time"), tag("small", which)],
                 _status(each),
                 tag("span", UNKNOWN if None in {began, ended} else duration(ended - began), class_="time"),
                 *map(number, numbers),

@@ -1,0 +1,77 @@
+"""What a supervisor answers of its drivers' runs, and the page of a cluster of that: earlier runs, too."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import unquote, urlsplit
+
+import attrs
+import httpx
+import pytest
+
+from tests.ui.runs import EVIL, TRANSACTIONS, run_in
+from txtopo.cluster.driver.folder import TopologyPlace
+from txtopo.ui.answers.cluster import ClusterSource
+from txtopo.ui.answers.slugs import slug_of
+from txtopo.ui.answers.source import NotFound
+from txtopo.ui.drivers import DriverPages
+
+NAME = "shop@1"
+"""Of the topology in the cluster; its slug has no @ of its own."""
+
+
+@attrs.define
+class Nimbus:
+    """The client of a cluster whose nimbus passes on what a supervisor answers for the page, and has said the rest."""
+
+    pages: DriverPages
+
+    def get(self, path):
+        return {"nimbuses": [], "supervisors": []}
+
+    def topologies(self):
+        one = {"id": NAME, "status": "ACTIVE", "heartbeat": None, "assignment": None, "holders": [], "reason": ""}
+        return [{**one, "uptimeSeconds": 1}]
+
+    def learn(self, nimbuses):
+        pass
+
+    def page(self, path=""):
+        parts = urlsplit(path)
+        _, topology, below = [*parts.path.split("/", 2), "", ""][:3] if path else ("", None, "")
+        answer = self.pages(None if topology is None else unquote(topology), unquote(below), parts.query.encode())
+        return httpx.Response(answer.status_code, content=answer.body)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    output = tmp_path_factory.mktemp("driver")
+    run_in(output, until=2)
+    run_in(output)
+    return DriverPages(lambda _: TopologyPlace(str(output / "_txtopo"), EVIL), lambda: [NAME])
+
+
+def test_earlier_runs_of_a_driver(pages):
+    """A path that begins with the number of a run is answered as that run's."""
+    assert [each["past"] for each in json.loads(pages(NAME, "runs", b"").body)["runs"]] == [None, 1]
+    assert json.loads(pages(NAME, "", b"").body)["committed"] == TRANSACTIONS
+    assert json.loads(pages(NAME, "@1", b"").body)["committed"] == 2
+    found = json.loads(pages(NAME, "@1/transactions", b"limit=1").body)["transactions"]
+    assert [each["txid"] for each in found] == [2]
+    assert pages(NAME, "@7", b"").status_code == 404
+
+
+def test_earlier_runs_in_a_cluster(pages):
+    """They have slugs of the topology's name in the cluster, and lead to the same answers."""
+    source = ClusterSource(Nimbus(pages))
+    own = slug_of(NAME)
+    assert [each["slug"] for each in source.runs(own)["runs"]] == [own, f"{own}@1"]
+    header = source.header(f"{own}@1")
+    assert (header["id"], header["slug"], header["past"], header["committed"]) == (NAME, f"{own}@1", 1, 2)
+    assert source.header(own)["committed"] == TRANSACTIONS
+    assert not any(header["can"].values())
+    assert source.plots(f"{own}@1", 60)["plots"]
+    assert json.loads(source.timeline(f"{own}@1", 0))["attempts"]["txid"] == [1, 2]
+    for slug in (f"{own}@7", "nobody@1"):
+        with pytest.raises(NotFound):
+            source.header(slug)
