@@ -25,7 +25,7 @@ from state.delta.log.data_files import DataFile, with_stats
 from state.delta.log.entries import entry_path
 from state.delta.log.growth import protocol_of
 from state.delta.log.location import LOG_FOLDER, Location
-from state.delta.log.ownership import Owner, not_empty, not_ours, taken_until
+from state.delta.log.ownership import Owner, not_empty, not_ours
 from state.delta.log.put import Change, entry_of
 from state.delta.log.sync import sync_files
 from state.delta.table import kept_version
@@ -80,8 +80,9 @@ def fork_table(origin: Location, txid: int, place: Location, owner: Owner, epoch
         _share(origin.root, place.root, files.values())
     except FileNotFoundError as error:  # a vacuum was faster
         raise _gone(origin, txid) from error
-    taken = taken_until(table, found.application) if found.expires else None
-    change = Change(list(with_stats(table, files)), taken=taken)
+    fence = found.fence(epoch)
+    taken = fence.taken_until(table) if found.expires else None
+    change = Change(list(with_stats(table, files)), taken=taken, lives=fence.lives(table))
     make_folder(place.root / LOG_FOLDER)
     reach("fork.shared")
     if not place.folder.put_if_absent(entry_path(0), _first_entry((table, latest), change, owner, txid, epoch)):
@@ -113,7 +114,8 @@ def _first_entry(versions: tuple[DeltaTable, DeltaTable], change: Change, owner:
     )
     fence = owner.fence(epoch)
     change = attrs.evolve(change, metadata=actions, is_first=True)
-    return entry_of(change, fence.notes(txid), fence.applications(txid, taken=change.taken), now_ms)
+    applications = fence.applications(txid, taken=change.taken, lives=change.lives)
+    return entry_of(change, fence.notes(txid), applications, now_ms)
 
 
 def _gone(origin: Location, txid: int) -> StateAccessError:

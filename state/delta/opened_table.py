@@ -227,11 +227,11 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
     def _restore(self, txid: int | None, version: int, files: Mapping[str, DataFile]) -> bool:
         """Put a version that equals ``version``, which has ``files``, as of a transaction; see :meth:`put_next`."""
         writer = self._writer
-        taken = self._taken_as_of(version)
+        taken, lives = self._expiry_as_of(version)
         gone = {path: file for path, file in files.items() if not file.is_in(writer.files)}
         added = list(with_stats(self._location.handle(version), gone)) if gone else []
         removed = [file for file in writer.files.values() if not file.is_in(files)]
-        return writer.put_next(Change(added, removed, taken=taken), txid or 0, restored=version)
+        return writer.put_next(Change(added, removed, taken=taken, lives=lives), txid or 0, restored=version)
 
     def _as_of(self, txid: int | None) -> tuple[int, dict[str, DataFile]]:
         """Return the version of a transaction and its files; None: the one before all transactions."""
@@ -243,11 +243,12 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
             raise StateAccessError(f"the table at {where} no longer keeps its version of transaction {txid}", txid=txid)
         return found
 
-    def _taken_as_of(self, version: int) -> int | None:
-        """Return the time up to which expired rows were taken out in a version; None if rows do not expire."""
-        if not self.declared.expires:
-            return None
-        return self._writer.fence.taken_until(self._location.handle(version)) if version else BEFORE_ALL
+    def _expiry_as_of(self, version: int) -> tuple[int | None, int | None]:
+        """Return up to when expired rows were taken out in a version, and how long keys live; None if there is none."""
+        if not version or not self.declared.expires:
+            return BEFORE_ALL if self.declared.expires else None, None
+        fence, table = self._writer.fence, self._location.handle(version)
+        return fence.taken_until(table), fence.lives(table)
 
     def adopt(self) -> None:
         """Record the last transaction again, on top of foreign writes; see :meth:`CanBeRepaired.adopt`."""

@@ -189,6 +189,24 @@ def test_a_longer_time_to_live_at_a_restart(tmp_path: Path, by_key: bool, every:
         assert (replay.exit_code, "differs" in replay.stdout) == (0, False), replay.output
 
 
+@pytest.mark.parametrize(("by_key", "every"), variants((False, 37), slow=[(True, 19)], long=[(True, 1), (False, 1)]))
+def test_crashes_where_a_longer_time_to_live_begins(tmp_path: Path, by_key: bool, every: int, command_line) -> None:
+    """A kill before, in or after the version that records it brings nothing back, whoever goes on."""
+    rows = [(START + at * SECOND, key, 1) for at, key in [(0, "a"), (60, "b"), (62, "a"), (63, "b"), (99, "a")]]
+    stream = [[row] for row in rows]
+    for crash, output in crash_everywhere(tmp_path, every):
+
+        def make(ttl: dt.timedelta = dt.timedelta.max, output: Path = output) -> Topology:
+            return built(output, stream, by_key=by_key, ttl=ttl, upkeep_every_writes=1)
+
+        run_inline(make(TTL), until=2)
+        if not run_with_crash(make, crash):
+            run_inline(make())
+        assert live(output) == [("a", 2, rows[4][0]), ("b", 2, rows[3][0])], crash
+        audit = command_line("audit", str(output))
+        assert audit.exit_code == 0, audit.stdout
+
+
 LONGER = """
 import datetime
 from pathlib import Path

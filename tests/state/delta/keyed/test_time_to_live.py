@@ -386,6 +386,25 @@ def test_a_longer_time_to_live_brings_nothing_back_that_nobody_has_touched(tmp_p
     assert live(tmp_path) == {"a": (10, at(40)), "b": (12, at(40))}
 
 
+def test_a_table_that_goes_back_has_the_time_to_live_of_then(tmp_path: Path) -> None:
+    """What had expired before a longer one began stays so, in the table and in a fork of it, as it was the first time."""
+    states = opened(declared(tmp_path, ttl=5))
+    put(states, 1, 0, {"a": (1, 0), "b": (2, 8)})
+    put(states, 2, 10, {})
+    longer = declared(tmp_path, ttl=50)
+    states = opened(longer, epoch=2)
+    put(states, 3, 30, {"c": (3, 30)})
+    forks = {name: state.moved(str(tmp_path / "fork" / name)) for name, state in longer.items()}
+    for name, txid in (("keys", 1), ("clock", 2)):
+        forks[name].fork(longer[name].address, txid, "timed", name, "life", 3)
+    states = opened(longer, epoch=3)
+    states["keys"].roll_back(1)
+    states["clock"].roll_back(2)
+    for each in (states, opened(forks, epoch=3)):
+        views = {name: state.begin(3) for name, state in group_states(each).items()}
+        assert [found and found.value for found in views["keys"].multi_get(["a", "b"])] == [None, (2, at(8))]
+
+
 def test_refused(tmp_path: Path) -> None:
     """A declaration that cannot work says what to do; so does a read of the live keys of a table without them."""
     day = dt.timedelta(days=1)
