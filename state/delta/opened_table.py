@@ -12,11 +12,12 @@ import pyarrow as pa
 
 from state.delta.former import content_of, remove_former
 from state.delta.log.data_files import DataFile, DataFolder, files_in, with_stats
-from state.delta.log.entries import entry_path, log_entries
+from state.delta.log.entries import actions_of, entry_path, log_entries
 from state.delta.log.growth import growth_of, lacking, metadata_of
 from state.delta.log.location import LOG_FOLDER
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.log.put import Change
+from state.delta.log.vectors import places_of, vector_in
 from state.delta.read.foreign import foreign_change
 from state.delta.read.history import read_snapshot, shown_schema
 from state.delta.table import kept_version
@@ -151,11 +152,11 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
                 self._remove_undecided()
 
     def _remove_undecided(self) -> None:
-        """Remove the data files of groups that a dead coordinator has prepared, and that were never decided.
+        """Remove the files of groups that a dead coordinator has prepared, and that were never decided.
 
         They are of transactions that the table does not have, and newer than the last version of another coordinator:
-        what a roll-back has undone is older. A newer coordinator writes files after its marker, and the folder is
-        listed before the look that would see that.
+        what a roll-back has undone is older. No version from that one on has them. A newer coordinator writes files
+        after its marker, and the folder is listed before the look that would see that.
         """
         writer = self._writer
         entries = log_entries(self._location, writer.version)
@@ -164,11 +165,14 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
             return
         versions = {item.path: item.modified_secs for item in self._location.folder.list(LOG_FOLDER)}
         since_secs = versions.get(entry_path(before))
-        left = [] if since_secs is None else self._data.of_groups_after(writer.last_txid or 0, since_secs)
+        left = [] if since_secs is None else self._data.left_by_groups(writer.last_txid or 0, since_secs)
         if not left:
             return
         writer.look()
         held = {place for file in writer.files.values() for place in file.places}
+        for version in range(before, writer.version + 1):
+            for added in actions_of(self._location, version, "add"):
+                held.update(places_of(added["path"], vector_in(added)))
         for path in left:
             if path not in held:
                 self._location.folder.delete(path)

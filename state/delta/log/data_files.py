@@ -30,7 +30,7 @@ from pyroaring import BitMap64
 from state.delta.log.live_vectors import live_vectors
 from state.delta.log.location import Location
 from state.delta.log.statistics import ColumnContent, row_count_of, stats_from, stats_of
-from state.delta.log.vectors import Vector, dead_rows, places_of, vector_file
+from state.delta.log.vectors import Vector, dead_rows, is_vector_file, places_of, vector_file
 from txtopo.api.reduction import RowsFile, TransactionRows
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import StateFailure
@@ -262,10 +262,18 @@ class DataFolder:
 
         return is_there
 
-    def of_groups_after(self, txid: int, since_secs: float) -> list[str]:
-        """Return the files of groups that begin after a transaction, as their names say, written at a time or later."""
-        names = ((item, _OF_GROUP.fullmatch(Path(item.path).name)) for item in self.location.folder.list(DATA_FOLDER))
-        return [item.path for item, name in names if name and int(name[1]) > txid and item.modified_secs >= since_secs]
+    def left_by_groups(self, txid: int, since_secs: float) -> list[str]:
+        """Return the files that groups after a transaction may have left, written at a time or later.
+
+        Those of data say in their names with which transaction their group begins; those of vectors do not.
+        """
+        found = []
+        for item in self.location.folder.list(DATA_FOLDER):
+            name = _OF_GROUP.fullmatch(Path(item.path).name)
+            is_of_group = is_vector_file(item.path) if name is None else int(name[1]) > txid
+            if is_of_group and item.modified_secs >= since_secs:
+                found.append(item.path)
+        return found
 
     def check_there(self, files: Iterable[DataFile]) -> None:
         """Raise a StateFailure unless files that executors have written are there."""

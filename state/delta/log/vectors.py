@@ -32,6 +32,7 @@ __all__ = [
     "Vector",
     "dead_rows",
     "has_vectors",
+    "is_vector_file",
     "places_of",
     "vector_file",
     "vector_in",
@@ -50,6 +51,9 @@ _IN_FILE, _IN_LOG, _ABSOLUTE = "u", "i", "p"
 
 _NUMBER_LETTERS = 20
 """The length of a file's number as text; what is before it is the prefix."""
+
+_FILE, _ENDING = "deletion_vector_", ".bin"
+"""What is before a file's number in its name, and after it."""
 
 _VERSION = b"\x01"
 _MAGIC = struct.pack("<I", 1681511377)
@@ -132,6 +136,11 @@ def places_of(path: str, vector: Vector | None) -> tuple[str, ...]:
     return (unquote(path),) if place is None else (unquote(path), place)
 
 
+def is_vector_file(place: str) -> bool:
+    """Whether a file is one of vectors, by its name."""
+    return place.rpartition("/")[2].startswith(_FILE) and place.endswith(_ENDING)
+
+
 def dead_rows(location: Location, vector: Vector) -> BitMap64:
     """Return the positions of a file's dead rows.
 
@@ -193,7 +202,7 @@ def _place_below(location: Location, path: str) -> str:
 
 
 def _file_name(number: uuid.UUID) -> str:
-    return f"deletion_vector_{number}.bin"
+    return f"{_FILE}{number}{_ENDING}"
 
 
 def _text_of(content: bytes) -> str:

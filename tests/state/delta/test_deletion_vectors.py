@@ -9,16 +9,19 @@ import polars as pl
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from pyroaring import BitMap64
 
 from state import DeltaState, read_table
+from state.delta.log.data_files import DataFolder
 from state.delta.log.entries import entry_path
 from state.delta.log.growth import metadata_of
+from state.delta.log.location import Location
 from tests.state.delta.delta_tables import maintain
 from tests.state.delta.vector_tables import mark_dead
 from tests.transactional.recovery.altered_tables import put_entry, with_properties
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, FailedException, StateAccessError
 
 WAYS = ("whole", "files")
 
@@ -166,3 +169,36 @@ def test_the_log_says_what_readers_need(tmp_path: Path) -> None:
     assert [each["deletionVector"]["cardinality"] for each in (removed, added)] == [1, 2]
     assert json.loads(added["stats"]) == {"numRecords": 3, "tightBounds": False}
     assert metadata_of(DeltaTable(tmp_path))["configuration"]["delta.enableDeletionVectors"] == "true"
+
+
+def test_vectors_of_a_dead_coordinator_are_removed(tmp_path: Path) -> None:
+    """Those that it has prepared and nobody decided; not those of versions, old and new, replaced or not."""
+    opened(tmp_path).write(1, values(1, *range(10)))
+    mark_dead(tmp_path, 2, ids_below(2), epoch=2)
+    mark_dead(tmp_path, 3, ids_below(3), epoch=2)
+    DataFolder(Location.resolve(str(tmp_path), None)).put_vectors([BitMap64([1])])
+    state = opened(tmp_path, 3)
+    mark_dead(tmp_path, 4, ids_below(4), epoch=3)
+    mark_dead(tmp_path, 5, ids_below(5), epoch=3)
+    before = {*(tmp_path / "_data").glob("*.bin")}
+    state.clean_up()
+    assert len(before - {*(tmp_path / "_data").glob("*.bin")}) == 1
+    for txid in range(1, 6):
+        assert rows_of(tmp_path, txid) == {n: n for n in range(0 if txid == 1 else txid, 10)}
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "other"])
+def test_a_damaged_vector_is_named(tmp_path: Path, damage: str) -> None:
+    """Whoever reads the table is told which file it is; nobody sees dead rows."""
+    opened(tmp_path).write(1, values(1, *range(10)))
+    mark_dead(tmp_path, 2, ids_below(2), epoch=2)
+    (file,) = (tmp_path / "_data").glob("*.bin")
+    content = file.read_bytes()
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes(content[:-9] if damage == "cut" else content[:-9] + bytes(9))
+    for read in (lambda: read_table(tmp_path), lambda: opened(tmp_path, 3).multi_get([1, 5])):
+        with pytest.raises((StateAccessError, FailedException)) as failure:
+            read()
+        assert file.name in str(failure.value)

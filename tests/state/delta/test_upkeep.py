@@ -12,20 +12,25 @@ from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
+from pyroaring import BitMap64
 
 import state.delta.log.data_files
 import state.delta.upkeep
 import state.delta.writer
 from state import DeltaRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DATA_FOLDER
+from state.delta.log.location import Location
+from state.delta.table import kept_version
 from tests.state.delta.delta_tables import fold, hold_no_rows, maintain
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.rows.rows_tables import put
+from tests.state.delta.vector_tables import mark_dead
 from txtopo import FailedException, Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
-from txtopo.errors import LostLead
+from txtopo.errors import LostLead, StateAccessError
 from txtopo.files.folder import LocalFolder
 
 DAY_SECS = 24 * 3600
@@ -249,6 +254,81 @@ def test_the_log_is_still_cleaned_of_what_is_too_old(tmp_path):
     assert declared.table().kept(range(6)) == {0, 3, 4, 5}
     assert read_table(tmp_path / "t", 4)["n"].to_pylist() == [4]
     assert not (log / f"{1:020d}.json").exists()
+
+
+def vector_files(path):
+    return {name for name in data_files(path) if name.startswith("deletion_vector_")}
+
+
+def marked(path, *bounds):
+    """Make a table of ten ids in one file, whose dead rows each transaction after the first extends to a bound."""
+    declared = DeltaState(path, Fields("id: long"), Fields("n: long"), deletion_vectors=True, **OFTEN)
+    opened = declared.open("topology", "s", "life", 1)
+    opened.write(1, {n: TransactionalValue(1, n) for n in range(10)})
+    for txid, bound in enumerate(bounds, 2):
+        mark_dead(path, txid, lambda rows, bound=bound: pc.less(rows["id"], bound), epoch=txid)
+    return declared
+
+
+def test_vectors_go_with_the_versions_that_need_them(tmp_path, monkeypatch):
+    """Those of the newest version stay for ever, older ones for the retention, and what nobody needs goes."""
+    declared = marked(tmp_path, 2, 4, 6)
+    opened = declared.open("topology", "s", "life", 10)
+    opened._data.put_vectors([BitMap64([1])])
+    age(tmp_path)
+    before = vector_files(tmp_path)
+    opened.write(5, {})
+    maintain(opened)
+    assert (len(before), len(before - vector_files(tmp_path))) == (4, 1)  # of no version: it is as old as it looks
+    assert declared.table().kept(range(6)) == {0, 1, 2, 3, 4, 5}
+    assert read_table(tmp_path, 2)["id"].to_pylist() == [*range(2, 10)]
+    DeltaTable(tmp_path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    wait_days(monkeypatch, 8)
+    opened.write(6, {})
+    maintain(opened)
+    (left,) = vector_files(tmp_path)
+    assert declared.table().kept(range(7)) == {0, 1, 4, 5, 6}  # the first has the same file, without a vector
+    assert sorted(read_table(tmp_path)["id"].to_pylist()) == [6, 7, 8, 9]
+    opened.write(7, {0: TransactionalValue(7, 0)})
+    wait_days(monkeypatch, 16)
+    opened.write(8, {})
+    maintain(opened)
+    assert vector_files(tmp_path) == set(), left
+    assert sorted(read_table(tmp_path)["id"].to_pylist()) == [0, 6, 7, 8, 9]
+
+
+def test_a_version_whose_vector_is_gone_is_not_kept(tmp_path):
+    """The file is there, but not its dead rows: no command offers the version, and a roll-back refuses it."""
+    declared = marked(tmp_path, 2, 4)
+    opened = declared.open("topology", "s", "life", 10)
+    opened.write(4, {0: TransactionalValue(4, 0)})
+    (old,) = {file.vector.place for file in files_as_of(declared, tmp_path, 2)}
+    (tmp_path / old).unlink()
+    table = declared.table()
+    assert table.kept(range(5)) == {0, 1, 3, 4}
+    assert [table.is_kept(txid) for txid in range(1, 5)] == [True, False, True, True]
+    with pytest.raises(StateAccessError, match="no longer keeps its version of transaction 2"):
+        opened.roll_back(2)
+    with pytest.raises(StateAccessError, match="cannot be read"):
+        read_table(tmp_path, 2)
+
+
+def files_as_of(declared, path, txid):
+    location = Location.resolve(str(path), None)
+    found = kept_version(location, location.handle().version(), txid, ())
+    assert found is not None
+    return found[1].values()
+
+
+def test_vectors_that_are_taken_in_again_meanwhile_stay(tmp_path, monkeypatch):
+    """A coordinator without the lead deletes no vector that its successor's roll-back has in the table again."""
+    declared = marked(tmp_path, 2, 4, 6)
+    old = declared.open("topology", "s", "life", 10)
+    old.write(5, {0: TransactionalValue(5, 0)})
+    wait_days(monkeypatch, 8)
+    meanwhile(monkeypatch, "_removed_since", lambda: declared.open("topology", "s", "life", 11).roll_back(3))
+    maintain(old)
+    assert sorted(read_table(tmp_path)["id"].to_pylist()) == [*range(4, 10)]
 
 
 def meanwhile(monkeypatch, function, act):
