@@ -320,13 +320,22 @@ def files_as_of(declared, path, txid):
     return found[1].values()
 
 
-def test_vectors_that_are_taken_in_again_meanwhile_stay(tmp_path, monkeypatch):
-    """A coordinator without the lead deletes no vector that its successor's roll-back has in the table again."""
+@pytest.mark.parametrize("by", ["successor", "somebody"])
+def test_vectors_that_are_taken_in_again_meanwhile_stay(tmp_path, monkeypatch, by):
+    """No vector is deleted that a successor's roll-back, or somebody's RESTORE, has in the table again."""
     declared = marked(tmp_path, 2, 4, 6)
     old = declared.open("topology", "s", "life", 10)
     old.write(5, {0: TransactionalValue(5, 0)})
     wait_days(monkeypatch, 8)
-    meanwhile(monkeypatch, "_removed_since", lambda: declared.open("topology", "s", "life", 11).roll_back(3))
+
+    def take_in():
+        if by == "successor":
+            declared.open("topology", "s", "life", 11).roll_back(3)
+        else:
+            location = Location.resolve(str(tmp_path), None)
+            DeltaTable(tmp_path).restore(kept_version(location, location.handle().version(), 3, ())[0])
+
+    meanwhile(monkeypatch, "_removed_since", take_in)
     maintain(old)
     assert sorted(read_table(tmp_path)["id"].to_pylist()) == [*range(4, 10)]
 

@@ -12,6 +12,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import Schema
 from pyroaring import BitMap64
 
@@ -55,10 +56,13 @@ class VectorTable:
         self.version += 1
         assert self.location.folder.put_if_absent(entry_path(self.version), entry_of(change, {}, {}, self.version))
 
-    def add(self, ids: list[int]) -> str:
-        """Add a file, and return its path."""
+    def add(self, ids: list[int], group_rows: int | None = None) -> str:
+        """Add a file, with so many rows in a row group, and return its path."""
         rows = pa.table({"id": ids, "s": [VALUES["s"][n % len(VALUES["s"])] for n in ids]}, schema=SCHEMA)
         file = self.data.put("rows", rows)
+        if group_rows is not None:
+            pq.write_table(rows, self.root / file.place, row_group_size=group_rows)
+            file = attrs.evolve(file, size=(self.root / file.place).stat().st_size)
         self.put(Change([file]))
         self.files[file.path], self.ids[file.path], self.alive[file.path] = file, ids, ids
         return file.path

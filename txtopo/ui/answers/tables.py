@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from state.delta.keyed.state import read_table
+from state.delta.log.data_files import files_of
+from state.delta.log.location import Location
 from state.delta.log.ownership import Owner
 from txtopo.cli.state import TXID, sorted_rows, with_keys
 from txtopo.errors import DivergenceError, TxtopoError
@@ -58,14 +59,14 @@ def _size(path: str) -> dict[str, Any]:
     if not path:
         return {**_UNKNOWN, "error": None}
     try:
-        table = DeltaTable(path)
-        owner, files = Owner.of(table), pa.table(table.get_add_actions(flatten=True))
-        changed = pc.max(files["modification_time"]).as_py() if files.num_rows else None
-        rows = None if "num_records" not in files.column_names else pc.sum(files["num_records"]).as_py() or 0
+        location = Location.resolve(path, None)
+        table = location.handle()
+        owner, files = Owner.of(table), files_of(location, table).values()
+        changed = pc.max(pa.table(table.get_add_actions())["modification_time"]).as_py() if files else None
         return {
-            "rows": rows,
-            "files": files.num_rows,
-            "bytes": pc.sum(files["size_bytes"]).as_py() or 0,
+            "rows": sum(file.live for file in files) if all(file.stats for file in files) else None,
+            "files": len(files),
+            "bytes": sum(file.size for file in files),
             "version": table.version(),
             "txid": None if owner is None else table.transaction_version(owner.application),
             "updatedAt": None if changed is None else changed / 1000,
