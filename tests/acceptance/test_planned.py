@@ -208,6 +208,7 @@ topology_to_replay = build()
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_replay_sees_what_was_recorded(tmp_path: Path, kind: str, command_line) -> None:
     """Every transaction, those without input too, writes the same rows at any later time."""

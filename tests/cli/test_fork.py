@@ -160,6 +160,7 @@ class CountsCatsTwice(CountWords):
         self.counts[tuple["word"]] += tuple["n"] * (2 if tuple["word"].startswith("cat") else 1)
 
 
+@pytest.mark.slow
 def test_a_fix_runs_beside_the_truth(command_line, both):
     """A bug is found by comparing the topology with its fork in which the bug is mended."""
     run_inline(words_topology(both.folder / "out", DATA, take=4, committer=CountsCatsTwice()), CONFIG, until=5)
@@ -209,6 +210,7 @@ def test_a_transaction_within_a_commit_group(command_line, both):
     assert both.run("side").transactions == TRANSACTIONS - before
 
 
+@pytest.mark.slow
 def test_a_fork_keeps_its_rows_whatever_becomes_of_the_original(command_line, both):
     """Vacuum, compaction, even a removal of the first topology takes nothing from the fork."""
     both.run(until=4)
@@ -354,7 +356,7 @@ def test_what_is_refused_changes_nothing(command_line, both):
     assert both.seen("side") == before
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["group.decide.after", "table.write.after"])
 def test_a_decided_group_that_was_interrupted(command_line, both, step):
     """The refusal says that the next run finishes it; then the fork is made there."""

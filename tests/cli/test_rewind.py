@@ -194,7 +194,7 @@ def test_transactions_that_were_not_committed_have_taken_input_too(command_line,
     command_line.told("audit", ".")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("lost", ["store", "store and table"])
 def test_a_repair_asks_for_the_input_of_the_last_group(command_line, tmp_path, lost):
     """The journal has it, although nobody knows whether it was committed: its transaction begins anew."""
@@ -344,6 +344,7 @@ def test_a_crash_at_a_step_is_finished_or_undone(command_line, place, step, fini
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 def test_readers_see_no_mixture_at_any_step(command_line, place):
     """At every failpoint a reader sees all tables as they were, or as they become, or is refused."""
     place.run()
@@ -443,6 +444,7 @@ def test_by_the_exact_time(command_line, place, later_ms, txid):
     assert f"the topology goes back to transaction {txid}, " in told
 
 
+@pytest.mark.slow
 def test_by_the_time_of_the_first_transaction_that_the_journal_has(command_line, place):
     """What was the last transaction at that very moment is known, and what was before it is not."""
     place.run(3)
@@ -568,7 +570,7 @@ def test_who_finishes_it_needs_all_states_too(command_line, place, step, finishe
     place.finish(TRANSACTIONS - 3)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [None, "repair.begin.after", "repair.table.after", "repair.journal.after"])
 def test_who_starts_anew_needs_all_states_too(command_line, place, step):
     """The plan names them: code that lacks one would leave its table, and say that it is done."""

@@ -115,7 +115,7 @@ def by_key(results: pa.Table, key: tuple[str, ...], names) -> dict:
     return made
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", VALUES)
 @given(data=st.data())
 def test_any_steps(kind, data) -> None:

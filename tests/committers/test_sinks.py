@@ -269,6 +269,7 @@ def test_upsert_of_equals(cluster: InlineCluster, tmp_path: Path) -> None:
     assert rows(tmp_path / "pages") == [("a", 1, 10), (None, 4, 2)]
 
 
+@pytest.mark.slow
 def test_upsert_by_several_tasks(cluster: InlineCluster, tmp_path: Path) -> None:
     """Tasks that write to one table at a time try again when they meet."""
     write_deltalake(str(tmp_path / "pages"), pa.table({"page": ["x"], "hits": [1], "at": [1]}))

@@ -52,6 +52,7 @@ INPUTS = {"docs/from-structured-streaming.md": '{"shop": "a", "at": "2026-03-01T
 """The file that is in the folder ``in``, for a page that does not write one."""
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page(name: str, page_run: PageRun, monkeypatch: pytest.MonkeyPatch) -> None:
     """In both modes."""

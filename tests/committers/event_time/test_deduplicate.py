@@ -53,7 +53,7 @@ def test_shorter_within_after_a_restart(tmp_path: Path) -> None:
     assert passed(tmp_path, "late") == [(5, 2, "a")]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("is_spilled", [False, True])
 def test_each_row_is_passed_on_dropped_late_or_untimed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_spilled: bool

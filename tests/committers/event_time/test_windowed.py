@@ -81,6 +81,7 @@ def test_more_lateness_after_a_restart(tmp_path: Path, kind: Any) -> None:
         assert said(tmp_path, "late") == [(3, 2, 12, 1)]
 
 
+@pytest.mark.slow
 def test_less_lateness_after_a_restart(tmp_path: Path) -> None:
     """An open window that is over by the new lateness closes as it is, once."""
     window = Tumbling(10 * SECOND)
@@ -90,6 +91,7 @@ def test_less_lateness_after_a_restart(tmp_path: Path) -> None:
     assert said(tmp_path, "late") == [(3, 0, 10, 1), (4, 0, 10, 1)]
 
 
+@pytest.mark.slow
 def test_another_size_after_a_restart(tmp_path: Path) -> None:
     """Open windows close as they were, beside those of the new size, in which no earlier row counts."""
     script = seconds(2, 3, 4, 5, 100)
@@ -97,6 +99,7 @@ def test_another_size_after_a_restart(tmp_path: Path) -> None:
     assert said(tmp_path) == [(5, 0, 10, 2), (5, 0, 20, 2)]
 
 
+@pytest.mark.slow
 def test_another_gap_after_a_restart(tmp_path: Path) -> None:
     """A row keeps the gap that it came with; sessions that touch are one."""
     script = [*seconds(2, 3), Planned(2, [at(12), at(40)]), Planned(3, [at(41)]), Planned(4, [at(200)])]
@@ -105,7 +108,7 @@ def test_another_gap_after_a_restart(tmp_path: Path) -> None:
     assert said(tmp_path) == [(3, 2, 16, 3), (5, 40, 45, 2)]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("lateness", [0, 5])
 def test_the_very_end_of_a_session(tmp_path: Path, lateness: float) -> None:
     """A row at a session's end belongs to it, also if the watermark is there already: it is no row that is late."""
@@ -403,6 +406,7 @@ def test_sessions_that_do_not_end(tmp_path: Path) -> None:
     assert said(tmp_path) == [(31, 0, 116 + 10, 30), (31, 0, 117 + 10, 60)]
 
 
+@pytest.mark.slow
 def test_rows_of_a_session_are_late_one_by_one(tmp_path: Path) -> None:
     """By the session that each would be alone: whether they come in one transaction or in two changes nothing."""
     rows = [at(5, n=2), at(12, n=4), at(12, n=8)]

@@ -83,6 +83,7 @@ def test_earlier_runs_are_kept(tmp_path):
         assert past[number].stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.slow
 def test_earlier_runs_are_bounded(tmp_path, monkeypatch):
     """The oldest are removed: those that are too many, and those for which there is no room."""
     monkeypatch.setattr(writer, "PAST_RUNS_MAX", 2)

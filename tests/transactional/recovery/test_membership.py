@@ -153,6 +153,7 @@ def test_a_setting_left_behind_hides_no_later_gap(place):
     place.refused("words", "sums", start_empty="sums=9", says=("topology.state.start.empty=sums=8",))
 
 
+@pytest.mark.slow
 def test_begun_empty_twice(place, command_line):
     """The later begin counts."""
     place.run(2, "words", "sums")
@@ -315,6 +316,7 @@ def test_a_dropped_group_without_the_state(place, command_line):
     audited(command_line, place, "1 group dropped", "✔")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("at", ["recovery.aside.before", "recovery.aside.after", "recovery.begun.before"])
 def test_an_interrupted_begin_is_finished_by_repair(place, command_line, at):
     """Once, whatever the next run does: one without the state leaves it out again."""
@@ -387,6 +389,7 @@ def test_a_new_state_with_a_group_of_an_earlier_version_in_progress(place, commi
     assert (place.total("words"), place.total("sums"), place.total("more")) == (6, 6, 6 - last)
 
 
+@pytest.mark.slow
 def test_a_group_of_an_earlier_version_that_no_table_has_never_was(place):
     """Such a version decided a group by its first write: its transactions run again."""
     place.run(4, "words", "sums")
@@ -490,6 +493,7 @@ def test_repair_below_the_begin_of_a_state(place, command_line):
     audited(command_line, place, "begun empty after transaction 4", "✔")
 
 
+@pytest.mark.slow
 def test_readers_of_a_state_that_was_begun_later(place):
     """All tables are read together from its begin on, and not before."""
     place.run(4, "words", "sums")

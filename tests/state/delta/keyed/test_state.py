@@ -52,6 +52,7 @@ class TestDeltaState(StateConformance):
         return DeltaPlace(tmp_path / "out" / "counts")
 
 
+@pytest.mark.slow
 class TestDeltaStateWithASmallCache(StateConformance):
     """The same promises when the table is too large to be cached, and upkeep runs after every write."""
 
