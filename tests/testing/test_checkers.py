@@ -6,7 +6,16 @@ import pytest
 
 from state import OpaqueValue, TransactionalValue
 from txtopo.attempts import TransactionAttempt
-from txtopo.testing.checkers import AttemptChecker, Oracle, TableChecker, Version, Violation, check_input, check_journal
+from txtopo.testing.checkers import (
+    AttemptChecker,
+    BlameChecker,
+    Oracle,
+    TableChecker,
+    Version,
+    Violation,
+    check_input,
+    check_journal,
+)
 from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.core.events import Planned
 from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
@@ -43,6 +52,39 @@ def test_metadata_that_changes() -> None:
             checker.began(other)
     with pytest.raises(Violation, match="promise 2"):
         checker.emits(assigned(2, 1, "m"), None)
+
+
+def test_blame() -> None:
+    """Only what was lost alone, again, and between others that were processed is held against a transaction."""
+    for first, is_alone, is_well, is_proven, is_own in (
+        (True, True, True, True, True),
+        (False, True, True, True, False),
+        (True, False, True, True, False),
+        (True, True, False, True, False),
+        (True, True, True, False, False),
+    ):
+        checker = BlameChecker()
+        if first:
+            checker.lost(1, is_alone=False, has_others=True)
+        if is_well:
+            checker.processed(2)
+        else:
+            checker.lost(2, is_alone=True, has_others=True)
+        checker.lost(1, is_alone=is_alone, has_others=True)
+        if is_proven:
+            checker.processed(3)
+        if is_own:
+            checker.given_up(1, tries_max=1)
+        else:
+            with pytest.raises(Violation, match="promise 6"):
+                checker.given_up(1, tries_max=1)
+    checker = BlameChecker()
+    checker.failed(1)
+    checker.lost(1, is_alone=True, has_others=False)
+    checker.lost(1, is_alone=True, has_others=False)
+    checker.given_up(1, tries_max=2)
+    with pytest.raises(Violation, match="promise 6"):
+        checker.given_up(1, tries_max=3)
 
 
 def test_tables() -> None:

@@ -15,7 +15,9 @@ from txtopo.api.copying import copied
 from txtopo.api.map_state import Key
 from txtopo.api.values import OpaqueValue, StateValue
 from txtopo.attempts import TransactionAttempt
-from txtopo.transactional.core.actions import Action, AssignedAttempt, Commit, DeadLetter, Process
+from txtopo.errors import PoisonTransaction
+from txtopo.transactional.core.actions import Action, AssignedAttempt, Commit, DeadLetter, Process, Stop
+from txtopo.transactional.core.choosing import pending_end
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import (
     AttemptLost,
@@ -96,18 +98,72 @@ class AttemptChecker:
 
 
 @attrs.define(eq=False)
+class BlameChecker:
+    """Checks that a transaction is given up for its own failures only (promise 6).
+
+    Its own are those that its code raised, and the losses of a job that had it alone and no other job beside it at any
+    time. Such a loss counts if a job of the transaction had been lost before, something was processed between that and
+    any other loss, and something is processed after it. If no other transaction is ready, nothing could be: it counts.
+    """
+
+    own: dict[int, int] = attrs.field(factory=dict)
+    """By txid, the failures that may be held against it."""
+    lost_before: set[int] = attrs.field(factory=set)
+    waiting: dict[int, bool] = attrs.field(factory=dict)
+    """The transactions whose loss waits for another one to be processed, and whether it counts then."""
+    is_well: bool = True
+    """Whether something was processed since the last loss."""
+
+    def processed(self, txid: int) -> None:
+        """Count the losses that this proves to be no fault of the cluster."""
+        self.is_well = True
+        self.waiting.pop(txid, None)
+        for other, counts in self.waiting.items():
+            if counts:
+                self._count(other)
+        self.waiting.clear()
+
+    def failed(self, txid: int) -> None:
+        """Count what the transaction's code raised; nobody waits for such a transaction."""
+        self._count(txid)
+        self.waiting.clear()
+
+    def lost(self, txid: int, *, is_alone: bool, has_others: bool) -> None:
+        """Note the loss of an attempt; ``has_others`` says whether another transaction is ready."""
+        counts = is_alone and txid in self.lost_before
+        if is_alone and has_others:
+            self.waiting[txid] = counts and self.is_well
+        elif counts:
+            self._count(txid)
+        self.lost_before.add(txid)
+        self.is_well = False
+
+    def given_up(self, txid: int, tries_max: int | None) -> None:
+        """Check a transaction that is given up."""
+        own = self.own.get(txid, 0)
+        if tries_max is None or own < tries_max:
+            raise Violation(f"only its own failures are held against a transaction (promise 6): {txid} has {own}")
+
+    def _count(self, txid: int) -> None:
+        self.own[txid] = self.own.get(txid, 0) + 1
+
+
+@attrs.define(eq=False)
 class CoreChecker:
     """Checks one coordinator: the events that it receives, and the actions that it returns."""
 
     attempts: AttemptChecker
     spout: SpoutPolicy
     timeout_ms: int
+    blame: BlameChecker = attrs.field(factory=BlameChecker)
     now_ms: int = 0
     live: dict[int, TransactionAttempt] = attrs.field(factory=dict)
     job_of: dict[TransactionAttempt, int] = attrs.field(factory=dict)
     moved_ms: dict[TransactionAttempt, int] = attrs.field(factory=dict)
     begun: set[int] = attrs.field(factory=set)
     """The jobs that something was heard of."""
+    beside: set[int] = attrs.field(factory=set)
+    """The jobs that had another one beside them."""
     failed: set[TransactionAttempt] = attrs.field(factory=set)
     processed: set[TransactionAttempt] = attrs.field(factory=set)
 
@@ -116,26 +172,27 @@ class CoreChecker:
         for event in events:
             self._hear_of_job(event)
             match event:
-                case Processed() if self._is_live(event.attempt):
-                    self.processed.add(event.attempt)
-                case Failed() | AttemptLost() if self._is_live(event.attempt):
-                    self.failed.add(event.attempt)
+                case Processed() | Failed() | AttemptLost() if self._is_live(event.attempt):
+                    self._answer(event, core)
                 case RuleBroken() if event.attempt is not None and self._is_live(event.attempt):
                     self.failed.add(event.attempt)
                 case Progressed():
                     self._move(event.attempts)
                 case Ticked() | Recovered():
                     self.now_ms = event.now_ms
+                    self._expire(core)
                 # Attempts of a job that ended without their result have failed. Jobs that the core has forgotten end
                 # nothing: their answers come late or twice.
                 case JobEnded() | JobLost() if event.job_id in core.jobs:
-                    self.failed |= {a for a, job in self.job_of.items() if job == event.job_id} - self.processed
+                    self._lose(self._attempts_of(event.job_id), core)
                 case _:
                     pass
 
     def see(self, core: Coordinator, actions: Sequence[Action]) -> None:
         """Check the actions that the coordinator has returned."""
         validate(core)
+        if len(core.jobs) > 1:
+            self.beside.update(core.jobs)
         for action in actions:
             match action:
                 case Process():
@@ -148,6 +205,7 @@ class CoreChecker:
                     self.live.pop(action.given_up.attempt.txid, None)  # a dead letter is not a try of the transaction
                 case _:
                     pass
+        self._see_given_up(core, actions)
         self._see_timeouts(core)
         # An attempt can end without an action: its transaction then waits for the next one.
         for txid, transaction in core.pending.items():
@@ -159,6 +217,59 @@ class CoreChecker:
                     self._may_be_over(attempt), f"only its own failure ends an attempt (promises 3 and 5): {attempt}"
                 )
                 self.failed.add(attempt)
+
+    def _see_given_up(self, core: Coordinator, actions: Sequence[Action]) -> None:
+        for action in actions:
+            if isinstance(action, DeadLetter):
+                self.blame.given_up(action.given_up.attempt.txid, core.limits.tries_max)
+            elif isinstance(action, Stop) and isinstance(action.error, PoisonTransaction):
+                assert action.error.txid is not None, "it names its transaction"
+                self.blame.given_up(action.error.txid, core.limits.tries_max)
+
+    def _answer(self, event: Processed | Failed | AttemptLost, core: Coordinator) -> None:
+        attempt = event.attempt
+        match event:
+            case Processed():
+                if attempt not in self.processed | self.failed:
+                    self.blame.processed(attempt.txid)
+                self.processed.add(attempt)
+            case Failed():
+                if attempt not in self.failed:
+                    self.blame.failed(attempt.txid)
+                self.failed.add(attempt)
+            case _:
+                self._lose([attempt], core)
+
+    def _expire(self, core: Coordinator) -> None:
+        """Note the losses of the jobs in which an attempt has made no progress within its timeout."""
+        expired = set()
+        for attempt in self.live.values():
+            job_id = self.job_of[attempt]
+            idle_ms = self.now_ms - self.moved_ms.get(attempt, self.now_ms)
+            if idle_ms >= self.timeout_ms and job_id in self.begun and attempt not in self.processed | self.failed:
+                expired.add(job_id)
+        for job_id in sorted(expired):
+            self._lose(self._attempts_of(job_id), core)
+
+    def _lose(self, attempts: Iterable[TransactionAttempt], core: Coordinator) -> None:
+        """Note attempts that were lost before they were answered for."""
+        for attempt in attempts:
+            if attempt in self.processed | self.failed:
+                continue
+            self.failed.add(attempt)
+            if self._is_live(attempt):
+                job_id = self.job_of[attempt]
+                is_alone = len(core.jobs.get(job_id, ())) == 1 and job_id not in self.beside
+                self.blame.lost(attempt.txid, is_alone=is_alone, has_others=self._has_others(attempt.txid, core))
+
+    def _has_others(self, txid: int, core: Coordinator) -> bool:
+        """Whether another transaction could be processed; what follows one of an opaque spout could not."""
+        end = pending_end(core.committed, core.limits)
+        ready = {other for other, each in core.pending.items() if other <= end and each.status is Status.READY}
+        return self.spout.repeats and bool(ready - {txid})
+
+    def _attempts_of(self, job_id: int) -> list[TransactionAttempt]:
+        return [attempt for attempt, job in self.job_of.items() if job == job_id]
 
     def _see_timeouts(self, core: Coordinator) -> None:
         """Check that no attempt is still processing after its timeout; progress of a former attempt does not count.
@@ -184,7 +295,7 @@ class CoreChecker:
         for job_id in {self.job_of[each] for each in attempts if each in self.job_of and self._is_live(each)}:
             if job_id not in self.begun:
                 self.begun.add(job_id)
-                self._move([each for each, job in self.job_of.items() if job == job_id])
+                self._move(self._attempts_of(job_id))
 
     def _begin(self, assigned: AssignedAttempt, job_id: int) -> None:
         attempt = assigned.attempt
@@ -217,7 +328,7 @@ class CoreChecker:
         if attempt in self.failed:
             return True
         job = self.job_of.get(attempt)
-        mates = [a for a, p in self.job_of.items() if p == job] if job is not None else []
+        mates = self._attempts_of(job) if job is not None else []
         return attempt not in self.processed and any(
             self.now_ms - self.moved_ms.get(mate, 0) >= self.timeout_ms for mate in mates
         )

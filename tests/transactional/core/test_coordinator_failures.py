@@ -422,7 +422,7 @@ def test_a_broken_connection_is_no_fault_of_the_transactions() -> None:
 
 
 def test_a_connection_that_breaks_while_a_suspect_runs() -> None:
-    """The loss counts only between two others that were processed: here the one after it is lost, too."""
+    """A break between two transactions that are processed is one try of the suspect that it hits first, and of no other."""
     with Scenario(limits(pending=4, tries=1, job_failures=9, skip=True)) as story:
         begin(story, 4)
         story >> lost(1)
@@ -434,6 +434,53 @@ def test_a_connection_that_breaks_while_a_suspect_runs() -> None:
         story >> lost(4) << run(5, "3:2")
         story >> lost(5) << run(6, "4:2")
         story >> processed("4:2") << write_dead_letter(1, "1:4", tries=1, error="an executor died")
+
+
+def test_a_suspect_has_as_many_tries_as_it_may() -> None:
+    """A break is one of its two tries: it is not given up, and nobody is once the connection is mended."""
+    with Scenario(limits(pending=4, tries=2, job_failures=9, skip=True)) as story:
+        begin(story, 4)
+        story >> lost(1)
+        story >> ticked(100) << run(2, "1:2")
+        story >> lost(2) << run(3, "2:2")
+        story >> processed("2:2")
+        story >> ticked(300)
+        story >> job_ended(3) << run(4, "1:3")
+        story >> lost(4) << run(5, "3:2")
+        story >> processed("3:2")
+        story >> ticked(400)
+        story >> job_ended(5) << run(6, "1:4")
+        story >> processed("1:4") << commit(1, "1:4", "2:2", "3:2")
+
+
+@pytest.mark.parametrize("has_others", [True, False], ids=["others", "none to try"])
+def test_the_first_loss_is_nobodys_failure(*, has_others: bool) -> None:
+    """An executor that was ended once gives up no transaction, also if it was alone and the next one is processed."""
+    with Scenario(limits(pending=2, job=1, jobs=1, tries=1, skip=True)) as story:
+        story >> recovered() << ask(1, 2)
+        if has_others:
+            story >> begun(1, 2) << save(1, 2) << run(1, "1:1")
+            story >> lost(1) << run(2, "2:1")
+            story >> processed("2:1")
+            story >> ticked(100)
+            story >> job_ended(2) << run(3, "1:2")
+            story >> lost(3) << write_dead_letter(1, "1:3", tries=1, error="an executor died")
+        else:
+            story >> begun(1) << save(1) << ask(2, 1) << run(1, "1:1")
+            story >> lost(1)
+            story >> ticked(100) << run(2, "1:2")
+            story >> processed("1:2") << commit(1, "1:2")
+
+
+def test_the_first_timeout_is_nobodys_failure() -> None:
+    """It may have been the executor that stood still; the second one, alone again, counts."""
+    with Scenario(limits(pending=1, tries=1, skip=True)) as story:
+        begin(story, 1)
+        story >> progressed("1:1")
+        story >> ticked(1_000) << cancel(1)
+        story >> lost(1, "cancelled") << run(2, "1:2")
+        story >> progressed("1:2")
+        story >> ticked(2_000) << cancel(2) << write_dead_letter(1, "1:3", tries=1, error="no progress for 1 s")
 
 
 def test_a_witness_that_fails_for_ever_is_not_waited_for() -> None:
@@ -464,7 +511,7 @@ def test_nothing_is_kept_of_what_is_over() -> None:
         story >> group_ended(1)
         core = story.coordinator
         books = core._jobs
-        noted = (books._cancelled, books._rolled_back, books._begun, books._accompanied, books._of_suspects)
+        noted = (books._cancelled, books._rolled_back, books._begun, books._of_suspects)
         assert [*core._pending, *core._tries, *core.jobs, *(job_id for each in noted for job_id in each)] == []
 
 

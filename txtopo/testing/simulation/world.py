@@ -77,7 +77,7 @@ EAGER = 0.1
 WAITING = 0.1
 """How probable it is that time passes though something could be done."""
 SKIPPING = 0.1
-"""How probable it is that transactions are given up after two tries."""
+"""How probable it is that transactions are given up after one or two tries."""
 PROCESSES_MAX = 40
 WALL_FROM_SECS = 4_102_444_800
 """When a schedule begins, in seconds since 1970: in the year 2100, so that no event time is too far ahead."""
@@ -171,6 +171,7 @@ class World(Schedule):
         self.acting: list[Process] = []
         """A stack: the last process is acting, inside failpoints of the others, which are paused."""
         self._skips = bool(kinds) and self.random.random() < SKIPPING
+        self._tries_max = self.random.choice((1, 2)) if self._skips else None
         # Tables may differ from the oracle's if transactions are given up, or if others begin.
         oracle = subject.oracle if self._begins_alike and not self._skips else None
         self._tables = TableChecker(oracle, subject.invariant)
@@ -357,7 +358,7 @@ class World(Schedule):
                 # Without faults, each transaction is a group: the oracle needs a version of the tables for every txid.
                 group_transactions_max=self.random.randrange(1, 5) if self._faults else 1,
                 layout=self.random.choice(LAYOUTS),
-                skips=self._skips,
+                tries_max=self._tries_max,
                 mode=REAL_TIME if self.is_real_time else MICRO_BATCH,
             )
             self.log(f"starts with at most {pending_max} pending transactions")
@@ -531,7 +532,7 @@ class World(Schedule):
 
 @functools.cache
 def _config(  # noqa: PLR0913 - what is drawn
-    pending_max: int, *, jobs_max: int, group_transactions_max: int, layout: str, skips: bool, mode: str
+    pending_max: int, *, jobs_max: int, group_transactions_max: int, layout: str, tries_max: int | None, mode: str
 ) -> Config:
     """Return the configuration of a process; some hundreds of them can be drawn."""
     return Config(
@@ -541,7 +542,7 @@ def _config(  # noqa: PLR0913 - what is drawn
         message_timeout_secs=TIMEOUT_MS / 1000,
         layout=layout,
         processing_mode=mode,
-        transaction_max_attempts=2 if skips else None,
+        transaction_max_attempts=tries_max,
         transaction_max_attempts_policy="SKIP",
     )
 

@@ -35,10 +35,14 @@ When a job is lost, it is unknown which transaction is to blame: one of the job,
 executor worked for. So each transaction of a lost job is a *suspect*: it runs in a job of its own, and no other job is
 in flight beside it. If that is lost, no other transaction can have been the cause, but the cluster can: a connection
 between two executors that breaks loses whatever is tried. So the loss is *unproven*, and another transaction is tried
-next. The loss counts as the transaction's own failure if others are processed just before it and just after it. If
-there is no other one to try, it counts at once. Several losses in a row, with a growing pause between them, stop the
-run: then the fault is Spark's and not a transaction's. Jobs that were in flight together are lost together, which is
-one loss.
+next. The loss of a suspect counts as its own failure if another transaction was processed just before it and another
+one is processed after it. If there is no other one to try, it counts at once. Several losses in a row, with a growing
+pause between them, stop the run: then the fault is Spark's and not a transaction's. Jobs that were in flight together
+are lost together, which is one loss.
+
+The first loss of a transaction makes it a suspect and never counts, even if it was alone. A connection that breaks
+while a suspect runs counts as one of its tries, for nothing tells it from a transaction that ends its executor. So if
+others can be tried, one break, however long it lasts, costs one suspect one try at most.
 
 1. Jobs 4 and 5 hold transactions 7 and 8. Transaction 7 ends the process of the executor, and both jobs are lost.
 2. Transaction 7 runs alone, and its job is lost. Then 8 runs, alone as well, and is processed: the cluster works.
@@ -494,7 +498,7 @@ class Coordinator:
             if transaction.status is Status.PROCESSING and job_id is not None:
                 if not self._is_to_blame(job_id):
                     self._jobs.note_lost(job_id)
-                self._fail_job(job_id, (transaction.txid,), event.error, is_alone=self._jobs.was_alone(job_id))
+                self._fail_job(job_id, (transaction.txid,), event.error)
                 self._stop_if_lost_too_often(event.error)
 
     def _stop_if_lost_too_often(self, error: str) -> None:
@@ -504,32 +508,32 @@ class Coordinator:
             self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=error)))
 
     def _is_to_blame(self, job_id: int) -> bool:
-        """Whether a lost job is the fault of one transaction, which was alone and has failed before.
+        """Whether a lost job is the fault of one transaction, a suspect that has failed before.
 
         While others can still prove it, that is unknown. With bounded tries that transaction will be given up, so the
         loss must not stop the run.
         """
         transaction = self._pending.get(self._jobs.txids[job_id][0])
-        failed_before = transaction is not None and transaction.tries.failures > 0
+        failed_before = transaction is not None and transaction.tries.is_suspect and transaction.tries.failures > 0
         is_proven = not witnesses(self._pending, self.committed, self.limits)
-        return self._jobs.was_alone(job_id) and failed_before and is_proven and self.limits.tries_max is not None
+        return failed_before and is_proven and self.limits.tries_max is not None
 
     def _end_job(self, job_id: int, error: str) -> None:
-        is_alone = self._jobs.was_alone(job_id)
-        self._fail_job(job_id, self._jobs.end(job_id), error, is_alone=is_alone)
+        self._fail_job(job_id, self._jobs.end(job_id), error)
 
-    def _fail_job(self, job_id: int, held: tuple[int, ...], error: str, *, is_alone: bool) -> None:
-        """Fail attempts of a job that are still processing; blame a transaction that was alone."""
+    def _fail_job(self, job_id: int, held: tuple[int, ...], error: str) -> None:
+        """Fail attempts of a job that are still processing; blame a suspect, which had nothing beside it."""
         for txid in held:
             if not self._is_processing(txid, job_id):
                 continue
             transaction = self._pending[txid]
-            transaction.tries.not_before_ms = self._now_ms + self._jobs.pause_ms
-            # Beside others, the one at fault is unknown.
-            is_unproven = is_alone and bool(witnesses(self._pending, self.committed, self.limits))
-            transaction.tries.failures += is_alone and not is_unproven
-            transaction.tries.is_unproven, transaction.tries.is_charged = is_unproven, self._is_cluster_well
-            transaction.tries.is_suspect = True
+            tries = transaction.tries
+            tries.not_before_ms = self._now_ms + self._jobs.pause_ms
+            # Of one that was no suspect, another one may be at fault.
+            tries.is_unproven = tries.is_suspect and bool(witnesses(self._pending, self.committed, self.limits))
+            tries.failures += tries.is_suspect and not tries.is_unproven
+            tries.is_charged = self._is_cluster_well
+            tries.is_suspect = True
             self._is_cluster_well = False
             self._fail(transaction, error)
 
@@ -570,8 +574,7 @@ class Coordinator:
         for job_id in sorted(filter(self._jobs.was_begun, processing)):
             # Spark cancels whole jobs only. The job stays in flight until the run loop reports its end.
             self._cancel(job_id, actions)
-            held = self._jobs.txids.get(job_id, ())
-            self._fail_job(job_id, held, error, is_alone=self._jobs.was_alone(job_id))
+            self._fail_job(job_id, self._jobs.txids.get(job_id, ()), error)
 
     def _cancel(self, job_id: int, actions: list[Action]) -> None:
         if self._jobs.cancel(job_id):

@@ -25,8 +25,6 @@ class JobsInFlight:
         self._first_warm_id: int | None = None
         self._cancelled: set[int] = set()
         self._begun: set[int] = set()
-        self._accompanied: set[int] = set()
-        """The jobs that had another one beside them at some time."""
         self._of_suspects: set[int] = set()
         self._last_of_loss = 0
         """The last job that had started when one was lost."""
@@ -64,8 +62,6 @@ class JobsInFlight:
         """Add a job, and return its id; a suspect's is to be the only one."""
         self._last_id += 1
         self.txids[self._last_id] = tuple(txids)
-        if len(self.txids) > 1:
-            self._accompanied.update(self.txids)
         if of_suspect:
             self._of_suspects.add(self._last_id)
         return self._last_id
@@ -74,10 +70,6 @@ class JobsInFlight:
     def has_suspect(self) -> bool:
         """Whether the job of a suspect is in flight."""
         return bool(self._of_suspects)
-
-    def was_alone(self, job_id: int) -> bool:
-        """Whether a job holds one transaction and no other job has ever been in flight beside it."""
-        return len(self.txids.get(job_id, ())) == 1 and job_id not in self._accompanied
 
     def note_begun(self, job_id: int) -> bool:
         """Note that an executor works on a job; return whether that is news."""
@@ -136,6 +128,6 @@ class JobsInFlight:
 
     def end(self, job_id: int) -> tuple[int, ...]:
         """Remove a job, and return its transactions; none if it is unknown."""
-        for noted in (self._cancelled, self._rolled_back, self._begun, self._accompanied, self._of_suspects):
+        for noted in (self._cancelled, self._rolled_back, self._begun, self._of_suspects):
             noted.discard(job_id)
         return self.txids.pop(job_id, ())

@@ -24,9 +24,9 @@ class Tries:
     attempts: int = 0
     failures: int = 0
     is_suspect: bool = False
-    """A job of it was lost: from then on it runs alone, to find the transaction at fault."""
+    """A job of it was lost: from then on it runs with nothing beside it, to find the transaction at fault."""
     is_unproven: bool = False
-    """It was lost alone, and nothing was processed since: it waits for that, if another one can be tried."""
+    """It was lost as a suspect, and nothing was processed since: it waits for that, if another one can be tried."""
     is_charged: bool = False
     """Whether that loss counts as its failure then: just before it, too, something had been processed."""
     not_before_ms: int = 0
