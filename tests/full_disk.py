@@ -1,4 +1,4 @@
-"""A disk that is full, for one process."""
+"""A disk that is full, and descriptors that have run out, for one process."""
 
 from __future__ import annotations
 
@@ -16,3 +16,14 @@ def no_file_larger_than(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@contextlib.contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Let this process open nothing within the block."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)

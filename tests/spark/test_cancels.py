@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import threading
 from collections import Counter
@@ -9,9 +10,10 @@ from collections import Counter
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.full_disk import no_descriptor_left
 from tests.waiting import wait_for
 from txtopo.errors import JobFailure
-from txtopo.spark import cancels
+from txtopo.spark import cancels, workers as spark_workers
 from txtopo.spark.cancels import Cancels
 from txtopo.spark.workers import SparkWorkers
 
@@ -24,6 +26,26 @@ class Context:
     def __init__(self) -> None:
         self.jobs: dict[str, threading.Event] = {}
         self.cancelled: Counter[str] = Counter()
+        self.shortage: OSError | None = None
+        """What keeps threads from reaching Spark."""
+        self.refused = 0
+
+    def setJobGroup(self, *_: object, **__: object) -> None:  # noqa: N802 - Spark's name
+        if self.shortage is not None:
+            self.refused += 1
+            raise self.shortage
+
+    def setLocalProperty(self, *_: object) -> None:  # noqa: N802 - Spark's name
+        pass
+
+    def parallelize(self, *_: object) -> Context:
+        return self
+
+    def mapPartitions(self, _: object) -> Context:  # noqa: N802 - Spark's name
+        return self
+
+    def collect(self) -> None:
+        pass
 
     def cancelJobGroup(self, group: str) -> None:  # noqa: N802 - Spark's name
         self.cancelled[group] += 1
@@ -59,6 +81,54 @@ def test_before_the_job_begins(context: Context) -> None:
     with made.running("a"):
         pass
     assert not context.cancelled
+
+
+@pytest.fixture
+def workers(context: Context, monkeypatch: pytest.MonkeyPatch) -> SparkWorkers:
+    """Workers whose jobs end at once."""
+    monkeypatch.setattr(spark_workers, "RETRY_SECS", 0.01)
+    return SparkWorkers(context, b"key", lambda *_: None)  # type: ignore[arg-type]
+
+
+def test_no_descriptor_for_a_job(context: Context, workers: SparkWorkers) -> None:
+    """It is submitted once there is one again; until then it can be cancelled."""
+    ended: queue.Queue[Exception | None] = queue.Queue()
+    context.shortage = OSError(errno.EMFILE, "Too many open files")
+    workers.start(0, 0, ended.put)
+    wait_for("three tries", lambda: context.refused >= 3)
+    assert ended.empty()
+    context.shortage = None
+    assert ended.get(timeout=60) is None
+    context.shortage = OSError(errno.EMFILE, "Too many open files")
+    workers.start(0, 1, ended.put)
+    workers.cancel(0, 1)
+    assert isinstance(ended.get(timeout=60), JobFailure)
+
+
+def test_no_thread_for_a_job(workers: SparkWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Supervision is told, as of each other failure of a job."""
+    ended: queue.Queue[Exception | None] = queue.Queue()
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        workers.start(0, 0, ended.put)
+    assert isinstance(ended.get(timeout=60), JobFailure)
+
+
+@pytest.mark.spark
+def test_worker_without_a_descriptor(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with Spark itself: its JVM lives, whether or not this process can reach it."""
+    monkeypatch.setattr(spark_workers, "RETRY_SECS", 0.1)
+    ended: queue.Queue[Exception | None] = queue.Queue()
+    workers = SparkWorkers(spark.sparkContext, b"key", lambda *_: None)
+    with no_descriptor_left():
+        workers.start(0, 0, ended.put)
+        with pytest.raises(queue.Empty):
+            ended.get(timeout=1)
+    assert ended.get(timeout=60) is None
 
 
 @pytest.mark.spark

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import pytest
+from pyspark.errors import PySparkException, PySparkRuntimeError
 
 from tests.processes import ran
-from txtopo.spark.errors import LINE_MAX, line_that_matters
+from txtopo.spark.errors import LINE_MAX, line_that_matters, unhidden_errors
 
 STACK = "\tat org.apache.spark.A.b(A.scala:1)\n\tat java.base/java.lang.Thread.run(Thread.java:840)\n"
 ABORTED = (
@@ -94,3 +98,21 @@ def test_broken_function() -> None:
     assert "broken_frames.py, line 18, in divide); raise FailedException to have" in done.stderr
     for noise in ("\tat ", "Traceback", "org.apache.spark", "TaskSetManager", "Spark lost"):
         assert noise not in done.stderr
+
+
+def test_no_descriptor_for_the_results() -> None:
+    """A lost job says what was missing, not what pyspark met while it closed a socket that it had not opened."""
+
+    @contextlib.contextmanager
+    def as_pyspark() -> Iterator[None]:
+        try:
+            raise PySparkRuntimeError("[CANNOT_OPEN_SOCKET] Too many open files")
+            yield
+            sock = None
+        finally:
+            sock.close()
+
+    with pytest.raises(PySparkException, match="Too many open files"), unhidden_errors(), as_pyspark():
+        pass
+    with pytest.raises(UnboundLocalError), unhidden_errors():
+        raise UnboundLocalError("of our own")

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+_SHORTAGES = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM},
+)
 
 
 def sync_path(path: str | Path) -> None:
@@ -38,6 +43,18 @@ def removed_on_error(draft: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             draft.unlink()
         raise
+
+
+def is_shortage(error: OSError) -> bool:
+    """Whether this machine lacks disk space, memory or file descriptors for now: a reason to try again, not to end."""
+    return error.errno in _SHORTAGES
+
+
+def remedy(error: OSError) -> str:
+    """Return what to do before the next try at writing a file."""
+    if error.errno in {errno.EMFILE, errno.ENFILE}:
+        return "Let the process open more files (ulimit -n)"
+    return "Free some disk space"
 
 
 def make_folder(folder: Path) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
+import attrs
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
@@ -19,20 +20,30 @@ REPEAT_SECS = 0.5
 """How often a cancel is repeated."""
 
 
+@attrs.frozen
+class _Running:
+    """A group with a job that has not ended."""
+
+    cancelled: threading.Event = attrs.field(factory=threading.Event)
+    ended: threading.Event = attrs.field(factory=threading.Event)
+
+
 class Cancels:
     """Cancels the jobs of one session by their groups. Any thread may call it."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
         self._lock = threading.Lock()
-        self._ends: dict[str, threading.Event] = {}
-        """By group, what is set once its job has ended."""
+        self._running: dict[str, _Running] = {}
         self._cancelled: set[str] = set()
         """Groups that were cancelled before they began."""
 
     @contextlib.contextmanager
-    def running(self, group: str) -> Iterator[None]:
+    def running(self, group: str) -> Iterator[threading.Event]:
         """Let a group be cancelled within the context, in which its job is submitted and waited for.
+
+        Yields:
+            what is set when it is cancelled, for who waits with the job before Spark has it.
 
         Raises:
             JobFailure: it was cancelled before.
@@ -41,22 +52,23 @@ class Cancels:
             if group in self._cancelled:
                 self._cancelled.discard(group)
                 raise JobFailure("it was cancelled")
-            ended = self._ends[group] = threading.Event()
+            running = self._running[group] = _Running()
         try:
-            yield
+            yield running.cancelled
         finally:
             with self._lock:
-                del self._ends[group]
-            ended.set()
+                del self._running[group]
+            running.ended.set()
 
     def cancel(self, group: str) -> None:
         """Cancel the job of a group that runs or is about to, and return at once."""
         with self._lock:
-            ended = self._ends.get(group)
-            if ended is None:
+            running = self._running.get(group)
+            if running is None:
                 self._cancelled.add(group)
                 return
-        threading.Thread(target=self._cancel, args=(group, ended), name="txtopo-cancel", daemon=True).start()
+        running.cancelled.set()
+        threading.Thread(target=self._cancel, args=(group, running.ended), name="txtopo-cancel", daemon=True).start()
 
     def _cancel(self, group: str, ended: threading.Event) -> None:
         while not ended.is_set() and self._context._jsc is not None:  # noqa: SLF001 - None once the session is stopped

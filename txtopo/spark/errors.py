@@ -9,9 +9,12 @@ example because it can't import a module, every job would be lost. Then the run 
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 
 import attrs
+from pyspark.errors import PySparkException
 
 from txtopo.errors import ConfigError
 
@@ -84,6 +87,20 @@ def line_that_matters(text: str) -> str:
         return _DELTA_REMEDY
     error = python_error(text)
     return _cut(str(error) if error is not None else _of_java(text))
+
+
+@contextlib.contextmanager
+def unhidden_errors() -> Iterator[None]:
+    """Raise pyspark's error where it hides one.
+
+    If no descriptor is left for the socket that results come by, it fails again while it closes what it has not opened.
+    """
+    try:
+        yield
+    except UnboundLocalError as error:
+        if isinstance(error.__context__, PySparkException):
+            raise error.__context__ from None
+        raise
 
 
 def in_library(path: str) -> bool:

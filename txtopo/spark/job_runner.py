@@ -22,7 +22,7 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import JobFailure, StateFailure
 from txtopo.spark.cancels import Cancels
-from txtopo.spark.errors import error_of_python, line_that_matters
+from txtopo.spark.errors import error_of_python, line_that_matters, unhidden_errors
 from txtopo.spark.progress import ProgressListener
 from txtopo.spark.run_package import RunPackage, pack_up
 from txtopo.spark.session import DriverHost, is_spark_gone, spark_is_gone, spark_session
@@ -89,7 +89,7 @@ class SparkJobRunner(JobRunner):
         """
         self._progress.listen(job.job_id, on_progress)  # before the job, whose tasks report at once
         try:
-            with self._cancels.running(self._group(job.job_id)):
+            with self._cancels.running(self._group(job.job_id)), unhidden_errors():
                 return self._run_in_group(job, on_progress)
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             self._raise_if_hopeless(error)
@@ -118,7 +118,7 @@ class SparkJobRunner(JobRunner):
         try:
             group, probe = f"txtopo-{self._run_key.hex()}-commit", current_probe()
             self._context.setJobGroup(group, "commit", interruptOnCancel=True)
-            with SqlProgress(self._context, group, probe.step):
+            with SqlProgress(self._context, group, probe.step), unhidden_errors():
                 return list(self._context.parallelize(items, len(items)).map(work).collect())
         except (Py4JError, PySparkException, OSError, EOFError) as error:
             self._raise_if_hopeless(error)

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError, StopError
+from txtopo.files.durable import is_shortage
 from txtopo.spark.delta import (
     check_delta,
     check_delta_came,
@@ -76,8 +77,10 @@ def is_spark_gone(context: SparkContext) -> bool:
     """Return whether no further job can run. Otherwise a dead JVM would look like one lost job after another."""
     try:
         return context._jsc is None or bool(context._jsc.sc().isStopped())  # noqa: SLF001 - no other way
-    except (Py4JError, OSError):
+    except Py4JError:
         return True
+    except OSError as error:  # a thread that asks for the first time needs a connection
+        return not is_shortage(error)
 
 
 def spark_is_gone(error: Exception) -> StopError:

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pyspark import InheritableThread, SparkContext
+from pyspark import RDD, SparkContext
 from pyspark.sql import SparkSession
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError, JobFailure
+from txtopo.files.durable import is_shortage
 from txtopo.spark.cancels import Cancels
-from txtopo.spark.errors import error_of_python, line_that_matters
+from txtopo.spark.errors import error_of_python, line_that_matters, unhidden_errors
 from txtopo.spark.session import is_spark_gone, spark_is_gone, spark_session
 from txtopo.workers.control import JobStarter
+
+RETRY_SECS = 1.0
+"""How often this process tries to submit a job that it has no descriptor or no memory for."""
 
 _REFUSED = {
     "spark.speculation": "a worker would run twice",
     "spark.python.worker.killOnIdleTimeout": "a worker that waits for work would be killed",
 }
 """Settings of Spark that would break long-running workers, and how."""
+
+logger = logging.getLogger("txtopo.workers")
 
 
 def check_settings(settings: Mapping[str, str]) -> None:
@@ -72,23 +80,41 @@ class SparkWorkers(JobStarter):
         def run() -> None:
             error: Exception | None = None
             try:
-                with self._cancels.running(self._group(worker, job)):
-                    self._context.setJobGroup(self._group(worker, job), f"worker {worker}", interruptOnCancel=True)
-                    self._context.setLocalProperty("spark.scheduler.pool", f"worker-{worker}")
-                    self._context.parallelize([None], 1).mapPartitions(self._function(worker, job)).collect()
-            except JobFailure as cancelled:
-                error = cancelled
+                with self._cancels.running(self._group(worker, job)) as cancelled, unhidden_errors():
+                    self._submittable(worker, job, cancelled).collect()
+            except JobFailure as failure:
+                error = failure
             except Exception as failure:  # noqa: BLE001 - supervision decides what follows
                 error = self._why(failure)
             on_end(error)
 
-        thread = InheritableThread(target=run, name=f"txtopo-worker-{worker}")
-        thread.daemon = True
-        thread.start()
+        # Not pyspark's InheritableThread: what that does before `run` may fail, and then nobody would be told.
+        thread = threading.Thread(target=run, name=f"txtopo-worker-{worker}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # the system has no thread left
+            on_end(JobFailure(f"the job of a worker could not be submitted: {error}"))
 
     def cancel(self, worker: int, job: int) -> None:
         """Cancel the job of a worker until it has ended."""
         self._cancels.cancel(self._group(worker, job))
+
+    def _submittable(self, worker: int, job: int, cancelled: threading.Event) -> RDD[Any]:
+        """Return what runs a worker, once this thread has reached Spark: that takes a connection of its own."""
+        is_logged = False
+        while True:
+            try:
+                self._context.setJobGroup(self._group(worker, job), f"worker {worker}", interruptOnCancel=True)
+                self._context.setLocalProperty("spark.scheduler.pool", f"worker-{worker}")
+                return self._context.parallelize([None], 1).mapPartitions(self._function(worker, job))
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                if not is_logged:
+                    logger.warning("worker %d starts later: %s; it is tried again until it works", worker, error)
+                    is_logged = True
+            if cancelled.wait(RETRY_SECS):
+                raise JobFailure("it was cancelled")
 
     def _why(self, failure: Exception) -> Exception:
         """Return the error that ended a job, without Spark's own lines."""

@@ -11,7 +11,7 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_tables
 from tests.acceptance.topologies import CountTuples
-from tests.full_disk import no_file_larger_than
+from tests.full_disk import no_descriptor_left, no_file_larger_than
 from tests.topologies import committing
 from txtopo import Config, Fields, Topology
 from txtopo.errors import ConfigError, DivergenceError, StopError
@@ -206,6 +206,14 @@ def test_a_journal_that_cannot_be_written(tmp_path: Path) -> None:
     with no_file_larger_than(file.stat().st_size + 10), pytest.raises(StopError, match="Free some disk space"):
         writer.enter(JournalEntry({}, (JournalTransaction(1, 1, None, {}),)))
     assert read_journal(LocalFolder(tmp_path / "journal"))[0].entries == ()
+
+
+def test_no_descriptor_for_the_journal(tmp_path: Path) -> None:
+    """It says what is missing: no disk is full."""
+    header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
+    writer = JournalWriter(LocalFolder(tmp_path / "journal"), header, 1 << 20)
+    with no_descriptor_left(), pytest.raises(StopError, match=r"Too many open files.* Let the process open more files"):
+        writer.enter(JournalEntry({}, (JournalTransaction(1, 1, None, {}),)))
 
 
 def part(epoch: int, committed: int, *groups: tuple[int, int]) -> JournalPart:

@@ -18,12 +18,12 @@ import httpx
 import pyarrow as pa
 from pyarrow import fs
 
-from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest, is_shortage
+from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest
 from txtopo.cluster.logs import Reminder
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState
 from txtopo.errors import CodeUnavailable, ConfigError, Unreachable
-from txtopo.files.durable import sync_path
+from txtopo.files.durable import is_shortage, sync_path
 
 _LOG = logging.getLogger(__name__)
 _TIMEOUT_SECS = 10.0

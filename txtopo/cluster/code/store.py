@@ -16,7 +16,6 @@ it is complete, checked and synced; so a crash leaves all of it or nothing but a
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import logging
@@ -30,7 +29,7 @@ from pathlib import Path
 import attrs
 
 from txtopo.errors import CodeUnavailable, SubmissionError
-from txtopo.files.durable import sync_path
+from txtopo.files.durable import is_shortage, sync_path
 from txtopo.files.records import DAMAGE, from_json, to_json
 
 _LOG = logging.getLogger(__name__)
@@ -115,11 +114,6 @@ def damage(manifest: Manifest, folder: Path) -> str | None:
                 raise  # the caller would remove a sound file
             return f"{file.name} cannot be read: {error.strerror or error!r}"
     return None
-
-
-def is_shortage(error: OSError) -> bool:
-    """Whether this machine lacks disk space, memory or file descriptors for now: a reason to try again, not to end."""
-    return error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 def _sha256(path: Path) -> str:

@@ -24,7 +24,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from txtopo.cluster.code.distribution import open_cluster
-from txtopo.cluster.code.store import is_shortage
 from txtopo.cluster.decisions.lifecycle import Request, Topology
 from txtopo.cluster.logs import Reminder
 from txtopo.cluster.nimbus.code_check import CodeCheck
@@ -36,6 +35,7 @@ from txtopo.cluster.nimbus.submissions import Submissions
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import NimbusInfo
 from txtopo.errors import NotAlive, SubmissionError, Unreachable
+from txtopo.files.durable import is_shortage
 
 _LOG = logging.getLogger(__name__)
 

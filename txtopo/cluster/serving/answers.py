@@ -14,7 +14,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from txtopo.cluster.code.store import CodeStore, is_shortage
+from txtopo.cluster.code.store import CodeStore
 from txtopo.errors import (
     AlreadyAlive,
     ClusterError,
@@ -25,6 +25,7 @@ from txtopo.errors import (
     TxtopoError,
     Unreachable,
 )
+from txtopo.files.durable import is_shortage
 from txtopo.files.records import read_json
 
 _LOG = logging.getLogger(__name__)

@@ -29,7 +29,6 @@ from typing import Any
 import attrs
 
 from txtopo.cluster.code.distribution import open_cluster
-from txtopo.cluster.code.store import is_shortage
 from txtopo.cluster.decisions.assignment import Assignment, Ending, SupervisorInfo
 from txtopo.cluster.decisions.slots import (
     CleanUp,
@@ -53,7 +52,7 @@ from txtopo.cluster.supervisor.slot import LocalSlot
 from txtopo.cluster.supervisor.wanted import Wanted
 from txtopo.errors import ConfigError, Unreachable
 from txtopo.failpoints import durable_step
-from txtopo.files.durable import write_whole
+from txtopo.files.durable import is_shortage, write_whole
 
 _LOG = logging.getLogger(__name__)
 

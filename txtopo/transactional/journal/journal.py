@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import attrs
 
 from txtopo.errors import DivergenceError, StopError
+from txtopo.files.durable import remedy
 from txtopo.files.folder import Folder, Item, LocalFolder
 from txtopo.files.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_newer
 from txtopo.files.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
@@ -216,7 +217,7 @@ class JournalWriter:
     def _not_written(self, error: OSError) -> StopError:
         return StopError(
             f"the journal's file {self._folder}/{self._path} can't be written: {error}; nothing of this group was "
-            "committed. Free some disk space and start again, or turn the journal off with topology.journal.bytes.max=0"
+            f"committed. {remedy(error)} and start again, or turn the journal off with topology.journal.bytes.max=0"
         )
 
 

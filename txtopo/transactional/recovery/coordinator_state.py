@@ -44,6 +44,7 @@ from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
 from txtopo.attempts import transactions_words
 from txtopo.errors import DivergenceError, RuleError, StopError
 from txtopo.failpoints import durable_step
+from txtopo.files.durable import remedy
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.formats import COORDINATOR_STATE, FIRST, Format, refuse_newer
 from txtopo.files.records import DAMAGE, from_json, to_json
@@ -318,7 +319,7 @@ class CoordinatorState:
         except OSError as error:
             raise StopError(
                 f"the note of the group can't be written to {room}/{name}: {error}; the group is not decided, and the "
-                "next start drops it. Free some disk space and start again",
+                f"next start drops it. {remedy(error)} and start again",
                 txid=group.first,
             ) from error
         return attrs.evolve(group, notes=None, draft=name, beside=beside)
