@@ -146,7 +146,8 @@ def complete_transactions(
     """Return the transactions whose versions can still be read, with all of their files, in one pass over the log.
 
     The pass begins with the newest version's files and takes back one version after another: what a version has added
-    was not there before it, and what it has removed was.
+    was not there before it, and what it has removed was. A version that moves rows and removes nothing, such as one
+    with a new column, adds files once more that were there.
 
     Args:
         location: the table.
@@ -167,12 +168,11 @@ def complete_transactions(
             lowest = txid
             if not missing:
                 found.append((version, txid))
-        for line in content.splitlines():
-            action = json.loads(line)
-            if "add" in action:
-                missing.discard(_places_in(action["add"]))
-            elif "remove" in action and not all(map(is_there, _places_in(action["remove"]))):
-                missing.add(_places_in(action["remove"]))
+        actions = [json.loads(line) for line in content.splitlines()]
+        removed = [action["remove"] for action in actions if "remove" in action]
+        added = [action["add"] for action in actions if "add" in action]
+        missing.difference_update(_places_in(each) for each in added if removed or not _moves(each))
+        missing.update(places for places in map(_places_in, removed) if not all(map(is_there, places)))
         version -= 1
     oldest = 0 if version < 0 else _first_readable(location, version, latest)
     return {txid for version, txid in found if version >= oldest}

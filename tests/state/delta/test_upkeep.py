@@ -256,6 +256,23 @@ def test_the_log_is_still_cleaned_of_what_is_too_old(tmp_path):
     assert not (log / f"{1:020d}.json").exists()
 
 
+def test_the_versions_before_a_column_was_added(tmp_path):
+    """The files are added once more with the column: one that is gone since is missing in the versions before, too."""
+    path = tmp_path / "t"
+    opened = DeltaState(path, Fields("k: string"), Fields("n: long"), **OFTEN).open("topology", "s", "life", 1)
+    opened.write(1, {"k": TransactionalValue(1, 1)})
+    opened.write(2, {"k": TransactionalValue(2, 2)})
+    opened.write(3, {})
+    (file,) = DeltaTable(path).file_uris()
+    declared = DeltaState(path, Fields("k: string"), Fields("n: long", "m: long"), schema_evolution="add")
+    opened = declared.open("topology", "s", "life", 2)
+    opened.grow()
+    opened.write(4, {"k": TransactionalValue(4, (4, 4))})
+    Path(file).unlink()
+    table = declared.table()
+    assert table.kept(range(5)) == {txid for txid in range(5) if table.is_kept(txid)} == {0, 1, 4}
+
+
 def vector_files(path):
     return {name for name in data_files(path) if name.startswith("deletion_vector_")}
 
