@@ -1,11 +1,17 @@
-"""Rewind, fork and diff with input from a real Kafka broker and coordinator state in a real ZooKeeper."""
+"""Going back with input from Kafka, and with coordinator state in a real ZooKeeper."""
 
 from __future__ import annotations
+
+import pathlib
+import shutil
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from state import read_tables
+from state import read_table, read_tables
+from tests.journals import journal_in
+from tests.variants import variants
+from txtopo.testing import MemoryLog
 from txtopo.testing.inline import run_inline
 from txtopo.topology.loading import load_target
 
@@ -82,3 +88,100 @@ def test_with_kafka_and_zookeeper(command_line, kafka, zookeeper, tmp_path, opaq
         rows = read_tables(folder).tables["rows"]["word"].to_pylist()
         assert sorted(rows) == sorted(f"{partition}-{n}" for partition in range(2) for n in range(10))
     assert "✔" in command_line.told("diff", "out", "side")
+
+
+RECORDS, COMMITTED, PART = 24, 12, 6
+"""Records of two partitions, transactions, and the last one of the first part of the journal."""
+
+WORLD = MemoryLog()
+
+IN_MEMORY = """
+from committers import AppendCommitter
+from state import DeltaRows
+from tests.cli.test_going_back_elsewhere import WORLD
+from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
+from txtopo import Config, Fields, TransactionalTopologyBuilder
+
+def topology(opaque: str = "no"):
+    kind = OpaqueInMemory if opaque == "yes" else TransactionalInMemory
+    spout = kind(WORLD, "t", Fields("n: long"), batch_records_max=1, until_end=True)
+    builder = TransactionalTopologyBuilder("t", "kafka", spout, 1)
+    for name in ("rows", "copy"):
+        builder.set_committer_bolt(f"to-{name}", AppendCommitter(name), 1).shuffle_grouping("kafka")
+        builder.set_state(name, DeltaRows(f"out/{name}", Fields("n: long")))
+    return builder.build()
+
+def config():
+    return Config(group_transactions_max=1, max_spout_pending=2)
+"""
+
+
+@pytest.fixture(params=["no", "yes"], ids=["transactional", "opaque"])
+def retained(command_line, request):
+    """Yield a function that runs to the end; then shortens the journal and the topic. A former table is in ``former``."""
+    WORLD.create_topic("t", 2)
+    for n in range(RECORDS):
+        WORLD.append("t", [b'{"n": %d}' % n], n % 2)
+    command_line.write_module("clicks", IN_MEMORY)
+
+    def run(until: int | None = None) -> None:
+        target = load_target("clicks", {"opaque": request.param})
+        run_inline(target.topology, target.config, until=until)
+
+    def prepare(kept: int, *, is_shortened: bool, former: int) -> None:
+        for until in sorted({PART, former}):
+            run(until)
+            if until == former:
+                shutil.copytree("out/copy", "former")
+        run()
+        if is_shortened:
+            for part in sorted(journal_in(pathlib.Path("out")).iterdir())[: 1 if former > PART else 2]:
+                part.unlink()
+        WORLD.delete_records("t", {0: kept, 1: kept})
+
+    prepare.run, prepare.values = run, ("--set", f"opaque={request.param}")
+    yield prepare
+    WORLD.delete_topic("t")
+
+
+def check_copied() -> None:
+    for name in ("rows", "copy"):
+        assert sorted(read_table(f"out/{name}").to_pydict()["n"]) == list(range(RECORDS))
+
+
+@pytest.mark.parametrize("kept", variants(PART - 1, PART + 2, slow=[0, PART, COMMITTED]))
+@pytest.mark.parametrize("is_shortened", variants(True, slow=[False]))
+def test_retention(command_line, retained, kept, is_shortened):
+    """No way back leads past what the topic or the journal no longer has; every other one reads all of it again."""
+    retained(kept, is_shortened=is_shortened, former=PART + 3)
+    for txid in (0, PART - 1, PART, PART + 2, PART + 3, COMMITTED - 1):
+        is_known = txid >= PART or not is_shortened
+        is_there = is_known and txid >= kept
+        for words in (("rewind", "--dry-run"), ("fork", f"side-{txid}"), ("rewind", "--yes")):
+            told = command_line(words[0], "clicks", str(txid), words[1], *retained.values)
+            assert (told.exit_code == 0) == is_there, (txid, words, told.output)
+            if not is_there:
+                gone = "are gone (retention" if is_known else "the journal no longer has transaction"
+                assert gone in told.output.replace("can't be forked", gone), (txid, words)
+        retained.run()
+        check_copied()
+    command_line.told("audit", "out")
+
+
+@pytest.mark.parametrize("former", [PART - 2, PART + 3])
+@pytest.mark.parametrize("kept", variants(PART, PART + 4, slow=[PART - 2, PART + 3]))
+@pytest.mark.parametrize("is_shortened", variants(True, slow=[False]))
+def test_retention_and_a_former_table(command_line, retained, kept, is_shortened, former):
+    """A repair asks the same: what would be read again is there, or nothing is changed."""
+    retained(kept, is_shortened=is_shortened, former=former)
+    shutil.rmtree("out/copy")
+    shutil.copytree("former", "out/copy")
+    before = read_table("out/rows")
+    told = command_line("repair", "clicks", "--yes", *retained.values)
+    assert (told.exit_code == 0) == (former >= kept and (former > PART or not is_shortened)), told.output
+    if told.exit_code:
+        assert read_table("out/rows") == before
+    else:
+        retained.run()
+        check_copied()
+        command_line.told("audit", "out")
