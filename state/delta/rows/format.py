@@ -22,6 +22,12 @@ from txtopo.errors import FieldsError, StateAccessError
 __all__ = ["KeylessRows", "RowsFormat", "arranged", "checked_rows_fields", "fitted_rows", "no_keys"]
 
 
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+"""Stands for null in the names of folders that an OPTIMIZE of somebody else makes, of which polars takes the values."""
+
+_NO_VALUES = pa.array(["", _HIVE_NULL])
+
+
 def checked_rows_fields(fields: Fields, partition_by: Sequence[str]) -> None:
     """Raise a FieldsError, which names the field and the reason, unless a table of rows can have these fields."""
     if not len(checked_fields_of("fields", fields)):
@@ -131,10 +137,11 @@ class RowsFormat:
         for name in self.partition_by:
             column = rows[name]
             is_text = pa.types.is_string(column.type)
-            if column.null_count or (is_text and pc.any(pc.equal(column, "")).as_py()):
+            if column.null_count or (is_text and pc.any(pc.is_in(column, value_set=_NO_VALUES)).as_py()):
+                texts = f"an empty string, {_HIVE_NULL} or " * is_text
                 raise FieldsError(
-                    f"state {self.state!r}, field {name!r}: a row has {'an empty string or ' * is_text}no value; "
-                    "Delta cannot distinguish such a partition from none, so give it a value; nothing was written"
+                    f"state {self.state!r}, field {name!r}: a row has {texts}no value; "
+                    "readers cannot distinguish such a partition from none, so give it a value; nothing was written"
                 )
             if pa.types.is_date(column.type):
                 for date in pc.min_max(column).values():

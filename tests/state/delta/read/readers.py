@@ -41,6 +41,16 @@ class Filter(NamedTuple):
         return bool(compare[self.operator](value, self.value))
 
 
+class Condition(NamedTuple):
+    """A condition as a text of SQL that all engines understand, in the place of a :class:`Filter`."""
+
+    text: str
+
+    def sql(self, _literal: Callable[[Any], str]) -> str:
+        """Return it as it is."""
+        return self.text
+
+
 Reader = Callable[[Path, Filter | None, Sequence[str]], pa.Table]
 
 ID = ("id",)
@@ -125,6 +135,10 @@ READERS: tuple[Reader, ...] = (
     polars_scan,
     duck_db,
 )
+
+
+SQL_READERS: tuple[Callable[..., pa.Table], ...] = (delta_rs_scan, delta_rs_query, duck_db)
+"""Those that take a :class:`Condition`, too."""
 
 
 def without_statistics(path: Path, to: Path) -> Path:

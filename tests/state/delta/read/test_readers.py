@@ -15,7 +15,7 @@ import pytest
 from state import DeltaRows, DeltaState
 from tests.budgets import examples
 from tests.state.delta.read.kinds import KINDS, PARTITIONS, VALUES, fields_of
-from tests.state.delta.read.readers import READERS, Filter, ids, without_statistics
+from tests.state.delta.read.readers import READERS, SQL_READERS, Condition, Filter, ids, without_statistics
 from tests.state.delta.rows.rows_tables import put
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
@@ -188,6 +188,32 @@ def test_rows_are_read_as_they_were_put(filled, reader):
 def test_a_filter_finds_what_a_plain_computation_finds(filled, reader):
     """Whatever the kind of table and the filter."""
     assert wrong_filters(reader, filled, random.Random(7).sample(list(filters_of(filled)), 12)) == []
+
+
+CONDITIONS = (
+    "s like 'z%'",
+    "not (s like 'z%')",
+    "s like 'z%' or s = 'é'",
+    "s = 'null' and not (n = -1)",
+    "n < id",
+    "n >= id and s is not null",
+    "n between -1 and 9007199254740992",
+    "not (n between -1 and 9007199254740992)",
+    "a < date '1582-10-15' or a is null",
+    "not (a < date '1582-10-15')",
+    "a not in (date '1500-02-28', date '1582-10-04')",
+    "b or n < 0",
+    "not b and id in (1, 5, 20, 33)",
+    "s > 'a' and s < 'zz' and (n is null or n > 0)",
+)
+
+
+@pytest.mark.parametrize("reader", SQL_READERS, ids=lambda reader: reader.__name__)
+def test_a_combined_condition_finds_what_it_would_find_without_statistics(filled, tmp_path, reader):
+    """Negations, alternatives, beginnings of texts, and columns beside each other."""
+    bare = without_statistics(filled.path, tmp_path / "bare")
+    every = list(map(Condition, CONDITIONS))
+    assert [each for each in every if ids(reader(filled.path, each)) != ids(reader(bare, each))] == []
 
 
 @pytest.mark.parametrize("kind", ["double", "float"])

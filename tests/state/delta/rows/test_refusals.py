@@ -29,6 +29,7 @@ from txtopo.transactional.commit.write_buffer import group_state
         ([("a", 1.5)], "n: bigint"),
         ([(None, 1)], "day"),
         ([("", 1)], "day"),
+        ([("__HIVE_DEFAULT_PARTITION__", 1)], "day"),
         ([("a",)], "n: bigint"),
         (["ab"], "n: bigint"),
         (pa.table({"day": ["a"], "n": [1.5]}), "n: bigint"),
