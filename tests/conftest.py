@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import signal
 import sys
 import zlib
@@ -38,7 +39,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "whole"))
 # in a folder of its own then, so the tree stays as it is.
 if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
-    sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))
+    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
     del os.environ["PYTHONDONTWRITEBYTECODE"]
 
 
@@ -84,6 +85,13 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     name = collection_path.relative_to(config.rootpath).as_posix()
     is_of_other = collection_path.is_file() and zlib.crc32(name.encode()) % parts != part - 1
     return True if is_of_other else None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _bytecode_of_modules_that_tests_write(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing of it stays in the folder for bytecode."""
+    yield
+    shutil.rmtree(f"{BYTECODE}{tmp_path_factory.getbasetemp()}", ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
