@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,7 @@ from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.code.submission import Submission
 from txtopo.cluster.decisions.assignment import SupervisorInfo
 from txtopo.cluster.state import ClusterState, LeaderWrites
+from txtopo.testing.servers import free_port
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-for-tests"
@@ -52,18 +52,6 @@ def archive(text: str = "topology = None\n") -> bytes:
     return buffer.getvalue()
 
 
-def reserved_port() -> tuple[socket.socket, int]:
-    """Return a port that nobody else gets while the socket is open, whether a daemon listens there or not.
-
-    The socket is bound and does not listen, so a daemon can listen on its port, as often as it is started; the kernel
-    gives the port to nobody who lets it choose one.
-    """
-    holder = socket.socket()
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("127.0.0.1", 0))
-    return holder, holder.getsockname()[1]
-
-
 class DaemonProcess:
     """A daemon that can be killed, stopped, and started again on the same folder and port."""
 
@@ -72,7 +60,7 @@ class DaemonProcess:
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.folder = cluster.folder / f"{self.kind}-{number}"
-        self._reserved, self.port = reserved_port()
+        self.port = free_port()
         self.log = cluster.folder / f"{self.kind}-{number}.log"
         self.options: list[str] = []
         self._cluster = cluster
@@ -130,9 +118,8 @@ class DaemonProcess:
         return self.wait()
 
     def close(self) -> None:
-        """Kill it, and give its port back."""
+        """Kill it."""
         self.kill()
-        self._reserved.close()
 
 
 class NimbusProcess(DaemonProcess):

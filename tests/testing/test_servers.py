@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from txtopo.errors import ConfigError
 from txtopo.testing import ZooKeeperServer
+from txtopo.testing.servers import free_port
 
 
 def test_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
@@ -25,3 +28,15 @@ def test_java_home_counts(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match="no bin/java in JAVA_HOME"):
         ZooKeeperServer(tmp_path).start()
+
+
+def test_a_port_is_nobody_elses() -> None:
+    """Its server can listen there, again and again; in between nothing answers, and nobody else can have it."""
+    port = free_port()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", port))
+    for _ in range(2):
+        with socket.create_server(("127.0.0.1", port)), socket.create_connection(("127.0.0.1", port)):
+            pass
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))

@@ -15,7 +15,7 @@ from typing import Self
 
 from txtopo.spark.versions import check_java
 
-READY_SECS = 60.0
+READY_SECS = 180.0
 """How long a server may take to start on a busy machine."""
 
 _POLL_SECS = 0.05
@@ -191,16 +191,18 @@ def pyspark_jars() -> Path:
     return Path(specification.origin).parent / "jars"
 
 
-_given_ports: set[int] = set()
+_holders: list[socket.socket] = []
+"""One for each port that was given, until this process ends."""
 
 
 def free_port() -> int:
-    """Return a free port of 127.0.0.1 that was not returned before."""
-    # The kernel may give a port twice while its first user has not bound it yet.
-    while True:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            port: int = listener.getsockname()[1]
-        if port not in _given_ports:
-            _given_ports.add(port)
-            return port
+    """Return a port of 127.0.0.1 that nobody else gets while this process lives, whether a server runs there or not."""
+    # A server takes a second to listen, and may be killed and started again. Meanwhile the kernel gives the port to no
+    # connection, not even to one that asks for this very port, since a socket is bound to it. A server can bind it,
+    # too: the socket does not listen, and Java's servers let others use their address, as this one does.
+    holder = socket.socket()
+    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    holder.bind(("127.0.0.1", 0))
+    _holders.append(holder)
+    port: int = holder.getsockname()[1]
+    return port

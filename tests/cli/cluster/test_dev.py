@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.cluster.nimbuses import reserved_port
 from txtopo.testing.feeders import wait_until
+from txtopo.testing.servers import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -39,8 +39,7 @@ def answers(port: int) -> bool:
 
 def test_cluster_dev(tmp_path: Path) -> None:
     """It runs all daemons, starts one again that is killed, and Ctrl-C ends all of them."""
-    reserved = [reserved_port() for _ in range(3)]
-    nimbus, supervisor, zookeeper = (port for _, port in reserved)
+    nimbus, supervisor, zookeeper = (free_port() for _ in range(3))
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     command = ["cluster", "dev", "--folder", str(tmp_path / "cluster"), "--port", str(nimbus)]
     command += ["--supervisor-port", str(supervisor), "--zookeeper-port", str(zookeeper)]
@@ -53,7 +52,7 @@ def test_cluster_dev(tmp_path: Path) -> None:
     try:
         said = (tmp_path / "dev.log").read_text
         assert wait_until(lambda: "the cluster runs" in said() or dev.poll() is not None, DEADLINE_SECS), said()
-        assert answers(nimbus)
+        assert wait_until(lambda: answers(nimbus), DEADLINE_SECS), "it does not answer"
         shown = subprocess.run(
             [sys.executable, "-m", "txtopo.cli", "leader", "--config", str(tmp_path / "cluster" / "cluster.toml")],
             cwd=ROOT,
@@ -84,7 +83,5 @@ def test_cluster_dev(tmp_path: Path) -> None:
     finally:
         dev.kill()
         dev.wait()
-        for holder, _ in reserved:
-            holder.close()
     assert (tmp_path / "dev.log").read_text().endswith("the cluster has ended\n")
     assert all(is_gone(port) for port in (nimbus, supervisor, zookeeper))
