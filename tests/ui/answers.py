@@ -228,7 +228,8 @@ class Answers:
             ("failures", "/s", {"failed": [1.0 if n % 90 == 0 else 0.0 for n in range(300)]}), ("memory", "MiB", {"driver": wave(512)}),
         ]  # fmt: skip
         named = ({"name": title, "title": title, "unit": unit, "lines": lines} for title, unit, lines in plots)
-        return {"secs": 300, "until": at[-1], "isLast": self.is_last, "at": at, "plots": list(named)}
+        again = {"name": "gauge latency", "title": "latency", "unit": "", "lines": {self.component: wave(3.0)}}
+        return {"secs": 300, "until": at[-1], "isLast": self.is_last, "at": at, "plots": [*named, again]}
 
     def runs(self) -> dict[str, Any]:
         one = {**self.header(), "past": None, "why": ""}

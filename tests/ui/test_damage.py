@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -114,4 +115,19 @@ def test_transaction_with_a_damaged_journal(output, tmp_path):
     story = source.transaction(SLUG, 3)
     assert [each["outcome"] for each in story["attempts"]] == ["failed", "visible"]
     assert "journal" in story["story"][0]["text"]
+    source.close()
+
+
+@pytest.mark.parametrize(
+    "graph", [{}, {"components": [{}], "edges": []}, {"components": [], "edges": [{"source": "a"}]}, []]
+)
+def test_a_run_whose_graph_is_another(output, tmp_path, graph):
+    """As one that another version has written: the graph says so, and the rest is there."""
+    shutil.copytree(output, tmp_path / "copy")
+    (path,) = (tmp_path / "copy" / "_txtopo").glob("timeline-*/*.run")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "graph": graph}))
+    source, client = client_of(tmp_path / "copy")
+    answer = client.get(f"/part/{SLUG}/graph")
+    assert (answer.status_code, path.name in answer.text) == (503, True)
+    assert {client.get(each).status_code for each in ALWAYS} == {200}
     source.close()

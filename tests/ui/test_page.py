@@ -189,16 +189,19 @@ def test_following_a_slow_source(browser):
 
 
 def test_a_run_that_is_over_shows_all_of_it(browser):
-    """And one that ends while it is looked at stays in view."""
+    """Until another one begins; one that ends while it is looked at stays in view, and so does one that is yet to begin."""
     with stub_server(Answers()) as server:
         server.answers.status = "ended"
         open_timeline(browser, server)
         wait_for("all rows", lambda: browser.script("return [gantt.view.low, gantt.view.high]") == [1, 601])
         assert not pressed(browser, "follow")
-        browser.driver.get("about:blank")
         server.answers.status = "running"
+        wait_for("the next run", lambda: pressed(browser, "follow"))
+        browser.driver.get("about:blank")
+        server.answers.status = "unknown"
         open_timeline(browser, server)
-        browser.says("running", "#header")
+        browser.says("unknown", "#header")
+        assert pressed(browser, "follow")
         server.answers.status = "ended"
         browser.says("ended", "#header")
         assert pressed(browser, "follow")

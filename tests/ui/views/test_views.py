@@ -40,15 +40,22 @@ class Tags(HTMLParser):
         super().__init__()
         self.found: list[tuple[str, tuple[str, ...]]] = []
         self.open: list[str] = []
+        self.keys: list[list[str]] = [[]]
+        """Of the children of each open element, those by which the browser finds an element again."""
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
         self.found.append((tag, tuple(name for name, _ in attrs)))
+        key = dict(attrs).get("data-key")
+        assert key is None or key not in self.keys[-1], key
+        self.keys[-1].append(key)
         if tag not in {"input", "br", "hr", "meta", "link"}:
             self.open.append(tag)
+            self.keys.append([])
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
+        self.keys.pop()
 
 
 @pytest.mark.parametrize("kind", ["transactional", "plain"])
@@ -149,7 +156,7 @@ def test_plots_of_a_young_run():
         "until": 299,
         "isLast": True,
         "at": at,
-        "plots": [{"title": "rate", "unit": "/s", "lines": {"a": line, "b": [None] * 300}}],
+        "plots": [{"name": "rate", "title": "rate", "unit": "/s", "lines": {"a": line, "b": [None] * 300}}],
     }
     assert ">00:03:20</text>" in views.plots_part(plots)
     assert ">00:04:59</text>" in views.plots_part(plots)
@@ -194,7 +201,12 @@ def test_lag(known, says):
 def test_plots_of_many_lines():
     """A plot of 200 components shows the largest ones, in their order, and says so; a line without values takes no place."""
     lines = {f"bolt {n}": [float(n), None] for n in range(200)} | {"none": [None, None], "cold": [-1e6, None]}
-    plots = {"until": 1, "isLast": True, "at": [0, 1], "plots": [{"title": "rate", "unit": "/s", "lines": lines}]}
+    plots = {
+        "until": 1,
+        "isLast": True,
+        "at": [0, 1],
+        "plots": [{"name": "rate", "title": "rate", "unit": "/s", "lines": lines}],
+    }
     part = views.plots_part(plots)
     assert part.count("swatch") == part.count('class="line ') == 12
     assert part.index("bolt 189 ") < part.index("bolt 199 ") < part.index("cold ")

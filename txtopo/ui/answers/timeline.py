@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import math
+import operator
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -233,8 +234,24 @@ class TimelineReader:
             self._samples.close()
 
 
+_OF_COMPONENT = operator.itemgetter("id", "kind", "class", "tasks", "streams")
+_OF_EDGE = operator.itemgetter("source", "stream", "target", "grouping")
+_OF_STATE = operator.itemgetter("class", "kind", "key", "value", "path")
+
+
 def _read_run(path: Path) -> RunRecord:
-    return from_json(json.loads(path.read_text()), RunRecord)
+    """Read a run's record; the graph in it has all that the page shows, or it counts as damaged."""
+    record = from_json(json.loads(path.read_text()), RunRecord)
+    graph = record.graph
+    parts = (
+        (_OF_COMPONENT, graph["components"]),
+        (_OF_EDGE, graph["edges"]),
+        (_OF_STATE, graph.get("states", {}).values()),
+    )
+    for names_of, found in parts:
+        for each in found:
+            names_of(each)
+    return record
 
 
 def _read_errors(path: Path) -> list[ErrorRecord]:

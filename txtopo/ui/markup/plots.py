@@ -34,7 +34,7 @@ class Plot:
     """A line plot: what it shows, in which unit, and its lines by name.
 
     ``seconds`` are the times of the values, in seconds since 1970, rising; each line has a value for each of them.
-    ``of`` is how many lines there are, if these are but the largest.
+    ``of`` is how many lines there are, if these are but the largest; ``key`` tells plots of the same title apart.
     """
 
     title: str
@@ -42,15 +42,17 @@ class Plot:
     seconds: Sequence[int]
     lines: Mapping[str, Line]
     of: int = 0
+    key: str = ""
 
     def figure(self) -> Markup:
         """Return the SVG with its key, which has the last values, and a table with the last numbers."""
         caption = tag("figcaption", self.title, self.unit and joined(" ", tag("span", self.unit, class_="unit")))
+        key = self.key or self.title
         if all(value is None for line in self.lines.values() for value in line):
-            return tag("figure", caption, tag("p", "nothing measured yet", class_="none"), data_key=self.title)
+            return tag("figure", caption, tag("p", "nothing measured yet", class_="none"), data_key=key)
         table = tag("details", tag("summary", "as a table"), tag("div", self._table(), class_="wide"))
         left_out = self.of > len(self.lines) and tag("p", f"the {len(self.lines)} largest of {self.of}", class_="about")
-        return tag("figure", caption, left_out, self._key(), self._svg(), table, data_key=self.title)
+        return tag("figure", caption, left_out, self._key(), self._svg(), table, data_key=key)
 
     def _key(self) -> Markup:
         items = (

@@ -27,7 +27,7 @@ class Gantt {
     this.canvas = canvas;
     this.onmove = this.onhover = this.onpick = this.onopen = () => {};
     this.clear();
-    Object.assign(this, {follow: true, aligned: false, quiet: false, live: true, showAll: false, secs: 0, picked: null, offset: null});
+    Object.assign(this, {follow: true, aligned: false, quiet: false, live: true, showAll: false, isAll: false, secs: 0, picked: null, offset: null});
     this.view = {from: 0, to: 4000, low: 0, high: 20};  // ms after the base, or after the begin if aligned; txids
     this.colours();
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.colours());
@@ -132,7 +132,7 @@ class Gantt {
   draw() {
     const moves = this.follow && this.live && !this.aligned;
     if (!this.pen || !this.width || !(moves || this.dirty)) return;
-    if (this.showAll && this.rows.length) { this.showAll = false; this.all(); }
+    if (this.showAll && this.rows.length) { this.all(); Object.assign(this, {showAll: false, isAll: true}); }
     if (this.follow) this.keepUp();
     this.dirty = false;
     const {view, pen, width, height} = this;
@@ -239,7 +239,7 @@ class Gantt {
   // ---- moving ----
 
   // Before the picture no longer follows: it stays as it is.
-  stop() { this.aligned = this.fromLeft; this.quiet = this.follow = false; }
+  stop() { this.aligned = this.fromLeft; this.quiet = this.follow = this.isAll = false; }
 
   move(from, to, low, high) {
     this.stop();

@@ -45,7 +45,7 @@ function show(element, html) {
 // ---- asking: each feed asks in its rhythm while it is in view; none while the page is hidden ----
 
 const feeds = new Set();
-const RUNNING = new Set(["running", "starting", "silent", "unknown"]);
+const OVER = new Set(["ended", "failed", "killed"]);
 let status = null;  // of the run, as the header says
 
 class Feed {
@@ -61,7 +61,7 @@ class Feed {
       if (answer.status === 401) { connection("This session has ended: open the address that the command has printed.", true); return; }
       await this.take(answer);
       this.failures = 0;
-      connection(RUNNING.has(status ?? "running") ? "live" : "the run is over: this is how it ended", false);
+      connection(OVER.has(status) ? "the run is over: this is how it ended" : "live", false);
     } catch (error) {
       if (!(error instanceof TypeError || error.name === "TimeoutError" || error.name === "AbortError")) console.error(error);
       this.failures++;
@@ -125,9 +125,10 @@ function timeline(canvas) {
   let head = 0, hinted = null, known = null;
   gantt.setLive = status => {
     const live = status === "running" || status === "starting";
-    if (known === null && !live) gantt.showAll = true;  // a run that was over before it was looked at shows all of it
-    if (live !== known) Object.assign(gantt, {live, dirty: true});
-    known = live;
+    if (known === null && OVER.has(status)) gantt.showAll = true;  // a run that was over before it was looked at shows all of it
+    if (live) { gantt.showAll = false; if (gantt.isAll) gantt.setFollow(true); }  // until another one begins
+    if (live !== gantt.live) Object.assign(gantt, {live, dirty: true});
+    known = status;
   };
   const feed = new Feed(TIMELINE_MS, () => inView($("timeline")), () => `${api}/timeline?since=${head}`, async answer => {
     const data = await answer.json();

@@ -36,7 +36,7 @@ def _group(group: Mapping[str, Any], *, is_open: bool) -> Markup:
         tag("span", f" last {moment(group['lastAt'])}", class_="about"),
     )
     known = count_of(len(group["errors"]), "error")
-    key = f"{group['component']} {group['first']}"
+    key = f"{group['component']}\n{group['first']}"
     errors = (tag("li", _where(error), tag("pre", error["text"], tabindex=0)) for error in group["errors"])
     return tag(
         "details",

@@ -32,7 +32,7 @@ def plots_part(plots: Mapping[str, Any]) -> Markup:
     first = max(0, min(first, len(plots["at"]) - _SHORTEST))
     at = plots["at"][first:]
     figures = (
-        Plot(each["title"], each["unit"], at, _shown(each["lines"], first), len(each["lines"])).figure()
+        Plot(each["title"], each["unit"], at, _shown(each["lines"], first), len(each["lines"]), each["name"]).figure()
         for each in plots["plots"]
     )
     return tag("div", figures, class_="plots", **span)
