@@ -13,7 +13,7 @@ import pyarrow as pa
 from state.delta.former import content_of, remove_former
 from state.delta.log.data_files import DataFile, DataFolder, files_in, with_stats
 from state.delta.log.entries import actions_of, entry_path, log_entries
-from state.delta.log.growth import growth_of, lacking, metadata_of
+from state.delta.log.growth import growth_of, lacking
 from state.delta.log.location import LOG_FOLDER
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.log.put import Change
@@ -316,7 +316,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
             # version no longer has: vacuum removes both, each when its retention is over.
             change = writer.reading(self._compacted)
             if change is not None:
-                metadata = [] if change.is_of_rows else [{"metaData": metadata_of(writer.table)}]
+                metadata = [] if change.is_of_rows else [{"metaData": writer.metadata}]
                 if writer.put_next(attrs.evolve(change, metadata=metadata), None):
                     self._landed(None)
         except WORLD_ERRORS as error:

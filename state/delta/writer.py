@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
@@ -26,6 +26,7 @@ from deltalake.exceptions import TableNotFoundError
 from state.delta.log.damage import is_of_full_disk, state_failure, unsupported
 from state.delta.log.data_files import DATA_FOLDER, DataFile, files_of
 from state.delta.log.entries import entry_path, log_entries
+from state.delta.log.growth import metadata_of
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import WORLD_ERRORS, Fence
 from state.delta.log.put import Change, entry_of, refuse_unknown
@@ -79,6 +80,7 @@ class TableWriter:
         """The number of rows that they have added, less those that they have removed."""
         self.foreign_change: str | None = None
         """A change of rows by somebody else since ``own_version``, in words; None if there is none."""
+        self._metadata: Mapping[str, Any] | None = None
         self._folder = location.folder
         self._partition_by = partition_by
         self._handle = table
@@ -126,6 +128,13 @@ class TableWriter:
         return self._handle
 
     @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The table's ``metaData`` as it is, for the log."""
+        if self._metadata is None:
+            self._metadata = metadata_of(self.table)
+        return self._metadata
+
+    @property
     def rows(self) -> int:
         """The number of rows."""
         return sum(file.live for file in self.files.values())
@@ -147,6 +156,7 @@ class TableWriter:
             version = table.version()
             self._refuse_another(table)
             if version > self.version:
+                self._metadata = None
                 self.foreign_change = self.foreign_change or change_since(self.location, version, self.version)
             # Before the first look no files are known, and an empty table has no vectors.
             known = (self.version, self.files) if self.files else None
@@ -261,6 +271,7 @@ class TableWriter:
             return False
         self.version = self.own_version = version
         self.foreign_change = None
+        self._metadata = next((each["metaData"] for each in change.metadata if "metaData" in each), self._metadata)
         self.last_txid = self.last_txid if txid is None else txid
         self.taken = self.taken if change.taken is None else change.taken
         self.lives = self.lives if change.lives is None else change.lives

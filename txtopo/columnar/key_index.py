@@ -122,7 +122,13 @@ class HashIndex:
 
     def move(self, hashes: Hashes, olds: Positions, news: Positions) -> None:
         """Give keys that are there other numbers."""
-        self._numbers[self._slots_of(hashes, lambda own, found: found == olds[own])] = news
+        slots = self._slots_of(hashes, lambda own, found: found == olds[own])
+        assert not len(slots) or slots.min() >= 0, "the keys are there"
+        self._numbers[slots] = news
+
+    def remove(self, hashes: Hashes, numbers: Positions) -> None:
+        """Remove keys that are there."""
+        self.move(hashes, numbers, np.full(len(numbers), _GONE))
 
     def remap(self, first: int, news: Positions) -> None:
         """Give the keys with the numbers from ``first`` on other numbers, in their order; -1 removes a key."""

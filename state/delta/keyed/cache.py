@@ -8,14 +8,15 @@ because that would cost more than the lookup.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
 import pyarrow as pa
 from deltalake import DeltaTable
+from pyroaring import BitMap64
 
-from state.delta.keyed.segments import Rewrite, Segments
+from state.delta.keyed.segments import Marks, Rewrite, Segments
 from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.read.reading import read_rows, rows_of
 from state.delta.schema import RowFormat
@@ -137,9 +138,19 @@ class TableCache:
         held = self._hold(source)
         return None if held is None else held.rewritten(rows)
 
-    def moved(self, version: int) -> None:
-        """Update the cache after an own version that changes no row; they may be in other files."""
-        self._held_version = None
+    def marked(self, source: Source, rows: pa.Table) -> Marks | None:
+        """Return what a write makes of the version's rows if its files stay; as :meth:`rewritten`."""
+        held = self._hold(source)
+        return None if held is None else held.marked(rows)
+
+    def dead(self, source: Source, file: DataFile) -> BitMap64:
+        """Return the positions of the dead rows of a file of the source's version."""
+        held = self._held.dead(file.path) if self._held_version == source.version else None
+        return self._data.dead(file) if held is None else held
+
+    def moved(self, version: int, hold: Callable[[Segments], None] | None = None) -> None:
+        """Update the cache after an own version that changes no row; ``hold`` as in :meth:`written`."""
+        self._take(version, hold)
         if self._version == version - 1:
             self._version = version
 
@@ -147,19 +158,16 @@ class TableCache:
         self,
         version: int,
         values: Mapping[Key, StateValue | None] | None,
-        rewrites: Sequence[tuple[Rewrite, Sequence[DataFile]]] | None = None,
+        hold: Callable[[Segments], None] | None = None,
     ) -> None:
         """Update the cache after an own write.
 
         Args:
             version: the version that it made.
             values: the values of the keys that it has changed; None if they are not at hand.
-            rewrites: what it has made of the rows, and the files with that; None if they are not in memory.
+            hold: makes of the rows in memory what the write has made of them; None if they are read anew.
         """
-        if rewrites is not None and self._held_version == version - 1:
-            self._held.replace(rewrites)
-            self._held_version = version
-            self._drop_too_many()
+        self._take(version, hold)
         # Another writer's version is in between, or the values are unknown: the next read loads them.
         if self._version != version - 1 or values is None:
             self.forget_values()
@@ -174,6 +182,13 @@ class TableCache:
             self._keep(values)
         self._shrink()
 
+    def _take(self, version: int, hold: Callable[[Segments], None] | None) -> None:
+        is_known, self._held_version = hold is not None and self._held_version == version - 1, None
+        if hold is not None and is_known:
+            hold(self._held)
+            self._held_version = version
+            self._drop_too_many()
+
     def _hold(self, source: Source) -> Segments | None:
         """Return the rows of the source's version, and read them if necessary; None if there are too many."""
         if self._held_version != source.version:
@@ -181,10 +196,13 @@ class TableCache:
             if source.rows > self._rows_max:
                 self._held.clear()
                 return None
-            self._held.hold(source.files, lambda file: self._data.read(file, self._schema))
+            self._held.hold(source.files, self._read)
             self._held_version = version
             self._drop_too_many()
         return None if self._held_version is None else self._held
+
+    def _read(self, file: DataFile) -> tuple[pa.Table, BitMap64]:
+        return self._data.read(file, self._schema, with_dead=True), self._data.dead(file)
 
     def _drop_too_many(self) -> None:
         """Drop the rows if they are more than may be held."""

@@ -2,7 +2,8 @@
 
 Rows need 10x less memory as Arrow columns than as Python objects. An index finds the number of a row from its
 key. A segment has a range of numbers, some of them spare: where a write replaces its file, every row keeps its
-place, and so its number, and unchanged columns are not copied.
+place, and so its number, and unchanged columns are not copied. In a table with deletion vectors the file stays, and
+rows that are replaced are *dead*: no key finds them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap64
 
 from state.delta.log.data_files import BUCKET_ROWS, DataFile
 from state.delta.schema import TXID_FIELD
@@ -22,7 +24,7 @@ from txtopo.columnar.key_index import NUMBERS, HashIndex, Mask, Positions, are_e
 from txtopo.columnar.taking import taken
 from txtopo.transactional.tasks.progress_probe import current_probe
 
-__all__ = ["Rewrite", "Segments"]
+__all__ = ["Marks", "Merged", "Rewrite", "Segments"]
 
 _SPARE_MIN = 4096
 """The least number of spare numbers of a segment."""
@@ -33,14 +35,28 @@ class _Segment:
     """The rows of one data file.
 
     Args:
-        rows: its rows, in the order of the file.
+        file: the file.
+        rows: its rows, in the order of the file, also those that are dead.
         first: the number of the first one.
         end: the end of its numbers, exclusive.
+        dead: the positions of the dead ones.
     """
 
+    file: DataFile
     rows: pa.Table
     first: int
     end: int
+    dead: BitMap64 = attrs.field(factory=BitMap64)
+
+    @property
+    def live(self) -> Positions:
+        """The positions of the rows that are not dead."""
+        return live_positions(self.rows.num_rows, self.dead)
+
+    @property
+    def live_rows(self) -> pa.Table:
+        """The rows that are not dead."""
+        return taken(self.rows, self.live) if self.dead else self.rows
 
 
 @attrs.frozen(eq=False)
@@ -59,6 +75,45 @@ class Rewrite:
     rows: pa.Table
     kept: Positions | None
     added: int
+
+
+@attrs.frozen(eq=False)
+class Marks:
+    """What a write makes of segments whose files stay.
+
+    Args:
+        rows: the rows of a new file.
+        olds: for each of them the number of the row that it replaces, -1 if its key is new.
+        gone: the keys that are removed.
+        gone_numbers: the number of the row of each.
+        dead: the positions of all dead rows of each segment that has more of them now, by path.
+    """
+
+    rows: pa.Table
+    olds: Positions
+    gone: pa.Table
+    gone_numbers: Positions
+    dead: Mapping[str, BitMap64]
+
+
+@attrs.frozen(eq=False)
+class Merged:
+    """Segments that were merged into one.
+
+    Args:
+        sources: the path of each, and the positions of the rows that it had then, in their order.
+        rows: the rows of all of them.
+    """
+
+    sources: Sequence[tuple[str, Positions]]
+    rows: pa.Table
+
+
+def live_positions(count: int, dead: BitMap64) -> Positions:
+    """Return the positions of a file's rows that are not dead."""
+    is_live = np.ones(count, dtype=np.bool_)
+    is_live[np.array(dead.to_array(), dtype=np.int64)] = False
+    return np.flatnonzero(is_live)
 
 
 class Segments:
@@ -95,17 +150,25 @@ class Segments:
     @property
     def num_rows(self) -> int:
         """The number of rows."""
-        return sum(segment.rows.num_rows for segment in self._by_path.values())
+        return sum(segment.rows.num_rows - len(segment.dead) for segment in self._by_path.values())
 
     @property
     def rows(self) -> pa.Table:
         """All rows."""
-        return pa.concat_tables([self._schema.empty_table(), *(each.rows for each in self._by_path.values())])
+        return pa.concat_tables([self._schema.empty_table(), *(each.live_rows for each in self._by_path.values())])
 
-    def hold(self, files: Mapping[str, DataFile], read: Callable[[DataFile], pa.Table]) -> None:
-        """Hold the rows of some files, and no others; those that are not held yet are read."""
-        gone = [path for path in self._by_path if path not in files]
-        new = [file for path, file in files.items() if path not in self._by_path]
+    def dead(self, path: str) -> BitMap64 | None:
+        """Return the positions of the dead rows of a segment; None if it is not held."""
+        segment = self._by_path.get(path)
+        return None if segment is None else segment.dead
+
+    def hold(self, files: Mapping[str, DataFile], read: Callable[[DataFile], tuple[pa.Table, BitMap64]]) -> None:
+        """Hold the rows of some files, and no others; those that are not held yet are read.
+
+        ``read`` returns all rows of a file, and the positions of those that are dead.
+        """
+        gone = [path for path, segment in self._by_path.items() if not segment.file.is_in(files)]
+        new = [file for path, file in files.items() if path not in self._by_path or path in gone]
         if len(gone) == len(self._by_path):
             self.clear()
         for path in gone:
@@ -113,11 +176,11 @@ class Segments:
             if segment is not None and self._index is not None:
                 self._index.remap(segment.first, np.full(segment.rows.num_rows, -1))
         for file in new:
-            rows = read(file).combine_chunks()
+            rows, dead = read(file)
             first, end = self._numbers_for(rows.num_rows)
-            self._place(rows, [file], first, end)
+            segment = self._by_path[file.path] = _Segment(file, rows.combine_chunks(), first, end, dead)
             if self._index is not None:
-                self._index.add(hashes_of(rows.select(self._keys)), np.arange(first, first + rows.num_rows))
+                self._index.add(hashes_of(segment.live_rows.select(self._keys)), first + segment.live)
         if gone or new:
             self._found = None
 
@@ -238,6 +301,60 @@ class Segments:
         if self._next > NUMBERS // 2:
             self._begin_numbers_again()
 
+    def marked(self, new: pa.Table) -> Marks:
+        """Return what a write of some rows makes of the segments if their files stay; as :meth:`rewritten`."""
+        numbers, is_put = self.find(new.select(self._keys)), pc.is_valid(new[TXID_FIELD]).to_numpy()
+        is_gone = (numbers >= 0) & ~is_put
+        dead = {}
+        for path, segment in self._by_path.items():
+            own = numbers[(numbers >= segment.first) & (numbers < segment.end)]
+            if len(own):
+                dead[path] = segment.dead | BitMap64((own - segment.first).astype(np.uint64))
+        return Marks(
+            new if is_put.all() else new.filter(pa.array(is_put)),
+            numbers[is_put],
+            new.select(self._keys).filter(pa.array(is_gone)),
+            numbers[is_gone],
+            dead,
+        )
+
+    def mark(self, marks: Marks, files: Sequence[DataFile], marked: Iterable[DataFile]) -> None:
+        """Hold what a write has made of segments: its rows are in ``files``, and the ``marked`` ones have dead rows."""
+        self._found = None
+        still_there = {file.path: file for file in marked}
+        for path, dead in marks.dead.items():
+            segment = self._by_path.pop(path)
+            if path in still_there:
+                self._by_path[path] = attrs.evolve(segment, file=still_there[path], dead=dead)
+        count = marks.rows.num_rows
+        first, self._next = self._next, self._next + count
+        self._place(marks.rows, files, first, self._next)
+        if self._index is not None:
+            hashes, numbers = hashes_of(marks.rows.select(self._keys)), np.arange(first, first + count)
+            is_new = marks.olds < 0
+            self._index.move(hashes[~is_new], marks.olds[~is_new], numbers[~is_new])
+            self._index.add(hashes[is_new], numbers[is_new])
+            self._index.remove(hashes_of(marks.gone), marks.gone_numbers)
+        if self._next > NUMBERS // 2:
+            self._begin_numbers_again()
+
+    def merge(self, merged: Merged, files: Sequence[DataFile], dead: BitMap64) -> None:
+        """Hold the rows of merged segments in their new file, if any is live; some may have died meanwhile."""
+        self._found = None
+        count, at = merged.rows.num_rows, 0
+        first, self._next = self._next, self._next + count
+        olds = np.full(count, -1, dtype=np.int64)
+        for path, live in merged.sources:
+            segment = self._by_path.pop(path, None)
+            if segment is not None:
+                olds[at : at + len(live)] = segment.first + live
+            at += len(live)
+        for file in files:
+            self._by_path[file.path] = made = _Segment(file, merged.rows, first, self._next, dead)
+            if self._index is not None:
+                hashes = hashes_of(made.live_rows.select(self._keys))
+                self._index.move(hashes, olds[made.live], first + made.live)
+
     def _numbers_of(self, rewrite: Rewrite, old: _Segment | None) -> tuple[int, int]:
         """Return the first number of the rows of a rewrite and the end of its range; those that stay have theirs."""
         count = rewrite.rows.num_rows
@@ -259,7 +376,7 @@ class Segments:
         at = 0
         for file in files:
             until = end if file is files[-1] else first + at + file.rows
-            self._by_path[file.path] = _Segment(rows.slice(at, file.rows), first + at, until)
+            self._by_path[file.path] = _Segment(file, rows.slice(at, file.rows), first + at, until)
             at += file.rows
 
     def _begin_numbers_again(self) -> None:
@@ -276,8 +393,8 @@ class Segments:
             hashes, numbers = [], []
             for segment in self._by_path.values():
                 probe.step()
-                hashes.append(hashes_of(segment.rows.select(self._keys)))
-                numbers.append(np.arange(segment.first, segment.first + segment.rows.num_rows))
+                hashes.append(hashes_of(segment.live_rows.select(self._keys)))
+                numbers.append(segment.first + segment.live)
             if hashes:
                 self._index.add(np.concatenate(hashes), np.concatenate(numbers))
             probe.step()

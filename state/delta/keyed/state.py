@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, assert_never
 
 import attrs
@@ -15,9 +15,10 @@ from state.delta.declared import DeclaredDeltaTable
 from state.delta.keyed.buckets import fold_on_executors
 from state.delta.keyed.cache import ROWS_PER_KEY, TableCache
 from state.delta.keyed.folding import Reducer, TooManyKeys
+from state.delta.keyed.merging import Merging
 from state.delta.keyed.past import PastDeltaState
-from state.delta.keyed.segments import Rewrite
-from state.delta.keyed.writing import FileWrites, RowWrites, has_key_of, others
+from state.delta.keyed.segments import Segments
+from state.delta.keyed.writing import FileWrites, RowWrites, has_key_of, marked, others, with_dead
 from state.delta.log.data_files import DataFile
 from state.delta.log.put import Change
 from state.delta.opened_table import OpenedDeltaTable
@@ -184,9 +185,10 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
         self._reducer = Reducer(rows, self._time)
         self._looked_at = 0
         """How many files upkeep has looked at for expired rows, in turn."""
-        self._rewrites: list[tuple[Rewrite, Sequence[DataFile]]] | None = None
+        self._hold: Callable[[Segments], None] | None = None
         self._fitted: FittedRows | None = None
         """What the prepared write makes of the rows in memory, and the values that it puts, if they are at hand."""
+        self._merging = Merging(self._data, rows.schema()) if declared.deletion_vectors else None
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key as of this coordinator's last write; see :meth:`OpenedState.multi_get`."""
@@ -258,12 +260,14 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
 
     def close(self) -> None:
         """Clear the caches, and wait until its log is looked after."""
+        if self._merging is not None:
+            self._merging.close()
         super().close()
         self._cache.clear()
 
     def _make(self, txid: int, values: Writes | pa.Table) -> Any:
         writes = self._as_writes(txid, values)
-        self._rewrites = self._fitted = None
+        self._hold = self._fitted = None
         if isinstance(writes, FileWrites):
             return writes.note()
         if not writes.rows.num_rows:
@@ -273,16 +277,9 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
         return attrs.evolve(made, until=writes.until).note()
 
     def _made(self, txid: int, writes: RowWrites) -> FileWrites:
-        keys, held, data = list(self._rows.key), self._writer.files, self._data
+        keys, data = list(self._rows.key), self._data
         gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(keys)
-        rewrites = self._cache.rewritten(self._writer, writes.rows)
-        if rewrites is None:
-            removed, rest = others(data, self._rows, held.values(), has_key_of(writes.rows.select(keys)), txid)
-            added = [*data.put_all(f"keys-{txid}", without_removed(writes.rows)), *rest]
-        else:
-            self._rewrites = [(each, data.put_all(f"keys-{txid}", each.rows)) for each in rewrites]
-            removed = [held[each.path] for each in rewrites if each.path is not None]
-            added = [file for _, files in self._rewrites for file in files]
+        added, removed = (self._rewritten if self._merging is None else self._marked)(writes.rows, f"keys-{txid}")
         return attrs.evolve(
             self._on_head(txid),
             added=added,
@@ -290,6 +287,32 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
             without=data.put_all(f"removed-{txid}", gone),
             rows_put=writes.rows_put,
         )
+
+    def _rewritten(self, rows: pa.Table, name: str) -> tuple[list[DataFile], list[DataFile]]:
+        """Write rows, and the others of the files that they touch; return the new files and the old ones."""
+        data, held = self._data, self._writer.files
+        rewrites = self._cache.rewritten(self._writer, rows)
+        if rewrites is None:
+            is_touched = has_key_of(rows.select(list(self._rows.key)))
+            removed, rest = others(data, self._rows, held.values(), is_touched, name)
+            return [*data.put_all(name, without_removed(rows)), *rest], removed
+        made = [(each, data.put_all(name, each.rows)) for each in rewrites]
+        self._hold = lambda segments: segments.replace(made)
+        added = [file for _, files in made for file in files]
+        return added, [held[each.path] for each in rewrites if each.path is not None]
+
+    def _marked(self, rows: pa.Table, name: str) -> tuple[list[DataFile], list[DataFile]]:
+        """Write rows, and which ones of the files that they touch are dead; return the new files and the old ones."""
+        data, held = self._data, self._writer.files
+        marks = self._cache.marked(self._writer, rows)
+        if marks is None:
+            is_touched = has_key_of(rows.select(list(self._rows.key)))
+            removed, still_there = marked(data, self._rows, held.values(), is_touched)
+            return [*data.put_all(name, without_removed(rows)), *still_there], removed
+        removed = [held[path] for path in marks.dead]
+        added, still_there = data.put_all(name, marks.rows), with_dead(data, removed, marks.dead)
+        self._hold = lambda segments: segments.mark(marks, added, still_there)
+        return [*added, *still_there], removed
 
     def _on_head(self, first_txid: int) -> FileWrites:
         """Return a write of nothing that is computed from the rows of the head."""
@@ -323,7 +346,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
         return change if ttl is None or writer.lives is not None else attrs.evolve(change, lives=ttl.micros)
 
     def _compacted(self) -> Change | None:
-        return self._without_expired() or super()._compacted()
+        return self._without_expired() or (super()._compacted() if self._merging is None else None)
 
     def _without_expired(self) -> Change | None:
         """Rewrite files most of whose rows have expired, without those; None if there is none.
@@ -341,13 +364,13 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
             file = files[self._looked_at % len(files)]
             self._looked_at += 1
             expired = pc.sum(are_up_to(self._data.read(file, time), self._time, until)).as_py() or 0
-            if expired * 2 > file.rows:
+            if expired * 2 > file.live:
                 rows = self._data.read(file, self._schema)
                 rows = rows.filter(pc.invert(are_up_to(rows, self._time, until)))
                 name = "alive" if file.parts is None else "bucket-{:03d}-{:03d}-alive".format(*file.parts)
                 added += [self._data.put(name, rows)] if rows.num_rows else []
                 removed.append(file)
-            seen += file.rows
+            seen += file.live
             if seen >= LOOKED_ROWS_MAX:
                 break
         if not removed:
@@ -355,13 +378,39 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
         self._cache.forget_values()  # it has those that go
         return Change(added, removed)
 
+    @property
+    def is_upkeep_due(self) -> bool:
+        """Whether there is upkeep to do; see :attr:`OpenedState.is_upkeep_due`."""
+        return super().is_upkeep_due or (self._merging is not None and self._merging.is_due(self._writer.files))
+
+    def maintain(self) -> None:
+        """Merge segments, beside the next writes, and do what is due otherwise; see :meth:`OpenedState.maintain`."""
+        if self._merging is not None:
+            self._merge(self._merging)
+        super().maintain()
+
+    def _merge(self, merging: Merging) -> None:
+        """Put segments that were merged, if they are, and begin to merge others.
+
+        A crash before the put leaves a new file that no version names, and one after it the old ones, which the version
+        no longer has: vacuum removes both, each when its retention is over.
+        """
+        writer = self._writer
+        with writer.failing("segments cannot be merged"):
+            made = merging.ended(writer.files, lambda file: self._cache.dead(writer, file))
+            if made is not None:
+                change = attrs.evolve(made.change, metadata=[{"metaData": writer.metadata}])
+                if writer.put_next(change, None):
+                    self._cache.moved(writer.version, made.hold)
+            merging.begin(writer.files)
+
     def _landed(self, note: Any) -> None:
         version = self._writer.version
         if note is None or not (note["touched"] or FileWrites.of_note(note).added):
             self._cache.moved(version)
         elif note == self._prepared:
             # Its values are made now, when the write is visible already: that takes longer than to write them.
-            self._cache.written(version, None if self._fitted is None else self._fitted.values, self._rewrites)
+            self._cache.written(version, None if self._fitted is None else self._fitted.values, self._hold)
         else:
             self._cache.clear()
-        self._rewrites = self._fitted = None
+        self._hold = self._fitted = None

@@ -23,6 +23,7 @@ import attrs
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap64
 
 from state.delta.log.data_files import DataFile, DataFolder, files_in
 from state.delta.log.put import Change
@@ -31,7 +32,7 @@ from state.delta.schema import FittedRows, RowFormat
 from txtopo.api.reduction import PreparedWrites
 from txtopo.columnar.hashing import PARTS, parts_of
 
-__all__ = ["FileWrites", "RowWrites", "has_key_of", "others"]
+__all__ = ["FileWrites", "RowWrites", "has_key_of", "marked", "others", "with_dead"]
 
 
 @attrs.frozen(eq=False)
@@ -59,7 +60,8 @@ class FileWrites(PreparedWrites):
     """The new values by key, in data files that are already in the table's folder, and the files that they replace.
 
     Args:
-        added: the files with the group's rows, and with the other rows of ``removed``.
+        added: the files with the group's rows, and the other rows of ``removed``: in new files, or in the same files
+            with other deletion vectors.
         removed: the files that they replace.
         rows_put: the number of keys that the group has touched.
         first_txid: the group's first transaction.
@@ -108,20 +110,31 @@ class FileWrites(PreparedWrites):
 
     def change(self, data: DataFolder, rows: RowFormat, held: Mapping[str, DataFile]) -> Change:
         """Return what it changes in a table that holds the rows that it was computed from, in the files ``held``."""
-        if all(file.path in held for file in self.removed):
+        if all(file.is_in(held) for file in self.removed):
             return Change(self.added, self.removed, taken=self.until)
-        removed, rest = others(data, rows, held.values(), self._touches(data, rows), self.first_txid)
-        return Change([*self.added, *rest], removed, taken=self.until)
+        is_touched = self._touches(data, rows)
+        if any(file.vector is not None for file in self.added):
+            removed, rest = marked(data, rows, held.values(), is_touched)
+        else:
+            removed, rest = others(data, rows, held.values(), is_touched, f"rest-{self.first_txid}")
+        return Change([*self._new, *rest], removed, taken=self.until)
+
+    @property
+    def _new(self) -> list[DataFile]:
+        """The files of ``added`` that no version had before."""
+        former = {file.path for file in self.removed}
+        return [file for file in self.added if file.path not in former]
 
     def _touches(self, data: DataFolder, rows: RowFormat) -> Mask:
         """Return what tells the rows of which ``added`` has the next ones, and those that are removed."""
-        if self.added and all(file.parts is not None for file in self.added):
+        new = self._new
+        if new and all(file.parts is not None for file in new):
             is_new = np.zeros(PARTS, dtype=np.bool_)
-            for file in self.added:
+            for file in new:
                 is_new[slice(*(file.parts or ()))] = True
             return lambda keys: pa.array(is_new[parts_of(keys)])
         schema = _keys_of(rows)
-        return has_key_of(pa.concat_tables([data.read(file, schema) for file in (*self.added, *self.without)]))
+        return has_key_of(pa.concat_tables([data.read(file, schema) for file in (*new, *self.without)]))
 
 
 Mask = Callable[[pa.Table], Any]
@@ -129,7 +142,7 @@ Mask = Callable[[pa.Table], Any]
 
 
 def others(
-    data: DataFolder, rows: RowFormat, files: Iterable[DataFile], is_touched: Mask, first_txid: int
+    data: DataFolder, rows: RowFormat, files: Iterable[DataFile], is_touched: Mask, name: str
 ) -> tuple[list[DataFile], list[DataFile]]:
     """Return the files that hold a touched row, and new files with their other rows."""
     keys = _keys_of(rows)
@@ -139,7 +152,31 @@ def others(
         for file in touched
         for portion in data.portions(file, rows.schema())
     )
-    return touched, data.put_portions(f"rest-{first_txid}", others)
+    return touched, data.put_portions(name, others)
+
+
+def marked(
+    data: DataFolder, rows: RowFormat, files: Iterable[DataFile], is_touched: Mask
+) -> tuple[list[DataFile], list[DataFile]]:
+    """Return the files that hold a touched row, and those of them that hold others, with new vectors."""
+    keys, dead, touched = _keys_of(rows), {}, []
+    for file in files:
+        own, first = BitMap64(), 0
+        for portion in data.portions(file, keys, with_dead=True):
+            own |= BitMap64(first + np.flatnonzero(is_touched(portion)).astype(np.uint64))
+            first += portion.num_rows
+        before = data.dead(file)
+        if own - before:
+            dead[file.path] = own | before
+            touched.append(file)
+    return touched, with_dead(data, touched, dead)
+
+
+def with_dead(data: DataFolder, files: Iterable[DataFile], dead: Mapping[str, BitMap64]) -> list[DataFile]:
+    """Return those of some files that have live rows, with vectors, which are written."""
+    left = [file for file in files if len(dead[file.path]) < file.rows]
+    vectors = data.put_vectors([dead[file.path] for file in left])
+    return [attrs.evolve(file, vector=vector) for file, vector in zip(left, vectors, strict=True)]
 
 
 def has_key_of(wanted: pa.Table) -> Mask:

@@ -1,0 +1,110 @@
+"""A table with deletion vectors is what a dictionary is, whatever is written, merged, moved and opened again."""
+
+from __future__ import annotations
+
+import operator
+import threading
+
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings, strategies as st
+
+from state import DeltaState, read_table
+from state.delta.keyed import merging
+from state.delta.keyed.merging import Merging
+from tests.budgets import examples
+from tests.state.delta.delta_tables import hold_no_rows
+from tests.state.delta.foreign import live_files, move_rows
+from txtopo import Fields
+from txtopo.api.values import KEYED_KINDS
+from txtopo.transactional.commit.write_buffer import group_state
+
+KEY, VALUE = Fields("word: string"), Fields("n: long")
+WORDS = st.sampled_from("abcdefgh")
+
+STEPS = st.one_of(
+    st.tuples(st.just("put"), st.dictionaries(WORDS, st.none() | st.integers(0, 99), min_size=1)),
+    st.tuples(st.just("fold"), st.dictionaries(WORDS, st.integers(0, 99), min_size=1)),
+    st.tuples(st.sampled_from(["merge", "merge slowly", "open again", "optimize", "read"])),
+)
+
+
+class Table:
+    """A table with vectors, whose segments are merged at once or late, and what it should hold."""
+
+    def __init__(self, path, kind=KEYED_KINDS[0], **options) -> None:
+        self.path, self.epoch, self.txid = path, 0, 0
+        self.declared = DeltaState(path, KEY, VALUE, kind, deletion_vectors=True, **options)
+        self.model: dict[str, int] = {}
+        self.open()
+
+    def open(self):
+        self.epoch += 1
+        self.state = self.declared.open("topology", "s", "life", self.epoch)
+
+    def write(self, name, values) -> None:
+        self.txid += 1
+        group = group_state(self.state)
+        view = group.begin(self.txid)
+        if name == "fold":
+            view.multi_reduce(values, operator.add)
+            self.model |= {word: self.model.get(word, 0) + n for word, n in values.items()}
+        else:
+            for word, n in values.items():
+                view.remove(word) if n is None else view.put(word, n)
+            self.model = {word: n for word, n in {**self.model, **values}.items() if n is not None}
+        view.check()
+        view.finish()
+        self.state.write(self.txid, group.writes())
+
+    def check(self) -> None:
+        found = read_table(self.path)
+        assert found.num_rows == len(self.model)
+        assert dict(zip(found["word"].to_pylist(), found["n"].to_pylist(), strict=True)) == self.model
+
+    def merge(self) -> None:
+        """Merge what should be, to the end."""
+        for _ in range(2):
+            self.state.maintain()
+            if self.state._merging._thread is not None:
+                self.state._merging._thread.submit(lambda: None).result()
+        self.state.maintain()
+
+
+@pytest.mark.parametrize("rows", ["held", "too many to hold"])
+@settings(max_examples=examples(25), deadline=None)
+@given(steps=st.lists(STEPS, max_size=12), kind=st.sampled_from(KEYED_KINDS))
+def test_any_steps(tmp_path_factory, rows, steps, kind) -> None:
+    """Whatever is written, merged, moved by others and opened again, table and driver hold what a dictionary does."""
+    path = tmp_path_factory.mktemp("segments") / "t"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "_TIER", 2)
+        patch.setattr(merging, "_REWRITTEN_ROWS_MIN", 1)
+        if rows != "held":
+            hold_no_rows(patch)
+        table, gate = Table(path, kind, cached_keys_max=1), threading.Event()
+        gate.set()
+        merge = Merging._merge
+        patch.setattr(Merging, "_merge", lambda self, files: (merge(self, files), gate.wait(60))[0])
+        for step in steps:
+            match step:
+                case ("put" | "fold" as name, values):
+                    table.write(name, values)
+                case ("merge",):
+                    gate.set()
+                    table.merge()
+                case ("merge slowly",):
+                    gate.clear()
+                    table.state.maintain()
+                case ("open again",):
+                    gate.set()
+                    table.open()
+                case ("optimize",):
+                    DeltaTable(path).optimize.compact()
+                case ("read",):
+                    assert [each and each.value for each in table.state.multi_get("abcdefgh")] == [
+                        table.model.get(word) for word in "abcdefgh"
+                    ]
+            table.check()
+        gate.set()
+        table.state.close()
