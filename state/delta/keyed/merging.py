@@ -113,10 +113,15 @@ class Merging:
         A source that the version does not have is dead whole, or somebody has moved its rows to other files: either
         way none of its rows is live in it. If one has rows that were dead, the table has gone back: the merge is in
         vain.
+
+        Raises:
+            Exception: one of :data:`~state.delta.log.ownership.WORLD_ERRORS`, for which it was in vain, too.
         """
-        if self._under_way is None or not self._under_way.done():
+        under_way = self._under_way
+        if under_way is None or not under_way.done():
             return None
-        made, self._under_way = self._under_way.result(), None
+        self._under_way = None
+        made = under_way.result()
         removed, dead, at = [], BitMap64(), 0
         for (path, live), then in zip(made.merged.sources, made.dead, strict=True):
             file = files.get(path)

@@ -397,7 +397,8 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
         """
         writer = self._writer
         with writer.failing("segments cannot be merged"):
-            made = merging.ended(writer.files, lambda file: self._cache.dead(writer, file))
+            # If somebody has removed what it was to read, and moved the rows before, there is nothing to put.
+            made = writer.reading(lambda: merging.ended(writer.files, lambda file: self._cache.dead(writer, file)))
             if made is not None:
                 change = attrs.evolve(made.change, metadata=[{"metaData": writer.metadata}])
                 if writer.put_next(change, None):

@@ -47,4 +47,8 @@ def fold(state, *transactions, function=operator.add):
 def maintain(state):
     """Let a state do its upkeep, to the end of what goes on beside later writes."""
     state.maintain()
+    merging = getattr(state, "_merging", None)
+    if merging is not None and merging._under_way is not None:
+        merging._under_way.exception()
+        state.maintain()
     state.close()

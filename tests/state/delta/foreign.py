@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
+from state.delta.log.data_files import DataFile, DataFolder, files_of
 from state.delta.log.entries import entry_path
+from state.delta.log.location import Location
 
 
 def live_files(path: Path) -> list[str]:
@@ -20,8 +22,16 @@ def live_files(path: Path) -> list[str]:
 
 
 def rows_in(path: Path, files: Sequence[str]) -> pa.Table:
-    """Return the rows in some files of a table."""
-    return pa.concat_tables([pq.ParquetFile(path / file).read() for file in files])
+    """Return the rows in some files of a table; of those of its newest version without the dead ones."""
+    data, held = _files_of(path)
+    schema = pa.schema(DeltaTable(path).schema())
+    read = {file: data.read(held[file], schema) for file in files if file in held}
+    return pa.concat_tables([read[file] if file in read else pq.ParquetFile(path / file).read() for file in files])
+
+
+def _files_of(path: Path) -> tuple[DataFolder, dict[str, DataFile]]:
+    location, table = Location.resolve(str(path), None), DeltaTable(path)
+    return DataFolder(location), files_of(location, table, table.metadata().partition_columns)
 
 
 def move_rows(
@@ -40,10 +50,11 @@ def move_rows(
     rows = rows_in(path, removed) if rows is None else rows
     pq.write_table(rows, path / added, use_deprecated_int96_timestamps=int96, store_schema=not int96)
     count = pq.ParquetFile(path / added).metadata.num_rows
+    vectors = {name: {"deletionVector": file.vector.in_log} for name, file in _files_of(path)[1].items() if file.vector}
     common = {"partitionValues": {}, "dataChange": False}
     actions = [
         {"commitInfo": {"operation": operation}},
-        *({"remove": {"path": file, "deletionTimestamp": 0, **common}} for file in removed),
+        *({"remove": {"path": file, "deletionTimestamp": 0, **common, **vectors.get(file, {})}} for file in removed),
         {
             "add": {
                 "path": added,

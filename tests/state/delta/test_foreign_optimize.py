@@ -17,6 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from state import DeltaExpiringRows, DeltaRows, DeltaState
+from state.delta.keyed import merging
 from state.delta.log import data_files
 from state.delta.log.entries import entry_path
 from tests.state.delta.delta_tables import hold_no_rows, maintain
@@ -29,7 +30,8 @@ from txtopo.api.values import TransactionalValue
 from txtopo.errors import DivergenceError
 from txtopo.failpoints import armed
 
-KINDS = ("whole", "files", "rows", "partitioned", "expiring")
+KEYED = ("whole", "files", "vectors", "vectors of many rows")
+KINDS = (*KEYED, "rows", "partitioned", "expiring")
 OFTEN = {"upkeep_every_writes": 1, "files_max": 1}
 HOUR_US = 3_600_000_000
 
@@ -55,7 +57,9 @@ class Table:
             case "expiring":
                 return DeltaExpiringRows(self.path, Fields("k: string", "n: long", "at: timestamp"), "at", **OFTEN)
             case _:
-                return DeltaState(self.path, Fields("k: string"), Fields("n: long"), **OFTEN)
+                has_vectors = self.kind.startswith("vectors")
+                fields = Fields("k: string"), Fields("n: long")
+                return DeltaState(self.path, *fields, deletion_vectors=has_vectors, **OFTEN)
 
     def open(self):
         self.epoch += 1
@@ -64,7 +68,7 @@ class Table:
 
     def prepare(self, txid: int):
         """Prepare transaction N: it puts a row of its own, and changes one that is there if the kind can."""
-        if self.kind in {"whole", "files"}:
+        if self.kind in KEYED:
             values = {f"w{txid}": TransactionalValue(txid, 1)}
             if txid > 1:
                 values["w1"] = TransactionalValue(txid, txid)
@@ -85,7 +89,7 @@ class Table:
         self.models[txid] = self.model.copy()
 
     def _count(self, txid: int) -> None:
-        if self.kind in {"whole", "files"}:
+        if self.kind in KEYED:
             self.model = Counter({key: n for key, n in self.model.items() if key[0] != "w1"})
             self.model["w1", txid, txid] = 1
             if txid > 1:
@@ -103,16 +107,17 @@ class Table:
         self.publish(txid, self.prepare(txid))
 
     def rows(self) -> Counter:
-        found = DeltaTable(self.path).to_pyarrow_dataset().to_table().select(["k", "n", "txid"])
+        found = pa.table(DeltaTable(self.path).scan(columns=["k", "n", "txid"]))
         return Counter(zip(*found.to_pydict().values(), strict=True))
 
 
 @pytest.fixture(params=KINDS)
 def table(request, tmp_path, monkeypatch) -> Table:
     """A table with three transactions, in several files."""
-    if request.param != "whole":
+    if request.param not in {"whole", "vectors"}:
         hold_no_rows(monkeypatch)
     monkeypatch.setattr(data_files, "BUCKET_ROWS", 1)
+    monkeypatch.setattr(merging, "_TIER", 2)
     made = Table(tmp_path / "t", request.param)
     for txid in (1, 2, 4):
         made.write(txid)

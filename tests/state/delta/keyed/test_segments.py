@@ -14,7 +14,6 @@ from state.delta.keyed import merging
 from state.delta.keyed.merging import Merging
 from tests.budgets import examples
 from tests.state.delta.delta_tables import hold_no_rows
-from tests.state.delta.foreign import live_files, move_rows
 from txtopo import Fields
 from txtopo.api.values import KEYED_KINDS
 from txtopo.transactional.commit.write_buffer import group_state
