@@ -24,6 +24,7 @@ WORDS = st.sampled_from("abcdefgh")
 STEPS = st.one_of(
     st.tuples(st.just("put"), st.dictionaries(WORDS, st.none() | st.integers(0, 99), min_size=1)),
     st.tuples(st.just("fold"), st.dictionaries(WORDS, st.integers(0, 99), min_size=1)),
+    st.tuples(st.just("go back"), st.integers(1, 5)),
     st.tuples(st.sampled_from(["merge", "merge slowly", "open again", "optimize", "read"])),
 )
 
@@ -35,6 +36,7 @@ class Table:
         self.path, self.epoch, self.txid = path, 0, 0
         self.declared = DeltaState(path, KEY, VALUE, kind, deletion_vectors=True, **options)
         self.model: dict[str, int] = {}
+        self.models: list[dict[str, int]] = [{}]
         self.open()
 
     def open(self):
@@ -47,7 +49,7 @@ class Table:
         view = group.begin(self.txid)
         if name == "fold":
             view.multi_reduce(values, operator.add)
-            self.model |= {word: self.model.get(word, 0) + n for word, n in values.items()}
+            self.model = {**self.model, **{word: self.model.get(word, 0) + n for word, n in values.items()}}
         else:
             for word, n in values.items():
                 view.remove(word) if n is None else view.put(word, n)
@@ -55,6 +57,14 @@ class Table:
         view.check()
         view.finish()
         self.state.write(self.txid, group.writes())
+        self.models.append(self.model)
+
+    def go_back(self, count) -> None:
+        """Go back by some transactions, as a rewind does."""
+        self.txid = max(1, self.txid - count)
+        self.model = self.models[self.txid]
+        del self.models[self.txid + 1 :]
+        self.state.roll_back(self.txid)
 
     def check(self) -> None:
         found = read_table(self.path)
@@ -89,6 +99,9 @@ def test_any_steps(tmp_path_factory, rows, steps, kind) -> None:
             match step:
                 case ("put" | "fold" as name, values):
                     table.write(name, values)
+                case ("go back", count):
+                    if table.txid:
+                        table.go_back(count)
                 case ("merge",):
                     gate.set()
                     table.merge()
