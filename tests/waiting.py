@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-DEADLINE_SECS = 120.0
+DEADLINE_SECS = 240.0
 
 
 def wait_for(what: str, condition: Callable[[], Any], secs: float = DEADLINE_SECS) -> Any:

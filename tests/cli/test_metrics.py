@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from tests.engine.test_metrics import values_of
-from tests.processes import python
+from tests.processes import DEADLINE_SECS, python
 
 SCRAPES_SECS = 180.0
 
@@ -100,7 +100,7 @@ def test_transactional_topology(tmp_path: Path) -> None:
         assert httpx.get(f"{address}/health", trust_env=False).json()["stage"] == "running"
         assert "hunter2" not in page
         process.send_signal(signal.SIGINT)
-        said, _ = process.communicate(timeout=120)
+        said, _ = process.communicate(timeout=DEADLINE_SECS)
         assert process.returncode == 0, said
         with pytest.raises(httpx.ConnectError):
             httpx.get(f"{address}/metrics", trust_env=False)

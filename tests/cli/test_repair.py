@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 from state import SqliteStore
-from tests.processes import python
+from tests.processes import DEADLINE_SECS, python
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from txtopo.errors import DivergenceError, StopError
 
@@ -188,7 +188,7 @@ def test_at_a_terminal_it_asks(command_line, place, answer, status):
     controller, terminal = pty.openpty()
     process = python("-m", "txtopo.cli", "repair", "counting", stdin=terminal, stderr=subprocess.PIPE)
     os.write(controller, f"{answer}\n".encode())
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=DEADLINE_SECS)
     os.close(controller)
     os.close(terminal)
     assert process.returncode == status

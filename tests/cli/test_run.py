@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from state import read_table
-from tests.processes import python
+from tests.processes import DEADLINE_SECS, python
 
 FAILING = """
 from examples.global_count import *
@@ -49,7 +49,7 @@ def test_a_run_is_told_in_plain_lines_and_a_second_one_adds_nothing(tmp_path):
     tables = []
     for transactions in ("3 transactions", "0 transactions"):
         process = start(["run", "examples.global_count", "--set", "spark_master=local[2]"], tmp_path)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=DEADLINE_SECS)
         assert (process.returncode, err) == (0, "")
         assert out.startswith("looking at the input …\nrecovering …\nstarting Spark …\n")
         assert f"the spout is exhausted; {transactions} committed, the last is 3;" in out
@@ -69,12 +69,12 @@ def test_ctrl_c_stops_in_good_order_and_says_how_to_go_on(tmp_path):
     process = start(arguments, tmp_path)
     assert any("nothing committed yet" in line for line in lines_until(process, "nothing committed yet"))
     process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=120)
+    out, _ = process.communicate(timeout=DEADLINE_SECS)
     assert process.returncode == 0
     assert "a stop was requested" in out
     assert out.splitlines()[-1] == f"stopped; to continue: txtopo {' '.join(arguments[:-1])} 'shop.password=…'"
     process = start(arguments, tmp_path)
-    out, _ = process.communicate(timeout=300)
+    out, _ = process.communicate(timeout=DEADLINE_SECS)
     assert (process.returncode, "the spout is exhausted" in out) == (0, True)
     counts = read_table(tmp_path / "txtopo-data" / "transactional-words" / "word_counts").to_pydict()
     found = dict(zip(counts["word"], counts["count"], strict=True))
@@ -105,7 +105,7 @@ def test_sigterm_to_all_of_a_group_stops_in_good_order(tmp_path, kind):
     process = start(arguments, tmp_path)
     assert any(first in line for line in lines_until(process, first))
     os.killpg(process.pid, signal.SIGTERM)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=DEADLINE_SECS)
     assert (process.returncode, "Traceback" in err, "Traceback" in out) == (0, False, False)
     if kind == "plain":
         emitted, acked = re.search(

@@ -19,7 +19,7 @@ from txtopo.errors import ConfigError, FieldsError
 from txtopo.network.client_properties import ClientProperties
 from txtopo.testing import AckFailMapTracker, FeederSpout, InlineCluster, MemoryLog, make_tuple
 
-WAIT_SECS = 60.0
+WAIT_SECS = 240.0
 
 
 @pytest.fixture

@@ -9,13 +9,12 @@ from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.acceptance.topologies import CountTuples
 from tests.topologies import committing
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config, Fields, Progress, RunControl, TransactionalTopology
 from txtopo.engine.runner import run_with
 from txtopo.testing.inline import inline_environment
 from txtopo.transactional.core.actions import StopReason
 
-DEADLINE_SECS = 60.0
 TRANSACTIONS = 40
 
 

@@ -17,14 +17,13 @@ from click.testing import CliRunner
 
 from tests.processes import ROOT, python, ran
 from tests.ui.runs import EVIL, run_in
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cli.main import txtopo
 from txtopo.cli.page import PAGE_FILE, Beside, PageFile, page_beside
 from txtopo.engine.timeline.records import folder_of
 from txtopo.errors import ConfigError
 from txtopo.ui.answers.slugs import slug_of
 
-DEADLINE_SECS = 60.0
 TOPOLOGY = f"/api/v1/topology/{slug_of(EVIL)}"
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.waiting import DEADLINE_SECS
 from txtopo.testing.feeders import wait_until
 from txtopo.testing.servers import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[3]
-DEADLINE_SECS = 120.0
 
 
 def is_gone(port: int) -> bool:

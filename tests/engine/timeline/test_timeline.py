@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.test_metrics import REPORT
 from tests.ui.runs import CONFIG, EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in, topology_in
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config, Fields, TopologyBuilder
 from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline import writer
@@ -36,8 +36,6 @@ from txtopo.transactional.core.transactions import FailedAttempt
 from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in
 from txtopo.ui.answers.source import FolderSource
 from txtopo.ui.answers.timeline import TimelineReader
-
-DEADLINE_SECS = 20
 
 
 def test_a_run(tmp_path):

@@ -14,7 +14,7 @@ from tests.spouts.kafka.places import Place
 from txtopo.errors import ConfigError, SourceFailure
 from txtopo.testing.memory_log import MemoryLog
 
-WAIT_SECS = 60.0
+WAIT_SECS = 240.0
 
 
 class Listener:

@@ -21,7 +21,7 @@ from tests.processes import python
 from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from tests.spouts.kafka.run_clicks import FIELDS, counting_clicks
 from tests.variants import variants
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Fields
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.testing import MemoryLog
@@ -29,7 +29,6 @@ from txtopo.testing.kafka import KafkaBroker, KafkaTopics
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 
 _numbers = itertools.count()
-DEADLINE_SECS = 120.0
 PAGES = 7
 
 

@@ -28,7 +28,7 @@ from txtopo.testing.kafka import KafkaBroker
 
 pytestmark = pytest.mark.slow
 
-WAIT_SECS = 90.0
+WAIT_SECS = 240.0
 _numbers = itertools.count()
 
 

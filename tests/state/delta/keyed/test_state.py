@@ -17,6 +17,7 @@ from state.delta.read.reading import key_mask
 from tests.processes import python
 from tests.state.delta.delta_tables import INCARNATION, NAME, TOPOLOGY, counted, hold_no_rows, maintain, opened
 from tests.variants import variants
+from tests.waiting import DEADLINE_SECS
 from txtopo.api.fields import Fields
 from txtopo.api.state import State, StateKind
 from txtopo.api.values import OpaqueValue, TransactionalValue
@@ -28,8 +29,6 @@ from txtopo.errors import (
     StateAccessError,
 )
 from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, StatePlace, rows_of
-
-DEADLINE_SECS = 60.0
 
 
 class DeltaPlace(StatePlace):
