@@ -11,9 +11,12 @@ from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, read_table
 from state.delta.keyed import merging
-from state.delta.keyed.merging import Merging
+from state.delta.keyed.merging import Merging, to_merge
+from state.delta.log.data_files import DataFile
+from state.delta.log.vectors import Vector
 from tests.budgets import examples
 from tests.state.delta.delta_tables import hold_no_rows
+from tests.state.delta.foreign import live_files
 from txtopo import Fields
 from txtopo.api.values import KEYED_KINDS
 from txtopo.transactional.commit.write_buffer import group_state
@@ -120,3 +123,67 @@ def test_any_steps(tmp_path_factory, rows, steps, kind) -> None:
             table.check()
         gate.set()
         table.state.close()
+
+
+DEEDS = {
+    "replaced": lambda table: table.write("fold", {"b": 1}),
+    "removed": lambda table: table.write("put", {"b": None, "d": None}),
+    "one whole segment": lambda table: table.write("put", {"a": 7, "b": 8}),
+    "all": lambda table: table.write("put", {"a": None, "b": 1, "c": 2, "d": 3}),
+    "twice": lambda table: [table.write("fold", {"b": 1}), table.write("fold", {"c": 1, "b": 1})],
+    "gone back": lambda table: table.go_back(1),
+    "moved by others": lambda table: DeltaTable(table.path).optimize.compact(),
+    "nothing": lambda _: None,
+}
+
+
+@pytest.mark.parametrize("rows", ["held", "too many to hold"])
+@pytest.mark.parametrize("deed", DEEDS)
+def test_rows_that_die_while_their_segments_are_merged(tmp_path, monkeypatch, rows, deed) -> None:
+    """A merge outlasts writes: what they have replaced and removed meanwhile is dead in the new segment, too."""
+    monkeypatch.setattr(merging, "_TIER", 3)
+    if rows != "held":
+        hold_no_rows(monkeypatch)
+    gate, merge = threading.Event(), Merging._merge
+    monkeypatch.setattr(Merging, "_merge", lambda self, files: (merge(self, files), gate.wait(600))[0])
+    table = Table(tmp_path / "t")
+    for values in ({"a": 1, "b": 2}, {"c": 3, "d": 4}, {"e": 5, "a": 6}):
+        table.write("put", values)
+    assert len(live_files(table.path)) == 3
+    table.state.maintain()
+    DEEDS[deed](table)
+    gate.set()
+    monkeypatch.setattr(merging, "_TIER", 99)
+    table.merge()
+    table.check()
+    assert "merged" in " ".join(live_files(table.path)) or deed in {"gone back", "moved by others", "all"}
+    assert [each and each.value for each in table.state.multi_get("abcdef")] == [table.model.get(w) for w in "abcdef"]
+    table.write("fold", dict.fromkeys("abcdef", 1))
+    table.check()
+    table.state.close()
+
+
+def file_of(live: int, dead: int = 0) -> DataFile:
+    return DataFile(f"{live}-{dead}", 0, live + dead, vector=Vector("i", "", None, 0, dead) if dead else None)
+
+
+@pytest.mark.parametrize(
+    ("files", "chosen"),
+    [
+        ([file_of(900)] * 7, 0),
+        ([file_of(900)] * 8, 8),
+        ([file_of(8_191)] * 7 + [file_of(8_192)], 0),
+        ([file_of(8_192)] * 8 + [file_of(1)], 8),
+        ([file_of(8_192)] * 8 + [file_of(1)] * 8, 8),
+        ([file_of(1_000_000)] * 8, 0),
+        ([file_of(600_000)] * 8, 8),
+        ([file_of(5_000_000), file_of(4_000_000, 3_999_999)], 0),
+        ([file_of(5_000_000), file_of(2_000_000, 2_000_001)], 1),
+        ([file_of(100, 5_000)], 0),
+    ],
+)
+def test_what_is_merged(files, chosen) -> None:
+    """A tier that is full is, the smallest first, up to the largest segment; so is one that is mostly dead, if large."""
+    found = to_merge(files)
+    assert len(found) == chosen
+    assert len({file.live.bit_length() for file in found}) <= 1
