@@ -267,7 +267,6 @@ def test_a_repair_to_before_a_backfill_joined(command_line, module, inline):
     command_line.told("audit", ".")
 
 
-@pytest.mark.slow
 def test_a_state_that_was_left_out_after_it_joined_goes_on(command_line, module, inline):
     """Its backfill has all that the topology has done without it, and the audit knows where it joined before."""
     command_line.told("backfill", module, "lengths", *ADDED)
@@ -279,7 +278,7 @@ def test_a_state_that_was_left_out_after_it_joined_goes_on(command_line, module,
     command_line.told("audit", ".")
 
 
-@pytest.mark.slow
+@pytest.mark.few(1)
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_topology_of_two_timelines_is_refused(command_line, module, inline, tmp_path, begun):
     """Coordinator state from before a rewind is at a transaction that fits, and yet is of no use: nothing joins it."""

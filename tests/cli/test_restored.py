@@ -135,7 +135,7 @@ def test_nothing_is_lost_or_doubled(command_line, place, rewound, to, txid, kind
     assert audited.exit_code == (kind == "journal"), audited.output
 
 
-@pytest.mark.slow
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["store", "store and journal"])
 def test_a_fork_of_two_timelines_is_refused(command_line, place, rewound, kind):
     """It would begin with transactions, or go on from metadata, that are undone."""
