@@ -15,6 +15,7 @@ from txtopo.engine.timeline.records import place_of
 from txtopo.testing.inline import inline_environment
 from txtopo.testing.redelivering_queue import QueueSpout
 from txtopo.ui.answers.source import FolderSource
+from txtopo.ui.views import runs_part
 
 
 class Sorts(BasicBolt):
@@ -93,4 +94,29 @@ def test_streams_of_a_plain_topology(tmp_path):
         "spout": (None, {"default": 9, "late": 1}),
         "split": (1, {"default": 30, "odd": 0}),
     }
+    source.close()
+
+
+def test_earlier_runs_of_a_plain_topology(tmp_path):
+    """Each has its own roots, workers and failures; one that was killed in the middle, too."""
+    builder = TopologyBuilder("plain")
+    builder.set_spout("spout", QueueSpout(("localhost", 1), Fields("word: long")))
+    for emitted in (9, 10, 11):
+        with Timeline(builder.build(), Config(), tmp_path / "_txtopo" / "timeline-plain", 0.01) as found:
+            found.progressed(attrs.evolve(REPORT, emitted=emitted, acked=emitted - 1))
+            found.ended = "" if emitted == 10 else "the spouts are exhausted"
+    source = FolderSource(tmp_path)
+    runs = source.runs("plain")["runs"]
+    assert [(each["slug"], each["status"], each["roots"]["acked"]) for each in runs] == [
+        ("plain", "ended", 10),
+        ("plain@2", "killed", 9),
+        ("plain@1", "ended", 8),
+    ]
+    assert [source.header(each["slug"])["roots"]["emitted"] for each in runs] == [11, 10, 9]
+    assert source.header("plain@1")["workers"]["wanted"] == 2
+    assert counts_of(source, "plain@1")["spout"] == (None, {"default": 10})
+    assert source.plots("plain@2", 60)["plots"]
+    assert source.errors("plain@2")["total"] == 6
+    part = runs_part(source.runs("plain"))
+    assert ("acked" in part, "dead letters" in part) == (True, False)
     source.close()

@@ -110,7 +110,7 @@ def test_every_answer(found):
 def test_infinite_numbers_have_no_plot(found):
     """JSON has no infinity; what is finite is drawn."""
     topology, source, _ = found
-    lines = [line for each in source.plots(slug_of(topology), 60)["plots"] for line in each["lines"].values()]
+    lines = [line for each in source.plots(slug_of(topology), 3_600)["plots"] for line in each["lines"].values()]
     numbers = [value for line in lines for value in line if value is not None]
     assert all(map(math.isfinite, numbers))
     assert {1.7e308, -5.0} <= set(numbers)
