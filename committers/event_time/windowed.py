@@ -88,8 +88,9 @@ class WindowedCommitter(TimedCommitter):
         inputs = fields_of(pa.schema({name: types[name] for name in names}))
         kept_open = micros_of(lateness, f"lateness of a {type(self).__name__}", may_be_zero=True)
         # A row at the watermark is in time, and at the very end of a session belongs to it: so the watermark must be
-        # past the end, while it need only reach that of other windows.
-        super().__init__(state, clock, time, inputs, kept_open + window.merges)
+        # past the end, while it need only reach that of other windows. Sessions expire by their last rows, from which
+        # the watermark is to be away: by another gap, too.
+        super().__init__(state, clock, time, inputs, kept_open + window.merges + window.gap)
 
     @abstractmethod
     def _check_sessions(self) -> None:
@@ -137,12 +138,12 @@ class WindowedCommitter(TimedCommitter):
         if self._late_rows is not None:
             whole = cast_rows(rows.select(self._inputs.names), self._inputs.arrow_schema(), "late_rows")
             whole = whole.append_column(START, starts).append_column(END, ends).append_column(AHEAD, ahead)
-            return _closing(self._divided(whole))
+            return self._closing(self._divided(whole))
         wanted = rows.select([name for name in self._inputs if name in self._aggregation.inputs])
         lifted = self._aggregation.lifted(wanted.append_column(START, starts).append_column(END, ends))
         panes = self._by_window(lifted.append_column(AHEAD, ahead))
         windows = self._divided(panes)
-        return _closing(panes if windows is panes else self._by_window(windows))
+        return self._closing(panes if windows is panes else self._by_window(windows))
 
     def _divided(self, panes: pa.Table) -> pa.Table:
         return panes if self._window.merges else self._window.widened(panes, self.keys)
@@ -158,14 +159,14 @@ class WindowedCommitter(TimedCommitter):
 
     def _merged(self, rows: pa.Table) -> pa.Table:
         """Return partial aggregates merged to one for each key and window; whole rows as they are."""
-        return rows if self._late_rows is not None else _closing(self._by_window(rows))
+        return rows if self._late_rows is not None else self._closing(self._by_window(rows))
 
     def add(self, rows: pa.Table) -> None:
         """Take rows that are in time."""
         if self._window.merges:
             rows = self._window.widened(rows, self.keys)
         made = self._aggregation.merged(rows) if self._late_rows is None else self._aggregation.partials(rows)
-        self.fold(_closing(made))
+        self.fold(self._closing(made))
 
     def refused(self, rows: pa.Table, stream: str) -> pa.Table:
         """Return rows that do not count, or their results by window."""
@@ -173,12 +174,17 @@ class WindowedCommitter(TimedCommitter):
             rows = self._aggregation.results(self._aggregation.merged(rows))
         return rows.select([name for name in self._refused_fields() if stream == LATE or name not in {START, END}])
 
+    def _closing(self, windows: pa.Table) -> pa.Table:
+        """Return rows of windows, cut to the years that Python knows, with the time by which they expire.
 
-def _closing(windows: pa.Table) -> pa.Table:
-    """Return rows of windows, cut to the years that Python knows, that expire with their window."""
-    for name in (START, END):
-        windows = windows.set_column(windows.column_names.index(name), name, in_known_years(windows[name]))
-    return windows.append_column(EXPIRES, windows[END])
+        It is their end, or that of the last row of a session.
+        """
+        for name in (START, END):
+            windows = windows.set_column(windows.column_names.index(name), name, in_known_years(windows[name]))
+        if not self._window.merges:
+            return windows.append_column(EXPIRES, windows[END])
+        lasts = pc.subtract(windows[END].cast(pa.int64()), self._window.gap)
+        return windows.append_column(EXPIRES, in_known_years(lasts))
 
 
 class WindowCommitter(WindowedCommitter):
@@ -205,9 +211,10 @@ class WindowCommitter(WindowedCommitter):
     number of partial aggregates of open windows, at least one for each, and of sessions that a row may still touch.
 
     At a restart the settings may change. With another size, windows that are open close as they were, beside those of
-    the new size. With another gap, rows that came before keep the old one, and sessions that touch are one. Another
-    lateness holds for open windows, too; what was closed stays closed. For sessions instead of other windows, or the
-    other way round, take another state.
+    the new size. With another gap, rows that came before keep the old one, sessions that touch are one, and what was
+    late stays so; with a larger one, open sessions are said later by the difference. Another lateness holds for open
+    windows, too; what was closed stays closed. For sessions instead of other windows, or the other way round, take
+    another state.
 
     Args:
         state: the name of the state of open windows in ``builder.set_state``.
@@ -275,8 +282,7 @@ class WindowCommitter(WindowedCommitter):
 
     def _keep_ends(self, said: pa.Table, until: int) -> None:
         """Keep the ends of sessions for as long as a row that is in time may touch them, in rows without a start."""
-        _, expire = self._window.panes(micros_in(said[END]))
-        kept = {name: said[name] for name in (*self.keys, END)} | {EXPIRES: in_known_years(timestamps(expire))}
+        kept = {name: said[name] for name in (*self.keys, END)} | {EXPIRES: said[END]}
         columns = [*self._aggregation.partial_fields, pa.field(EXPIRES, TIMESTAMP)]
         rows = pa.table(
             [kept.get(each.name, pa.nulls(said.num_rows, each.type)) for each in columns], pa.schema(columns)
@@ -288,11 +294,11 @@ class WindowCommitter(WindowedCommitter):
         going_on = self._state.rows_of(rows.select(self.keys))
         going_on = going_on.filter(pc.is_valid(going_on[START]))
         starts, ends = (each[: rows.num_rows] for each in sessions(pa.concat_tables([rows, going_on]), self.keys))
-        rows, is_over = with_windows(rows, starts, ends), ends <= until
+        rows, is_over = with_windows(rows, starts, ends), ends - self._window.gap <= until
         if not is_over.all():
             # One row for each session, or one that never ends would be taken and put back with all its rows.
             others = rows.filter(pa.array(~is_over)).drop_columns([EXPIRES])
-            self._state.append(_closing(self._aggregation.merged(others)))
+            self._state.append(self._closing(self._aggregation.merged(others)))
         return rows.filter(pa.array(is_over))
 
 

@@ -37,6 +37,9 @@ class Window(ABC):
     merges: ClassVar[bool] = False
     """Whether rows of a key that touch each other make one window, so that windows grow."""
 
+    gap: int = 0
+    """How long after its last row such a window ends."""
+
     @abstractmethod
     def panes(self, times: Micros) -> tuple[Micros, Micros]:
         """Return the pane of each event time, as starts and ends: the largest part that windows do not divide.
@@ -217,7 +220,7 @@ class Sessions(Window):
     """
 
     merges = True
-    gap: int
+    gap: int = attrs.field()
 
     def __init__(self, gap: dt.timedelta) -> None:
         self.__attrs_init__(micros_of(gap, "the gap of sessions"))

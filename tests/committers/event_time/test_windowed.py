@@ -109,6 +109,18 @@ def test_another_gap_after_a_restart(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("late_rows", [None, ROWS])
+def test_a_larger_gap_after_a_restart(tmp_path: Path, late_rows: Any) -> None:
+    """What was late stays so: no session touches one that was said so long ago that its end is forgotten."""
+    script = [Planned(0, [at(0)]), Planned(1, [at(23, "z")]), Planned(2, [at(8, n=2), at(12, n=4), at(14, n=8)])]
+    script += [Planned(3, [at(64, n=16)]), Planned(4, [at(64.000002, "z")]), Planned(5, [at(500, "z")])]
+    for until, gap in ((2, 10), (3, 50), (4, 20), (6, 50)):
+        run_parts(tmp_path, script, (until, counting(Sessions(gap * SECOND), late_rows=late_rows)))
+    found = [each[1:] for each in rows_of(tmp_path, "default", "txid", "key", "window_start", "window_end", "n")]
+    assert [each[1:] for each in found if each[0] != "z"] == [(0, 10, 1), (14, 84, 24)]
+    assert sorted(each[-1] for each in rows_of(tmp_path, "late", "txid", "window_start", "n")) == [2, 4]
+
+
 @pytest.mark.parametrize("lateness", [0, 5])
 def test_the_very_end_of_a_session(tmp_path: Path, lateness: float) -> None:
     """A row at a session's end belongs to it, also if the watermark is there already: it is no row that is late."""
