@@ -93,6 +93,14 @@ def test_a_committed_transaction_says_why_an_earlier_attempt_failed(command_line
     assert "failed" not in command_line.told("explain", "out", "1")
 
 
+def test_a_dead_letter_holds_no_secret(command_line, topology):
+    """Anybody may read that table, too."""
+    settings = {"shop.password": "poison", "topology.transaction.max.attempts.policy": "SKIP"}
+    run_inline(topology(words="a,poison,c"), Config({**settings, "topology.transaction.max.attempts": 1}))
+    assert "at the tuple (word='…')" in letters()[2]
+    assert "poison" not in letters()[2]
+
+
 def test_what_cannot_be_set_aside(command_line, topology):
     """No dead letter is written."""
     with pytest.raises(UserCodeError):

@@ -204,7 +204,7 @@ def test_all_comes_through_one_logger():
     late = TransactionAttempt(7, attempt_number(3, 0))
     root.addHandler(kept)
     try:
-        with user_output_logged(), user_code("bolt", late, 2):
+        with user_output_logged({}), user_code("bolt", late, 2):
             print("printed")
             logger.warning("logged %d", 1)
             logging.getLogger(USER_LOGGER).warning("by its name")
@@ -230,11 +230,38 @@ def test_without_any_configuration_prints_show(monkeypatch):
     out, root, ours = io.StringIO(), logging.getLogger(), logging.getLogger(USER_LOGGER)
     monkeypatch.setattr(root, "handlers", [])
     monkeypatch.setattr(sys, "stderr", out)
-    with user_output_logged(), user_code("bolt", FIRST, 2):
+    with user_output_logged({}), user_code("bolt", FIRST, 2):
         print("hello")
         logger.info("not asked for")
     assert out.getvalue() == "[component 'bolt', task 2, txid 7, attempt 1, epoch 1] hello\n"
     assert (ours.handlers, ours.level, root.handlers) == ([], logging.NOTSET, [])
+
+
+@pytest.mark.parametrize("name", ["mine", USER_LOGGER])
+def test_secrets_are_hidden(capsys, name):
+    """Those of the run's settings, whatever prints or logs them, and others by their form."""
+    kept, root = _Kept(), logging.getLogger()
+    root.addHandler(kept)
+    try:
+        with user_output_logged({"shop.password": "open sesame", "n": 3}), user_code("bolt", FIRST, 2):
+            print({"shop.password": "open sesame", "n": 3}, "or open sesame")
+            try:
+                int("no open sesame")
+            except ValueError:
+                logging.getLogger(name).exception("jdbc:x://me:hunter2@db and %s", "open sesame")
+        with user_output_logged({}), user_code("bolt", FIRST, 2):
+            print("open sesame")
+    finally:
+        root.removeHandler(kept)
+    formatter = logging.Formatter()
+    told = [
+        formatter.format(record).removeprefix("[component 'bolt', task 2, txid 7, attempt 1, epoch 1] ")
+        for record in kept.records
+    ]
+    assert told[0] == "{'shop.password': '…', 'n': 3} or …"
+    assert told[1].splitlines()[0] == "jdbc:x://…@db and …"
+    assert told[1].splitlines()[-1] == "ValueError: invalid literal for int() with base 10: 'no …'"
+    assert told[2:] == ["open sesame"]
 
 
 def test_a_handler_that_prints_is_not_taken_for_user_code(capsys):
@@ -247,7 +274,7 @@ def test_a_handler_that_prints_is_not_taken_for_user_code(capsys):
     handler, root = Printing(), logging.getLogger()
     root.addHandler(handler)
     try:
-        with user_output_logged(), user_code("bolt", FIRST):
+        with user_output_logged({}), user_code("bolt", FIRST):
             print("printed")
             logger.warning("logged")
             logging.getLogger("txtopo").warning("the framework's")
@@ -274,7 +301,7 @@ def test_own_warnings_without_logging() -> None:
     code = (
         "import logging\n"
         "from txtopo.topology.output import user_output_logged\n"
-        "with user_output_logged():\n"
+        "with user_output_logged({}):\n"
         "    logging.getLogger('txtopo.spark').warning('look')\n"
         "    logging.getLogger('txtopo.spark').info('nothing')\n"
     )

@@ -50,7 +50,7 @@ def replay_command(ctx: click.Context, target: Target, txid: int | None, first: 
     plan, config = target.plan, target.config
     parts = read_journal(find_journal(*journal_place(target)))
     prototypes = prototypes_of(plan)
-    with user_output_logged(), _runner(plan, config, prototypes) as runner:
+    with user_output_logged(config.given), _runner(plan, config, prototypes) as runner:
         replay = Replay(plan, config, prototypes, runner, has_edge_tallies=config.acker_executors > 0)
         with contextlib.closing(replay):
             console = Console()

@@ -201,7 +201,7 @@ def run_with(  # noqa: PLR0913 - as above
     """Run a transactional topology in an environment; see :func:`run`."""
     control = control or RunControl()
     run = assembled(topology, config, environment, until=until, on_progress=on_progress)
-    with seldom_collected(), user_output_logged(), run as assembly:
+    with seldom_collected(), user_output_logged(config.given), run as assembly:
         loop = assembly.run_loop
         with (
             _stop_on_signals(loop.request_stop),

@@ -13,7 +13,7 @@ import contextlib
 import logging
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import FrameType
 from typing import Any, ClassVar, TextIO
 
@@ -21,6 +21,7 @@ import attrs
 
 from txtopo.attempts import TransactionAttempt, attempt_words, epoch_and_try
 from txtopo.printable import escaped
+from txtopo.secrecy import Discretion
 
 USER_LOGGER = "txtopo.user"
 """The logger of all output of user code."""
@@ -39,6 +40,9 @@ LINE_CHARACTERS_MAX = 8 * 1024
 
 _SHARES_MAX = 4096
 _HANDLE = logging.Handler.handle.__code__
+
+_discretions: list[Discretion] = []
+"""Those of the runs of this process."""
 
 logging.addLevelName(PRINT, "PRINT")
 
@@ -416,8 +420,10 @@ def _is_printed(record: logging.LogRecord) -> bool:
 
 
 def mark(record: logging.LogRecord, line: Line) -> None:
-    """Add the origin to a record, as attributes and in front of its message."""
+    """Add the origin to a record, as attributes and in front of its message, and hide secrets."""
     try:
+        for discretion in _discretions:
+            discretion.filter(record)
         record.msg = f"{line.origin} {record.getMessage()}"
     except Exception:  # noqa: BLE001 - the message does not fit its arguments; logging itself reports that
         return
@@ -438,8 +444,8 @@ def log_line(line: Line) -> None:
 
 
 @contextlib.contextmanager
-def user_output_logged() -> Iterator[None]:
-    """Log the output of user code in this process with :data:`USER_LOGGER`.
+def user_output_logged(settings: Mapping[str, object]) -> Iterator[None]:
+    """Log the output of user code in this process with :data:`USER_LOGGER`, without the secrets of a run's settings.
 
     If logging is not configured, the output goes to standard error. Printed lines are shown unless the logger has a
     level of its own.
@@ -447,16 +453,19 @@ def user_output_logged() -> Iterator[None]:
     logger = logging.getLogger(USER_LOGGER)
     level = logger.level
     handler: logging.Handler | None = None
+    discretion = Discretion(settings, logging.NOTSET)
     if level == logging.NOTSET and logger.getEffectiveLevel() > PRINT:
         logger.setLevel(PRINT)
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))
         logger.addHandler(handler)
+    _discretions.append(discretion)
     try:
         with capturing(Capture(log_line)):
             yield
     finally:
+        _discretions.remove(discretion)
         logger.setLevel(level)
         if handler is not None:
             logger.removeHandler(handler)

@@ -15,7 +15,7 @@ def test_a_reported_error_is_of_the_task_that_reports_it(caplog: pytest.LogCaptu
     reporter = ErrorReporter("bolt", 5, lambda: 0.0, 10.0, 5)
     with pytest.raises(ValueError, match="invalid literal") as raised:
         int("five")
-    with user_output_logged():
+    with user_output_logged({}):
         OutputOrigin.running[get_ident()] = OutputOrigin("other", task=1)
         reporter.report(raised.value)
         OutputOrigin.running.pop(get_ident())

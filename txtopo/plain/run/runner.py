@@ -78,7 +78,7 @@ class RunningTopology:
             from txtopo.spark.workers import session_for_workers  # noqa: PLC0415 - pyspark only where Spark runs
 
             self._session = stack.enter_context(session_for_workers(config, plan.topology_id, spark, on_stage))
-            stack.enter_context(user_output_logged())
+            stack.enter_context(user_output_logged(config.given))
             self._run = self._begin(config.workers or 1, is_active=is_active)
             self._exits = stack.pop_all()
         threading.Thread(target=self._steer, name="txtopo-steering", daemon=True).start()

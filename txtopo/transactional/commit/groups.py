@@ -192,8 +192,8 @@ class GroupCommitter:
         assert self._dead_letters is not None, "the policy SKIP has a dead-letter state"
         kind, txid = self._states[self._dead_letters].declared.kind, given_up.attempt.txid
         error = action.error.encode(errors="backslashreplace").decode()  # a quoted name of a file may be no UTF-8
-        letter = (given_up.attempt.attempt, action.tries, json.dumps(given_up.metadata), error)
-        given_up = attrs.evolve(given_up, failure=error)
+        given_up = self._discreet(attrs.evolve(given_up, failure=error))
+        letter = (given_up.attempt.attempt, action.tries, json.dumps(given_up.metadata), given_up.failure)
         events: list[Event] = []
         with self._ending(events, action.group_id):
             self._write((given_up,), {self._dead_letters: {txid: stored_value(kind, txid, letter)}}, None)
