@@ -10,7 +10,6 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from state.delta.former import content_of, remove_former
 from state.delta.log.data_files import DataFile, DataFolder, files_in, with_stats
 from state.delta.log.entries import actions_of, entry_path, log_entries
 from state.delta.log.growth import growth_of, lacking
@@ -111,26 +110,12 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         recovery publishes the note again, and this looks for the transaction first.
         """
         writer = self._writer
-        if not writer.has(txid):
-            note = self._present(txid, note)
-            if note != self._prepared:
-                # It may have been prepared long ago.
-                missing = self._data.missing(files_in(note))
-                if missing is not None:
-                    raise writer.divergence(
-                        txid, f"the write of transaction {txid} needs {missing}; nothing was written"
-                    )
+        if not writer.has(txid) and note != self._prepared:  # it may have been prepared long ago
+            missing = self._data.missing(files_in(note))
+            if missing is not None:
+                raise writer.divergence(txid, f"the write of transaction {txid} needs {missing}; nothing was written")
         if writer.put(txid, lambda: self._change(txid, note)):
             self._landed(note)
-
-    def _present(self, txid: int, note: Any) -> Any:
-        """Return a note as this version makes it; the note of an earlier version may name a file."""
-        content = content_of(self._location, note)
-        if isinstance(content, str):
-            raise self._writer.divergence(
-                txid, f"transaction {txid} must be finished from a staged write {content}, and is not in the table"
-            )
-        return self.prepare(txid, content) if isinstance(content, pa.Table) else content
 
     def write(self, txid: int, values: Writes) -> None:
         """Write the values in one Delta write; without values, only record the txid; see :meth:`OpenedState.write`.
@@ -141,12 +126,12 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         self.publish(txid, self.prepare(txid, values))
 
     def clean_up(self) -> None:
-        """Remove what was staged by earlier versions, and what dead writers and drivers have left unfinished.
+        """Remove what dead writers and drivers have left unfinished.
 
-        Files that a newer coordinator has staged stay. A crash in between leaves some, which the next call removes.
+        A crash in between leaves some, which the next call removes.
         """
         with self._writer.failing("what is left of earlier runs cannot be removed"):
-            remove_former(self._location, self._writer.fence.epoch)
+            self._data.remove_waiting()
             self._writer.remove_drafts()
             with contextlib.suppress(LostLead):  # the next write raises it
                 self._remove_undecided()

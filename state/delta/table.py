@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from state.delta.alteration import Alteration
-from state.delta.former import content_of
 from state.delta.log.damage import empty_version, state_failure, unsupported
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, files_in, files_of
 from state.delta.log.entries import LogEntry, complete_transactions, entry_path, undone_to, version_after
@@ -167,17 +166,12 @@ class DeltaStateTable(StateTable, CanBeRenamed):
             return "whose table is gone"
         if found.last_txid is not None and found.last_txid >= txid:  # it is visible
             return None
-        content = content_of(self._location, note)
-        if isinstance(content, pa.Table):
-            return None
-        if isinstance(content, str):
-            return content
-        missing = DataFolder(self._location).missing(files_in(content))
+        missing = DataFolder(self._location).missing(files_in(note))
         if missing is not None:
             return f"which needs {missing}"
         if self._kind in ROWS_KINDS:  # its rows are computed from no others
             return None
-        reason = stale(self._location, found.version, found.last_txid, content)
+        reason = stale(self._location, found.version, found.last_txid, note)
         return None if reason is None else f"which was {reason}"
 
     def undone_to(self, epoch: int) -> int | None:

@@ -26,16 +26,17 @@ from state.stores.paths import checked_changes, checked_path, checked_topology_i
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.errors import StopError
 from txtopo.files.durable import make_folder, sync_path
-from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_newer
+from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_other
 
 __all__ = ["SqliteLead", "SqliteStore", "damage_of_store", "set_damaged_store_aside"]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (path TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS lead (topology_id TEXT PRIMARY KEY NOT NULL, epoch INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS format (number INTEGER PRIMARY KEY NOT NULL, needs TEXT NOT NULL);
 """
-_NEEDS_SCHEMA = "CREATE TABLE IF NOT EXISTS format (number INTEGER PRIMARY KEY NOT NULL, needs TEXT NOT NULL)"
-"""The first version of txtopo that reads a format, for those that do not; the file's is its ``user_version``."""
+"""``format`` has the first version of txtopo that reads a format, for those that do not; the file's is its
+``user_version``."""
 _BUSY_SECS = 30.0
 _POLL_SECS = 0.01
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -122,27 +123,23 @@ class SqliteStore(Store):
         self._switch_to_wal()
         # With NORMAL, a power failure may undo the last transactions in a write-ahead log.
         self._connection.execute("PRAGMA synchronous = FULL")
-        found = self._format()
-        refuse_newer(f"the store {self.path}", found, COORDINATOR_STATE)
-        self._number = found.number
-        if found.number:
+        if self._has_format():
             return  # without a write, which would wait for a process that was stopped in the middle of its own
         with self._transaction() as connection:
             for statement in _SCHEMA.strip().splitlines():
                 connection.execute(statement)
-            self._raise_format(connection)
+            # In this transaction: another process may have made it since this one opened the file.
+            if not self._has_format():
+                newest = (COORDINATOR_STATE.number, COORDINATOR_STATE.needs)
+                connection.execute("INSERT INTO format VALUES (?, ?)", newest)
+                connection.execute(f"PRAGMA user_version = {COORDINATOR_STATE.number}")
 
-    def _raise_format(self, connection: sqlite3.Connection) -> None:
-        """Give the file the newest format, so that versions of txtopo that know only earlier ones refuse it."""
-        # Read again, in this transaction: another process may have raised it since this one opened the file.
+    def _has_format(self) -> bool:
+        """Return whether the file has a format; not if it is new. Raise a StopError if it is another one than ours."""
         found = self._format()
-        refuse_newer(f"the store {self.path}", found, COORDINATOR_STATE)
-        if found.number < COORDINATOR_STATE.number:
-            connection.execute(_NEEDS_SCHEMA)
-            newest = (COORDINATOR_STATE.number, COORDINATOR_STATE.needs)
-            connection.execute("INSERT OR REPLACE INTO format VALUES (?, ?)", newest)
-            connection.execute(f"PRAGMA user_version = {COORDINATOR_STATE.number}")
-        self._number = COORDINATOR_STATE.number
+        if found.number:
+            refuse_other(f"the store {self.path}", found, COORDINATOR_STATE)
+        return found.number > 0
 
     def _format(self) -> Format:
         """Return the format of the file; its number is 0 if the file is new."""
@@ -202,8 +199,6 @@ class SqliteStore(Store):
             stored = self._stored_epoch(lead.topology_id)
             if not lead.is_locked() or stored != lead.epoch:
                 raise loss(lead.topology_id, lead.epoch, stored)
-            if changes and self._number < COORDINATOR_STATE.number:
-                self._raise_format(connection)
             for change in changes:
                 match change:
                     case Put(path, value):

@@ -69,6 +69,22 @@ def test_what_a_newer_version_has_written_is_refused(tmp_path: Path, what: str) 
     assert everything_in(tmp_path) == before
 
 
+@pytest.mark.parametrize("what", ["coordinator state", "store"])
+def test_what_a_version_before_the_first_release_has_written_is_refused(tmp_path: Path, what: str) -> None:
+    """It is refused by its format, which is in the coordinator state and in the file, or in neither; nothing changes."""
+    run_inline(topology(tmp_path), until=1)
+    path = tmp_path / "_txtopo" / "coordinator.sqlite"
+    with closing(sqlite3.connect(path)) as file, file:
+        if what == "store":
+            file.execute("PRAGMA user_version = 4")
+        else:
+            file.execute("DELETE FROM node WHERE path = 'one/format'")
+    before = everything_in(tmp_path)
+    with pytest.raises(StopError, match=rf"{what}.* before 0\.2\.0: it has format [41], .*goes on with format 5 alone"):
+        run_inline(topology(tmp_path))
+    assert everything_in(tmp_path) == before
+
+
 @pytest.mark.parametrize("what", ["journal", "table"])
 def test_readers_refuse_it_too(tmp_path: Path, command_line, what: str) -> None:
     """Reading and auditing say which version reads it, instead of returning what may be wrong."""
@@ -89,7 +105,7 @@ def test_each_says_its_format(tmp_path: Path) -> None:
     (path,) = journal_in(tmp_path).glob("*.jsonl")
     assert json.loads(path.read_text().splitlines()[0])["format"] == {"number": 3, "needs": "0.2.0"}
     with closing(SqliteStore(tmp_path / "_txtopo" / "coordinator.sqlite")) as store:
-        assert json.loads(store.read("one/format") or b"null") == {"number": 4, "needs": "0.2.0"}
+        assert json.loads(store.read("one/format") or b"null") == {"number": 5, "needs": "0.2.0"}
     with closing(sqlite3.connect(tmp_path / "_txtopo" / "coordinator.sqlite")) as file:
-        assert file.execute("PRAGMA user_version").fetchone() == (4,)
+        assert file.execute("PRAGMA user_version").fetchone() == (5,)
     assert DeltaTable(tmp_path / "counts").metadata().configuration["txtopo.format"] == "1"

@@ -70,10 +70,10 @@ def rename(plan: Plan, config: Config, former_id: str | None, agree: Callable[[N
             coordinator_state, recovered = recovered_alone(former, config, former_states, stack)
             wanted = attrs.evolve(wanted, rename=attrs.evolve(wanted.rename, txid=recovered.committed.txid))
         else:
-            coordinator_state = take_lead(former, config, former_states, store, stack)
+            coordinator_state = take_lead(former, former_states, store, stack)
         own = coordinator_state
         if wanted.rename.is_of_id:
-            own = take_lead(plan, config, states, store, stack, epoch_min=coordinator_state.epoch + 1)
+            own = take_lead(plan, states, store, stack, epoch_min=coordinator_state.epoch + 1)
         renaming = Renaming(coordinator_state, own, metadata_dir, _tables_of(states))
         if unfinished is None:
             renaming.check(wanted)

@@ -1,11 +1,10 @@
-"""Format versions: an older txtopo refuses what a newer one has written, and names the version that reads it.
+"""Format versions: txtopo refuses what another version has written that it would misread, and names a way on.
 
 Coordinator state, journal, table and fork each carry the number of their format and the first version of txtopo that
 reads it. The number rises when an older txtopo would misread what a newer one writes, for example because it ignores a
 new field. Whatever has no number was written by 0.1.0 and has format 1.
 
-Reading never changes a format. The leading coordinator raises it, in a write that it makes anyway, before it writes
-anything that needs it. So a new version resumes the folder of an old one, and from then on the old version refuses it.
+Of the coordinator state only the newest format is gone on with: no version before 0.2.0 was released.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import attrs
 
 from txtopo.errors import StopError
 
-__all__ = ["COORDINATOR_STATE", "FIRST", "FORK", "JOURNAL", "TABLE", "Format", "refuse_newer"]
+__all__ = ["COORDINATOR_STATE", "FIRST", "FORK", "JOURNAL", "TABLE", "Format", "refuse_newer", "refuse_other"]
 
 
 @attrs.frozen
@@ -29,10 +28,8 @@ class Format:
 FIRST = Format(1, "0.1.0")
 """The format of anything without a number."""
 
-COORDINATOR_STATE = Format(4, "0.2.0")
-"""Since 2, the mark of a state records since when the topology has had it, and after which transaction it left. Since
-3, a group's note decides it, and a note that is not above the committed mark means nothing. Since 4, when a transaction
-was planned follows its metadata, and a transaction may have no input."""
+COORDINATOR_STATE = Format(5, "0.2.0")
+"""Since 5, the note of a keyed table names the files that it replaces, always."""
 
 JOURNAL = Format(3, "0.2.0")
 """Since 2, a header records which states were begun empty, and after which transaction. Since 3, a transaction may
@@ -50,4 +47,15 @@ def refuse_newer(what: str, found: Format, known: Format) -> None:
         raise StopError(
             f"{what} was written by a newer version of txtopo: it has format {found.number}, and this version reads "
             f"formats up to {known.number}. Nothing was written. Use a version that reads it: {found.needs} or newer"
+        )
+
+
+def refuse_other(what: str, found: Format, known: Format) -> None:
+    """Raise a StopError if ``what`` has another format than this version of txtopo goes on with."""
+    refuse_newer(what, found, known)
+    if found.number < known.number:
+        raise StopError(
+            f"{what} was written by a version of txtopo before {known.needs}: it has format {found.number}, and this "
+            f"version goes on with format {known.number} alone. Nothing was written. Begin in another folder, or go on "
+            "with the version that wrote it; 'txtopo state' shows its tables"
         )

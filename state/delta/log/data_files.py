@@ -303,6 +303,12 @@ class DataFolder:
             for file in held:
                 Path(file.path).unlink(missing_ok=True)
 
+    def remove_waiting(self) -> None:
+        """Remove the files of rows that a killed driver has given to executors."""
+        if self.location.root is not None:
+            for path in (self.location.root / WAITING_FOLDER).glob(f"*{ROWS_MARK}*.arrow"):
+                path.unlink(missing_ok=True)
+
     def _open(self, file: DataFile) -> pq.ParquetFile:
         root = self.location.root
         source = pa.BufferReader(self.location.folder.get(file.place)) if root is None else root / file.place

@@ -283,28 +283,8 @@ def test_later_format_is_refused(tmp_path):
     with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
         other.execute("INSERT INTO format VALUES (99, '7.5.0')")
         other.execute("PRAGMA user_version = 99")
-    with pytest.raises(StopError, match=r"format 99, .*up to 4.*: 7\.5\.0 or newer"):
+    with pytest.raises(StopError, match=r"format 99, .*up to 5.*: 7\.5\.0 or newer"):
         SqliteStore(tmp_path / "store.db")
-
-
-def test_earlier_format_is_read_and_raised_by_the_first_write(tmp_path):
-    """A file of 0.1.0 stays one that 0.1.0 reads until a leader writes; from then on 0.1.0 refuses it."""
-
-    def number() -> int:
-        with closing(sqlite3.connect(tmp_path / "store.db")) as other:
-            return other.execute("PRAGMA user_version").fetchone()[0]
-
-    SqliteStore(tmp_path / "store.db").close()
-    with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
-        other.execute("DROP TABLE format")
-        other.execute("PRAGMA user_version = 1")
-    store = SqliteStore(tmp_path / "store.db")
-    lead = store.take_lead("a", "test")
-    lead.write([])
-    assert number() == 1
-    lead.write([Put("a/x", b"v")])
-    assert (number(), store.read("a/x")) == (4, b"v")
-    store.close()
 
 
 def test_closed_store_says_so(tmp_path):

@@ -8,8 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.crashes import dying
-from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, expected_rows, topology
-from tests.legacy.tables import tables_in
+from tests.transactional.recovery.three_states import CONFIG, EXECUTORS_CONFIG, expected_rows, tables_in, topology
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
 

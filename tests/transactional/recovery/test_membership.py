@@ -14,7 +14,7 @@ from state import DeltaState, MemoryState, SqliteStore, read_table, read_tables
 from tests.bolts import Count
 from tests.crashes import Crash, dying, survives
 from txtopo import Config, Fields, TransactionalTopologyBuilder
-from txtopo.api.store import Delete, Put
+from txtopo.api.store import Put
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.testing.inline import run_inline
 
@@ -333,90 +333,14 @@ def test_an_interrupted_begin_is_finished_by_repair(place, command_line, at):
     assert (place.total("words"), place.total("sums")) == (8, 1)
 
 
-# Coordinator state of earlier versions, and journals with gaps that they have made
-
-
-def forget_departures(place: Place) -> None:
-    """Write the committed mark, and the group in progress if there is one, as earlier versions did."""
-    store = SqliteStore(place.folder / "_txtopo" / "coordinator.sqlite")
-    written = {
-        name: json.loads(bytes(value))
-        for name in ("committed", "group")
-        if (value := store.read(f"{TOPOLOGY}/{name}")) is not None
-    }
-    for state in written.get("committed", {"states": {}})["states"].values():
-        del state["left_after"], state["begun_after"]
-    group = written.pop("group", None)
-    if group is not None and group["last"] > written.get("committed", {"txid": 0})["txid"]:
-        # All of its tables have it, so nothing that was staged for them is needed.
-        written["group"] = {name: group[name] for name in ("first", "last", "states", "metadata")} | {"staged": []}
-    lead = store.take_lead(TOPOLOGY, "an earlier version")
-    puts = [Put(f"{TOPOLOGY}/{name}", json.dumps(value).encode()) for name, value in written.items()]
-    lead.write([Delete(f"{TOPOLOGY}/group"), *puts])
-    lead.release()
-    store.close()
-
-
-@pytest.mark.slow
-def test_coordinator_state_of_an_earlier_version(place):
-    """Which states have left is learnt from the journal; a topology that was not changed goes on as before."""
-    place.run(4, "words", "sums")
-    forget_departures(place)
-    place.run(5, "words", "sums")
-    place.run(7, "words")
-    forget_departures(place)
-    place.refused("words", "sums", says=("left out of the topology after transaction 5", "at transaction 7"))
-    place.run(8, "words")
-    place.refused("words", "sums", says=("left out of the topology after transaction 5", "at transaction 8"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("has_journal", [True, False], ids=["with a journal", "without one"])
-@pytest.mark.parametrize("committed", [0, 4])
-def test_a_new_state_with_a_group_of_an_earlier_version_in_progress(place, committed, has_journal):
-    """The group's record does not name the topology's states: a new one is refused, and those that it had go on."""
-    # Without a journal, nothing says that a state which nothing was put into was there before the first commit.
-    names = ("words", "sums", "idle") if has_journal or committed else ("words", "sums")
-    place.run(committed, *names)
-    with dying("group.commit.before"):
-        place.run(6, *names)
-    forget_departures(place)
-    if not has_journal:
-        shutil.rmtree(place.folder / "_txtopo" / "journal")
-    last = committed + 1
-    place.refused(*names, "more", says=("'more' of topology 't' is new", f"start.empty=more={last}"))
-    place.run(6, *names, "more", start_empty=f"more={last}")
-    assert (place.total("words"), place.total("sums"), place.total("more")) == (6, 6, 6 - last)
-
-
-@pytest.mark.slow
-def test_a_group_of_an_earlier_version_that_no_table_has_never_was(place):
-    """Such a version decided a group by its first write: its transactions run again."""
-    place.run(4, "words", "sums")
-    with dying("group.decide.after"):
-        place.run(6, "words", "sums")
-    forget_departures(place)
-    place.run(6, "words", "sums")
-    assert (place.total("words"), place.total("sums")) == (6, 6)
-
-
-def test_a_group_of_an_earlier_version_in_progress_without_the_state(place):
-    """It misses that group, as the journal says."""
-    place.run(4, "words", "sums")
-    with dying("group.commit.before"):
-        place.run(6, "words")
-    forget_departures(place)
-    place.refused("words", "sums", says=("left out of the topology after transaction 4", "start.empty=sums=5"))
-
-
-def test_a_gap_that_an_earlier_version_made_is_found(place, command_line):
-    """The journal's headers name the states of each run, so the audit finds it."""
+def test_a_gap_is_found(place, command_line):
+    """A state was put back although the mark says that it had never left: the journal's headers name the states of each run, so the audit finds it."""
     place.run(4, "words", "sums")
     place.run(6, "words")
     store = SqliteStore(place.folder / "_txtopo" / "coordinator.sqlite")
     mark = json.loads(bytes(store.read(f"{TOPOLOGY}/committed")))
     mark["states"]["sums"]["left_after"] = None  # as if it had never left
-    lead = store.take_lead(TOPOLOGY, "an earlier version")
+    lead = store.take_lead(TOPOLOGY, "by hand")
     lead.write([Put(f"{TOPOLOGY}/committed", json.dumps(mark).encode())])
     lead.release()
     store.close()

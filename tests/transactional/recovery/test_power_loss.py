@@ -9,9 +9,8 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaState
 from tests.acceptance.topologies import counting, counts_of, make_data, read_words
 from tests.crashes import dying
-from tests.legacy.interrupted import CONFIG, EXECUTORS_CONFIG, expected_rows, topology
-from tests.legacy.tables import tables_in
 from tests.transactional.recovery.power_loss import Disk
+from tests.transactional.recovery.three_states import CONFIG, EXECUTORS_CONFIG, expected_rows, tables_in, topology
 from txtopo import Fields
 from txtopo.cli.main import txtopo
 from txtopo.failpoints import armed

@@ -33,16 +33,6 @@ def test_two_topologies_beside_each_other(tmp_path: pathlib.Path) -> None:
         assert read_words(tmp_path / topology_id) == counts_of(DATA)
 
 
-def test_what_nobody_will_publish_is_removed(tmp_path: pathlib.Path) -> None:
-    """What earlier versions have staged for a group that never was goes with the next start."""
-    run_until(tmp_path, 3)
-    waiting = tmp_path / "words" / "_txtopo"
-    waiting.mkdir(exist_ok=True)
-    (waiting / "staged-1-9.arrow").write_bytes(b"left behind")
-    run_until(tmp_path, 4)
-    assert list(waiting.glob("staged-*")) == []
-
-
 def test_another_kind_of_spout(tmp_path: pathlib.Path) -> None:
     """A repeatable spout's metadata means nothing to an opaque one: the exchange is refused."""
     run_until(tmp_path, 3)

@@ -153,7 +153,7 @@ class JoinedTopology:
             self._lead = None
 
     def _coordinator_state(self, lead: Lead) -> CoordinatorState:
-        rooms = rooms_of(self.states, self.metadata_dir, self.topology_id)
+        rooms = rooms_of(self.states)
         return CoordinatorState(self.store, lead, self.topology_id, rooms)
 
 

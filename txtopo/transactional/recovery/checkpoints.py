@@ -90,31 +90,6 @@ def checkpoints_in(  # noqa: PLR0913 - what a journal is read with
     return [attrs.evolve(found[txid], timeline=timeline) for txid in sorted(found, reverse=True)]
 
 
-def departures_in(parts: Sequence[JournalPart], topology_id: str, incarnation: str, committed: int) -> dict[str, int]:
-    """Return the states that missed transactions, each with the last one it has; also if they were put back later."""
-    marks: dict[str, StateMark] = {}
-    own = _of_incarnation(parts, topology_id, incarnation)
-    for part in counting_parts(own, lambda entry: entry.last <= committed):
-        if part.entries:  # a start that committed nothing changes nothing
-            header = part.header
-            # A state that was put back still lacks what it missed, unless it was begun empty since.
-            lacking = {
-                name: mark
-                for name, mark in marks.items()
-                if mark.left_after is not None and header.begun_after.get(name, 0) < mark.left_after
-            }
-            marks = _without_others({**marks, **_marks_in(header), **lacking}, part)
-    return {name: mark.left_after for name, mark in marks.items() if mark.left_after is not None}
-
-
-def topology_of_group(parts: Sequence[JournalPart], topology_id: str, incarnation: str, last: int) -> tuple[str, ...]:
-    """Return the states of the topology that wrote the newest group up to ``last``; empty if there is none."""
-    for part in reversed(_of_incarnation(parts, topology_id, incarnation)):
-        if any(entry.last == last for entry in part.entries):
-            return tuple(part.header.states)
-    return ()
-
-
 def _of_incarnation(parts: Sequence[JournalPart], topology_id: str, incarnation: str) -> list[JournalPart]:
     return [part for part in parts if (part.header.topology, part.header.incarnation) == (topology_id, incarnation)]
 

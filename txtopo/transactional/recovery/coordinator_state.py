@@ -31,10 +31,8 @@ import contextlib
 import json
 import threading
 import time
-import urllib.parse
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
@@ -45,8 +43,8 @@ from txtopo.attempts import transactions_words
 from txtopo.errors import DivergenceError, RuleError, StopError
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import remedy
-from txtopo.files.folder import Folder, LocalFolder
-from txtopo.files.formats import COORDINATOR_STATE, FIRST, Format, refuse_newer
+from txtopo.files.folder import Folder
+from txtopo.files.formats import COORDINATOR_STATE, FIRST, Format, refuse_other
 from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned, TransactionMetadata
 from txtopo.transactional.journal.turns import Timeline
@@ -71,9 +69,6 @@ _TRANSACTION_TIME = "pace"
 
 _NOTE_FILE = "note-"
 """Begins the name of a note's file, so that it can be told from a table's files."""
-
-_FORMER = ""
-"""Instead of a state's name: the topology's metadata directory, where versions up to 0.2.0.dev1 put notes."""
 
 
 T = TypeVar("T")
@@ -115,19 +110,17 @@ class Group:
     metadata: Any
     """The metadata of its last transaction, which the committed mark will hold."""
     topology: tuple[str, ...]
-    """All states of the topology, written or not; empty if a version that did not record them began the group."""
+    """All states of the topology, written or not."""
     notes: Mapping[str, Any] | None = None
     """By state, what to publish; None if it lies elsewhere."""
     draft: str | None = None
     """The name of the file with the notes."""
-    beside: str = _FORMER
+    beside: str = ""
     """The state beside whose table that file is."""
     parts: int = 0
     """The number of values of the store that hold the notes, if no file does."""
     planned: Planned = NEVER
     """When its last transaction was planned."""
-    is_decided: bool = True
-    """False for a group of formats up to 2, which is finished only if a table has it; see :func:`_former_group`."""
 
 
 class CoordinatorState:
@@ -140,7 +133,7 @@ class CoordinatorState:
         rooms: by state, the folder beside its table for notes that are too large for a value; see :func:`rooms_of`.
 
     Raises:
-        StopError: a newer version of txtopo has written it, in a format that this one does not know.
+        StopError: another version of txtopo has written it, in a format that this one does not go on with.
         DivergenceError: a value can't be read, here or in any other method that reads one.
     """
 
@@ -154,9 +147,9 @@ class CoordinatorState:
         self._apart: Group | None = None
         """The last group if its notes lie elsewhere; they are removed once the store has that it is committed."""
         self.topology_id = topology_id
-        self._format = self._read(_FORMAT, Format) or FIRST
-        refuse_newer(f"the coordinator state of topology {topology_id!r}", self._format, COORDINATOR_STATE)
         self._known_incarnation: str | None = self._read(_INCARNATION, str)
+        written = self._read(_FORMAT, Format) or (COORDINATOR_STATE if self._known_incarnation is None else FIRST)
+        refuse_other(f"the coordinator state of topology {topology_id!r}", written, COORDINATOR_STATE)
         self._spout: str | None = self._read(_SPOUT, str)
         # A drawn one becomes durable in begin(): until then a crash leaves nothing, and the next start draws another.
         self.incarnation = self._known_incarnation or uuid.uuid4().hex
@@ -178,19 +171,15 @@ class CoordinatorState:
         return self._store, self._lead, self._path(_SOURCE)
 
     def begin(self) -> None:
-        """Store the incarnation and the kind of the spout if missing; call before the first table is created.
-
-        From here on a version of txtopo that knows only earlier formats refuses this coordinator state.
-        """
+        """Store the incarnation, the format and the kind of the spout if missing; call before any table is made."""
         drawn = {_INCARNATION: self.incarnation, _SPOUT: self._spout}
         new = {name: value for name, value in drawn.items() if value is not None and self._read(name, str) is None}
-        if self._format.number < COORDINATOR_STATE.number:
+        if _INCARNATION in new:
             new[_FORMAT] = to_json(COORDINATOR_STATE)
         if new:
             # In one step, so that there is never an incarnation without the kind of its spout or its format.
             self._lead.write([Put(self._path(name), _encode(value)) for name, value in new.items()])
         self._known_incarnation = self.incarnation
-        self._format = COORDINATOR_STATE
 
     def found(self, incarnation: str, mark: CommittedMark) -> None:
         """Found the coordinator state of a given incarnation, at a transaction, in one step; there must be none yet."""
@@ -205,12 +194,6 @@ class CoordinatorState:
     def committed(self) -> CommittedMark:
         """Return the last committed transaction."""
         return committed_in(self._store, self.topology_id) or CommittedMark()
-
-    @property
-    def records_departures(self) -> bool:
-        """Whether the committed mark says which states have left; marks of earlier versions do not."""
-        value = self._read(_COMMITTED, dict)
-        return value is None or all("left_after" in mark for mark in value.get("states", {}).values())
 
     def begun(self, committed: int) -> tuple[TransactionMetadata, ...]:
         """Return the begun transactions above ``committed``, in txid order.
@@ -251,7 +234,7 @@ class CoordinatorState:
         if value is None:
             return None
         with _naming_damage(self._path(_GROUP)):
-            group = _former_group(value) if "staged" in value else from_json(value, Group)
+            group = from_json(value, Group)
         return group if group.last > self.committed().txid else None
 
     def notes_of(self, group: Group) -> Mapping[str, Any]:
@@ -326,10 +309,9 @@ class CoordinatorState:
 
     def remove_notes(self) -> None:
         """Remove notes of this epoch and of earlier ones elsewhere; no group may be decided and uncommitted."""
-        for state, room in self._rooms.items():
-            begin = "" if state == _FORMER else _NOTE_FILE
-            for item in list(room.list(after=begin)):
-                if begin <= item.path <= f"{begin}{self.epoch:010d}~":
+        for room in self._rooms.values():
+            for item in list(room.list(after=_NOTE_FILE)):
+                if _NOTE_FILE <= item.path <= f"{_NOTE_FILE}{self.epoch:010d}~":
                     room.delete(item.path)
         if self._store.children(self._path(_NOTE)):
             self._lead.write([Delete(self._path(_NOTE))])
@@ -447,22 +429,14 @@ class CoordinatorState:
         puts = [Put(self._path(name), value) for name, value in values.items()]
         self._lead.write([*(Delete(self._path(name)) for name in (_SOURCE, _METADATA)), *puts])
         self._known_incarnation = self.incarnation = incarnation
-        self._format = COORDINATOR_STATE
 
     def plan(self) -> Any:
         """Return the plan that is recorded and not carried out; None if there is none."""
         return self._read(_PLAN, dict)
 
     def begin_plan(self, plan: Any) -> None:
-        """Record a plan.
-
-        From here on a version of txtopo that knows only earlier formats refuses this coordinator state: it would carry
-        out a part of the plan.
-        """
-        # The format goes first, in case a store splits the step.
-        is_older = self._format.number < COORDINATOR_STATE.number
-        newest = [Put(self._path(_FORMAT), _encode(to_json(COORDINATOR_STATE)))] if is_older else []
-        self._lead.write([*newest, Put(self._path(_PLAN), _encode(plan))])
+        """Record a plan."""
+        self._lead.write([Put(self._path(_PLAN), _encode(plan))])
 
     def end_plan(self, mark: CommittedMark) -> None:
         """End a plan that keeps the begun transactions and the group in progress."""
@@ -523,6 +497,7 @@ class CoordinatorState:
         names = (_INCARNATION, _SPOUT, _COMMITTED, _TIMELINE, _GROUP, _NOTE, _METADATA)
         changes: list[Change] = [
             *self._set_aside_changes(names, number),
+            Put(self._path(_FORMAT), _encode(to_json(COORDINATOR_STATE))),
             Put(self._path(_INCARNATION), _encode(incarnation)),
         ]
         if of_spout:
@@ -676,29 +651,10 @@ def _naming_damage(path: str) -> Iterator[None]:
         ) from error
 
 
-def rooms_of(states: Mapping[str, State], metadata_dir: Path, topology_id: str) -> dict[str, Folder]:
+def rooms_of(states: Mapping[str, State]) -> dict[str, Folder]:
     """Return the folders that may hold notes which are too large for a value, by state, in the order of declaration."""
     tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
-    former = LocalFolder(metadata_dir.absolute() / "notes" / urllib.parse.quote(topology_id, safe=""))
-    return {name: room for name, table in tables.items() if (room := table.notes()) is not None} | {_FORMER: former}
-
-
-def _former_group(value: Mapping[str, Any]) -> Group:
-    """Return a group that a version with format 1 or 2 has recorded.
-
-    Those versions made the first write after the record, so a group that no table has can be dropped. If it had several
-    states, each write was staged in a file, which the record names; a group of one state is in its table or never was.
-    """
-    staged = {each["state"]: each["location"] for each in value["staged"]}
-    return Group(
-        value["first"],
-        value["last"],
-        tuple(value["states"]),
-        value["metadata"],
-        tuple(value.get("topology") or ()),
-        {name: {"staged": staged.get(name, "")} for name in value["states"]},
-        is_decided=False,
-    )
+    return {name: room for name, table in tables.items() if (room := table.notes()) is not None}
 
 
 def as_json(metadata: Any) -> Any:

@@ -59,7 +59,7 @@ class RepairSubject:
 
     def rooms(self) -> dict[str, Folder]:
         """Return the folders that may hold notes of its coordinator state; see :func:`rooms_of`."""
-        return rooms_of(self.states, self.metadata_dir, self.topology_id)
+        return rooms_of(self.states)
 
 
 @attrs.frozen
@@ -189,7 +189,7 @@ class _Found:
         apart = [name for name in every if name in backfills and name not in record.committed.states]
         # The plan sets these tables aside, and strangers are reported as such, so neither is compared with its mark.
         to_begin = plan.states if isinstance(plan, BeginEmpty) else ()
-        strangers = find_strangers(record.when_settled(every), subject.states, subject.optional, [*to_begin, *apart])
+        strangers = find_strangers(record.when_settled(), subject.states, subject.optional, [*to_begin, *apart])
         others = {name: table for name, table in every.items() if name not in apart}
         compared = find_divergences(record, others, [*to_begin, *(each.state for each in strangers)])
         new = [each.state for each in strangers if each.kind is DivergenceKind.NEW]

@@ -27,7 +27,6 @@ from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.transactional.journal.journal import DEAD_LETTERS, JournalPart
 from txtopo.transactional.journal.turns import UNKNOWN, Timeline
-from txtopo.transactional.recovery.checkpoints import departures_in, topology_of_group
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
 
 WAY_OUT = (
@@ -108,30 +107,16 @@ class CoordinatorRecord:
     @property
     def decided(self) -> int:
         """The last transaction that is committed, or that recovery will commit, because its group is decided."""
-        return self.group.last if self.group is not None and self.group.is_decided else self.committed.txid
+        return self.committed.txid if self.group is None else self.group.last
 
     @staticmethod
     def of(
         coordinator_state: CoordinatorState, epoch_max: int, read_journal: Callable[[], Sequence[JournalPart]] = list
     ) -> CoordinatorRecord:
-        """Read the record from a coordinator state.
-
-        The journal is read only if an earlier version of txtopo, which did not record which states the topology has or
-        which have left it, wrote the coordinator state last.
-        """
+        """Read the record from a coordinator state; the journal is read only if there is none."""
         incarnation = coordinator_state.incarnation if coordinator_state.is_begun else None
         committed = coordinator_state.committed()
-        if incarnation is not None and not coordinator_state.records_departures:
-            left = departures_in(read_journal(), coordinator_state.topology_id, incarnation, committed.txid)
-            states = {name: attrs.evolve(mark, left_after=left.get(name)) for name, mark in committed.states.items()}
-            committed = attrs.evolve(committed, states=states)
         group = coordinator_state.group()
-        if group is not None and not group.topology and incarnation is not None:
-            # Not those of this run's topology: one that is new would count as if it had had the group.
-            parts = read_journal()
-            named = topology_of_group(parts, coordinator_state.topology_id, incarnation, group.last)
-            known = (name for name, mark in committed.states.items() if mark.left_after is None)
-            group = attrs.evolve(group, topology=named or tuple(dict.fromkeys([*known, *group.states])))
         notes: Mapping[str, Any] = {}
         if group is not None:
             with contextlib.suppress(DivergenceError):  # recovery stops there, and a diagnosis reports it
@@ -148,11 +133,11 @@ class CoordinatorRecord:
             parts[-1].header.store if parts else "",
         )
 
-    def when_settled(self, tables: Mapping[str, StateTable]) -> CoordinatorRecord:
+    def when_settled(self) -> CoordinatorRecord:
         """Return the record after recovery, which finishes the decided group."""
         group = self.group
-        if group is None or _never_was(group, {n: _look_at(tables[n]) for n in group.states if n in tables}):
-            return attrs.evolve(self, group=None)
+        if group is None:
+            return self
         marks = marks_of_topology(self.committed, group.topology)
         return attrs.evolve(self, committed=CommittedMark(group.last, group.metadata, marks, group.planned), group=None)
 
@@ -220,9 +205,6 @@ def find_divergences(
     The tables of states in ``to_begin`` will be set aside, so it checks only that they may be.
     """
     looks = {name: _look_at(table) for name, table in tables.items()}
-    # Every table must be at its own txid then, and what was prepared may be gone.
-    if record.group is not None and _never_was(record.group, looks):
-        record = attrs.evolve(record, group=None)
     found = [
         _of_table_to_replace(record, name, look) if name in to_begin else _of_table(record, name, look)
         for name, look in looks.items()
@@ -318,15 +300,6 @@ def _by_cause(divergences: Sequence[Divergence]) -> Iterator[str]:
         txids = sorted({each.txid or 0 for each in own})
         at = f"transaction {txids[0]}" if len(txids) == 1 else f"transactions {txids[0]} to {txids[-1]}"
         yield f"states {names}: each of their tables, {addresses}, is at {at}{what}"
-
-
-def _never_was(group: Group, looks: Mapping[str, _Look]) -> bool:
-    """Whether recovery will drop a group: one of an earlier format that no table has."""
-    return not group.is_decided and not any(
-        look.description is not None and look.description.last_txid == group.last
-        for name, look in looks.items()
-        if name in group.states
-    )
 
 
 def _look_at(table: StateTable) -> _Look:

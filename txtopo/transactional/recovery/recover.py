@@ -156,7 +156,7 @@ class _Recovery:
         self.plan = _plan_of_a_start(self.coordinator_state)
         # This epoch has opened no table yet. If a table names it, the store was restored or there is another copy.
         record = CoordinatorRecord.of(self.coordinator_state, self.coordinator_state.epoch - 1, self.read_journal)
-        settled = record.when_settled(self.tables)
+        settled = record.when_settled()
         to_begin = self._to_begin(settled)
         strangers = find_strangers(settled, self.states, self.membership.optional, to_begin)
         # A new state may have a table that a backfill is at, which is none of this start's business.
@@ -260,10 +260,6 @@ def _published(
             f"the group of {transactions_words(group.first, group.last)} is to be written to state {missing[0]!r}, "
             "which the topology no longer has; start it once with that state"
         )
-    # A group of an earlier format is decided by the first table that has it. The fences keep its writes out, so if none
-    # has it, its transactions can run again; a later group replaces the record.
-    if not group.is_decided and all(opened[name].last_txid != group.last for name in group.states):
-        return attrs.evolve(record, group=None)
     for name, note in coordinator_state.notes_of(group).items():
         # A crash between two tables loses nothing: the note is still there, and the next leader does this again. Where
         # the group is visible already, publish() only makes sure that it is durable: whoever wrote it may have died

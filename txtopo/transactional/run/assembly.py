@@ -142,7 +142,7 @@ def assembled(
         environment.on_stage("recovering")
         if environment.make_journal is None:
             check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
-        coordinator_state = take_lead(plan, config, states, store, stack)
+        coordinator_state = take_lead(plan, states, store, stack)
         environment.observer.leads(coordinator_state.incarnation, coordinator_state.epoch)
         group = coordinator_state.group()
         if group is not None and DEAD_LETTERS in group.states and DEAD_LETTERS not in states:
@@ -263,7 +263,7 @@ def recovered_alone(
     store = make_store(plan, config)
     stack.callback(store.close)
     check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
-    coordinator_state = take_lead(plan, config, states, store, stack)
+    coordinator_state = take_lead(plan, states, store, stack)
     return coordinator_state, _recover(plan, config, states, coordinator_state, stack)
 
 
@@ -342,8 +342,8 @@ def _to_skip(recovered: RecoveredRun, txid: int) -> TransactionMetadata:
     return found
 
 
-def take_lead(  # noqa: PLR0913 - what a run begins with
-    plan: Plan, config: Config, states: Mapping[str, State], store: Store, stack: ExitStack, *, epoch_min: int = 1
+def take_lead(
+    plan: Plan, states: Mapping[str, State], store: Store, stack: ExitStack, *, epoch_min: int = 1
 ) -> CoordinatorState:
     """Take the lead of a topology, at an epoch of at least ``epoch_min``; ``stack`` gives it back."""
     # A crash before this step leaves nothing. After it, the epoch has risen, which fences all earlier coordinators; the
@@ -351,8 +351,7 @@ def take_lead(  # noqa: PLR0913 - what a run begins with
     with durable_step("lead.take"):
         lead = store.take_lead(plan.topology_id, pathlib.Path(sys.argv[0]).name or "python", epoch_min)
     stack.callback(lead.release)
-    rooms = rooms_of(states, metadata_dir_of(plan, config), plan.topology_id)
-    coordinator_state = CoordinatorState(store, lead, plan.topology_id, rooms)
+    coordinator_state = CoordinatorState(store, lead, plan.topology_id, rooms_of(states))
     coordinator_state.check_spout(plan.semantics.name)
     return coordinator_state
 

@@ -12,8 +12,6 @@ from deltalake import DeltaTable
 from state import DeltaRows, DeltaState, StateKind, read_table, read_tables
 from state.delta.keyed import state as delta_opened
 from tests.crashes import Crash, run_with_crash
-from tests.legacy.interrupted import topology as legacy_topology
-from tests.legacy.test_folders import FOLDERS, config_of, unpack
 from tests.processes import ran
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.log.growing import CONFIG, MODULE, check, topology
@@ -266,23 +264,6 @@ def test_in_the_middle_of_a_kill_loop(command_line, tmp_path, numbers):
     else:
         pytest.fail("the run reaches more failpoints than that")
     assert len(numbers) < 100 or {"table.grow.before", "table.grow.after", "delta.write.landed"} <= died
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FOLDERS)
-def test_tables_of_earlier_versions(tmp_path, name):
-    """They grow like today's."""
-    unpack(name, tmp_path)
-    run_inline(legacy_topology(tmp_path), config_of(name))
-    before = read_table(tmp_path / "totals").to_pylist()
-    state = DeltaState(
-        tmp_path / "totals", Fields("speaker: string"), Fields("points: long", "note: string"), schema_evolution="add"
-    )
-    opened = state.open("interrupted", "totals", state.table().look().incarnation, 1000)
-    opened.grow()
-    opened.write(1000, {before[0]["speaker"]: TransactionalValue(1000, (1, "new"))})
-    assert {row["note"] for row in read_table(tmp_path / "totals").to_pylist()} == {None, "new"}
-    assert len(read_table(tmp_path / "totals").to_pylist()) == len(before)
 
 
 SPARK = """

@@ -1,8 +1,7 @@
-"""The topology whose output folders, written by earlier versions of txtopo, lie in this folder.
+"""A topology with a state of each kind, and what its tables hold: its input is computed, not drawn.
 
-It must stay as it is: the folders were made with it, and are resumed with it. So it uses public names alone, and
-its input is computed, not drawn. It has a state of each kind: a transactional one and an opaque one, which a bolt
-updates by key; one that ``ReduceCommitter`` folds; and a table of rows, partitioned.
+There are a transactional state and an opaque one, which a bolt updates by key; one that ``ReduceCommitter`` folds; and a
+table of rows, partitioned.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections import Counter
 
 from committers import AppendCommitter, ReduceCommitter
 from spouts import MemoryTransactionalSpout
-from state import DeltaRows, DeltaState, StateKind
+from state import DeltaRows, DeltaState, StateKind, read_table
 from txtopo import BatchBolt, Config, Fields, ICommitter, Topology, TransactionalTopologyBuilder
 
 TRANSACTIONS = 240
@@ -98,4 +97,11 @@ def expected_rows(transactions: int = TRANSACTIONS) -> dict[str, Counter[tuple[o
         "latest": Counter((speaker, *kept) for speaker, kept in latest.items()),
         "folded": Counter((*key, *kept) for key, kept in folded.items()),
         "rows": rows,
+    }
+
+
+def tables_in(folder: pathlib.Path) -> dict[str, Counter]:
+    """Return the rows of each table, the txid last."""
+    return {
+        name: Counter(zip(*read_table(folder / name).to_pydict().values(), strict=True)) for name in expected_rows(0)
     }
