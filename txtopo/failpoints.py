@@ -35,7 +35,7 @@ _STEPS = {
     "recovery.begin": "recovery records that states are begun empty",
     "recovery.aside": "recovery sets the former table of such a state aside; once for each table",
     "recovery.begun": "recovery records the new tables of such states",
-    "table.grow": "a table gets the columns that its state has and it lacks, when a run begins; once for each table",
+    "table.grow": "a table gets columns that it lacks, or deletion vectors are turned on or off, when a run begins",
     "recovery.confirm": "a new leader records that it has recovered",
     "spout.keep": "a spout's coordinator writes its own values to the store",
     "metadata.save": "metadata of begun transactions is made durable",

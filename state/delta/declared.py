@@ -29,9 +29,6 @@ __all__ = ["DeclaredDeltaTable"]
 class DeclaredDeltaTable(State):
     """A state in a Delta table of its own."""
 
-    deletion_vectors = False
-    """Whether the table is made for deletion vectors."""
-
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -90,9 +87,8 @@ class DeclaredDeltaTable(State):
         owner = Owner(topology_id, name, incarnation, self.kind, self.expires)
         try:
             # The owner first: nothing is written to the table of another topology.
-            table = owner.take(
-                location, self._schema(), self.partition_by, self._growth, with_vectors=self.deletion_vectors
-            )
+            with_vectors = None if self.turns_vectors else self.deletion_vectors
+            table = owner.take(location, self._schema(), self.partition_by, self._growth, with_vectors=with_vectors)
             fence = (Owner.of(table) or owner).fence(epoch)
             writer = TableWriter.open(location, table, fence, self.partition_by)
         except WORLD_ERRORS as error:
@@ -130,6 +126,7 @@ class DeclaredDeltaTable(State):
             self.partition_by,
             growth=self._growth,
             with_vectors=self.deletion_vectors,
+            turns_vectors=self.turns_vectors,
         )
 
     @property

@@ -19,15 +19,17 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import attrs
+import pyarrow as pa
 from deltalake import DeltaTable
 
-from state.delta.log.data_files import DataFile, with_stats
+from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, with_stats
 from state.delta.log.entries import entry_path
 from state.delta.log.growth import protocol_of
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import Owner, not_empty, not_ours
 from state.delta.log.put import Change, entry_of
 from state.delta.log.sync import sync_files
+from state.delta.log.vectors import has_vectors
 from state.delta.table import kept_version
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.failpoints import reach
@@ -76,13 +78,18 @@ def fork_table(origin: Location, txid: int, place: Location, owner: Owner, epoch
         raise _gone(origin, txid)
     version, files = kept
     table = origin.handle(version)
+    kept_files, is_marked = list(with_stats(table, files)), has_vectors(latest.metadata().configuration)
+    make_folder(place.root / DATA_FOLDER)
     try:
-        _share(origin.root, place.root, files.values())
+        _share(origin.root, place.root, (file for file in kept_files if is_marked or file.vector is None))
+        if not is_marked:  # deletion vectors have been turned off since
+            schema = pa.schema(table.schema())
+            kept_files = DataFolder(origin).without_vectors(kept_files, schema, DataFolder(place))
     except FileNotFoundError as error:  # a vacuum was faster
         raise _gone(origin, txid) from error
     fence = found.fence(epoch)
     taken = fence.taken_until(table) if found.expires else None
-    change = Change(list(with_stats(table, files)), taken=taken, lives=fence.lives(table))
+    change = Change(kept_files, taken=taken, lives=fence.lives(table))
     make_folder(place.root / LOG_FOLDER)
     reach("fork.shared")
     if not place.folder.put_if_absent(entry_path(0), _first_entry((table, latest), change, owner, txid, epoch)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from state.delta.log.data_files import DataFile, DataFolder, files_in, with_stats
 from state.delta.log.entries import actions_of, entry_path, log_entries
-from state.delta.log.growth import growth_of, lacking
+from state.delta.log.growth import growth_of, lacking, vectors_turned
 from state.delta.log.location import LOG_FOLDER
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.log.put import Change
-from state.delta.log.vectors import places_of, vector_in
+from state.delta.log.vectors import has_vectors, places_of, vector_in
 from state.delta.read.foreign import foreign_change
 from state.delta.read.history import read_snapshot, shown_schema
 from state.delta.table import kept_version
@@ -219,6 +219,8 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         taken, lives = self._expiry_as_of(version)
         gone = {path: file for path, file in files.items() if not file.is_in(writer.files)}
         added = list(with_stats(self._location.handle(version), gone)) if gone else []
+        if not has_vectors(writer.table.metadata().configuration):  # they have been turned off since
+            added = self._data.without_vectors(added, pa.schema(writer.table.schema()))
         removed = [file for file in writer.files.values() if not file.is_in(files)]
         return writer.put_next(Change(added, removed, taken=taken, lives=lives), txid or 0, restored=version)
 
@@ -259,23 +261,42 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         return foreign_change(self._location, self._writer.version, None) is None
 
     def grow(self) -> None:
-        """Add the columns that the fields have and the table lacks; see :meth:`GrowsColumns.grow`."""
+        """Make the table as it is declared, in what can be had; see :meth:`GrowsColumns.grow`."""
+        for growth in (self._new_columns, self._turned_vectors):
+            self._grow(growth)
+
+    def _grow(self, growth: Callable[[], Change | None]) -> None:
         writer = self._writer
         for _ in range(WRITE_TRIES_MAX):
-            table = writer.table
-            if not lacking(table, self._schema, self.declared.partition_by):
+            change = writer.reading(growth)
+            if change is None:
                 return
             # A crash before this leaves the table as it was, and the next start does it; one after it leaves a table
             # that has the columns already.
             with durable_step("table.grow"):
-                growth = growth_of(table, self._schema)
-                # The files are added once more, with their numbers of rows alone: bounds without the new columns' would
-                # tell readers that the files have no rows where these are null.
-                is_put = writer.put_next(Change(list(writer.files.values()), is_of_rows=False, metadata=growth), None)
+                is_put = writer.put_next(change, None)
             if is_put:
                 self._landed(None)
                 return
         raise writer.overtaken(None)
+
+    def _new_columns(self) -> Change | None:
+        """Return the change that adds the columns that the fields have and the table lacks; None if it has them all."""
+        table = self._writer.table
+        if not lacking(table, self._schema, self.declared.partition_by):
+            return None
+        # The files are added once more, with their numbers of rows alone: bounds without the new columns' would tell
+        # readers that the files have no rows where these are null.
+        return Change(list(self._writer.files.values()), is_of_rows=False, metadata=growth_of(table, self._schema))
+
+    def _turned_vectors(self) -> Change | None:
+        """Return the change that makes the table for deletion vectors or for none, as declared; None if it is so."""
+        table, is_on = self._writer.table, self.declared.deletion_vectors
+        if has_vectors(table.metadata().configuration) == is_on:
+            return None
+        marked = [] if is_on else [file for file in self._writer.files.values() if file.vector is not None]
+        added = self._data.without_vectors(marked, pa.schema(table.schema()))
+        return Change(added, marked, is_of_rows=False, metadata=vectors_turned(table, is_on=is_on))
 
     @property
     def is_upkeep_due(self) -> bool:

@@ -29,6 +29,7 @@ from state.delta.log.ownership import (
 )
 from state.delta.log.put import Change, entry_of, unknown
 from state.delta.log.sync import sync_log
+from state.delta.log.vectors import has_vectors
 from state.delta.read.foreign import foreign_change, stale
 from txtopo.api.state import CanBeRenamed, StateKind, StateTable, TableDescription
 from txtopo.api.values import ROWS_KINDS
@@ -54,8 +55,10 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         *,
         growth: Growth = Growth.ASKED,
         with_vectors: bool = False,
+        turns_vectors: bool = False,
     ) -> None:
         self._with_vectors = with_vectors
+        self._turns_vectors = turns_vectors
         self._partition_by = tuple(partition_by)
         self._growth = growth
         self._location = location
@@ -94,6 +97,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
             version=table.version(),
             misfit=self._misfit(table, owner) if alteration is None else None,
             lacks=self._lacking(table),
+            turns=self._turn(table),
             damage=None if self._location.root is None else empty_version(self._location.root, table.version()),
             alteration=None if alteration is None else alteration.text,
         )
@@ -243,8 +247,13 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         asked = unknown(table.protocol(), table.metadata().configuration, table.schema().to_json())
         if asked is not None:
             return f"it has {asked}, which txtopo does not write"
-        misfit = vectors_misfit(table, with_vectors=self._with_vectors)
+        misfit = None if self._turns_vectors else vectors_misfit(table, with_vectors=self._with_vectors)
         return misfit or columns_misfit(table, self._schema, self._partition_by, self._growth)
+
+    def _turn(self, table: DeltaTable) -> str:
+        if has_vectors(table.metadata().configuration) == self._with_vectors:
+            return ""
+        return "on" if self._with_vectors else "off"
 
     def _lacking(self, table: DeltaTable) -> tuple[str, ...]:
         if self._growth is Growth.NEVER:

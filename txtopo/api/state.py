@@ -97,6 +97,10 @@ class State(ABC):
     """How long the keys of a keyed state live; None if they do not expire."""
     schema_evolution: SchemaEvolution | None = None
     """``"add"`` if the table gets the columns that it lacks when a run begins; None if they are refused."""
+    deletion_vectors: bool = False
+    """Whether its table is made for deletion vectors of Delta."""
+    turns_vectors: bool = False
+    """Whether a table of the other sort is made as declared when it is opened, and not refused."""
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
         """Return ``rows`` as an Arrow table with the columns of this rows table; see :meth:`MapState.as_rows`.
@@ -537,12 +541,13 @@ class CanBeRepaired(Protocol):
 
 @runtime_checkable
 class GrowsColumns(Protocol):
-    """Can add the columns of new fields to its table."""
+    """Can add the columns of new fields to its table, and turn deletion vectors on and off."""
 
     def grow(self) -> None:
         """Add the columns that the declared fields have and the table lacks, in one atomic step; rows have nulls there.
 
-        *txtopo* calls it when a run begins, after recovery. Does nothing if the table has them all.
+        In another one, deletion vectors are turned on or off, if the table is to follow the declaration in that.
+        *txtopo* calls it when a run begins, after recovery. Does nothing if the table is as declared.
 
         Raises:
             LostLead: a newer epoch has opened the table; nothing was written.
@@ -550,9 +555,10 @@ class GrowsColumns(Protocol):
 
 
 def growing(state: State) -> State:
-    """Return a state as if it were declared with ``schema_evolution="add"``."""
+    """Return a state whose table gets what is declared and can be had: new columns, and deletion vectors or none."""
     grown = copy.copy(state)
     grown.schema_evolution = "add"
+    grown.turns_vectors = True
     return grown
 
 
@@ -610,6 +616,8 @@ class TableDescription:
     """A problem with its files that does not prevent reading it, in words; None if there is none."""
     lacks: tuple[str, ...] = ()
     """The columns, ``name: type``, that the declaration has and the table lacks, if it can get them."""
+    turns: str = ""
+    """``"on"`` or ``"off"`` if deletion vectors are declared and the table is not made for them, or the reverse."""
     alteration: str | None = None
     """How another writer has changed the table itself, in words, so that it can't be opened before
     :meth:`StateTable.take_back`; None if nobody has."""

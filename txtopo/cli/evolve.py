@@ -1,10 +1,10 @@
-"""``txtopo evolve``: add the columns of new fields to a topology's tables."""
+"""``txtopo evolve``: make a topology's tables as their states are declared, in what can be changed."""
 
 from __future__ import annotations
 
 import click
 
-from txtopo.api.state import State, growing
+from txtopo.api.state import State, TableDescription, growing
 from txtopo.cli.command import Command
 from txtopo.cli.target import takes_target
 from txtopo.secrecy import command_line
@@ -16,27 +16,41 @@ from txtopo.transactional.run.storage import states_of
 @click.command("evolve", cls=Command)
 @takes_target
 def evolve(target: Target) -> None:
-    """Add the columns of new fields to a topology's tables, once.
+    """Make a topology's tables as declared, once: with the columns of new fields, and deletion vectors or none.
 
     MODULE, ATTRIBUTE and --set are as for 'txtopo run'. The topology must not be running.
 
     A state may have new fields that its table lacks: value fields, or fields of a table of rows. Their columns are
     added as a run would do it if the state were declared with schema_evolution="add": after recovery, in one version of
     the table that changes no row. Earlier rows have nulls there. A column that was added can't be removed.
+
+    A state may be declared with deletion_vectors=True and its table made without, or the reverse. They are turned on by
+    one version that changes no row. To turn them off, the files that have some are written anew; versions from before
+    have them as long as the table keeps these, and readers of such a version must know them.
     """
     plan, config = target.plan, target.config
     states = states_of(plan, config)
-    lacks = {name: columns for name, state in states.items() if (columns := _lacks(state))}
-    if not lacks:
-        click.echo("nothing to add: no table lacks a field that its state has and that can be added")
+    before = {name: table for name, state in states.items() if (table := _look(state)) and (table.lacks or table.turns)}
+    if not before:
+        click.echo("nothing to do: no table lacks a field that can be added, and deletion vectors are as declared")
         return
-    recover_alone(plan, config, {name: growing(state) if name in lacks else state for name, state in states.items()})
-    for name, columns in lacks.items():
-        click.echo(f"state {name!r}: added {', '.join(columns)}; earlier rows have nulls there")
+    recover_alone(plan, config, {name: growing(state) if name in before else state for name, state in states.items()})
+    for name, table in before.items():
+        if table.lacks:
+            click.echo(f"state {name!r}: added {', '.join(table.lacks)}; earlier rows have nulls there")
+        if table.turns == "on":
+            click.echo(f"state {name!r}: deletion vectors are on; its readers must know them")
+        elif table.turns == "off":
+            last = _last_txid(states[name])
+            click.echo(f"state {name!r}: deletion vectors are off; what is kept up to transaction {last} may have them")
     click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
 
 
-def _lacks(state: State) -> tuple[str, ...]:
+def _look(state: State) -> TableDescription | None:
     table = state.table()
-    description = None if table is None else table.look()
-    return () if description is None else description.lacks
+    return None if table is None else table.look()
+
+
+def _last_txid(state: State) -> int:
+    description = _look(state)
+    return 0 if description is None else description.last_txid or 0

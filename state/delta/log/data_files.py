@@ -196,6 +196,20 @@ class DataFolder:
                 held = [rows.slice(BUCKET_ROWS)]
         return [*files, *self.put_all(name, pa.concat_tables(held))] if held else files
 
+    def without_vectors(
+        self, files: Iterable[DataFile], schema: pa.Schema, to: DataFolder | None = None
+    ) -> list[DataFile]:
+        """Return files with the same live rows and no vectors, of which those that had some are written anew.
+
+        ``schema`` are all columns of the table; ``to`` is the folder for the new files, if it is another one.
+        """
+        found: list[DataFile] = []
+        marked: list[DataFile] = []
+        for file in files:
+            (found if file.vector is None else marked).append(file)
+        portions = (rows for file in marked for rows in self.portions(file, schema))
+        return [*found, *(to or self).put_portions("live", portions)]
+
     def put_vectors(self, bitmaps: Sequence[BitMap64]) -> list[Vector]:
         """Write bitmaps of dead rows to one new file, and return a vector for each; durable on return, as :meth:`put`.
 

@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
+from state.delta.log.vectors import VECTORS_FEATURE, VECTORS_PROPERTIES
 from txtopo.api.types import ddl_name
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "lacking",
     "metadata_of",
     "protocol_of",
+    "vectors_turned",
 ]
 
 
@@ -97,6 +99,23 @@ def growth_of(table: DeltaTable, schema: pa.Schema) -> list[Mapping[str, Any]]:
     https://github.com/delta-io/delta/blob/master/PROTOCOL.md.
     """
     return [*_protocol_with(table, schema), {"metaData": metadata_of(table, Schema.from_arrow(schema))}]
+
+
+def vectors_turned(table: DeltaTable, *, is_on: bool) -> list[Mapping[str, Any]]:
+    """Return the log's actions that make a table for deletion vectors, or for none.
+
+    Readers of a version take its own protocol, so those of earlier versions go on to know them.
+    """
+    protocol, metadata = table.protocol(), metadata_of(table)
+    readers, writers = {*(protocol.reader_features or ())}, {*(protocol.writer_features or _IMPLIED)}
+    others = {name: each for name, each in metadata["configuration"].items() if name not in VECTORS_PROPERTIES}
+    own = {VECTORS_FEATURE}
+    readers, writers = (readers | own, writers | own) if is_on else (readers - own, writers - own)
+    is_plain = not readers and writers <= {*_IMPLIED}
+    return [
+        {"protocol": _PLAIN if is_plain else _listing(readers, writers)},
+        {"metaData": {**metadata, "configuration": {**others, **(VECTORS_PROPERTIES if is_on else {})}}},
+    ]
 
 
 def metadata_of(table: DeltaTable, schema: Schema | None = None) -> Mapping[str, Any]:

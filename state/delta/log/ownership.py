@@ -244,23 +244,24 @@ class Owner:
         partition_by: Sequence[str] = (),
         growth: Growth = Growth.ASKED,
         *,
-        with_vectors: bool = False,
+        with_vectors: bool | None = False,
     ) -> DeltaTable:
         """Return a handle of this owner's table; create the table if it does not exist.
 
         ``growth`` says whether it may lack columns; see :func:`~state.delta.log.growth.columns_misfit`. With vectors,
-        it must have been made for them.
+        it must have been made for them, and otherwise for none; None: either.
 
         Raises:
             DivergenceError: the table has another owner, or the path holds something else.
             ConfigError: it is made for deletion vectors and the state does not declare them, or the reverse.
         """
-        table = location.existing() or self._make(location, schema, partition_by, with_vectors=with_vectors)
+        table = location.existing() or self._make(location, schema, partition_by, with_vectors=bool(with_vectors))
         found = Owner.of(table)
         if found is None:
             raise not_ours(location)
         is_own = found == self
-        vectors = vectors_misfit(table, with_vectors=with_vectors) if is_own else None
+        is_checked = is_own and with_vectors is not None
+        vectors = vectors_misfit(table, with_vectors=bool(with_vectors)) if is_checked else None
         if vectors is not None:
             raise ConfigError(f"state {self.state!r}: the table at {location.address} can't be opened: {vectors}")
         misfit = columns_misfit(table, schema, partition_by, growth) if is_own else f"it belongs to {found.text()}"
@@ -362,8 +363,14 @@ def vectors_misfit(table: DeltaTable, *, with_vectors: bool) -> str | None:
     if has_vectors(table.metadata().configuration) == with_vectors:
         return None
     if with_vectors:
-        return "it has no deletion vectors, which the state declares; leave out deletion_vectors=True"
-    return "it has deletion vectors, which the state does not declare; add deletion_vectors=True"
+        return (
+            "it has no deletion vectors, which the state declares; 'txtopo evolve MODULE' turns them on, or leave out "
+            "deletion_vectors=True"
+        )
+    return (
+        "it has deletion vectors, which the state does not declare; 'txtopo evolve MODULE' turns them off, or add "
+        "deletion_vectors=True"
+    )
 
 
 def not_ours(location: Location) -> DivergenceError:

@@ -76,7 +76,9 @@ class Change:
             return "RESTORE" if self.metadata else "WRITE"
         if self.is_of_owner:
             return "SET TBLPROPERTIES"
-        return "OPTIMIZE" if self.removed else "ADD COLUMNS"
+        if self.removed:
+            return "OPTIMIZE"
+        return "ADD COLUMNS" if self.added else "SET TBLPROPERTIES"
 
 
 def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str, int], time_ms: int) -> bytes:

@@ -16,10 +16,12 @@ from state.delta.log.data_files import DataFolder
 from state.delta.log.entries import entry_path
 from state.delta.log.growth import metadata_of
 from state.delta.log.location import Location
+from tests.crashes import dying
 from tests.state.delta.delta_tables import maintain
 from tests.state.delta.vector_tables import mark_dead
 from tests.transactional.recovery.altered_tables import put_entry, with_properties
 from txtopo import Fields
+from txtopo.api.state import growing
 from txtopo.api.values import TransactionalValue
 from txtopo.errors import ConfigError, FailedException, StateAccessError
 
@@ -70,9 +72,11 @@ def test_a_table_of_the_other_sort_is_refused(tmp_path: Path, is_made_for: bool)
     opened(tmp_path, deletion_vectors=is_made_for).write(1, values(1, 1))
     before = DeltaTable(tmp_path).version()
     text = (
-        "it has deletion vectors, which the state does not declare; add deletion_vectors=True"
+        "it has deletion vectors, which the state does not declare; 'txtopo evolve MODULE' turns them off, or add "
+        "deletion_vectors=True"
         if is_made_for
-        else "it has no deletion vectors, which the state declares; leave out deletion_vectors=True"
+        else "it has no deletion vectors, which the state declares; 'txtopo evolve MODULE' turns them on, or leave out "
+        "deletion_vectors=True"
     )
     with pytest.raises(ConfigError, match=f"state 's': the table at {tmp_path} can't be opened: {text}"):
         opened(tmp_path, 2, deletion_vectors=not is_made_for)
@@ -202,3 +206,77 @@ def test_a_damaged_vector_is_named(tmp_path: Path, damage: str) -> None:
         with pytest.raises((StateAccessError, FailedException)) as failure:
             read()
         assert file.name in str(failure.value)
+
+
+def turned(path: Path, epoch: int, *, on: bool):
+    """Open a table as ``txtopo evolve`` does, which turns vectors on or off."""
+    state = growing(declared(path, deletion_vectors=on)).open("topology", "s", "life", epoch)
+    state.grow()
+    return state
+
+
+def test_they_are_turned_on(tmp_path: Path) -> None:
+    """By one version that changes no row; the run goes on, and so does whoever goes back to before it."""
+    state = opened(tmp_path, deletion_vectors=False)
+    state.write(1, values(1, *range(10)))
+    turned(tmp_path, 2, on=True)
+    protocol = DeltaTable(tmp_path).protocol()
+    assert (protocol.reader_features, protocol.min_writer_version) == (["deletionVectors"], 7)
+    version = DeltaTable(tmp_path).version()
+    turned(tmp_path, 3, on=True)
+    assert DeltaTable(tmp_path).version() == version + 1, "its marker"
+    mark_dead(tmp_path, 2, ids_below(4), epoch=4)
+    state = opened(tmp_path, 5)
+    state.write(3, values(3, 4))
+    assert rows_of(tmp_path) == {4: 12} | {n: n for n in range(5, 10)}
+    state.roll_back(1)
+    assert rows_of(tmp_path) == {n: n for n in range(10)}
+    assert declared(tmp_path).table().foreign_change(None) is None
+
+
+def test_they_are_turned_off(tmp_path: Path) -> None:
+    """Every reader reads the table again, and earlier versions are still read, gone back to, and forked."""
+    opened(tmp_path / "t").write(1, values(1, *range(10)))
+    for txid, bound in ((2, 2), (3, 4)):
+        mark_dead(tmp_path / "t", txid, ids_below(bound), epoch=txid)
+    state = turned(tmp_path / "t", 4, on=False)
+    table = DeltaTable(tmp_path / "t")
+    assert (table.protocol().min_reader_version, table.protocol().min_writer_version) == (1, 2)
+    assert not [name for name in table.metadata().configuration if "ector" in name]
+    assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == [*range(4, 10)]
+    assert [rows_of(tmp_path / "t", txid) for txid in (1, 2, 3)] == [{n: n for n in range(b, 10)} for b in (0, 2, 4)]
+    made = declared(tmp_path / "t", deletion_vectors=False)
+    assert made.table().kept(range(4)) == {0, 1, 2, 3}
+    assert made.table().foreign_change(None) is None
+    state.write(4, values(4, 1))
+    for txid, bound in ((2, 2), (3, 4)):
+        fork = declared(tmp_path / f"fork-{txid}", deletion_vectors=False)
+        fork.fork(str(tmp_path / "t"), txid, "side", "s", "other", 1)
+        fork.open("side", "s", "other", 1).write(9, values(9, 11))
+        rows = DeltaTable(tmp_path / f"fork-{txid}").to_pyarrow_table()
+        assert sorted(rows["id"].to_pylist()) == [*range(bound, 10), 11]
+    state.roll_back(2)
+    assert sorted(DeltaTable(tmp_path / "t").to_pyarrow_table()["id"].to_pylist()) == [*range(2, 10)]
+    assert rows_of(tmp_path / "t", 2) == {n: n for n in range(2, 10)}
+    state.write(3, values(3, 2))
+    assert rows_of(tmp_path / "t")[2] == 6
+    turned(tmp_path / "t", 6, on=True)
+    mark_dead(tmp_path / "t", 5, ids_below(6), epoch=7)
+    assert rows_of(tmp_path / "t") == {n: n for n in range(6, 10)}
+
+
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("point", ["table.grow.before", "delta.write.landed", "table.grow.after"])
+def test_a_death_while_they_are_turned(tmp_path: Path, point: str, on: bool) -> None:
+    """Before it the table is as it was, after it as declared; the next one does what is left."""
+    opened(tmp_path, deletion_vectors=not on).write(1, values(1, *range(10)))
+    if not on:
+        mark_dead(tmp_path, 2, ids_below(2), epoch=2)
+    before = rows_of(tmp_path)
+    with dying(point):
+        turned(tmp_path, 3, on=on)
+    assert rows_of(tmp_path) == before
+    turned(tmp_path, 4, on=on).clean_up()
+    assert rows_of(tmp_path) == before
+    opened(tmp_path, 5, deletion_vectors=on).write(3, values(3, 4))
+    assert rows_of(tmp_path) == before | {4: 12}

@@ -235,7 +235,7 @@ def test_refused_and_then_evolved(command, tmp_path):
     told = command.told("evolve", "growing", "--set", "note=new")
     assert "state 'latest': added note: string, previous_note: string; earlier rows have nulls there\n" in told
     assert told.endswith("done; to continue: txtopo run growing --set note=new\n")
-    assert command.told("evolve", "growing", "--set", "note=new").startswith("nothing to add")
+    assert command.told("evolve", "growing", "--set", "note=new").startswith("nothing to do")
     command.told("audit", str(folder))
     run(folder, "new")
     assert check(folder, "new") == 3
