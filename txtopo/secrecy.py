@@ -162,21 +162,19 @@ def without_secrets(text: str, settings: Mapping[str, object] | None = None) -> 
 class Discretion(logging.Filter):
     """Hides secrets in warnings and errors, whose texts come from libraries and user code and may quote settings.
 
-    It also hides every secret value of ``settings``, a topology's, wherever it stands. ``level`` is the lowest level of
-    the records that it looks at.
+    It also hides every secret value of ``settings``, a topology's, wherever it stands.
     """
 
-    def __init__(self, settings: Mapping[str, object] | None = None, level: int = logging.WARNING) -> None:
+    def __init__(self, settings: Mapping[str, object] | None = None) -> None:
         super().__init__()
         self.settings: Mapping[str, object] = settings or {}
-        self._level = level
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Hide the secrets of a record; let every record through."""
-        if record.levelno >= self._level:
+        if record.levelno >= logging.WARNING:
             record.msg, record.args = without_secrets(record.getMessage(), self.settings), ()
             if record.exc_info:
-                traceback = logging.Formatter().formatException(record.exc_info)
+                traceback = record.exc_text or logging.Formatter().formatException(record.exc_info)
                 record.exc_text = without_secrets(traceback, self.settings)
         return True
 

@@ -21,7 +21,7 @@ import attrs
 
 from txtopo.attempts import TransactionAttempt, attempt_words, epoch_and_try
 from txtopo.printable import escaped
-from txtopo.secrecy import Discretion
+from txtopo.secrecy import without_secrets
 
 USER_LOGGER = "txtopo.user"
 """The logger of all output of user code."""
@@ -38,10 +38,12 @@ CHARACTERS_MAX = 256 * 1024
 LINE_CHARACTERS_MAX = 8 * 1024
 """The longest line; longer ones are cut."""
 
+_LEFT_OUT_CHARACTERS = 64
+"""At least as many as say how many are left out."""
 _SHARES_MAX = 4096
 _HANDLE = logging.Handler.handle.__code__
 
-_discretions: list[Discretion] = []
+_settings: list[Mapping[str, object]] = []
 """Those of the runs of this process."""
 
 logging.addLevelName(PRINT, "PRINT")
@@ -222,11 +224,17 @@ class Capture:
                 OutputOrigin.running[me] = where
 
 
+def _cut(text: str) -> str:
+    """Return a text without its middle if it is longer than a line; one that was cut is no longer than that."""
+    if len(text) <= LINE_CHARACTERS_MAX:
+        return text
+    head, tail = LINE_CHARACTERS_MAX * 3 // 4 - _LEFT_OUT_CHARACTERS, LINE_CHARACTERS_MAX // 4
+    return f"{text[:head]} … {len(text) - head - tail} characters left out … {text[-tail:]}"
+
+
 def _printable(text: str) -> str:
     """Return a text that is safe to print: not too long, without control characters and invalid Unicode."""
-    if len(text) > LINE_CHARACTERS_MAX:
-        head, tail = LINE_CHARACTERS_MAX * 3 // 4, LINE_CHARACTERS_MAX // 4
-        text = f"{text[:head]} … {len(text) - head - tail} characters left out … {text[-tail:]}"
+    text = _cut(text)
     if text.isprintable():
         return text
     # Text after a carriage return overwrites the text before it.
@@ -420,11 +428,11 @@ def _is_printed(record: logging.LogRecord) -> bool:
 
 
 def mark(record: logging.LogRecord, line: Line) -> None:
-    """Add the origin to a record, as attributes and in front of its message, and hide secrets."""
+    """Add the origin to a record, as attributes and in front of its message; cut what is too long, and hide secrets."""
     try:
-        for discretion in _discretions:
-            discretion.filter(record)
-        record.msg = f"{line.origin} {record.getMessage()}"
+        record.msg = f"{line.origin} {_discreet(record.getMessage())}"
+        if record.exc_info:
+            record.exc_text = _discreet(logging.Formatter().formatException(record.exc_info))
     except Exception:  # noqa: BLE001 - the message does not fit its arguments; logging itself reports that
         return
     record.args = ()
@@ -432,6 +440,13 @@ def mark(record: logging.LogRecord, line: Line) -> None:
     record.component, record.task, record.txid = line.component, line.task, line.txid
     record.epoch, record.attempt = (None, None) if line.attempt is None else epoch_and_try(line.attempt)
     record.source = line.source
+
+
+def _discreet(text: str) -> str:
+    text = _cut(text)
+    for settings in _settings:
+        text = without_secrets(text, settings)
+    return text
 
 
 def log_line(line: Line) -> None:
@@ -453,19 +468,18 @@ def user_output_logged(settings: Mapping[str, object]) -> Iterator[None]:
     logger = logging.getLogger(USER_LOGGER)
     level = logger.level
     handler: logging.Handler | None = None
-    discretion = Discretion(settings, logging.NOTSET)
     if level == logging.NOTSET and logger.getEffectiveLevel() > PRINT:
         logger.setLevel(PRINT)
     if not logger.hasHandlers():
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))
         logger.addHandler(handler)
-    _discretions.append(discretion)
+    _settings.append(settings)
     try:
         with capturing(Capture(log_line)):
             yield
     finally:
-        _discretions.remove(discretion)
+        _settings.remove(settings)
         logger.setLevel(level)
         if handler is not None:
             logger.removeHandler(handler)
