@@ -30,10 +30,11 @@ from txtopo.errors import ConfigError
 __all__ = ["KNOWN_READER_FEATURES", "Change", "entry_of", "refuse_unknown", "unknown"]
 
 READER_VERSION_MAX, WRITER_VERSION_MAX = 3, 7
-KNOWN_READER_FEATURES = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"})
+KNOWN_READER_FEATURES = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "variantType"})
 KNOWN_WRITER_FEATURES = KNOWN_READER_FEATURES | {"appendOnly", "invariants", "checkConstraints"}
 """Features that a table may list. Those of the second line restrict what may be written only where they are in use, and
-:func:`refuse_unknown` looks for that."""
+:func:`refuse_unknown` looks for that. Delta-rs lists the type of variants wherever it sets a property of a table with
+features; a column of it is refused, as any other that the fields lack."""
 
 _GENERATED, _INVARIANTS, _IDENTITY = "delta.generationExpression", "delta.invariants", "delta.identity."
 _MAPPING = "delta.columnMapping.mode"

@@ -383,9 +383,9 @@ def test_a_change_of_what_the_table_asks_for_is_refused(place):
     state = place.opened()
     note = place.prepare(state)
     DeltaTable(place.path).alter.set_table_properties({"delta.appendOnly": "true"})
-    with pytest.raises(ConfigError, match=r"appendOnly|variantType"):
+    with pytest.raises(ConfigError, match="appendOnly"):
         state.publish(2, note)
-    with pytest.raises(ConfigError, match=r"appendOnly|variantType"):
+    with pytest.raises(ConfigError, match="appendOnly"):
         place.opened()
 
 
