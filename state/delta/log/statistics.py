@@ -2,8 +2,9 @@
 
 Readers take a column without bounds, beside others that have some, for one without values: delta-rs' Arrow dataset
 makes ``d >= null`` of it, and a filter on ``d`` finds nothing. So one column whose bounds can't be written exactly
-leaves the file with its number of rows alone, which is right for every reader. Only columns of bytes or of several
-values, and those that are null throughout, may lack bounds beside others.
+leaves the file with its number of rows alone, which is right for every reader. So does a struct, of which that dataset
+finds no nulls beside bounds. Only columns of bytes, arrays and maps, and those that are null throughout, may lack
+bounds beside others.
 
 Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#per-file-statistics, and what the readers made of it.
 """
@@ -65,7 +66,9 @@ def stats_from(rows: int, schema: pa.Schema, contents: Mapping[str, ColumnConten
     stats: dict[str, Any] = {"numRecords": rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     try:
         for field in schema:
-            if pa.types.is_nested(field.type):  # the log has their counts in another form
+            if pa.types.is_struct(field.type):
+                return row_count_of(rows)
+            if pa.types.is_nested(field.type):  # their counts are not needed
                 continue
             content = contents[field.name]
             stats["nullCount"][field.name] = content.nulls

@@ -110,6 +110,21 @@ def test_each_partition_is_found(tmp_path, reader):
 
 
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
+@pytest.mark.parametrize("kind", ["struct<x: long>", "array<long>", "map<string,long>"])
+def test_nulls_of_several_values_are_found(tmp_path, reader, kind):
+    """A column of structs, arrays or maps is null where it was put so, beside columns with bounds."""
+    fields = Fields("id: long", f"v: {kind}")
+    state = DeltaRows(tmp_path / "t", fields).open("topology", "s", "life", 1)
+    value = {"struct<x: long>": {"x": 1}, "array<long>": [1, None], "map<string,long>": {"x": 1}}[kind]
+    for txid, values in enumerate(([value] * 2, [None, value], [None] * 2), 1):
+        rows = [{"id": txid * 2 + place, "v": each} for place, each in enumerate(values)]
+        put(state, (txid, ("append", pa.Table.from_pylist(rows, schema=fields.arrow_schema()))))
+    assert ids(reader(tmp_path / "t", Filter("v", "is null"))) == [4, 6, 7]
+    assert ids(reader(tmp_path / "t", Filter("v", "is not null"))) == [2, 3, 5]
+    assert ids(reader(tmp_path / "t", Filter("id", ">=", 6))) == [6, 7]
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_values_beside_keys_are_found(tmp_path: Path, reader):
     """A keyed table whose values have no bounds in the log is read by key and by value."""
     state = DeltaState(tmp_path / "t", key=Fields("id: long"), value=Fields("d: double", "m: decimal(10,2)"))
