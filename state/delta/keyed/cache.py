@@ -202,7 +202,8 @@ class TableCache:
         return None if self._held_version is None else self._held
 
     def _read(self, file: DataFile) -> tuple[pa.Table, BitMap64]:
-        return self._data.read(file, self._schema, with_dead=True), self._data.dead(file)
+        portions = list(self._data.portions(file, self._schema, with_dead=True))  # each of them is progress
+        return pa.concat_tables(portions or [self._schema.empty_table()]), self._data.dead(file)
 
     def _drop_too_many(self) -> None:
         """Drop the rows if they are more than may be held."""

@@ -145,11 +145,8 @@ def test_a_large_table_that_is_read_is_seen_to_get_on(
     first.write(
         1, pa.table({"key": keys, "n": range(60_000), "txid": [1] * 60_000}, schema=state.format("tags").schema())
     )
-    if held == "no row in memory":
-        monkeypatch.setattr("state.delta.keyed.state.ROWS_PER_KEY", -1)
-        monkeypatch.setattr("state.delta.log.data_files.PORTION_ROWS", 8_000)
-    else:
-        monkeypatch.setattr("state.delta.keyed.state.ROWS_PER_KEY", 1000)
+    monkeypatch.setattr("state.delta.keyed.state.ROWS_PER_KEY", -1 if held == "no row in memory" else 1000)
+    monkeypatch.setattr("state.delta.log.data_files.PORTION_ROWS", 8_000)
     clock = Clock()
     for module in ("state.delta.read.reading", "state.delta.log.data_files"):
         monkeypatch.setattr(f"{module}.fitted", lambda rows, schema: (clock.tick(), fitted(rows, schema))[1])
