@@ -73,6 +73,26 @@ def test_why(kind: str, value: Any, words: str) -> None:
     assert words in misfit_of([value], parse_type(kind)).why
 
 
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("array<long>", [[], None, [1, 2**40], [None]]),
+        ("map<string, array<long>>", [{}, None, {"a": [1], "b": None}, {"c": []}]),
+        ("struct<a: long, b: array<string>>", [{"a": 1, "b": ["x"]}, None, {"b": None, "a": None}]),
+        ("array<struct<a: map<string, double>>>", [None, [None, {"a": {"x": 1}}], [{"a": None}]]),
+        ("array<array<timestamp>>", [[[AWARE], None], [], None]),
+    ],
+)
+def test_nested_values(kind: str, values: list[Any]) -> None:
+    """Lists, maps and structs are those that Arrow makes itself, with nulls and without, and also if there are none."""
+    arrow = parse_type(kind)
+    for some in (values, [value for value in values if value is not None], values[1:2], [None, None], []):
+        made = fit_array(some, arrow)
+        made.validate(full=True)
+        assert made.equals(pa.array(some, arrow))
+        assert made.null_count == some.count(None)
+
+
 EDGES: dict[str, list[Any]] = {
     "tinyint": [-128, 127],
     "smallint": [-(2**15), 2**15 - 1],
