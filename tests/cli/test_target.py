@@ -122,3 +122,13 @@ def test_a_path_is_answered_with_the_module(command_line, target, expected):
     """A file below the current folder is named as a module is; any other path is refused as one."""
     result = command_line("show", target.format(folder=command_line.folder))
     assert (result.exit_code, result.stderr) == (2, f"error: {expected.format(folder=command_line.folder)}\n")
+
+
+@pytest.mark.parametrize("command", ["audit", "explain", "blame", "diff", "ui"])
+def test_a_name_longer_than_that_of_any_file(command_line, command):
+    """It names no folder: one line says so, as of any other."""
+    arguments = {"explain": ["1"], "blame": ["key"], "diff": ["other"]}.get(command, [])
+    result = command_line(command, "y" * 256, *arguments)
+    assert result.exit_code in {1, 2}
+    assert len(result.stderr.splitlines()) == 1 or result.stderr.startswith("Usage")
+    assert result.exception is None or isinstance(result.exception, SystemExit)

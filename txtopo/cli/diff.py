@@ -19,6 +19,7 @@ from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.cli.display.wording import count_of
 from txtopo.errors import ConfigError
+from txtopo.files.durable import is_folder
 from txtopo.printable import escaped
 from txtopo.transactional.journal.backfills import backfills_of
 from txtopo.transactional.journal.ending import journal_below
@@ -236,4 +237,4 @@ def _text(value: Any) -> str:
 
 
 def _is_table(path: str) -> bool:
-    return "://" in path or (Path(path) / LOG_FOLDER).is_dir()
+    return "://" in path or is_folder(Path(path) / LOG_FOLDER)

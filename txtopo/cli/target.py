@@ -14,6 +14,7 @@ import click
 
 from txtopo.cli.command import GIVEN, parse_pairs
 from txtopo.errors import ConfigError, NoTopology
+from txtopo.files.durable import is_folder
 from txtopo.topology.loading import NoModule, Target, load_target
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.journal.ending import METADATA_DIR, journal_below, metadata_dir_with_journal
@@ -107,7 +108,7 @@ def _target(target: str, pairs: Sequence[str], fork: str | None) -> Target:
 
 def _folder_or_target(target: str, pairs: tuple[str, ...], fork: str | None) -> Path | Target:
     """Return the output folder or the topology, whichever ``target`` names."""
-    if Path(target).is_dir():
+    if is_folder(Path(target)):
         if pairs or fork is not None:
             raise ConfigError(f"{target} is a folder; {'--set' if pairs else '--fork'} needs a MODULE")
         return Path(target)
@@ -125,7 +126,7 @@ def _folder_or_target(target: str, pairs: tuple[str, ...], fork: str | None) -> 
 
 def _near_folder(path: Path) -> str:
     """Suggest a folder of a similar name beside one that does not exist; empty if there is none."""
-    if not path.parent.is_dir():
+    if not is_folder(path.parent):
         return ""
     close = difflib.get_close_matches(path.name, sorted(each.name for each in path.parent.iterdir() if each.is_dir()))
     return f"; did you mean the folder {str(path.with_name(close[0]))!r}?" if close else ""

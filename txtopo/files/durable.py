@@ -57,6 +57,14 @@ def remedy(error: OSError) -> str:
     return "Free some disk space"
 
 
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder; none has a name that is longer than a file system takes."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
 def make_folder(folder: Path) -> None:
     """Make a folder and those above it, and sync the names of the new ones."""
     if folder.is_dir():

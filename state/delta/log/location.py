@@ -20,6 +20,12 @@ __all__ = ["LOG_FOLDER", "Location", "parent_of"]
 
 _FILE_SCHEME = "file://"
 
+NAME_BYTES_MAX = 255
+"""The longest name of a folder, as file systems have it."""
+
+_SHOWN = 200
+"""How much of a path that is too long is shown, in characters."""
+
 _UNUSABLE = re.compile(r"[\x00-\x1f\[\]\\^|]|%[0-9A-Fa-f]{2}")
 """What delta-rs 1.6 fails or panics at in a local path, or takes for an encoded character."""
 
@@ -116,7 +122,13 @@ class Location:
 
 
 def _check(path: str) -> None:
-    """Refuse a local path that delta-rs would take for another one, or not at all."""
+    """Refuse a local path that delta-rs would take for another one, or not at all, or that no file can have."""
+    longest = max(map(len, path.encode(errors="replace").split(b"/")))
+    if longest > NAME_BYTES_MAX:
+        raise ConfigError(
+            f"a table cannot be at {path[:_SHOWN]}…: a name in it has {longest:,} bytes, at most {NAME_BYTES_MAX} fit; "
+            "give it a shorter one"
+        )
     found = _UNUSABLE.search(path)
     if found is not None:
         raise ConfigError(f"a table cannot be at {path}: delta-rs cannot use {found[0]!r} in a path; rename the folder")

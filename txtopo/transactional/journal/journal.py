@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import attrs
 
 from txtopo.errors import DivergenceError, StopError
-from txtopo.files.durable import remedy
+from txtopo.files.durable import is_folder, remedy
 from txtopo.files.folder import Folder, Item, LocalFolder
 from txtopo.files.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_newer
 from txtopo.files.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
@@ -233,6 +233,8 @@ def find_journal(metadata_dir: Path, topology_id: str) -> Folder:
 
 def topologies_with_journal(metadata_dir: Path) -> tuple[str, ...]:
     """Return the ids of the topologies that keep a journal in a metadata directory, sorted."""
+    if not is_folder(metadata_dir):
+        return ()
     folders = [path for path in metadata_dir.absolute().glob(f"{FOLDER}/*") if path.is_dir()]
     ids = [urllib.parse.unquote(path.name) for path in folders if journal_files(LocalFolder(path))]
     earlier = [FOLDER, *(path.name for path in metadata_dir.glob(f"{FOLDER}.of-*"))]

@@ -18,6 +18,7 @@ from txtopo.cluster.serving.server import version
 from txtopo.engine.metrics import WrittenMetrics
 from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of, past_in
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
+from txtopo.files.durable import is_folder
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.journal.ending import METADATA_DIR
@@ -362,7 +363,7 @@ class FolderSource:
         """Find topologies. Names come from a listing, and never from a request."""
         with self._lock:
             for metadata_dir in (self.output / METADATA_DIR, self.output):
-                if not metadata_dir.is_dir():
+                if not is_folder(metadata_dir):
                     continue
                 folders = [each.name.removeprefix(FOLDER_PREFIX) for each in metadata_dir.glob(f"{FOLDER_PREFIX}*")]
                 ids = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import pyarrow as pa
@@ -56,3 +57,17 @@ def test_a_path_that_delta_cannot_use_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="a table cannot be at"):
         state.open("t", "words", "life", 1)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"), [("y" * 255, True), ("y" * 256, False), ("ü" * 127, True), ("ü" * 128, False)]
+)
+def test_a_name_that_no_folder_can_have_is_refused(tmp_path, name, fits):
+    """By its bytes, and without the whole of it: it may be long."""
+    state = DeltaState(tmp_path / name, key=Fields("word: string"), value=Fields("n: long"))
+    with contextlib.nullcontext() if fits else pytest.raises(ConfigError, match="has 256 bytes, at most 255 fit"):
+        state.open("t", "words", "life", 1)
+    very_long = DeltaState(tmp_path / (name * 10_000), key=Fields("word: string"), value=Fields("n: long"))
+    with pytest.raises(ConfigError) as refused:
+        very_long.open("t", "words", "life", 1)
+    assert len(str(refused.value)) < 500
