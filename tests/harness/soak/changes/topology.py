@@ -97,7 +97,9 @@ def topology(output: str, grown: str = "no", later: str = "no") -> Topology:
             kind = StateKind.OPAQUE if name == "total" else StateKind.TRANSACTIONAL
             fields = Fields("n: long") if name == LATER else value
             builder.set_committer_bolt(f"count-{name}", CountBy(name), 1).global_grouping("pass")
-            builder.set_state(name, DeltaState(folder / name, Fields(key), fields, kind, **upkeep))
+            has_vectors = name != "total"
+            state = DeltaState(folder / name, Fields(key), fields, kind, deletion_vectors=has_vectors, **upkeep)
+            builder.set_state(name, state)
     copied = ROW if has_fields else Fields("word: string", "at: timestamp")
     builder.set_bolt("keep", Keep(copied), 2).shuffle_grouping("pass")
     builder.set_committer_bolt("copy", AppendCommitter("copies"), 2).shuffle_grouping("keep")

@@ -294,7 +294,8 @@ def words_topology(setup: Setup) -> Topology:
     for name, key in (("words", "word: string"), ("buckets", "bucket: long")):
         path = pathlib.Path(setup.output) / name
         upkeep = {"upkeep_every_writes": 3, "files_max": 3}  # so that a short run comes to it
-        builder.set_state(name, DeltaState(path, Fields(key), Fields("count: long"), kind, **upkeep))
+        state = DeltaState(path, Fields(key), Fields("count: long"), kind, deletion_vectors=name == "words", **upkeep)
+        builder.set_state(name, state)
     return builder.build()
 
 
