@@ -189,6 +189,7 @@ def test_a_longer_time_to_live_at_a_restart(tmp_path: Path, by_key: bool, every:
         assert (replay.exit_code, "differs" in replay.stdout) == (0, False), replay.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("by_key", "every"), variants((False, 37), slow=[(True, 19)], long=[(True, 1), (False, 1)]))
 def test_crashes_where_a_longer_time_to_live_begins(tmp_path: Path, by_key: bool, every: int, command_line) -> None:
     """A kill before, in or after the version that records it brings nothing back, whoever goes on."""

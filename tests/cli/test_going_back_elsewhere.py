@@ -149,6 +149,7 @@ def check_copied() -> None:
         assert sorted(read_table(f"out/{name}").to_pydict()["n"]) == list(range(RECORDS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", variants(PART + 2, slow=[0, PART - 1, PART, COMMITTED]))
 @pytest.mark.parametrize("is_shortened", variants(True, slow=[False]))
 def test_retention(command_line, retained, kept, is_shortened):
@@ -168,6 +169,7 @@ def test_retention(command_line, retained, kept, is_shortened):
     command_line.told("audit", "out")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("former", variants(PART + 3, slow=[PART - 2]))
 @pytest.mark.parametrize("kept", variants(PART, PART + 4, slow=[PART - 2, PART + 3]))
 @pytest.mark.parametrize("is_shortened", variants(True, slow=[False]))

@@ -232,6 +232,7 @@ def test_a_backup_from_the_midst_of_it(command_line, again, name, point, restore
     assert found == dict.fromkeys(found, ALL if is_done else ALL[:7])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("restored", [("_txtopo",), ("_txtopo/journal", *BOTH.split("+"))], ids=["_txtopo", "the rest"])
 @pytest.mark.parametrize("to", [1, 3])
 def test_what_is_gone_that_only_an_unseen_timeline_has_read(command_line, again, restored, to):

@@ -97,6 +97,7 @@ def check(command_line, committed: int, **names: str) -> None:
     assert "✔" in command_line.told("audit", "out")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_renamed(command_line, kind):
     """The run goes on with the new names; a rewind, the audit and the like go back to before the rename."""
@@ -149,6 +150,7 @@ def test_killed_at_any_step(command_line, tmp_path, kind, share):
         assert "✔" in command_line.told("audit", "out")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "point", ["table.write.before", "group.decide.after", "group.journal.after", "metadata.save.after"]
 )
@@ -162,6 +164,7 @@ def test_a_run_that_died_is_finished_first(command_line, point):
     assert "✔" in command_line.told("audit", "out")
 
 
+@pytest.mark.slow
 def test_several_times_and_back(command_line):
     """A history under three names is read by the last one; the first names are free again."""
     run(until=2)
@@ -250,6 +253,7 @@ def test_what_is_no_rename(command_line):
     assert rows() == [*range(1, FILES + 1)]
 
 
+@pytest.mark.slow
 def test_with_a_backfill(command_line, monkeypatch):
     """One that is unfinished is finished first; the records of one that has joined stay evidence."""
     monkeypatch.setattr(txtopo.cli.backfill, "_environment", lambda *_: inline_environment())
@@ -280,6 +284,7 @@ def test_dead_letters_come_along(command_line):
     assert "✔" in command_line.told("audit", "out")
 
 
+@pytest.mark.slow
 def test_a_state_that_was_away_follows(command_line):
     """A table that the code lacked then is renamed once it is back."""
     run(until=2, more="more")

@@ -223,6 +223,7 @@ CONDITIONS = (
 )
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("reader", SQL_READERS, ids=lambda reader: reader.__name__)
 def test_a_combined_condition_finds_what_it_would_find_without_statistics(filled, tmp_path, reader):
     """Negations, alternatives, beginnings of texts, and columns beside each other."""
