@@ -306,7 +306,7 @@ def test_vectors_go_with_the_versions_that_need_them(tmp_path, monkeypatch):
     (left,) = vector_files(tmp_path)
     assert declared.table().kept(range(7)) == {0, 1, 4, 5, 6}  # the first has the same file, without a vector
     assert sorted(read_table(tmp_path)["id"].to_pylist()) == [6, 7, 8, 9]
-    opened.write(7, {0: TransactionalValue(7, 0)})
+    opened.write(7, {n: TransactionalValue(7, n) for n in (0, 6, 7, 8, 9)})  # the file's last live rows
     wait_days(monkeypatch, 16)
     opened.write(8, {})
     maintain(opened)
