@@ -1,0 +1,133 @@
+"""OPTIMIZE, ZORDER, VACUUM and CHECKPOINT by Spark's Delta beside our own writes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+
+from state import read_table
+from tests.state.delta.delta_tables import hold_no_rows, maintain
+from tests.state.delta.dying_run import DyingRun
+from tests.state.delta.read.kinds import KINDS
+from tests.state.delta.read.readers import READERS
+from tests.state.delta.read.test_readers import comparable
+from tests.state.delta.spark_session import attempt_sql, checkpoint, process_id, run_sql
+from tests.state.delta.test_foreign_optimize import Table
+
+pytestmark = pytest.mark.long
+
+OPTIMIZE = "OPTIMIZE delta.`{}`"
+ZORDER = "OPTIMIZE delta.`{}` ZORDER BY (n)"
+VACUUM = "VACUUM delta.`{}` RETAIN 0 HOURS"
+INT96, MICROS = (f"SET spark.sql.parquet.outputTimestampType={kind}" for kind in ("INT96", "TIMESTAMP_MICROS"))
+
+
+@pytest.fixture(autouse=True)
+def _with_any_retention(spark: ProcessPoolExecutor) -> None:
+    spark.submit(run_sql, "SET spark.databricks.delta.retentionDurationCheck.enabled=false").result()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_table(spark: ProcessPoolExecutor, tmp_path: Path, kind: str) -> None:
+    """What Spark has moved is what it was: to txtopo, and with times in microseconds to all readers."""
+    filled = KINDS[kind](tmp_path)
+    columns, expected = list(filled.rows[0]), comparable(filled.rows)
+    version = DeltaTable(filled.path).version()
+    for times, statement in ((INT96, OPTIMIZE), (INT96, ZORDER), (MICROS, ZORDER)):
+        spark.submit(run_sql, times).result()
+        spark.submit(run_sql, statement.format(filled.path)).result()
+        assert comparable(read_table(filled.path).select(columns).to_pylist()) == expected
+    spark.submit(run_sql, INT96).result()
+    assert DeltaTable(filled.path).version() >= version + 2
+    for reader in READERS:
+        assert comparable(reader(filled.path, columns=columns).to_pylist()) == expected, reader.__name__
+
+
+@pytest.fixture(params=["files", "partitioned"])
+def table(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
+    """A table with some transactions, in several files."""
+    hold_no_rows(monkeypatch)
+    made = Table(tmp_path / "t", request.param)
+    for txid in (1, 2, 4):
+        made.write(txid)
+    return made
+
+
+@contextlib.contextmanager
+def stopped_within(spark: ProcessPoolExecutor, statement: str, path: Path) -> Iterator[Future[str | None]]:
+    """Run a statement, and stop Spark's process within the context, once it has begun to write a data file."""
+    number = spark.submit(process_id).result()
+    before = data_files(path)
+    done = spark.submit(attempt_sql, statement.format(path))
+    while data_files(path) == before and not done.done():
+        time.sleep(0.001)
+    os.kill(number, signal.SIGSTOP)
+    try:
+        yield done
+    finally:
+        os.kill(number, signal.SIGCONT)
+
+
+def data_files(path: Path) -> set[Path]:
+    """Return the data files that are not in the folder of ours."""
+    return {file for file in path.rglob("*.parquet") if file.parent.name not in {"_data", "_delta_log"}}
+
+
+@pytest.mark.parametrize("statement", [OPTIMIZE, ZORDER])
+@pytest.mark.parametrize("deed", ["write", "writes", "upkeep", "opening", "roll back"])
+def test_one_that_is_stopped_and_goes_on_after_our_versions(
+    spark: ProcessPoolExecutor, table: Table, deed: str, statement: str
+) -> None:
+    """Spark's OPTIMIZE that has read the table before our versions fails, or leaves every row once."""
+    with stopped_within(spark, statement, table.path) as done:
+        match deed:
+            case "write":
+                table.write(5)
+            case "writes":
+                for txid in (5, 6, 8):
+                    table.write(txid)
+            case "upkeep":
+                maintain(table.opened)
+            case "opening":
+                table.open()
+            case "roll back":
+                table.opened.roll_back(4)
+                table.opened.roll_back(2)
+                table.go_back(2)
+    error = done.result()
+    assert error is None or deed != "opening"
+    assert table.rows() == table.model
+    table.write(9)
+    assert table.rows() == table.model
+
+
+@pytest.mark.parametrize("kind", ["keyed", "rows"])
+def test_one_after_another_beside_a_run_with_kills(
+    spark: ProcessPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Groups, upkeep and a coordinator that dies every few steps: each transaction is there once, and so is each row."""
+    hold_no_rows(monkeypatch)
+    run, txid, done = DyingRun(tmp_path, kind, 200), 0, 0
+    by_k, vacuum = ZORDER.replace("(n)", "(k)"), VACUUM.replace("0", "1")
+    for statement in (OPTIMIZE, by_k, vacuum, OPTIMIZE, OPTIMIZE, by_k):
+        for _ in range(4):
+            txid += 1
+            run.write(txid)
+        error = spark.submit(attempt_sql, statement.format(tmp_path))
+        for _ in range(6):
+            txid += 1
+            run.write(txid)
+        spark.submit(checkpoint, tmp_path).result()
+        done += error.result() is None
+        assert error.result() is None or "concurrent" in str(error.result()).lower()
+    assert run.is_exact()
+    assert run.deaths
+    assert done
