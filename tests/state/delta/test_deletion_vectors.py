@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import polars as pl
@@ -18,6 +19,7 @@ from state.delta.log.growth import metadata_of
 from state.delta.log.location import Location
 from tests.crashes import dying
 from tests.state.delta.delta_tables import maintain
+from tests.state.delta.spark_session import ids_where, rows_at
 from tests.state.delta.vector_tables import mark_dead
 from tests.transactional.recovery.altered_tables import put_entry, with_properties
 from txtopo import Fields
@@ -280,3 +282,18 @@ def test_a_death_while_they_are_turned(tmp_path: Path, point: str, on: bool) -> 
     assert rows_of(tmp_path) == before
     opened(tmp_path, 5, deletion_vectors=on).write(3, values(3, 4))
     assert rows_of(tmp_path) == before | {4: 12}
+
+
+@pytest.mark.long
+def test_spark_reads_one_that_was_turned(spark: ProcessPoolExecutor, tmp_path: Path) -> None:
+    """On, off, and on again: Spark's Delta reads each version with the protocol of it."""
+    opened(tmp_path).write(1, values(1, *range(10)))
+    mark_dead(tmp_path, 2, ids_below(2), epoch=2)
+    with_vectors = DeltaTable(tmp_path).version()
+    turned(tmp_path, 3, on=False)
+    assert spark.submit(ids_where, tmp_path, ["true"]).result() == [[*range(2, 10)]]
+    found = spark.submit(rows_at, tmp_path, with_vectors).result()
+    assert sorted(row["id"] for row in found) == [*range(2, 10)]
+    turned(tmp_path, 4, on=True)
+    mark_dead(tmp_path, 3, ids_below(5), epoch=5)
+    assert spark.submit(ids_where, tmp_path, ["true"]).result() == [[*range(5, 10)]]
