@@ -130,7 +130,7 @@ def test_supervisor_that_is_started_again(place: Place) -> None:
     assert place.driver() == pid
     place.writes.unassign(topology)
     wait_for("it has ended", lambda: place.supervisor.slots()[0].state is SlotState.EMPTY)
-    assert not members(pid)
+    wait_for("nothing of it is left: a driver's lock is free a moment before", lambda: not members(pid))
 
 
 @pytest.mark.parametrize("is_adopted", variants(True, slow=[False]))
@@ -186,7 +186,7 @@ def test_driver_that_hangs(place: Place) -> None:
     os.kill(pid, signal.SIGSTOP)
     place.writes.unassign(topology)
     wait_for("it has ended", lambda: place.supervisor.slots()[0].state is SlotState.EMPTY)
-    assert not members(pid)
+    wait_for("nothing of it is left: a driver's lock is free a moment before", lambda: not members(pid))
 
 
 def test_killed_topology_gets_no_driver(place: Place) -> None:
