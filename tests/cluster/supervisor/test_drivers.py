@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 def test_killed_driver(make_cluster: MakeCluster) -> None:
     """F5, H8: a driver that is killed is started again in its slot, without a nimbus, too; the table is exact."""
-    cluster = make_cluster()
+    cluster = make_cluster(nimbus_task_timeout_secs=60)  # no nimbus takes one that starts slowly for dead
     [supervisor] = cluster.supervisors
     topology = cluster.submit()
     for seen in (3, 15):
