@@ -74,3 +74,39 @@ def checkpoint(root: Path) -> None:
     """Write a checkpoint of a table."""
     log = _session[1]._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(_session[1]._jsparkSession, str(root))
     log.checkpoint()
+
+
+HELD = ("version", "run before", "view", "half read")
+"""The ways in which :func:`hold` holds a version."""
+
+_held: dict[tuple[Path, int, str], Any] = {}
+
+
+def hold(root: Path, version: int) -> str | None:
+    """Plan to read the column id of a version, in each way; return the error if that fails."""
+    session = _session[1]
+
+    def planned() -> Any:
+        return session.read.format("delta").option("versionAsOf", version).load(str(root)).select("id")
+
+    try:
+        _held[root, version, "version"] = planned().collect
+        run_before = planned()
+        run_before.collect()
+        _held[root, version, "run before"] = run_before.collect
+        planned().createOrReplaceTempView(f"held_{version}")
+        _held[root, version, "view"] = session.sql(f"select id from held_{version}").collect
+        rows = planned().repartition(4).toLocalIterator()
+        first = next(rows, None)
+        _held[root, version, "half read"] = lambda: [*([] if first is None else [first]), *rows]
+    except Exception as error:  # noqa: BLE001 - Spark's, of which some can't be pickled
+        return str(error)
+    return None
+
+
+def read_held(root: Path, version: int, way: str) -> list[int] | str:
+    """Return the ids in a version that is held, or the error."""
+    try:
+        return sorted(row.id for row in _held[root, version, way]())
+    except Exception as error:  # noqa: BLE001 - Spark's, of which some can't be pickled
+        return str(error)

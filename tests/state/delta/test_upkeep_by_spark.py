@@ -1,4 +1,4 @@
-"""OPTIMIZE, ZORDER, VACUUM and CHECKPOINT by Spark's Delta beside our own writes."""
+"""OPTIMIZE, ZORDER, VACUUM and CHECKPOINT by Spark's Delta beside our own writes, and its readers held open meanwhile."""
 
 from __future__ import annotations
 
@@ -9,17 +9,22 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+import state.delta.upkeep
+import state.delta.writer
 from state import read_table
 from tests.state.delta.delta_tables import hold_no_rows, maintain
 from tests.state.delta.dying_run import DyingRun
 from tests.state.delta.read.kinds import KINDS
 from tests.state.delta.read.readers import READERS
 from tests.state.delta.read.test_readers import comparable
-from tests.state.delta.spark_session import attempt_sql, checkpoint, process_id, run_sql
+from tests.state.delta.read.test_readers_during_upkeep import DAY_SECS, RETENTION_DAYS, History, clock, keys, rows
+from tests.state.delta.spark_session import HELD, attempt_sql, checkpoint, hold, process_id, read_held, run_sql
 from tests.state.delta.test_foreign_optimize import Table
 
 pytestmark = pytest.mark.long
@@ -131,3 +136,49 @@ def test_one_after_another_beside_a_run_with_kills(
     assert run.is_exact()
     assert run.deaths
     assert done
+
+
+@pytest.mark.parametrize("fill", [keys, rows])
+@pytest.mark.parametrize("log_hours", [None, 31 * 24])
+def test_what_is_held_open_over_our_upkeep(
+    spark: ProcessPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill: Any, log_hours: int | None
+) -> None:
+    """A DataFrame, a query that has run before, a version and a half-read result are whole later, or an error."""
+    monkeypatch.setattr(state.delta.upkeep, "_CHECKPOINTS_PER_CLEAN_UP", 1)
+    hold_no_rows(monkeypatch)
+    history = History(tmp_path / "t", monkeypatch)
+    opened, add_0 = fill(history)
+    if log_hours is not None:
+        opened.keep_history(log_hours)
+    versions = history.versions[-4:]  # Spark itself refuses those before the last week
+    for version in versions:
+        assert spark.submit(hold, history.path, version).result() is None
+    wrong: list[tuple[str, int, str, str]] = []
+
+    def look(moment: str, *ways: str) -> None:
+        for version in versions:
+            for way in ways:
+                found = spark.submit(read_held, history.path, version, way).result()
+                said = history.wrong(version, lambda found=found: as_rows(found))
+                if said is not None:
+                    wrong.append((moment, version, way, said))
+
+    maintain(opened)
+    history.note(0, history.held)
+    look("after upkeep", *HELD)
+    history.later_days = RETENTION_DAYS + 1
+    history.write(-history.later_days, add_0, history.held | {0})
+    later = clock(lambda: time.time() + history.later_days * DAY_SECS)
+    with monkeypatch.context() as patch:
+        patch.setattr(state.delta.upkeep, "time", later)
+        patch.setattr(state.delta.writer, "time", later)
+        maintain(opened)
+    look("after a week", "version", "run before", "view")
+    assert wrong == [], "\n".join(map(str, wrong))
+
+
+def as_rows(found: list[int] | str) -> pa.Table:
+    """Return ids as rows, or raise the error that there was instead."""
+    if isinstance(found, str):
+        raise OSError(found)
+    return pa.table({"id": pa.array(found, pa.int64())})

@@ -30,7 +30,14 @@ OFTEN: dict[str, Any] = {"upkeep_every_writes": 1, "files_max": 1, "vacuum_reten
 
 Read = Callable[[], pa.Table]
 
-_GONE = ("not found", "no such file", "cannot open file", "no files in log segment", "no table metadata or protocol")
+_GONE = (
+    "not found",
+    "no such file",
+    "file does not exist",
+    "cannot open file",
+    "no files in log segment",
+    "no table metadata or protocol",
+)
 """What readers say of a file or a version that is gone."""
 
 
