@@ -8,7 +8,7 @@ rows that are replaced are *dead*: no key finds them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -19,12 +19,15 @@ from pyroaring import BitMap64
 
 from state.delta.log.data_files import BUCKET_ROWS, DataFile
 from state.delta.schema import TXID_FIELD
-from txtopo.columnar.hashing import stable_hash
+from txtopo.columnar.hashing import Hashes, stable_hash
 from txtopo.columnar.key_index import NUMBERS, HashIndex, Mask, Positions, are_equal, hashes_of
 from txtopo.columnar.taking import taken
 from txtopo.transactional.tasks.progress_probe import current_probe
 
 __all__ = ["Marks", "Merged", "Rewrite", "Segments"]
+
+_PORTION_ROWS = 1 << 18
+"""How many keys are hashed or looked up at a time: each time is progress."""
 
 _SPARE_MIN = 4096
 """The least number of spare numbers of a segment."""
@@ -180,7 +183,7 @@ class Segments:
             first, end = self._numbers_for(rows.num_rows)
             segment = self._by_path[file.path] = _Segment(file, rows.combine_chunks(), first, end, dead)
             if self._index is not None:
-                self._index.add(hashes_of(segment.live_rows.select(self._keys)), first + segment.live)
+                self._index.add(_hashes(segment.live_rows.select(self._keys)), first + segment.live)
         if gone or new:
             self._found = None
 
@@ -193,13 +196,15 @@ class Segments:
     def find(self, keys: pa.Table) -> Positions:
         """Return the number of the row of each key, of a table of the key columns; -1 if there is none."""
         if self._found is None or not self._found[0].equals(keys):
-            index = self._key_index()
-
-            def are_same(own: Positions, numbers: Positions) -> Mask:
-                return are_equal(keys.take(own), self.take(numbers, keys.column_names))
-
-            self._found = keys, index.find(hashes_of(keys), are_same)
+            found = [self._find(portion) for portion in _portions(keys)]
+            self._found = keys, np.concatenate([np.empty(0, np.int64), *found])
         return self._found[1]
+
+    def _find(self, keys: pa.Table) -> Positions:
+        def are_same(own: Positions, numbers: Positions) -> Mask:
+            return are_equal(keys.take(own), self.take(numbers, keys.column_names))
+
+        return self._key_index().find(hashes_of(keys), are_same)
 
     def find_one(self, key: Any) -> Sequence[Any] | None:
         """Return the row of one key of strings and integers that fit their columns; None if there is none."""
@@ -296,8 +301,8 @@ class Segments:
             self._place(rewrite.rows, files, first, end)
             if self._index is not None and rewrite.added:
                 at = rewrite.rows.num_rows - rewrite.added
-                added = rewrite.rows.slice(at).select(self._keys)
-                self._index.add(hashes_of(added), np.arange(first + at, first + at + rewrite.added))
+                added = _hashes(rewrite.rows.slice(at).select(self._keys))
+                self._index.add(added, np.arange(first + at, first + at + rewrite.added))
         if self._next > NUMBERS // 2:
             self._begin_numbers_again()
 
@@ -330,11 +335,11 @@ class Segments:
         first, self._next = self._next, self._next + count
         self._place(marks.rows, files, first, self._next)
         if self._index is not None:
-            hashes, numbers = hashes_of(marks.rows.select(self._keys)), np.arange(first, first + count)
+            hashes, numbers = _hashes(marks.rows.select(self._keys)), np.arange(first, first + count)
             is_new = marks.olds < 0
             self._index.move(hashes[~is_new], marks.olds[~is_new], numbers[~is_new])
             self._index.add(hashes[is_new], numbers[is_new])
-            self._index.remove(hashes_of(marks.gone), marks.gone_numbers)
+            self._index.remove(_hashes(marks.gone), marks.gone_numbers)
         if self._next > NUMBERS // 2:
             self._begin_numbers_again()
 
@@ -352,7 +357,7 @@ class Segments:
         for file in files:
             self._by_path[file.path] = made = _Segment(file, merged.rows, first, self._next, dead)
             if self._index is not None:
-                hashes = hashes_of(made.live_rows.select(self._keys))
+                hashes = _hashes(made.live_rows.select(self._keys))
                 self._index.move(hashes, olds[made.live], first + made.live)
 
     def _numbers_of(self, rewrite: Rewrite, old: _Segment | None) -> tuple[int, int]:
@@ -388,14 +393,22 @@ class Segments:
 
     def _key_index(self) -> HashIndex:
         if self._index is None:
-            probe = current_probe()
-            self._index = HashIndex()
-            hashes, numbers = [], []
-            for segment in self._by_path.values():
-                probe.step()
-                hashes.append(hashes_of(segment.live_rows.select(self._keys)))
-                numbers.append(segment.first + segment.live)
+            index = HashIndex(lambda: current_probe().step())
+            segments = self._by_path.values()
+            hashes = [_hashes(segment.live_rows.select(self._keys)) for segment in segments]
             if hashes:
-                self._index.add(np.concatenate(hashes), np.concatenate(numbers))
-            probe.step()
+                index.add(np.concatenate(hashes), np.concatenate([each.first + each.live for each in segments]))
+            self._index = index
         return self._index
+
+
+def _hashes(keys: pa.Table) -> Hashes:
+    return np.concatenate([np.empty(0, np.uint64), *map(hashes_of, _portions(keys))])
+
+
+def _portions(keys: pa.Table) -> Iterator[pa.Table]:
+    """Yield keys in portions, each of which is progress."""
+    probe = current_probe()
+    for start in range(0, keys.num_rows, _PORTION_ROWS):
+        yield keys.slice(start, _PORTION_ROWS)
+        probe.step()

@@ -21,6 +21,7 @@ from txtopo.columnar import key_index
 from txtopo.columnar.key_index import HashIndex, are_equal, hashes_of
 from txtopo.transactional.commit.views import GroupState
 from txtopo.transactional.commit.write_buffer import group_state
+from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 KINDS = {
     "string": (pa.string(), st.text(max_size=20)),
@@ -89,6 +90,7 @@ def test_any_steps_of_an_index(steps, data) -> None:
     index, following = HashIndex(), 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_index, "_SLOTS_MIN", 4)
+        patch.setattr(key_index, "_PORTION", 2)
         index = HashIndex()
         for name, hashes in steps:
             keys = sorted(model)[: len(hashes)]
@@ -125,6 +127,29 @@ def test_any_steps_of_an_index(steps, data) -> None:
             for h, n in model.values():
                 assert index.find_one(h, n.__eq__) == n
             assert index.find_one(3, lambda _: True) == -1
+
+
+def test_progress_of_many_keys(tmp_path, monkeypatch) -> None:
+    """Millions of keys are indexed, looked up and written in portions, and each of them is progress."""
+    monkeypatch.setattr(segments, "_PORTION_ROWS", 100)
+    monkeypatch.setattr(key_index, "_PORTION", 100)
+    declared = DeltaState(tmp_path / "t", Fields("n: long"), Fields("m: long"), cached_keys_max=100)
+    table = declared.open("topology", "s", "life", 1)
+    table.write(1, {n: TransactionalValue(1, n) for n in range(1_000)})
+    table.close()
+    table = declared.open("topology", "s", "life", 2)
+    for steps_min, work in (
+        (20, lambda: table.multi_get([5])),
+        (10, lambda: table.multi_get(range(1_000))),
+        # Those that are new are looked up, and added to an index that is built again for them.
+        (40, lambda: table.write(2, {n: TransactionalValue(2, n) for n in range(500, 1_500)})),
+    ):
+        probe = ProgressProbe()
+        with probe.current():
+            work()
+        assert probe.steps >= steps_min
+    assert [value.value for value in table.multi_get(range(1_500))] == list(range(1_500))
+    table.close()
 
 
 @settings(max_examples=examples(20), deadline=None)
@@ -200,6 +225,7 @@ def test_any_writes(tmp_path_factory, rows, groups, kind) -> None:
             patch.setattr(segments, "hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
         elif rows == "too many to hold":
             hold_no_rows(patch)
+        patch.setattr(segments, "_PORTION_ROWS", 2)
         key = Fields("word: string", "part: long")
         declared = DeltaState(path / "t", key, Fields("n: long"), kind, cached_keys_max=2)
         state = declared.open("topology", "s", "life", 1)
