@@ -162,9 +162,9 @@ class CoordinatorMachine(RuleBasedStateMachine):
     # Commit groups.
 
     @precondition(lambda self: self.world.is_running and self._group_runs())
-    @rule(count=st.integers(0, 4), fails=st.booleans())
-    def the_group_runs(self, count: int, *, fails: bool) -> None:
-        self.world.commit(count, fails=fails)
+    @rule(count=st.integers(0, 4), fails=st.booleans(), gather_ms=st.sampled_from([0, 0, 300]))
+    def the_group_runs(self, count: int, *, fails: bool, gather_ms: int) -> None:
+        self.world.commit(count, fails=fails, gather_ms=gather_ms)
 
     @precondition(lambda self: self.world.is_running and self._group_runs())
     @rule(before=INDEX)

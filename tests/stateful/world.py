@@ -249,7 +249,7 @@ class World:
         self.unsaid += self.jobs.pop(job_id).unanswered
         self.tell(JobLost(job_id, ERROR) if is_lost else JobEnded(job_id))
 
-    def commit(self, count: int, *, fails: bool) -> None:
+    def commit(self, count: int, *, fails: bool, gather_ms: int = 0) -> None:
         """Run the group: its first ``count`` attempts are durable at once; the next one fails, if told to."""
         group = self.group
         assert group is not None, "a group is under way"
@@ -260,7 +260,7 @@ class World:
         group.to_tell = [Committed(done)] if done else []
         if fails and count < len(group.attempts):
             group.to_tell.append(Failed(group.attempts[count], LETTER_ERROR if group.is_letter else ERROR))
-        group.to_tell.append(GroupEnded(group.group_id))
+        group.to_tell.append(GroupEnded(group.group_id, gather_ms))
 
     def tell_of_group(self) -> None:
         """Hand in what comes next of a group that has run."""

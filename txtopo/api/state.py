@@ -352,6 +352,14 @@ class OpenedState(ABC):
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest."""
 
     @property
+    def rewritten_bytes(self) -> int:
+        """About how many bytes of rows that it does not change the last prepared write writes again; 0 by default.
+
+        If they are many, txtopo makes fewer, larger groups.
+        """
+        return 0
+
+    @property
     def is_upkeep_due(self) -> bool:
         """Whether the next :meth:`maintain` may remove the history of the table; False by default.
 

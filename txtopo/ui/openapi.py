@@ -204,6 +204,7 @@ _STATES: Shape = {
             "path": "string",
             **dict.fromkeys(("rows", "files", "bytes", "version", "txid"), "integer?"),
             "updatedAt": "number?",
+            "note": "string",
             "error": "string?",
         }
     ],

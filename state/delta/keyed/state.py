@@ -237,6 +237,11 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
         keys = new.select(list(self._rows.key))
         return self._reducer.fold(*self._cache.found_among(self._writer, keys), new, parts, reduction)
 
+    @property
+    def rewritten_bytes(self) -> int:
+        """How much the last prepared write writes again; see :attr:`OpenedState.rewritten_bytes`."""
+        return FileWrites.of_note(self._prepared).rewritten_bytes if self._prepared else 0
+
     def expired_until(self, watermark: dt.datetime | None) -> int:
         """Return the time up to which keys have expired for the last write; see :class:`ExpiresKeys`."""
         ttl, former = self.declared.time_to_live, self._writer.lives

@@ -120,6 +120,14 @@ class FileWrites(PreparedWrites):
         return Change([*self._new, *rest], removed, taken=self.until)
 
     @property
+    def rewritten_bytes(self) -> int:
+        """About how many bytes of rows that the group has not touched are written again, in other files."""
+        still_there = {file.path for file in self.added}
+        replaced = [file for file in self.removed if file.path not in still_there]
+        rows = sum(file.live for file in replaced)
+        return sum(file.size for file in replaced) * max(0, rows - self.rows_put) // max(1, rows)
+
+    @property
     def _new(self) -> list[DataFile]:
         """The files of ``added`` that no version had before."""
         former = {file.path for file in self.removed}

@@ -20,7 +20,7 @@ from state import DeltaRows, DeltaState, MemoryStore, SqliteStore, read_table
 from state.delta.upkeep import LogUpkeep
 from state.stores.memory import MemoryPlace
 from tests.acceptance.topologies import CountTuples
-from tests.bolts import Take
+from tests.bolts import Collecting, Take
 from tests.crashes import dying
 from tests.journals import opened_journal
 from tests.topologies import committing
@@ -303,3 +303,28 @@ def test_a_folded_value_that_does_not_fit_fails_its_own_transaction(tmp_path):
         run_inline(topology, Config(max_spout_pending=4))
     assert (raised.value.component, raised.value.txid, raised.value.attempt is None) == ("folds", 3, False)
     assert state.snapshot().to_pylist() == [{"name": "n", "n": LARGEST, "txid": 2}]
+
+
+class Blobs(Collecting):
+    """Puts bytes that compress to as many, for as many keys as each word says."""
+
+    def finish_batch(self):
+        for word in self.words:
+            self.state.multi_put({key: os.urandom(5_000) for key in range(int(word))})
+
+
+@pytest.mark.parametrize("has_vectors", [False, True])
+def test_a_group_that_writes_much_again_makes_the_next_ones_larger(tmp_path, caplog, has_vectors):
+    """A large table costs its size for each group: so groups are fewer, and one warning names what it would take."""
+    spout = MemoryTransactionalSpout({0: [["2000"], *[["1"]] * 40]}, Fields("word"), 1)
+    words = DeltaState(tmp_path / "words", Fields("key: int"), Fields("blob: binary"), deletion_vectors=has_vectors)
+    run_inline(committing(spout, Blobs(), words=words), Config(max_spout_pending=20, group_transactions_max=10))
+    (part,) = read_journal(opened_journal(tmp_path))
+    told = [record.message for record in caplog.records if "deletion_vectors" in record.message]
+    small = [entry for entry in part.entries if entry.last - entry.first < 9]
+    if has_vectors:
+        assert told == []
+    else:
+        (message,) = told
+        assert message.startswith("state 'words': a commit group writes 10 MB again")
+        assert len(small) <= 3, "the first ones, before it is known what a group costs, and the last one"

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.transactional.core.stories import begin
 from txtopo.errors import InternalError
 from txtopo.testing.scenario import (
+    EXHAUSTED,
     READY,
     WAITING,
     Scenario,
     ask,
     begun,
+    cancel,
     clean_up,
     commit,
     committed,
+    deactivated,
     failed,
     group_ended,
     job_ended,
@@ -23,8 +28,11 @@ from txtopo.testing.scenario import (
     recovered,
     run,
     save,
+    stop,
+    stop_requested,
     ticked,
 )
+from txtopo.transactional.core.actions import StopReason
 from txtopo.transactional.core.coordinator import Coordinator
 
 # Beginning.
@@ -249,3 +257,60 @@ def test_an_unknown_event_is_our_bug() -> None:
     """Every event has its place; what is none is refused."""
     with pytest.raises(AssertionError):
         Coordinator(limits()).handle("a letter")  # type: ignore[arg-type]
+
+
+# Gathering.
+
+
+def gathering(story: Scenario, *, source: Any = READY) -> None:
+    """Commit transaction 1 in a group after which others are gathered for 500 ms; 2 is processed."""
+    story >> recovered() << ask(1, story.coordinator.limits.pending_max)
+    story >> begun(1, 2, source=source) << save(1, 2)
+    if source is READY:
+        story << ask(3, story.coordinator.limits.pending_max - 2)
+    story << run(1, "1:1", "2:1")
+    story >> processed("1:1") << commit(1, "1:1")
+    story >> committed("1:1") << clean_up(1)
+    story >> group_ended(1, gather_ms=500)
+    story >> processed("2:1")
+
+
+def test_a_group_that_costs_much_gathers_transactions() -> None:
+    """The next one waits until it is full, or for so long."""
+    with Scenario(limits(pending=8, group=3)) as story:
+        gathering(story)
+        story >> job_ended(1)
+        story >> begun(3, 4) << save(3, 4) << ask(5, 5) << run(2, "3:1", "4:1")
+        story >> processed("3:1")
+        story >> ticked(499)
+        story >> processed("4:1") << commit(2, "2:1", "3:1", "4:1")
+        story >> committed("2:1", "3:1", "4:1") << clean_up(4)
+        story >> group_ended(2)
+    with Scenario(limits(pending=8, group=3)) as story:
+        gathering(story)
+        story >> ticked(499)
+        story >> ticked(500) << commit(2, "2:1")
+
+
+def test_nothing_is_gathered_where_nothing_can_come() -> None:
+    """A source that is exhausted, or as many pending transactions as there may be, end the wait at once."""
+    with Scenario(limits(pending=8)) as story:
+        gathering(story, source=EXHAUSTED)
+        story << commit(2, "2:1")
+    with Scenario(limits(pending=2)) as story:
+        story >> recovered() << ask(1, 2)
+        story >> begun(1, 2) << save(1, 2) << run(1, "1:1", "2:1")
+        story >> processed("1:1") << commit(1, "1:1")
+        story >> processed("2:1")
+        story >> group_ended(1, gather_ms=500)  # 1 was returned
+        story << commit(2, "1:1", "2:1")
+    with Scenario(limits(pending=8)) as story:
+        gathering(story)
+        story >> deactivated() << commit(2, "2:1")
+
+
+def test_a_stop_waits_for_nothing_that_is_gathered() -> None:
+    """What was processed is not decided: a stop leaves it to the next run."""
+    with Scenario(limits(pending=8)) as story:
+        gathering(story)
+        story >> stop_requested() << cancel(1) << stop(StopReason.REQUESTED)

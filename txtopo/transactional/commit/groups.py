@@ -7,6 +7,9 @@
 4. Each state *publishes* its write, in one atomic step per state.
 5. The group counts as committed. The next write of the coordinator state makes that durable.
 
+A large keyed table without deletion vectors writes whole files again for a few rows. Then the next group gathers more
+transactions first, so that no more than :data:`REWRITTEN_BYTES_PER_SEC` are written again.
+
 Before step 3 the group never was: a crash leaves files that nobody refers to. After it the group will be finished,
 either here or by the recovery of the next leader, from the note alone. If the outcome of a step is unknown, the step is
 repeated: publishing what is visible already does nothing.
@@ -18,7 +21,7 @@ import contextlib
 import functools
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -58,6 +61,15 @@ WRITE_TRIES_MAX = 5
 
 WRITE_RETRY_SECS = 0.2
 """The pause before the second try, doubled before each further one."""
+
+REWRITTEN_BYTES_MIN = 8 * 1024 * 1024
+"""Up to so many rewritten bytes a group is cheap enough: about as much CPU as the job that processes it."""
+
+REWRITTEN_BYTES_PER_SEC = 32 * 1024 * 1024
+"""How much groups may rewrite on average: a quarter of what one core writes as Parquet."""
+
+GATHER_MS_MAX = 10_000
+"""The longest time for which a group gathers transactions."""
 
 GroupWrites = Mapping[str, Writes]
 
@@ -161,6 +173,9 @@ class GroupCommitter:
         self._dead_letters = dead_letters
         self._run_phases = run_phases
         self._on_write = on_write
+        self._gather_ms = 0
+        self._told_of: set[str] = set()
+        """The states of which was said that they make groups large."""
 
     def input_ranges(self, metadata: Any, previous: Any) -> dict[str, tuple[Any, Any]]:
         """Return the input of a transaction that is not committed, by partition; see :func:`input_ranges`."""
@@ -212,7 +227,7 @@ class GroupCommitter:
             events.append(Fenced(error))
         except TxtopoError as error:
             events.append(RuleBroken(error))
-        events.append(GroupEnded(group_id))
+        events.append(GroupEnded(group_id, self._gather_ms))
 
     def _run_commit_phases(
         self,
@@ -289,6 +304,7 @@ class GroupCommitter:
         marks = marks_after(self._committed, self._states, set(writes), last)
         self._committed = CommittedMark(last, metadata, marks, planned)
         self._coordinator_state.commit(self._committed, first)
+        self._gather_ms = self._gathering(writes)
         for name, values in writes.items():
             rows, removed = put_and_removed(values)
             self.rows_put[name] = self.rows_put.get(name, 0) + rows
@@ -300,6 +316,24 @@ class GroupCommitter:
                 for stream, tuples in each.streams.items():
                     origin = component, stream
                     self.emitted_on[origin] = self.emitted_on.get(origin, 0) + tuples
+
+    def _gathering(self, names: Iterable[str]) -> int:
+        """Return for how long to gather transactions for the next group, in ms, since this one wrote these states."""
+        rewritten = {name: self._states[name].rewritten_bytes for name in names}
+        large = {name: size for name, size in rewritten.items() if size > REWRITTEN_BYTES_MIN}
+        gather_ms = min(GATHER_MS_MAX, sum(large.values()) * 1000 // REWRITTEN_BYTES_PER_SEC)
+        for name, size in large.items():
+            if name not in self._told_of:
+                self._told_of.add(name)
+                logger.warning(
+                    "state %r: a commit group writes %d MB again for the rows that it touches, so a group now gathers "
+                    "transactions for %.1f s, and answers come later; with deletion_vectors=True on the state, which "
+                    "'txtopo evolve' turns on, it costs what it touches",
+                    name,
+                    size // 1_000_000,
+                    gather_ms / 1000,
+                )
+        return gather_ms
 
     def _discreet(self, assigned: AssignedAttempt) -> AssignedAttempt:
         """Return an attempt whose failure may be read by anybody."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.core.transactions import Transaction
@@ -75,6 +75,15 @@ def choose_group(pending: Mapping[int, Transaction], committed: int, limits: Lim
             break
         group.append(transaction)
     return group
+
+
+def may_grow(
+    group: Sequence[Transaction], pending: Mapping[int, Transaction], committed: int, limits: Limits, *, is_open: bool
+) -> bool:
+    """Whether further transactions may join a group that waits: some are pending, or may begin while ``is_open``."""
+    if len(group) == limits.group_transactions_max:
+        return False
+    return len(group) < len(pending) or (is_open and committed + len(pending) < pending_end(committed, limits))
 
 
 def _in_order(pending: Mapping[int, Transaction], committed: int) -> Iterable[Transaction]:

@@ -162,6 +162,8 @@ class GroupEnded:
     """A commit group is over: none of its work is running any more."""
 
     group_id: int
+    gather_ms: int = 0
+    """For how long transactions should be gathered before the next group, since a group costs much by itself."""
 
 
 @attrs.frozen

@@ -8,15 +8,19 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from state.delta.keyed.state import read_table
 from state.delta.log.data_files import files_of
 from state.delta.log.location import Location
 from state.delta.log.ownership import Owner
+from state.delta.log.vectors import has_vectors
+from txtopo.api.values import KEYED_KINDS
 from txtopo.cli.state import TXID, sorted_rows, with_keys
 from txtopo.errors import DivergenceError, TxtopoError
 from txtopo.files.records import DAMAGE
 from txtopo.secrecy import without_secrets
+from txtopo.transactional.commit.groups import REWRITTEN_BYTES_MIN
 from txtopo.transactional.journal.ending import read_end, table_path
 from txtopo.transactional.journal.journal import find_journal
 
@@ -52,7 +56,7 @@ def states(metadata_dir: Path, topology_id: str, described: Mapping[str, Any]) -
     return found, why
 
 
-_UNKNOWN = dict.fromkeys(("rows", "files", "bytes", "version", "txid", "updatedAt"))
+_UNKNOWN = {**dict.fromkeys(("rows", "files", "bytes", "version", "txid", "updatedAt")), "note": ""}
 
 
 def _size(path: str) -> dict[str, Any]:
@@ -70,10 +74,23 @@ def _size(path: str) -> dict[str, Any]:
             "version": table.version(),
             "txid": None if owner is None else table.transaction_version(owner.application),
             "updatedAt": None if changed is None else changed / 1000,
+            "note": _note(table, owner, sum(file.size for file in files)),
             "error": None,
         }
     except Exception as error:  # noqa: BLE001 - delta-rs raises many kinds; the other states can be shown
         return {**_UNKNOWN, "error": without_secrets(str(error))}
+
+
+def _note(table: DeltaTable, owner: Owner | None, size: int) -> str:
+    """Return what a table costs that one with deletion vectors would not; empty if that is little."""
+    is_keyed = owner is not None and owner.kind in KEYED_KINDS
+    if not is_keyed or size <= REWRITTEN_BYTES_MIN or has_vectors(table.metadata().configuration):
+        return ""
+    return (
+        f"a commit group writes up to {size // 1_000_000} MB again for the rows that it touches, so groups gather "
+        "transactions and answers come later; with deletion_vectors=True on the state, which 'txtopo evolve' turns on, "
+        "it costs what it touches"
+    )
 
 
 def rows(name: str, path: str, keys: Sequence[str], txid: int | None, limit: int) -> dict[str, Any]:

@@ -29,7 +29,9 @@ def states_part(states: Mapping[str, Any]) -> Markup:
         ]
         for each in states["states"]
     ]
-    return tag("div", states["why"] and message(states["why"]), table(heads, rows), map(_lookup, states["states"]))
+    notes = [tag("p", f"{each['name']}: {each['note']}", class_="about") for each in states["states"] if each["note"]]
+    why = states["why"] and message(states["why"])
+    return tag("div", why, table(heads, rows), notes, map(_lookup, states["states"]))
 
 
 def _fields(state: Mapping[str, Any]) -> str:
