@@ -62,6 +62,9 @@ ROWS_MARK = "-rows"
 PORTION_ROWS = 250_000
 """The number of rows to read at a time."""
 
+PUTS_MAX, PUT_BYTES = 16, 1 << 28
+"""How many files are written side by side, and the bytes of their rows; more only if there are as many processors."""
+
 _NAME = re.compile(r"bucket-(\d{3})-(\d{3})-[^/]*\.parquet")
 _OF_GROUP = re.compile(r"(?:rows|keys|rest|removed|bucket-\d{3}-\d{3})-(\d+)-[^/]*\.parquet")
 BUCKET_ROWS = 500_000
@@ -147,6 +150,11 @@ def partition_text(value: Any) -> str | None:
     return str(value)
 
 
+def slices_of(rows: pa.Table) -> list[pa.Table]:
+    """Return rows in slices, each for a file."""
+    return [rows.slice(first, BUCKET_ROWS) for first in range(0, rows.num_rows, BUCKET_ROWS)]
+
+
 @attrs.frozen
 class DataFolder:
     """The data files of a table. Picklable."""
@@ -176,13 +184,28 @@ class DataFolder:
         return DataFile(path, content.nbytes, rows.num_rows, stats, partition)
 
     def put_all(self, name: str, rows: pa.Table) -> list[DataFile]:
-        """Write rows as :meth:`put` does, to as many files as they need, several at a time."""
-        slices = [rows.slice(first, BUCKET_ROWS) for first in range(0, rows.num_rows, BUCKET_ROWS)]
-        if len(slices) <= 1:
-            return [self.put(name, each) for each in slices]
-        with ThreadPoolExecutor(min(len(slices), os.cpu_count() or 1)) as threads:
-            probe = current_probe()
-            return list(threads.map(lambda each: self.put(name, each, probe=probe), slices))
+        """Write rows as :meth:`put` does, to as many files as they need, side by side."""
+        return self.put_each(name, ((each, None) for each in slices_of(rows)))
+
+    def put_each(self, name: str, parts: Iterable[tuple[pa.Table, Mapping[str, str | None] | None]]) -> list[DataFile]:
+        """Write parts, each with its partition, to a file each, as :meth:`put` does; return the files in their order.
+
+        They are written side by side: in an object store, where a put takes 120 ms, 280 partitions take 2 s and not 34;
+        to a local disk, where it waits for the disk, they take two thirds of the time. If one fails, no others begin,
+        and those that are there stay for upkeep.
+        """
+        waiting, probe = list(parts), current_probe()
+        if len(waiting) <= 1:
+            return [self.put(name, *each) for each in waiting]
+        largest = max(1, *(rows.nbytes for rows, _ in waiting))
+        count = max(os.cpu_count() or 1, min(PUTS_MAX, PUT_BYTES // largest))
+        with ThreadPoolExecutor(min(len(waiting), count), "txtopo-put") as threads:
+            puts = [threads.submit(self.put, name, *each, probe) for each in waiting]
+            try:
+                return [put.result() for put in puts]
+            except BaseException:
+                threads.shutdown(cancel_futures=True)
+                raise
 
     def put_portions(self, name: str, portions: Iterable[pa.Table]) -> list[DataFile]:
         """Write the rows of portions as :meth:`put_all` does; no more than a file and a portion is held in memory."""

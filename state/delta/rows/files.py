@@ -98,10 +98,7 @@ def write_slices(task: WriteTask) -> list[DataFile]:
 
 def write_partitions(folder: DataFolder, rows: pa.Table, partition_by: Sequence[str], name: str) -> list[DataFile]:
     """Write rows, one file per partition; ``name`` is a part of the files' names."""
-    files = []
-    for partition, part in _split(rows, partition_by):
-        files.append(folder.put(f"rows-{name}", part, partition))
-    return files
+    return folder.put_each(f"rows-{name}", _split(rows, partition_by))
 
 
 def with_txid(rows: pa.Table, txid: int, schema: pa.Schema) -> pa.Table:
@@ -131,12 +128,12 @@ def _rows_of(task: WriteTask, of: RowSlice) -> pa.Table:
     return rows
 
 
-def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[dict[str, str | None], pa.Table]]:
-    """Yield each partition with its rows."""
+def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[pa.Table, dict[str, str | None]]]:
+    """Yield the rows of each partition, and its values."""
     if not rows.num_rows:
         return
     if not partition_by:
-        yield {}, rows
+        yield rows, {}
         return
     # One code for each distinct combination of the columns so far, and next to it the following column's.
     codes = np.zeros(rows.num_rows, dtype=np.int64)
@@ -147,9 +144,9 @@ def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[dict[s
     order = np.argsort(codes, kind="stable")
     bounds = np.flatnonzero(np.diff(codes[order], prepend=-1, append=-1))
     if len(bounds) == 1 + 1:
-        yield partition_of(rows.select(list(partition_by)).slice(0, 1).to_pylist()[0]), rows
+        yield rows, partition_of(rows.select(list(partition_by)).slice(0, 1).to_pylist()[0])
         return
     ordered = taken(rows, order)
     for first, end in itertools.pairwise(bounds):
         part = ordered.slice(first, end - first)
-        yield partition_of(part.select(list(partition_by)).slice(0, 1).to_pylist()[0]), part
+        yield part, partition_of(part.select(list(partition_by)).slice(0, 1).to_pylist()[0])

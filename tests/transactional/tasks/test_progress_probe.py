@@ -13,7 +13,7 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState, MemoryState
 from state.delta.columns import AT_ONCE_MAX, column_values, fit_column
-from state.delta.log.data_files import fitted
+from state.delta.log.data_files import PUTS_MAX, fitted
 from tests.bolts import Take
 from tests.topologies import committing
 from txtopo import Fields, ICommitter, TransactionAttempt
@@ -176,4 +176,5 @@ def test_many_partitions_are_seen_to_get_on(tmp_path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(LocalFolder, "put", ticking)
     outcome = run_ninth(state, Appends(), clock)
-    assert (outcome.failure, clock.ticks, clock.longest) == (None, 280, 0)
+    assert (outcome.failure, clock.ticks) == (None, 280)
+    assert clock.longest <= PUTS_MAX  # so many are begun before the first one ends

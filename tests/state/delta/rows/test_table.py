@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+import threading
 from collections import Counter
 
 import pyarrow as pa
@@ -11,6 +13,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaRows
+from state.delta.log import data_files
 from state.delta.rows import group as group_module
 from tests.budgets import examples
 from tests.state.delta.delta_tables import maintain, reread
@@ -20,7 +23,9 @@ from txtopo.api.state import StateKind
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import (
     FieldsError,
+    StateFailure,
 )
+from txtopo.files.folder import LocalFolder
 
 
 @WAYS
@@ -187,3 +192,41 @@ def test_the_state_pickles(tmp_path) -> None:
     again = pickle.loads(pickle.dumps(state))
     assert (again.value, again.kind, again.partition_by) == (FIELDS, StateKind.ROWS, ("day",))
     assert (again.home, again.address) == (str(tmp_path), str(tmp_path / "t"))
+
+
+def test_partitions_are_put_side_by_side(tmp_path, monkeypatch) -> None:
+    """The puts of a group wait for each other's disk or store together, and its files are those of its rows."""
+    meet, put_alone = threading.Barrier(4), LocalFolder.put
+
+    def puts_together(*args, **options):
+        meet.wait(60)
+        put_alone(*args, **options)
+
+    state = opened(tmp_path, partition_by=("day",))
+    monkeypatch.setattr(LocalFolder, "put", puts_together)
+    writes = writes_of(state, (1, ("append", [(day, n) for n, day in enumerate("abcdefgh")])))
+    state.write(1, writes)
+    assert rows(tmp_path) == Counter((day, n, 1) for n, day in enumerate("abcdefgh"))
+    assert [file.partition["day"] for file in writes.added] == [*"abcdefgh"]
+
+
+def test_a_put_that_fails_ends_those_beside_it(tmp_path, monkeypatch) -> None:
+    """If one of many puts fails, the write fails with its error, and no more are begun than were under way."""
+    begun, put_alone = [], LocalFolder.put
+
+    def fails(folder, path, content, **options):
+        begun.append(path)
+        if len(begun) == 3:
+            raise OSError(28, "No space left on device")
+        put_alone(folder, path, content, **options)
+
+    state = opened(tmp_path, partition_by=("day",))
+    monkeypatch.setattr(LocalFolder, "put", fails)
+    monkeypatch.setattr(data_files, "PUTS_MAX", 2)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    with pytest.raises(StateFailure, match="the disk is full"):
+        state.write(1, writes_of(state, (1, ("append", [(str(n), n) for n in range(2_000)]))))
+    assert len(begun) < 2_000
+    monkeypatch.undo()
+    put(state, (1, ("append", [("a", 1)])))
+    assert rows(tmp_path) == {("a", 1, 1): 1}
