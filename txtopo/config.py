@@ -306,6 +306,14 @@ SETTINGS: Mapping[str, Setting] = {
             "how many hours back a rewind, replays and reads of the past reach at least, as far as the journal does: "
             "whatever a state says, its table keeps what versions of that time need",
         ),
+        Setting(
+            "topology.history.recent.secs",
+            None,
+            or_none(whole(1)),
+            "for how many seconds tables keep every version, and so how long a reader of one may take; of older ones, "
+            "those of points stay: each 5 minutes for an hour, each hour for a day, each day for "
+            "topology.rewind.hours; none: all stay, unless a state says otherwise",
+        ),
         Setting("topology.debug", False, FLAG, "log every event and action", only=None, is_of_component=True),
         Setting(
             "topology.state.dir",

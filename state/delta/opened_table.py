@@ -22,7 +22,7 @@ from state.delta.read.history import read_snapshot, shown_schema
 from state.delta.table import kept_version
 from state.delta.upkeep import LogUpkeep, Upkeep, compacted
 from state.delta.writer import WRITE_TRIES_MAX, TableWriter
-from txtopo.api.state import CanBeRepaired, Executors, KeepsHistory, OpenedState, State, UsesExecutors, Writes
+from txtopo.api.state import CanBeRepaired, Executors, History, KeepsHistory, OpenedState, State, UsesExecutors, Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import LostLead, StateAccessError
 from txtopo.failpoints import durable_step, reach
@@ -85,9 +85,9 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         self._executors = executors
         self._driver_rows_max = driver_rows_max
 
-    def keep_history(self, hours: int) -> None:
-        """Keep all versions of the last ``hours`` readable; see :meth:`KeepsHistory.keep_history`."""
-        self._upkeep = self._upkeep.reaching(hours)
+    def keep_history(self, history: History) -> None:
+        """Keep what a history names; see :meth:`KeepsHistory.keep_history`."""
+        self._upkeep = attrs.evolve(self._upkeep, history=history)
 
     def prepare(self, txid: int, values: Writes | pa.Table) -> Any:
         """Write the data files of a write where no reader of the table sees them; see :meth:`OpenedState.prepare`.

@@ -34,6 +34,7 @@ from state.delta.log.ownership import Fence
 from state.delta.log.put import Change
 from state.delta.log.sync import CHECKPOINT, LAST_CHECKPOINT, sync_log
 from state.delta.log.vectors import places_of, vector_in
+from txtopo.api.state import History
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder
 
@@ -76,13 +77,13 @@ class Upkeep:
         every_writes: the number of own writes between two checkpoints.
         files_max: small files are combined when that saves at least this many.
         vacuum_retention_hours: how long unreferenced files are kept, in hours; None: forever.
-        log_hours: how long log entries are kept at least, in hours, unless a property of the table says how long.
+        history: what a run keeps of the past; None outside of one.
     """
 
     every_writes: int = attrs.field(default=50)
     files_max: int = attrs.field(default=32)
     vacuum_retention_hours: int | None = attrs.field(default=None)
-    log_hours: int = _LOG_HOURS
+    history: History | None = None
 
     @every_writes.validator
     @files_max.validator
@@ -108,16 +109,16 @@ class Upkeep:
         """
         return writes >= self.every_writes or rows_grown > max(GROWN_ROWS_MIN, rows_before // 2)
 
-    def reaching(self, hours: int) -> Upkeep:
-        """Return a schedule that keeps all that versions of the last ``hours`` need."""
-        vacuum_hours = self.vacuum_retention_hours
-        longer = None if vacuum_hours is None else max(vacuum_hours, hours)
-        return attrs.evolve(self, vacuum_retention_hours=longer, log_hours=hours)
+    @property
+    def files_hours(self) -> int | None:
+        """How long files are kept that no version needs any more, in hours; None: for ever."""
+        hours = self.vacuum_retention_hours
+        return hours if hours is None or self.history is None else max(hours, self.history.rewind_hours)
 
     def clean_log(self, table: DeltaTable, folder: Folder) -> None:
         """Remove log entries that are too old, behind a checkpoint that is durable."""
         # Without the entries of its time, vacuum does not know when a file was removed.
-        hours = max(self.log_hours, self.vacuum_retention_hours or 0)
+        hours = max(_LOG_HOURS if self.history is None else self.history.rewind_hours, self.files_hours or 0)
         if hours <= _LOG_HOURS or _LOG_RETENTION in table.metadata().configuration:
             table.cleanup_metadata()  # by the table's property, or Delta's default
             return
@@ -189,7 +190,7 @@ class LogUpkeep:
             self._thread = None
 
     def _run(self, schedule: Upkeep, version: int, held: list[DataFile]) -> None:
-        location, retention_hours = self._location, schedule.vacuum_retention_hours
+        location, retention_hours = self._location, schedule.files_hours
         location.handle(version).create_checkpoint()
         made_secs = time.time()
         _check_last(location.folder, version)

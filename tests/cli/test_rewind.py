@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import shutil
+from collections.abc import Iterable
 
 import pytest
 from deltalake import DeltaTable
@@ -22,6 +23,8 @@ from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
 from txtopo.topology.loading import load_target
+from txtopo.transactional.core.points import SLOT_MS, KeptPoints
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 
 STEPS = (
     *(f"repair.{step}.{side}" for step in ("begin", "table", "journal", "end") for side in ("before", "after")),
@@ -47,6 +50,27 @@ def seen_together(place: Place) -> int | None:
     words, total = (view.tables[name].to_pydict()["n"] for name in ("words", "total"))
     assert sum(words) == sum(total), f"a mixture at {view.txid}"
     return view.txid
+
+
+def test_the_later_points_are_taken_back(command_line, place):
+    """Their transactions begin anew, and may come to be committed at other times."""
+    secs = 1_800_000_000
+    slots = [point.at_ms // SLOT_MS for point in points_after_runs(place, range(1, 5), secs).points]
+    assert slots == [secs * 1000 // SLOT_MS + txid for txid in range(1, 5)]
+    command_line.told("rewind", "counting", "2", "--yes")
+    assert [point.txid for point in points_after_runs(place, (), secs).points] == [1, 2]
+    assert [point.txid for point in points_after_runs(place, (3, 4), secs + 20).points] == [1, 2, 3, 4]
+
+
+def points_after_runs(place: Place, txids: Iterable[int], secs: int) -> KeptPoints:
+    """Run up to each transaction, each in a slot of its own, and return the points on record."""
+    for txid in txids:
+        run_inline(place.topology(), until=txid, wall_secs=lambda txid=txid: secs + txid * SLOT_MS / 1000)
+    store = SqliteStore(place.store)
+    try:
+        return CoordinatorState(store, None, place.topology().plan.topology_id).points()
+    finally:
+        store.close()
 
 
 def test_all_goes_back_and_runs_again(command_line, place):

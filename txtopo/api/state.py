@@ -58,6 +58,7 @@ __all__ = [
     "ExpiresRows",
     "FoldsRows",
     "GrowsColumns",
+    "History",
     "KeepsHistory",
     "Key",
     "KeyedWrites",
@@ -507,12 +508,30 @@ class UsesExecutors(Protocol):
         """Set the executors, and the maximum number of rows that the driver may fold itself."""
 
 
+@attrs.frozen
+class History:
+    """What of the past of a topology's tables is kept.
+
+    Args:
+        points: transactions that can be returned to, in order: of each, a table keeps its last version up to it.
+        recent_secs: for how long every version is kept, also for those who have begun to read it; None: none is removed
+            for being old, unless the state itself says so.
+        rewind_hours: how old points become.
+        now_secs: the time that all of this is said at, in seconds since 1970.
+    """
+
+    points: tuple[int, ...]
+    recent_secs: int | None
+    rewind_hours: int
+    now_secs: float
+
+
 @runtime_checkable
 class KeepsHistory(Protocol):
     """Removes in its maintenance what only earlier versions of its table need."""
 
-    def keep_history(self, hours: int) -> None:
-        """Keep all that is needed to return to any version of the last ``hours``; txtopo says so at the start."""
+    def keep_history(self, history: History) -> None:
+        """Keep what a history names; its maintenance removes the rest. *txtopo* calls it before :meth:`maintain`."""
 
 
 @runtime_checkable

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import operator
+import time
 from pathlib import Path
 
 from state.delta.keyed import state as delta_opened
 from state.delta.keyed.state import DeltaState, OpenedDeltaState
+from txtopo.api.state import History
 from txtopo.api.values import TransactionalValue
 from txtopo.testing.conformance.state import COUNT, WORD
 from txtopo.transactional.commit.write_buffer import group_state
@@ -26,6 +28,11 @@ def counted(txid: int, **counts: int) -> dict[str, TransactionalValue]:
 def hold_no_rows(monkeypatch):
     """Have no rows in memory, as for a large table, so that a write replaces the touched files alone."""
     monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+
+
+def all_of(hours):
+    """Return a history that keeps what the versions of that time need."""
+    return History((), None, hours, time.time())
 
 
 def reread(note):

@@ -24,7 +24,7 @@ from state import DeltaRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DATA_FOLDER
 from state.delta.log.location import Location
 from state.delta.table import kept_version
-from tests.state.delta.delta_tables import fold, hold_no_rows, maintain
+from tests.state.delta.delta_tables import all_of, fold, hold_no_rows, maintain
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.rows.rows_tables import put
 from tests.state.delta.vector_tables import mark_dead
@@ -192,7 +192,7 @@ def test_a_longer_history_is_kept(tmp_path, monkeypatch, vacuum_days, rewind_day
     often = {"upkeep_every_writes": 1, "vacuum_retention_hours": vacuum_days * 24}
     declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), **often)
     opened = declared.open("topology", "s", "life", 1)
-    opened.keep_history(rewind_days * 24)
+    opened.keep_history(all_of(rewind_days * 24))
     for txid in range(1, 6):
         opened.write(txid, {"k": TransactionalValue(txid, txid)})
         maintain(opened)
@@ -218,7 +218,7 @@ def test_what_was_removed_stays_longer_than_checkpoints_know_of_it(tmp_path, mon
     declared = DeltaState(path, Fields("k: string"), Fields("n: long"), **schedule)
     opened = declared.open("topology", "s", "life", 1)
     if asked_by == "topology.rewind.hours":
-        opened.keep_history(hours)
+        opened.keep_history(all_of(hours))
     write = lambda txid, keys: lambda: opened.write(txid, {key: TransactionalValue(txid, txid) for key in keys})
     write_days_ago(monkeypatch, path, 90, write(1, "kl"))
     first = data_files(path)
@@ -242,7 +242,7 @@ def test_the_log_is_still_cleaned_of_what_is_too_old(tmp_path):
     """Behind a checkpoint that is itself too old, so that every later version can be read."""
     declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), upkeep_every_writes=1)
     opened = declared.open("topology", "s", "life", 1)
-    opened.keep_history(40 * 24)
+    opened.keep_history(all_of(40 * 24))
     log = tmp_path / "t" / "_delta_log"
     for txid in range(1, 6):
         opened.write(txid, {"k": TransactionalValue(txid, txid)})

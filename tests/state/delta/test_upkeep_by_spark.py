@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 import state.delta.upkeep
 import state.delta.writer
 from state import read_table
-from tests.state.delta.delta_tables import hold_no_rows, maintain
+from tests.state.delta.delta_tables import all_of, hold_no_rows, maintain
 from tests.state.delta.dying_run import DyingRun
 from tests.state.delta.read.kinds import KINDS
 from tests.state.delta.read.readers import READERS
@@ -149,7 +149,7 @@ def test_what_is_held_open_over_our_upkeep(
     history = History(tmp_path / "t", monkeypatch)
     opened, add_0 = fill(history)
     if log_hours is not None:
-        opened.keep_history(log_hours)
+        opened.keep_history(all_of(log_hours))
     versions = history.versions[-4:]  # Spark itself refuses those before the last week
     for version in versions:
         assert spark.submit(hold, history.path, version).result() is None

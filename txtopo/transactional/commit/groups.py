@@ -41,6 +41,7 @@ from txtopo.errors import (
 from txtopo.failpoints import durable_step
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.commit.entries import entry_of, input_ranges
+from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
 from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
@@ -137,7 +138,7 @@ class GroupCommitter:
     """Commits groups, one at a time.
 
     ``committed`` is the mark at the start, ``dead_letters`` the name of the state for dead letters. ``on_write`` is
-    called with the name of a state and its write.
+    called with the name of a state and its write. ``keeping`` keeps the points; None: none are.
     """
 
     def __init__(  # noqa: PLR0913 - committing depends on that many parts
@@ -152,6 +153,7 @@ class GroupCommitter:
         dead_letters: str | None = None,
         run_phases: RunCommitPhases = run_commit_phases,
         on_write: Callable[[str, StateWrite], None] | None = None,
+        keeping: Keeping | None = None,
     ) -> None:
         self.step_secs: dict[str, float] = {}
         """The total time of each step so far, in seconds."""
@@ -176,6 +178,7 @@ class GroupCommitter:
         self._gather_ms = 0
         self._told_of: set[str] = set()
         """The states of which was said that they make groups large."""
+        self._keeping = keeping
 
     def input_ranges(self, metadata: Any, previous: Any) -> dict[str, tuple[Any, Any]]:
         """Return the input of a transaction that is not committed, by partition; see :func:`input_ranges`."""
@@ -305,6 +308,8 @@ class GroupCommitter:
         self._committed = CommittedMark(last, metadata, marks, planned)
         self._coordinator_state.commit(self._committed, first)
         self._gather_ms = self._gathering(writes)
+        if self._keeping is not None:
+            self._keeping.note_committed(last)
         for name, values in writes.items():
             rows, removed = put_and_removed(values)
             self.rows_put[name] = self.rows_put.get(name, 0) + rows
@@ -390,6 +395,8 @@ class GroupCommitter:
         written for as long, and the next start compares the log from there on. So the mark becomes durable before.
         """
         with self._timed("upkeep"):
+            if self._keeping is not None:
+                self._keeping.tell(self._states.values())
             if any(state.is_upkeep_due for state in self._states.values()):
                 self._coordinator_state.flush()
             for state in self._states.values():

@@ -12,6 +12,7 @@
 ``…/before-repair-N/…``   the values that the N-th repair has replaced
 ``<topology>/recovered``  the last epoch that has completed its recovery
 ``<topology>/timeline``   the rewinds and repairs that it has gone through
+``<topology>/points``     the points that all tables keep, see :mod:`txtopo.transactional.core.points`
 ``<topology>/source/…``   the values of the spout's coordinator
 ``<topology>/pace``       a transaction's share of a job's time, in microseconds; written with commits
 ========================  ===================================================================
@@ -47,6 +48,7 @@ from txtopo.files.folder import Folder
 from txtopo.files.formats import COORDINATOR_STATE, FIRST, Format, refuse_other
 from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.transactional.core.events import NEVER, Planned, TransactionMetadata
+from txtopo.transactional.core.points import KeptPoints
 from txtopo.transactional.journal.turns import Timeline
 
 METADATA_BYTES_MAX = VALUE_BYTES_MAX - 100
@@ -64,6 +66,7 @@ _PLAN = "repair"
 _ASIDE = "before-repair-"
 _RECOVERED = "recovered"
 _TIMELINE = "timeline"
+_POINTS = "points"
 _SOURCE = "source"
 _TRANSACTION_TIME = "pace"
 
@@ -154,6 +157,8 @@ class CoordinatorState:
         # A drawn one becomes durable in begin(): until then a crash leaves nothing, and the next start draws another.
         self.incarnation = self._known_incarnation or uuid.uuid4().hex
         self._kept_us = self._learnt_us = self.transaction_us()
+        self._points: KeptPoints | None = None
+        """The points that have not reached the store yet."""
 
     @property
     def epoch(self) -> int:
@@ -358,6 +363,8 @@ class CoordinatorState:
             learnt_us = self._learnt_us
             is_learnt = learnt_us is not None and learnt_us != self._kept_us
             times = [Put(self._path(_TRANSACTION_TIME), _encode(learnt_us))] if is_learnt else []
+            if self._points is not None:
+                times.append(Put(self._path(_POINTS), _encode(to_json(self._points))))
             if self._unsaved:
                 with durable_step("group.commit"):
                     self._lead.write([*self._unsaved, *changes, *times])
@@ -368,6 +375,7 @@ class CoordinatorState:
                 self._lead.write([*changes, *times])
             self._unsaved = []
             self._kept_us = learnt_us
+            self._points = None
 
     def transaction_us(self) -> int | None:
         """Return the stored share of a job's time that a transaction takes, in microseconds; None if unknown."""
@@ -379,6 +387,15 @@ class CoordinatorState:
     def note_transaction_us(self, transaction_us: int | None) -> None:
         """Set the time per transaction; the next write stores it."""
         self._learnt_us = transaction_us
+
+    def points(self) -> KeptPoints:
+        """Return the points as they are on record."""
+        return self._read(_POINTS, KeptPoints) or KeptPoints()
+
+    def note_points(self, points: KeptPoints) -> None:
+        """Set the points; the next write stores them. A crash before that leaves the ones on record."""
+        with self._lock:
+            self._points = points
 
     def confirm_lead(self) -> None:
         """Raise LostLead if the lead is lost."""
@@ -506,6 +523,7 @@ class CoordinatorState:
             Put(self._path(_SPOUT), _encode(spout)),
             Put(self._path(_COMMITTED), _encode(to_json(mark))),
             Put(self._path(_TIMELINE), _encode(to_json(timeline))),
+            Put(self._path(_POINTS), _encode(to_json(self.points().until(mark.txid)))),
         ]
         # The plan goes last: if a store splits the step and a crash comes in between, no run starts, and the next
         # repair carries the plan out again.
@@ -559,7 +577,7 @@ def damage_in(store: Store, lead: Lead, topology_id: str) -> str | None:
     """Describe a value of a topology's coordinator state that can't be read; None if all can."""
     try:
         state = CoordinatorState(store, lead, topology_id)
-        state.committed(), state.group(), state.timeline(), state.plan(), state.begun_as_far_as_known()
+        state.committed(), state.group(), state.timeline(), state.plan(), state.begun_as_far_as_known(), state.points()
     except DivergenceError as error:
         return error.message
     return None

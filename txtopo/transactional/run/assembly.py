@@ -17,7 +17,7 @@ import attrs
 
 from state.delta.keyed.state import DeltaState
 from txtopo.api.fields import Fields
-from txtopo.api.state import KeepsHistory, OpenedState, State, UsesExecutors
+from txtopo.api.state import OpenedState, State, UsesExecutors
 from txtopo.api.store import Store
 from txtopo.attempts import TransactionAttempt, attempt_number, transactions_words
 from txtopo.config import Config
@@ -28,6 +28,7 @@ from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.commit.entries import input_ranges
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
+from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.commit.phases import RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, DeadLetter
 from txtopo.transactional.core.coordinator import Coordinator
@@ -155,7 +156,14 @@ def assembled(
         staging_dir = _staging_dir(plan, config, coordinator_state.epoch, stack)
         runner = stack.enter_context(environment.make_runner(plan, config, prototypes))
         _equip(recovered.states, runner, config)
-        committer = _make_committer(environment, threads, task_factory, recovered, coordinator_state, journal)
+        keeping = Keeping(
+            coordinator_state,
+            recovered.committed.txid,
+            threads.wall_secs,
+            recent_secs=config["topology.history.recent.secs"],
+            rewind_hours=config["topology.rewind.hours"],
+        )
+        committer = _make_committer(environment, threads, task_factory, recovered, coordinator_state, journal, keeping)
         parts = Parts(
             plan.topology_id,
             threads,
@@ -201,12 +209,10 @@ def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Sou
 
 
 def _equip(states: Mapping[str, OpenedState], runner: JobRunner, config: Config) -> None:
-    """Give the states what only a run has: its executors, and how far back it may be rewound."""
+    """Give the states what only a run has: its executors."""
     for state in states.values():
         if isinstance(state, UsesExecutors):
             state.use_executors(runner, config["topology.driver.rows.max"])
-        if isinstance(state, KeepsHistory):
-            state.keep_history(config["topology.rewind.hours"])
 
 
 def _make_planner(plan: Plan, config: Config, limits: Limits, slots: int, staging_dir: pathlib.Path) -> JobPlanner:
@@ -228,6 +234,7 @@ def _make_committer(  # noqa: PLR0913, PLR0917 - the parts of a run that commit
     recovered: RecoveredRun,
     coordinator_state: CoordinatorState,
     journal: Journal | None,
+    keeping: Keeping | None = None,
 ) -> GroupCommitter:
     return GroupCommitter(
         task_factory,
@@ -239,6 +246,7 @@ def _make_committer(  # noqa: PLR0913, PLR0917 - the parts of a run that commit
         run_phases=environment.run_phases,
         dead_letters=DEAD_LETTERS if DEAD_LETTERS in recovered.states else None,
         on_write=environment.observer.wrote,
+        keeping=keeping,
     )
 
 

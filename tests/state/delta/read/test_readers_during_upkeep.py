@@ -17,7 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 import state.delta.upkeep
 import state.delta.writer
 from state import DeltaRows, DeltaState
-from tests.state.delta.delta_tables import hold_no_rows, maintain
+from tests.state.delta.delta_tables import all_of, hold_no_rows, maintain
 from tests.state.delta.read.readers import READERS, duck_db_connection, ids
 from tests.state.delta.rows.rows_tables import put
 from txtopo import Fields
@@ -187,7 +187,7 @@ def test_a_read_is_whole_or_an_error(tmp_path, monkeypatch, fill, log_hours):
     history = History(tmp_path / "t", monkeypatch)
     opened, add_0 = fill(history)
     if log_hours is not None:
-        opened.keep_history(log_hours)
+        opened.keep_history(all_of(log_hours))
     held = {version: held_readers(history.path, version) for version in history.versions}
     steps: list[str] = []
     wrong: list[tuple[str, int, str, str]] = []

@@ -1,0 +1,81 @@
+"""Which transactions stay as points: a few of each time, and as many for a topology that is quiet as for a busy one."""
+
+from __future__ import annotations
+
+from txtopo.transactional.core.points import SLOT_MS, KeptPoint, KeptPoints
+
+SECOND = 1000
+HOUR = 3600 * SECOND
+DAY = 24 * HOUR
+WEEK_HOURS = 7 * 24
+BEGAN = 20_000 * DAY
+
+
+def committed(every_ms: int, until_ms: int, rewind_hours: int = WEEK_HOURS) -> KeptPoints:
+    """Return the points of a topology that commits a transaction in equal intervals."""
+    points = KeptPoints()
+    for txid, now_ms in enumerate(range(BEGAN, BEGAN + until_ms + 1, every_ms), 1):
+        points = points.after(txid, now_ms).at(now_ms, rewind_hours)
+    return points
+
+
+def ages(points: KeptPoints, now_ms: int) -> list[int]:
+    return [now_ms - point.at_ms for point in points.points]
+
+
+def test_the_first_group_of_a_slot_ends_with_a_point():
+    """Later ones of the same five minutes do not, however many there are."""
+    points = committed(SECOND, 2 * SLOT_MS)
+    assert points.points == (KeptPoint(1, BEGAN), KeptPoint(301, BEGAN + SLOT_MS), KeptPoint(601, BEGAN + 2 * SLOT_MS))
+
+
+def test_what_stays_of_ten_days():
+    """Each five minutes for an hour, each hour for a day, each day for a week."""
+    points = committed(60 * SECOND, 10 * DAY)
+    assert ages(points, BEGAN + 10 * DAY)[::-1] == [
+        *range(0, HOUR, SLOT_MS),
+        *range(HOUR, DAY, HOUR),
+        *range(DAY, 7 * DAY + 1, DAY),
+    ]
+
+
+def test_a_shorter_way_back():
+    """``topology.rewind.hours`` bounds all of them, also those of hours and of five minutes."""
+    assert ages(committed(60 * SECOND, 3 * DAY, 2), BEGAN + 3 * DAY)[::-1] == [*range(0, HOUR, SLOT_MS), HOUR, 2 * HOUR]
+    assert len(committed(60 * SECOND, 3 * DAY, 1).points) == 13
+
+
+def test_points_are_few_at_any_moment():
+    """While time goes by, there is always one that is an hour old at most, a day old at most, and so on."""
+    points = KeptPoints()
+    for txid, now_ms in enumerate(range(BEGAN, BEGAN + 9 * DAY, 7 * 60 * SECOND + 13), 1):
+        points = points.after(txid, now_ms).at(now_ms, WEEK_HOURS)
+        assert len(points.points) <= 13 + 25 + 8
+        assert now_ms - points.points[-1].at_ms < SLOT_MS
+        since_ms = now_ms - BEGAN
+        for reach_ms, apart_ms in ((HOUR, 2 * SLOT_MS), (DAY, HOUR + 2 * SLOT_MS), (7 * DAY, DAY + HOUR)):
+            known = ages(points, now_ms)
+            assert max(known) >= min(reach_ms, since_ms) - apart_ms
+
+
+def test_a_quiet_topology():
+    """Nothing is made while nothing is committed, and what it has goes with time alone."""
+    points = committed(SECOND, 2 * HOUR)
+    assert ages(points.at(BEGAN + 3 * HOUR, WEEK_HOURS), BEGAN + 2 * HOUR)[::-1] == [0, HOUR, 2 * HOUR]
+    assert points.at(BEGAN + 8 * DAY, WEEK_HOURS) == KeptPoints()
+
+
+def test_a_turn_back():
+    """The transactions after it begin anew, and so do the points."""
+    points = committed(60 * SECOND, HOUR)
+    assert points.until(11).points[-1] == KeptPoint(11, BEGAN + 10 * 60 * SECOND)
+    assert points.until(0) == KeptPoints()
+
+
+def test_a_clock_that_is_put_back():
+    """Points go on, and those that were made by the wrong time stay no longer than others."""
+    ahead = committed(60 * SECOND, HOUR)
+    before_ms = BEGAN - 2 * DAY
+    points = ahead.after(100, before_ms).at(before_ms, WEEK_HOURS)
+    assert points.points == (*ahead.points, KeptPoint(100, before_ms))
+    assert points.at(BEGAN + 8 * DAY, WEEK_HOURS) == KeptPoints()

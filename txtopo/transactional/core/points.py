@@ -1,0 +1,74 @@
+"""Points: the transactions that a topology can be brought back to, and which of them stay as time goes by.
+
+At a *point* all tables with history, the coordinator state, the journal and the record of the input can be brought back
+together. It is the end of a commit group: the first one that ends in a slot of five minutes. So nothing is made while
+nothing is committed. Of the points, time leaves
+
+- each one for an hour,
+- the first of each hour for a day,
+- the first of each day for ``topology.rewind.hours``.
+
+The first of a day is the first of its hour, too: what stays in the end has stayed all along.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+_SECOND_MS = 1000
+_HOUR_MS = 3600 * _SECOND_MS
+_DAY_MS = 24 * _HOUR_MS
+
+SLOT_MS = 300 * _SECOND_MS
+"""How long the slot is whose first group ends with a point."""
+
+_LADDER = ((SLOT_MS, _HOUR_MS), (_HOUR_MS, _DAY_MS), (_DAY_MS, None))
+"""The slots of which the first point stays, each with the age up to which it does; None: as long as any."""
+
+
+@attrs.frozen
+class KeptPoint:
+    """A point.
+
+    Args:
+        txid: the last transaction of its group.
+        at_ms: when that was committed, in milliseconds since 1970.
+    """
+
+    txid: int
+    at_ms: int
+
+
+@attrs.frozen
+class KeptPoints:
+    """The points of a topology, oldest first."""
+
+    points: tuple[KeptPoint, ...] = ()
+
+    def after(self, txid: int, now_ms: int) -> KeptPoints:
+        """Return the points once a group that ends with a transaction is committed."""
+        # Not by the order of the slots: where the clock was wrong and is put back, points go on at once.
+        if self.points and self.points[-1].at_ms // SLOT_MS == now_ms // SLOT_MS:
+            return self
+        return KeptPoints((*self.points, KeptPoint(txid, now_ms)))
+
+    def until(self, txid: int) -> KeptPoints:
+        """Return the points up to a transaction: where the topology goes back to it, the later ones never were."""
+        return KeptPoints(tuple(point for point in self.points if point.txid <= txid))
+
+    def at(self, now_ms: int, rewind_hours: int) -> KeptPoints:
+        """Return the points that stay at a time; see the module's ladder.
+
+        Args:
+            now_ms: the time, in milliseconds since 1970.
+            rewind_hours: how many hours back the oldest one is at most.
+        """
+        stay: set[KeptPoint] = set()
+        for slot_ms, age_ms in _LADDER:
+            until_ms = rewind_hours * _HOUR_MS if age_ms is None else min(age_ms, rewind_hours * _HOUR_MS)
+            slot: int | None = None
+            for point in self.points:
+                if point.at_ms // slot_ms != slot and now_ms - point.at_ms <= until_ms:
+                    stay.add(point)
+                slot = point.at_ms // slot_ms
+        return KeptPoints(tuple(point for point in self.points if point in stay))
