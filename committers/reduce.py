@@ -28,9 +28,17 @@ from txtopo.errors import FieldsError, TopologyError
 TUPLES_MAX = 10_000
 """How many tuples of an untyped stream become columns at a time."""
 
-_ALIKE = frozenset({str, int, float, bytes, bool, dt.date})
+_ALIKE = frozenset({str, int, float, bytes, bool, dt.date, type(None)})
 """Classes of which either all values fit a type or none, except for numbers that are too large. A number needs no check
 here, because only the sum must fit."""
+
+_NESTED: frozenset[type] = frozenset({list, tuple, dict})
+
+_SHAPES_MAX = 1_000
+"""How many shapes of keys and values are known to fit: maps have as many as there are sets of keys."""
+
+_Shape = Any
+"""What decides whether a value fits a type: its class, and for nested values the shapes in it."""
 
 
 class ReduceCommitter(ReducingCommitter):
@@ -70,8 +78,8 @@ class ReduceCommitter(ReducingCommitter):
     _source: TupleSource | None = None
     """The source of the last tuple, whose fields' positions are known."""
 
-    _known: frozenset[tuple[type, type]] = frozenset()
-    """Classes of keys and values that fit."""
+    _known: frozenset[tuple[_Shape, _Shape]] = frozenset()
+    """Shapes of keys and values that fit."""
 
     def __init__(
         self,
@@ -231,7 +239,9 @@ class ReduceCommitter(ReducingCommitter):
 
     def fold(self, key: Any, value: Any) -> None:
         """Fold one value; subclasses may call it from their own ``execute``."""
-        if (key.__class__, value.__class__) not in self._known:
+        if (key.__class__, value.__class__) not in self._known and (
+            value.__class__ not in _NESTED or (key.__class__, _shape_of(value)) not in self._known
+        ):
             key, value = self._fitted(key, value)
         folded = self._folded
         folded[key] = self._combine(folded[key], value) if key in folded else value
@@ -240,12 +250,12 @@ class ReduceCommitter(ReducingCommitter):
         """Return key and value as they are folded; raise FieldsError if one does not fit the state's types."""
         key = tuple(map(_plain, key)) if type(key) is tuple else _plain(key)
         value = _plain(value)
-        kinds = type(key), type(value)
-        if kinds in self._known:
+        shapes = type(key), _shape_of(value)
+        if shapes in self._known:
             return key, value
         own = self._state.fitted(key, value)
-        if own is key and _ALIKE.issuperset(kinds):
-            self._known |= {kinds}
+        if own is key and type(key) in _ALIKE and shapes[1] is not None and len(self._known) < _SHAPES_MAX:
+            self._known |= {shapes}
         return own, value
 
 
@@ -347,3 +357,21 @@ def _spec(name: str, kind: pa.DataType | None) -> str:
 def _plain(value: Any) -> Any:
     """Return a numpy number as a Python number, and any other value unchanged."""
     return value.item() if isinstance(value, np.generic) else value
+
+
+def _shape_of(value: Any) -> _Shape | None:
+    """Return the shape of a value; None if of two values of its shape one may fit a type and the other not."""
+    kind = value.__class__
+    if kind in _ALIKE:
+        return kind
+    names: Any = ()
+    if kind is list:
+        shapes: Any = frozenset(map(_shape_of, value))
+    elif kind is dict:
+        names = tuple((name, name.__class__) for name in value)  # as keys of a dict, 1 and True are the same
+        shapes = tuple(map(_shape_of, value.values()))
+    elif kind is tuple:
+        shapes = tuple(map(_shape_of, value))
+    else:
+        return None
+    return None if None in shapes else (kind, names, shapes)

@@ -33,6 +33,11 @@ def longest(one: int, other: int) -> int:
     return one if abs(one) >= abs(other) else other
 
 
+def first(one: object, _other: object) -> object:
+    """Return the first of all values."""
+    return one
+
+
 def topology(output, committer, fields=TYPED, value="n: long"):
     spout = MemoryTransactionalSpout(DATA, fields, 6)
     words = DeltaState(output / "words", key=Fields("word: string"), value=Fields(value))
@@ -251,6 +256,32 @@ def test_values_of_other_types(value, take) -> None:
     state = MemoryState(Fields("key: string"), Fields("n: long"))
     with pytest.raises(FieldsError, match="field 'n: bigint'"):
         reduce_untyped({0: [("a", value), ("a", value)]}, state, batch_size=take)
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize(
+    ("kind", "good", "bad"),
+    [
+        ("array<long>", [1, None, 2], [1, 1.5]),
+        ("array<long>", [1], [True]),
+        ("array<long>", [], ["1"]),
+        ("array<array<long>>", [[1], [2]], [[1], ["2"]]),
+        ("array<decimal(3, 1)>", [decimal.Decimal("1.5")], [decimal.Decimal("1.55")]),
+        ("struct<a: long, b: string>", {"a": 1, "b": "x"}, {"a": "x", "b": 1}),
+        ("struct<a: long, b: string>", {"a": 1, "b": "x"}, {"a": 1, "c": "x"}),
+        ("map<long, long>", {1: 1}, {True: 1}),
+        ("map<long, array<long>>", {1: [1]}, {1: [1.0]}),
+    ],
+)
+def test_nested_values_of_other_types(kind, good, bad) -> None:
+    """One is refused though others fit that look like it, also if the function leaves it out of the result."""
+    state = MemoryState(Fields("key: string"), Fields(f"n: {kind}"))
+    rows = {0: [("a", good), ("a", good), ("a", bad)]}
+    with pytest.raises(FieldsError, match="field 'n:"):
+        reduce_untyped(rows, state, batch_size=3, function=first)
+    reduce_untyped(
+        {0: [("a", good), ("b", good)]}, MemoryState(Fields("key: string"), Fields(f"n: {kind}")), 2, function=first
+    )
 
 
 def test_decimal_keys() -> None:

@@ -67,6 +67,12 @@ def copied(value: Any) -> Any:
         return value
     if kind is list and UNCHANGEABLE.issuperset(map(type, value)):
         return value.copy()
+    if (
+        kind is dict
+        and UNCHANGEABLE.issuperset(map(type, value))
+        and UNCHANGEABLE.issuperset(map(type, value.values()))
+    ):
+        return value.copy()
     try:
         return copy.deepcopy(value)
     except Exception:  # noqa: BLE001 - a user's class may raise anything here and still pickle
