@@ -16,7 +16,7 @@ from state.delta.log.damage import empty_version, state_failure, unsupported
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, files_in, files_of
 from state.delta.log.entries import LogEntry, complete_transactions, entry_path, undone_to, version_after
 from state.delta.log.growth import Growth, columns_misfit, field_text, lacking, metadata_of
-from state.delta.log.location import Location
+from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import (
     WORLD_ERRORS,
     Owner,
@@ -28,13 +28,13 @@ from state.delta.log.ownership import (
     vectors_misfit,
 )
 from state.delta.log.put import Change, entry_of, unknown
-from state.delta.log.sync import sync_log
+from state.delta.log.sync import CHECKPOINT, sync_log
 from state.delta.log.vectors import has_vectors
 from state.delta.read.foreign import foreign_change, stale
 from txtopo.api.state import CanBeRenamed, StateKind, StateTable, TableDescription
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, StateFailure
-from txtopo.files.folder import Folder, LocalFolder
+from txtopo.files.folder import Folder, Item, LocalFolder
 
 __all__ = ["DeltaStateTable", "kept_version"]
 
@@ -64,6 +64,8 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         self._location = location
         self._kind = kind
         self._schema = schema
+        self._seen: tuple[DeltaTable, Item] | None = None
+        """The handle of the last look, and the log entry of its version."""
 
     @property
     def address(self) -> str:
@@ -73,7 +75,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
     def look(self) -> TableDescription | None:
         """Return a description of the table; None if the path is free; see :meth:`StateTable.look`."""
         try:
-            table = self._location.existing()
+            table = self._existing()
         except WORLD_ERRORS as error:
             advice = unsupported(error)
             what = f"the table at {self.address} cannot be opened" + (f": {advice}" if advice is not None else "")
@@ -153,7 +155,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
     def foreign_change(self, since: int | None) -> str | None:
         """Describe a change by somebody else, or return None; see :meth:`StateTable.foreign_change`."""
         try:
-            return foreign_change(self._location, self._location.handle().version(), since)
+            return foreign_change(self._location, self._newest().version(), since)
         except WORLD_ERRORS as error:
             raise state_failure(f"the log of {self.address} cannot be read", error, self._location.root) from error
 
@@ -192,7 +194,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         self, epoch: int, application_of: Callable[[str], str], txid_of: Callable[[LogEntry], int | None]
     ) -> int | None:
         try:
-            table = self._location.handle()
+            table = self._newest()
             owner = Owner.of(table)
             if owner is None:
                 raise not_ours(self._location)
@@ -205,11 +207,11 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         """Whether the version of transaction ``txid`` is still in the log, with all of its files."""
         if not txid:
             return True
-        return kept_version(self._location, self._location.handle().version(), txid, self._partition_by) is not None
+        return kept_version(self._location, self._newest().version(), txid, self._partition_by) is not None
 
     def kept(self, txids: Collection[int]) -> set[int]:
         """Return those of some transactions whose versions are still complete; see :meth:`StateTable.kept`."""
-        table = self._location.handle()
+        table = self._newest()
         folder = DataFolder(self._location)
         files = (file.places for file in files_of(self._location, table, self._partition_by).values())
         complete = complete_transactions(self._location, table.version(), files, folder.presence())
@@ -240,6 +242,34 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         if root.exists() and aside.exists():
             raise ConfigError(f"{root} cannot be moved to {aside}, which already exists: move one of them away")
         LocalFolder(root.parent).move(root.name, aside.name)
+
+    def _existing(self) -> DeltaTable | None:
+        """Return a handle of the newest version; None if there is no table."""
+        held = self._held()
+        table = self._location.existing() if held is None else None
+        return held if table is None else self._hold(table)
+
+    def _newest(self) -> DeltaTable:
+        """Return a handle of the newest version of a table that is there."""
+        return self._held() or self._hold(self._location.handle())
+
+    def _held(self) -> DeltaTable | None:
+        """Return the handle of the last look, unless the log ends with another entry since.
+
+        A start looks at each table several times, and a fresh handle reads the whole log.
+        """
+        table, entry = self._seen or (None, None)
+        return table if table is not None and self._entries_from(table.version()) == [entry] else None
+
+    def _hold(self, table: DeltaTable) -> DeltaTable:
+        entries = self._entries_from(table.version())
+        self._seen = (table, entries[0]) if len(entries) == 1 else None
+        return table
+
+    def _entries_from(self, version: int) -> list[Item]:
+        """Return the entries of the log from a version on."""
+        items = self._location.folder.list(LOG_FOLDER, f"{version:020d}")
+        return [item for item in items if item.path.endswith(".json") and CHECKPOINT not in item.path]
 
     def _misfit(self, table: DeltaTable, owner: Owner) -> str | None:
         if owner.kind is not self._kind:
