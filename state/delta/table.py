@@ -213,8 +213,12 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         """Return those of some transactions whose versions are still complete; see :meth:`StateTable.kept`."""
         table = self._newest()
         folder = DataFolder(self._location)
-        files = (file.places for file in files_of(self._location, table, self._partition_by).values())
-        complete = complete_transactions(self._location, table.version(), files, folder.presence())
+
+        def files_at(version: int) -> list[tuple[str, ...]]:
+            handle = table if version == table.version() else self._location.handle(version)
+            return [file.places for file in files_of(self._location, handle, self._partition_by).values()]
+
+        complete = complete_transactions(self._location, table.version(), files_at, folder.presence())
         return complete.intersection(txids) | {0}.intersection(txids)
 
     def notes(self) -> Folder:

@@ -70,8 +70,9 @@ def damage_of_log(folder: Path) -> str | None:
         if reason is not None:
             return f"{log / name} is damaged: {reason}"
     numbers = [int(name[:20]) for name in versions]
+    newest = max((int(name[:20]) for name in names if _CHECKPOINT.match(name)), default=-1)
     for later, earlier in itertools.pairwise(numbers):
-        if later != earlier + 1:
+        if later != earlier + 1 and later - 1 > newest:  # before a checkpoint, entries go
             return f"{log / f'{later - 1:020d}.json'} is missing"
     if numbers and numbers[-1] > 0 and not any(_CHECKPOINT.match(name) for name in names):
         return f"the checkpoint of {log} is missing, and so is all that came before {log / versions[-1]}"

@@ -15,6 +15,7 @@ from typing import Any
 
 import attrs
 
+from state.delta.log.kept import KeptLog
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.vectors import places_of, vector_in
 
@@ -27,9 +28,11 @@ __all__ = [
     "actions_of",
     "complete_transactions",
     "entry_path",
+    "kept_entries",
     "log_entries",
     "read_entry",
     "undone_to",
+    "valid_transactions",
     "version_after",
 ]
 
@@ -99,26 +102,46 @@ def log_entries(location: Location, latest: int, first: int = 0) -> Iterator[Log
         yield entry
 
 
+def kept_entries(location: Location, latest: int) -> Iterator[LogEntry]:
+    """Yield the versions up to ``latest`` that have an entry, newest first, also those before a gap in the log."""
+    below = latest
+    for entry in log_entries(location, latest):
+        yield entry
+        below = entry.version - 1
+    older = [] if below < 0 else [version for version in KeptLog.of(location).entries if version < below]
+    for version in reversed(older):
+        found = read_entry(location, version)
+        if found is not None:
+            yield found
+
+
 def version_after(location: Location, latest: int, txid: int) -> int | None:
     """Return the version that the write of a transaction made; None if the log has none.
 
     Versions that were rolled back do not count: from the newest version back, only versions whose txid is below all
     txids seen so far are valid.
     """
-    lowest: int | None = None
-    for entry in log_entries(location, latest):
-        if entry.txid is None or (lowest is not None and entry.txid >= lowest):
-            continue
-        lowest = entry.txid
-        if lowest <= txid:
-            return entry.version if lowest == txid else None
+    for version, written in valid_transactions(location, latest):
+        if written <= txid:
+            return version if written == txid else None
     return None
+
+
+def valid_transactions(location: Location, latest: int) -> Iterator[tuple[int, int]]:
+    """Yield the versions that have made a transaction visible and were not rolled back, and those, newest first."""
+    lowest: int | None = None
+    for entry in kept_entries(location, latest):
+        if entry.txid is not None and (lowest is None or entry.txid < lowest):
+            lowest = entry.txid
+            yield entry.version, lowest
 
 
 def undone_to(
     location: Location, latest: int, epoch: int, last_at: int | None, txid_of: Callable[[LogEntry], int | None]
 ) -> int | None:
     """Return the lowest transaction to which an epoch after a given one has gone back; None if none has.
+
+    Where a log has gaps, it still has the versions of that kind; see :mod:`state.delta.upkeep`.
 
     Args:
         location: the table.
@@ -127,35 +150,41 @@ def undone_to(
         last_at: the last version of that kind. If the log no longer has it, it counts as one to 0.
         txid_of: returns the transaction to which a version has gone back; None if it is none of that kind.
     """
+    if last_at is None:
+        return None
     found: list[int] = []
-    below = latest
-    for entry in log_entries(location, latest) if last_at is not None else ():
-        below = entry.version - 1
+    is_unknown = 0 <= last_at <= latest
+    for entry in kept_entries(location, latest):
         if entry.epoch is not None and entry.epoch <= epoch:  # so are all versions before it
-            return min(found, default=None)
+            is_unknown = is_unknown and last_at > entry.version
+            break
+        is_unknown = is_unknown and entry.version != last_at
         txid = txid_of(entry)
         if txid is not None:
             found.append(txid)
-    is_unknown = last_at is not None and 0 <= last_at <= below
     return 0 if is_unknown else min(found, default=None)
 
 
 def complete_transactions(
-    location: Location, latest: int, files: Iterable[tuple[str, ...]], is_there: Callable[[str], bool]
+    location: Location,
+    latest: int,
+    files_at: Callable[[int], Iterable[tuple[str, ...]]],
+    is_there: Callable[[str], bool],
 ) -> set[int]:
     """Return the transactions whose versions can still be read, with all of their files, in one pass over the log.
 
     The pass begins with the newest version's files and takes back one version after another: what a version has added
     was not there before it, and what it has removed was. A version that moves rows and removes nothing, such as one
-    with a new column, adds files once more that were there.
+    with a new column, adds files once more that were there. Before a gap in the log, each version is looked at
+    by itself.
 
     Args:
         location: the table.
         latest: its newest version.
-        files: the paths in the table's folder that each file of that version needs.
+        files_at: returns the paths in the table's folder that each file of a version needs.
         is_there: says of such a path whether the file is there.
     """
-    missing = {places for places in files if not all(map(is_there, places))}
+    missing = {places for places in files_at(latest) if not all(map(is_there, places))}
     found: list[tuple[int, int]] = []
     lowest: int | None = None
     version = latest
@@ -174,19 +203,22 @@ def complete_transactions(
         missing.difference_update(_places_in(each) for each in added if removed or not _moves(each))
         missing.update(places for places in map(_places_in, removed) if not all(map(is_there, places)))
         version -= 1
-    oldest = 0 if version < 0 else _first_readable(location, version, latest)
-    return {txid for version, txid in found if version >= oldest}
+    if version < 0:
+        return {txid for _, txid in found}
+    openable = KeptLog.of(location).versions()
+    complete = {txid for each, txid in found if each in {latest, *openable}}
+    for each in (each for each in reversed(openable) if each < version):
+        entry = read_entry(location, each)
+        if entry is None or entry.txid is None or (lowest is not None and entry.txid >= lowest):
+            continue
+        lowest = entry.txid
+        if all(is_there(place) for places in files_at(each) for place in places):
+            complete.add(lowest)
+    return complete
 
 
 def _places_in(action: Mapping[str, Any]) -> tuple[str, ...]:
     return places_of(action["path"], vector_in(action))
-
-
-def _first_readable(location: Location, missing: int, latest: int) -> int:
-    """Return the first version that a checkpoint allows to be read, given the last one without a log entry."""
-    names = (item.path.removeprefix(f"{LOG_FOLDER}/") for item in location.folder.list(LOG_FOLDER))
-    checkpoints = (int(name[:20]) for name in names if ".checkpoint." in name and name[:20].isdecimal())
-    return min((version for version in checkpoints if version >= missing), default=latest)
 
 
 def read_entry(location: Location, version: int) -> LogEntry | None:

@@ -9,7 +9,6 @@ Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md, "Action Recon
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,16 +18,11 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from state.delta.log.entries import entry_path
+from state.delta.log.kept import KeptLog
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.vectors import VECTORS_FEATURE, Vector, vector_in
 
 __all__ = ["live_vectors"]
-
-_CHECKPOINT = re.compile(
-    rf"{LOG_FOLDER}/(?P<version>\d{{20}})\.checkpoint"
-    r"(?:|\.\d{10}\.(?P<parts>\d{10})|\.(?P<name>[0-9a-f-]{36}))\.(?:parquet|json)"
-)
-"""A checkpoint's file: the only one, or one of several parts, or one that names its parts."""
 
 _SIDECARS = f"{LOG_FOLDER}/_sidecars"
 """The folder of parts that a checkpoint names."""
@@ -56,7 +50,7 @@ def live_vectors(
             return _followed(location, known[0], table.version(), known[1])
         except FileNotFoundError:  # behind a checkpoint of somebody else
             pass
-    version, files = _newest_checkpoint(location, table.version())
+    version, files = KeptLog.of(location).checkpoint_until(table.version())
     vectors = {path: vector for file in files for path, vector in _in_checkpoint(location, file)}
     return _followed(location, version, table.version(), vectors)
 
@@ -73,18 +67,6 @@ def _followed(location: Location, since: int, version: int, vectors: Mapping[str
             live.pop(added["path"], None)
             live.update(_with_vector(added))
     return live
-
-
-def _newest_checkpoint(location: Location, version: int) -> tuple[int, list[str]]:
-    """Return the number of the newest whole checkpoint up to a version, and its files; -1 if there is none."""
-    found: dict[tuple[int, str], list[str]] = {}
-    for item in location.folder.list(LOG_FOLDER):
-        name = _CHECKPOINT.fullmatch(item.path)
-        if name is not None and int(name["version"]) <= version:
-            found.setdefault((int(name["version"]), name["parts"] or name["name"] or ""), []).append(item.path)
-    whole = [each for each in found if not each[1].isdecimal() or len(found[each]) == int(each[1])]
-    newest = max(whole, default=None)
-    return (-1, []) if newest is None else (newest[0], found[newest])
 
 
 def _in_checkpoint(location: Location, path: str) -> Iterator[tuple[str, Vector]]:

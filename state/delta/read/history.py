@@ -1,9 +1,9 @@
 """Read a Delta table as of a transaction.
 
 The application transaction ``<topology>/<state>`` rises from version to version, so bisection from the end finds the
-newest version whose txid is not above the wanted one. It falls only if ``txtopo repair`` has rolled the table back:
-each version has the number of the last rollback, and if the wanted version is not after that, it is searched before it.
-Versions whose log is missing count as too old.
+newest version whose txid is not above the wanted one, of those that the log still has. It falls only if ``txtopo
+repair`` has rolled the table back: each version has the number of the last rollback, and if the wanted version is not
+after that, it is searched before it.
 
 A transaction between two Delta writes can be read only if that is possible with certainty. Transactions that commit
 together are one Delta write, and only the rows' own txids distinguish them:
@@ -20,6 +20,7 @@ together are one Delta write, and only the rows' own txids distinguish them:
 
 from __future__ import annotations
 
+import bisect
 import os
 from typing import Never
 
@@ -30,7 +31,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from state.delta.log.damage import plain_text
-from state.delta.log.entries import version_after
+from state.delta.log.entries import read_entry, version_after
+from state.delta.log.kept import KeptLog
 from state.delta.log.location import LOG_FOLDER, Location, parent_of
 from state.delta.log.ownership import (
     WORLD_ERRORS,
@@ -45,7 +47,7 @@ from txtopo.api.state import OpenedState, State, StateKind, Writes
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import metadata_dir_below
-from txtopo.transactional.journal.journal import find_journal, read_journal
+from txtopo.transactional.journal.journal import JournalPart, counting_entries, find_journal, read_journal
 
 __all__ = [
     "PastDeltaTable",
@@ -203,19 +205,22 @@ def version_as_of(location: Location, latest: DeltaTable, application: str, txid
     """
     if (latest.transaction_version(application) or 0) <= txid:
         return latest
-    low, high = latest.transaction_version(rolled_back_application(application)) or 0, latest.version()
+    versions = [version for version in KeptLog.of(location).versions() if version < latest.version()]
+    rolled_back_at = latest.transaction_version(rolled_back_application(application)) or 0
     # Txids fall at the last rollback: if it restored more than is wanted, search before it, otherwise after it.
-    rolled_back = _kept_version(location, low) if low else None
-    if rolled_back is not None and (rolled_back.transaction_version(application) or 0) > txid:
-        before = _kept_version(location, low - 1)
+    rolled_back = read_entry(location, rolled_back_at) if rolled_back_at else None
+    first = bisect.bisect_left(versions, rolled_back_at)
+    if rolled_back is not None and (rolled_back.txid or 0) > txid:
+        before = _kept_version(location, versions[first - 1]) if first else None
         return None if before is None else version_as_of(location, before, application, txid)
     # The wanted version is usually one of the last few: so the first steps are short, and each doubles.
     step = 1
     found: DeltaTable | None = None
-    while low < high:  # the wanted version is in [low, high) or is ``found``, the one before ``low``
+    low, high = first, len(versions)
+    while low < high:  # the wanted version is in versions[low:high] or is ``found``, the one before those
         middle = max((low + high) // 2, high - step)
         step *= 2
-        table = _kept_version(location, middle)
+        table = _kept_version(location, versions[middle])
         if table is not None and (table.transaction_version(application) or 0) > txid:
             high = middle
         else:
@@ -253,9 +258,19 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
     reached = found.transaction_version(application) or 0
     if reached == txid or found.version() >= latest.version():
         return read_rows(location, found, schema, live=live)
-    after = location.handle(found.version() + 1)
-    above = after.transaction_version(application) or 0
     owner = Owner.of(latest)  # by its names of today, as the journal
+    following = next(version for version in KeptLog.of(location).versions() if version > found.version())
+    after = location.handle(following)
+    above = after.transaction_version(application) or 0
+    if following != found.version() + 1:  # the versions between two points are gone
+        if owner is not None and _is_last_write(location, latest, owner, reached, txid):
+            return read_rows(location, found, schema, live=live)
+        raise StateAccessError(
+            f"the table at {location.address} keeps its version as of transaction {reached}, and then that of {above}: "
+            f"transaction {txid} lies between these points; ask for one of them, or for the nearest before {txid} "
+            "(nearest=True, --nearest)",
+            txid=txid,
+        )
     group = None if owner is None else _group_of(location, after, owner, above)
     # The transactions from the version's own up to the group wrote nothing into this table.
     if group is not None and txid < group.first:
@@ -286,20 +301,33 @@ class _Group:
     removed: int
 
 
-def _group_of(location: Location, table: DeltaTable, owner: Owner, last: int) -> _Group | None:
-    """Return the group of a Delta write; None if no journal beside the table has it."""
+def _journal_of(location: Location, table: DeltaTable, owner: Owner) -> list[JournalPart]:
+    """Return the parts of the journal beside a table that know it; none if there is no journal."""
     folder = parent_of(location.address)
     if folder is None:
-        return None
+        return []
     try:
         parts = read_journal(find_journal(metadata_dir_below(folder), owner.topology_id))
     except (ConfigError, DivergenceError):
-        return None
-    identity = str(table.metadata().id)
+        return []
+    name, identity = owner.state, str(table.metadata().id)
+    return [each for each in parts if name in each.header.tables and each.header.tables[name].identity == identity]
+
+
+def _is_last_write(location: Location, table: DeltaTable, owner: Owner, last: int, txid: int) -> bool:
+    """Whether the journal shows that a table's last write up to a transaction is the one of ``last``."""
+    parts = _journal_of(location, table, owner)
+    if not parts or parts[0].header.committed > last:
+        return False
+    entries = counting_entries(parts, lambda _: True)
+    return not any(owner.state in each.states and each.last > last and each.first <= txid for each in entries)
+
+
+def _group_of(location: Location, table: DeltaTable, owner: Owner, last: int) -> _Group | None:
+    """Return the group of a Delta write; None if no journal beside the table has it."""
     entries = [
         entry
-        for part in parts
-        if owner.state in part.header.tables and part.header.tables[owner.state].identity == identity
+        for part in _journal_of(location, table, owner)
         for entry in part.entries
         if entry.last == last and owner.state in entry.states
     ]
