@@ -10,7 +10,10 @@ from typing import Any
 
 from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.failpoints import ProcessDeath
+from txtopo.topology.forks import end_children_that_return
 from txtopo.topology.output import OutputOrigin, is_worker
+
+end_children_that_return()
 
 
 class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with user_code(…)
