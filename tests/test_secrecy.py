@@ -12,7 +12,7 @@ import pytest
 
 from txtopo.cluster.settings import CLUSTER_SETTINGS
 from txtopo.config import SETTINGS
-from txtopo.secrecy import HIDDEN, command_line, is_secret, shown, without_secrets
+from txtopo.secrecy import HIDDEN, command_line, is_secret, secrets_kept, shown, without_secrets
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0\n-----END PRIVATE KEY-----"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmNHl0w5N"
@@ -166,6 +166,13 @@ def test_secret_that_begins_another(names: tuple[str, str]) -> None:
     """Of neither is anything shown, whichever setting comes first."""
     settings = dict(zip(names, ("abcd", "abcdefgh"), strict=True))
     assert without_secrets("'abcdefgh' and 'abcd' are wrong", settings) == "'…' and '…' are wrong"
+
+
+def test_secrets_of_a_command() -> None:
+    """Whoever makes a text fit for people hides them while it runs, and no longer."""
+    with secrets_kept({"password": "open sesame"}), secrets_kept({"db.pwd": "open", "name": "shop"}):
+        assert without_secrets("open sesame or open at the shop", {"token": "or open"}) == "… … at the shop"
+    assert without_secrets("open sesame") == "open sesame"
 
 
 @pytest.mark.parametrize("written", [repr, json.dumps, quote, quote_plus], ids=lambda each: each.__name__)

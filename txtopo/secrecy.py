@@ -9,11 +9,12 @@ secret is hidden. In doubt hide: a wrongly hidden value costs a look elsewhere, 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import re
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -126,6 +127,10 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
 """Texts that are secrets, or hold one, by their form: PEM, URLs, JWT, HTTP's headers, what clouds and chats give."""
 
 
+_kept: list[frozenset[str]] = []
+"""The secrets that are hidden in each text of this process, whoever makes it fit for people."""
+
+
 def is_secret(name: str) -> bool:
     """Whether a setting's value is a secret, by its name."""
     words = [word.lower() for word in _WORDS.findall(name)]
@@ -152,11 +157,25 @@ def shown(name: str, value: Any) -> Any:
 
 def without_secrets(text: str, settings: Mapping[str, object] | None = None) -> str:
     """Return a text for people, such as an error's message, without its secrets and those of ``settings``."""
-    for secret in _secrets_of(settings or {}):
+    for secret in sorted(_secrets_of(settings or {}).union(*_kept), key=len, reverse=True):
         text = text.replace(secret, HIDDEN)
     for form, replacement in _FORMS:
         text = form.sub(replacement, text)
     return _without_named(text)
+
+
+@contextlib.contextmanager
+def secrets_kept(settings: Mapping[str, object]) -> Iterator[None]:
+    """Let :func:`without_secrets` hide the secrets of ``settings``, wherever in this process it is called meanwhile.
+
+    So those hide what a command was told who know nothing of it, such as the journal of a run.
+    """
+    secrets = _secrets_of(settings)
+    _kept.append(secrets)
+    try:
+        yield
+    finally:
+        _kept.remove(secrets)
 
 
 class Discretion(logging.Filter):
@@ -197,22 +216,21 @@ def _shown_word(word: str) -> str:
     return f"{name}={shown(name, value) if is_secret(name) else _shown_word(value)}"
 
 
-def _secrets_of(settings: Mapping[str, object]) -> list[str]:
-    """Return the texts that are secrets of settings, also as they are in other texts; those that hold others first."""
+def _secrets_of(settings: Mapping[str, object]) -> frozenset[str]:
+    """Return the texts that are secrets of settings, also as they are in other texts."""
     secrets = [
         str(value)
         for name, value in settings.items()
         if len(str(value)) >= _SHORTEST_SECRET and is_secret(name) and not is_reference(value)
     ]
-    forms = {
+    return frozenset(
         form
         for secret in secrets
         for form in (
             *(secret, repr(secret)[1:-1], json.dumps(secret)[1:-1]),
             *(quote(secret), quote(secret, safe=""), quote_plus(secret)),
         )
-    }
-    return sorted(forms, key=len, reverse=True)
+    )
 
 
 def _without_named(text: str) -> str:

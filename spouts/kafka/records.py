@@ -21,6 +21,7 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.conversion import fitted_array
 from txtopo.errors import FieldsError, InputError, TxtopoError
 from txtopo.printable import escaped
+from txtopo.secrecy import without_secrets
 
 RECORD_FIELDS = Fields(
     "key: binary",
@@ -316,7 +317,8 @@ class _FunctionFormat(RecordFormat):
             except TxtopoError:
                 raise  # wrong for every record, such as a wrong number of values: not this record's fault
             except Exception as error:  # noqa: BLE001 - the user's function may raise anything for a record
-                bad.add(message, f"the deserializer refuses it, {type(error).__name__}: {error}")
+                reason = f"the deserializer refuses it, {type(error).__name__}: {error}"
+                bad.add(message, without_secrets(reason))
                 continue
             if values is not None:
                 yield message, values

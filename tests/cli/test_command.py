@@ -9,6 +9,8 @@ import pytest
 from txtopo.testing.inline import run_inline
 
 SHOP = """
+import logging
+
 from spouts import MemoryTransactionalSpout
 from state import DeltaState
 from txtopo import BatchBolt, Fields, ICommitter, TransactionalTopologyBuilder
@@ -18,6 +20,8 @@ class Sink(BatchBolt, ICommitter):
         self.password = password
 
     def execute(self, tuple):
+        print("printed", self.password)
+        logging.warning("logged %s, and https://me:rabbit@host", self.password)
         if self.password:
             raise ValueError(f"{self.password} is refused")
 
@@ -38,8 +42,8 @@ def module(command_line, monkeypatch):
     command_line.write_module("shop", SHOP)
 
 
-def test_simulation_that_fails(command_line):
-    """Neither the violation, nor its traceback, nor the command that replays it has the value of a secret."""
+def test_simulation_that_fails(command_line, caplog):
+    """Neither the violation, nor its traceback, nor the command to replay it, nor what is printed has a secret."""
     given = ["shop", "--set", "password=open sesame", "--set", "db.pwd=hunter2"]
     ended = command_line("simulate", *given, "--seeds", "1")
     assert ended.exit_code == 1
@@ -50,6 +54,8 @@ def test_simulation_that_fails(command_line):
         assert "ValueError" in output
         assert "sesame" not in output
         assert "hunter2" not in output
+    told = [record.getMessage().partition("] ")[2] for record in caplog.records]
+    assert told[:2] == ["printed …", "logged …, and https://…@host"]
 
 
 @pytest.mark.parametrize("debug", [(), ("--debug",)], ids=["message", "traceback"])

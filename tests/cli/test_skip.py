@@ -10,6 +10,7 @@ from state import read_table
 from tests.variants import variants
 from txtopo import Config, Topology
 from txtopo.errors import PoisonTransaction, UserCodeError
+from txtopo.secrecy import secrets_kept
 from txtopo.testing.inline import run_inline
 from txtopo.topology.loading import load_target
 
@@ -99,6 +100,16 @@ def test_a_dead_letter_holds_no_secret(command_line, topology):
     run_inline(topology(words="a,poison,c"), Config({**settings, "topology.transaction.max.attempts": 1}))
     assert "at the tuple (word='…')" in letters()[2]
     assert "poison" not in letters()[2]
+
+
+def test_nor_one_that_the_command_was_told(command_line, topology):
+    """The topology's function takes it, and no setting of the run has it."""
+    config = Config({"topology.transaction.max.attempts.policy": "SKIP", "topology.transaction.max.attempts": 1})
+    with secrets_kept({"password": "poison"}):
+        run_inline(topology(words="a,poison,c"), config)
+    assert "at the tuple (word='…')" in letters()[2]
+    files = [path for path in command_line.folder.joinpath("out/_txtopo").rglob("*") if path.is_file()]
+    assert not [path for path in files if b"poison" in path.read_bytes()]
 
 
 def test_what_cannot_be_set_aside(command_line, topology):

@@ -14,7 +14,7 @@ import click
 from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 
-from txtopo.cli.command import GIVEN, Command, CommandLineError, WholeNumber, discreet, needs_extra
+from txtopo.cli.command import Command, CommandLineError, WholeNumber, discreet, needs_extra
 from txtopo.cli.console import Console
 from txtopo.cli.display.acked import INTERRUPTED, AckedDisplay, AckedLines
 from txtopo.cli.display.interrupts import Interrupts
@@ -217,7 +217,7 @@ def _log_to(console: Console, config: Config, user_level: int) -> None:
     else:
         handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(_is_asked_for)
-    handler.addFilter(Discretion(click.get_current_context().meta[GIVEN]))
+    handler.addFilter(Discretion())
     if not config.debug:
         # py4j logs connections that a stop closes, with the root logger.
         handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")

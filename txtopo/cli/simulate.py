@@ -25,6 +25,7 @@ from txtopo.testing.simulation.schedules import (
     shrink,
 )
 from txtopo.topology.loading import Target
+from txtopo.topology.output import user_output_logged
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
 
 INVARIANT = "check_state"
@@ -96,6 +97,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - the options of a command
     first schedule that fails is shrunk, and the command that replays it is printed.
     """
     context.with_resource(faults_unlogged())
+    context.with_resource(user_output_logged({}))
     console = Console(soft_wrap=True)
     command = ["txtopo", "simulate", *target.words]
     command += [option for kind in kinds for option in ("--only", kind)]

@@ -15,6 +15,7 @@ import click
 from txtopo.cli.command import GIVEN, parse_pairs
 from txtopo.errors import ConfigError, NoTopology
 from txtopo.files.durable import is_folder
+from txtopo.secrecy import secrets_kept
 from txtopo.topology.loading import NoModule, Target, load_target
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.journal.ending import METADATA_DIR, journal_below, metadata_dir_with_journal
@@ -93,7 +94,8 @@ def _takes(
         found = load(target, pairs, fork)
         if isinstance(found, Target):
             given.update({**found.arguments, **found.config.given, **given})
-        return function(target=found, **options)
+        with secrets_kept(given):
+            return function(target=found, **options)
 
     return command
 

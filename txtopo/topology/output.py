@@ -21,7 +21,7 @@ import attrs
 
 from txtopo.attempts import TransactionAttempt, attempt_words, epoch_and_try
 from txtopo.printable import escaped
-from txtopo.secrecy import without_secrets
+from txtopo.secrecy import secrets_kept, without_secrets
 
 USER_LOGGER = "txtopo.user"
 """The logger of all output of user code."""
@@ -42,9 +42,6 @@ _LEFT_OUT_CHARACTERS = 64
 """At least as many as say how many are left out."""
 _SHARES_MAX = 4096
 _HANDLE = logging.Handler.handle.__code__
-
-_settings: list[Mapping[str, object]] = []
-"""Those of the runs of this process."""
 
 logging.addLevelName(PRINT, "PRINT")
 
@@ -443,10 +440,7 @@ def mark(record: logging.LogRecord, line: Line) -> None:
 
 
 def _discreet(text: str) -> str:
-    text = _cut(text)
-    for settings in _settings:
-        text = without_secrets(text, settings)
-    return text
+    return without_secrets(_cut(text))
 
 
 def log_line(line: Line) -> None:
@@ -474,12 +468,10 @@ def user_output_logged(settings: Mapping[str, object]) -> Iterator[None]:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(message)s"))
         logger.addHandler(handler)
-    _settings.append(settings)
     try:
-        with capturing(Capture(log_line)):
+        with secrets_kept(settings), capturing(Capture(log_line)):
             yield
     finally:
-        _settings.remove(settings)
         logger.setLevel(level)
         if handler is not None:
             logger.removeHandler(handler)

@@ -28,6 +28,7 @@ from txtopo.api.context import TopologyContext
 from txtopo.api.spout import Spout
 from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.printable import escaped
+from txtopo.secrecy import without_secrets
 
 _log = logging.getLogger(__name__)
 
@@ -243,7 +244,7 @@ class KafkaSpout(Spout):
         self, progress: PartitionProgress, message_id: MessageId, record: KafkaRecord, error: Exception
     ) -> None:
         """Give a record up of which no tuple can be made; raise InputError if there is no dead-letter hook."""
-        reason = escaped(f"no tuple can be made of it: {type(error).__name__}: {error}")
+        reason = escaped(without_secrets(f"no tuple can be made of it: {type(error).__name__}: {error}"))
         if self.config.dead_letter is None:
             raise InputError(
                 f"{message_id}: {reason}; give dead_letter to keep such records and go on",

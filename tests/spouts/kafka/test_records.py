@@ -141,6 +141,17 @@ def test_what_an_error_quotes_is_printable():
     assert letters[0]["reason"] == f"the deserializer refuses it, ValueError: {escaped}"
 
 
+def test_a_letter_holds_no_secret():
+    """Anybody may read the table, and the function may say with what it failed to reach a registry."""
+
+    def refuse(record):
+        raise OSError("https://me:hunter2@registry is down")
+
+    letters: list = []
+    assert emitted(PAGES, sent(b"v"), refuse, letters) == []
+    assert letters[0]["reason"] == "the deserializer refuses it, OSError: https://…@registry is down"
+
+
 def test_a_record_has_fields_of_its_own():
     """All of them by default; the time is null if the record has none."""
     at = dt.datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=dt.UTC)

@@ -34,7 +34,7 @@ from txtopo.engine.runner import run
 from txtopo.engine.timeline.records import folder_of, place_of
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError
 from txtopo.plain.run.report import PlainReport
-from txtopo.secrecy import Discretion, without_secrets
+from txtopo.secrecy import Discretion, secrets_kept, without_secrets
 from txtopo.topology.loading import Target, load_target
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.transactional.core.actions import StopReason
@@ -125,7 +125,7 @@ class _Driver:
         topology: Any = target.topology
         try:
             metrics = RunMetrics.of(topology, record.name)
-            with written(metrics, self._place.metrics):
+            with secrets_kept({**target.arguments, **record.settings}), written(metrics, self._place.metrics):
                 report = run(
                     topology,
                     config,

@@ -347,6 +347,18 @@ def test_unreadable_records(kept):
         strict.call(3)
 
 
+def test_a_letter_holds_no_secret(kept):
+    """Nor does the hook get one: a translator may say with what it failed to reach a registry."""
+
+    class Refusing(DefaultRecordTranslator):
+        def apply(self, record):
+            raise OSError("https://me:hunter2@registry is down")
+
+    rig = Rig(filled(1), translator=Refusing(Fields("value")), dead_letter=Kept())
+    rig.call(1)
+    assert [each.reason for each in kept.letters] == ["no tuple can be made of it: OSError: https://…@registry is down"]
+
+
 def test_dead_letter_table(tmp_path):
     """A path means a Delta table with the bytes of the records; a function is called for each letter."""
     rig = Rig(filled(2), retry_service=NEVER_AGAIN, dead_letter=str(tmp_path / "dead"))
