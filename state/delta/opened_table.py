@@ -72,8 +72,9 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
 
     @property
     def last_txid(self) -> int | None:
-        """The txid of the last write, read with a fresh handle; None before the first."""
-        return self._writer.fence.last_txid(self._writer.fresh_handle())
+        """The txid of the last write, whoever has made it; None before the first."""
+        writer = self._writer
+        return writer.last_txid if writer.is_newest else writer.fence.last_txid(writer.fresh_handle())
 
     @property
     def version(self) -> int:

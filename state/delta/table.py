@@ -14,9 +14,16 @@ from deltalake.exceptions import DeltaError
 from state.delta.alteration import Alteration
 from state.delta.log.damage import empty_version, state_failure, unsupported
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, files_in, files_of
-from state.delta.log.entries import LogEntry, complete_transactions, entry_path, undone_to, version_after
+from state.delta.log.entries import (
+    LogEntry,
+    complete_transactions,
+    entries_from,
+    entry_path,
+    undone_to,
+    version_after,
+)
 from state.delta.log.growth import Growth, columns_misfit, field_text, lacking, metadata_of
-from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.location import Location
 from state.delta.log.ownership import (
     WORLD_ERRORS,
     Owner,
@@ -28,7 +35,7 @@ from state.delta.log.ownership import (
     vectors_misfit,
 )
 from state.delta.log.put import Change, entry_of, unknown
-from state.delta.log.sync import CHECKPOINT, sync_log
+from state.delta.log.sync import sync_log
 from state.delta.log.vectors import has_vectors
 from state.delta.read.foreign import foreign_change, stale
 from txtopo.api.state import CanBeRenamed, StateKind, StateTable, TableDescription
@@ -263,17 +270,12 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         A start looks at each table several times, and a fresh handle reads the whole log.
         """
         table, entry = self._seen or (None, None)
-        return table if table is not None and self._entries_from(table.version()) == [entry] else None
+        return table if table is not None and entries_from(self._location, table.version()) == [entry] else None
 
     def _hold(self, table: DeltaTable) -> DeltaTable:
-        entries = self._entries_from(table.version())
+        entries = entries_from(self._location, table.version())
         self._seen = (table, entries[0]) if len(entries) == 1 else None
         return table
-
-    def _entries_from(self, version: int) -> list[Item]:
-        """Return the entries of the log from a version on."""
-        items = self._location.folder.list(LOG_FOLDER, f"{version:020d}")
-        return [item for item in items if item.path.endswith(".json") and CHECKPOINT not in item.path]
 
     def _misfit(self, table: DeltaTable, owner: Owner) -> str | None:
         if owner.kind is not self._kind:

@@ -25,7 +25,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from state.delta.log.damage import is_of_full_disk, state_failure, unsupported
 from state.delta.log.data_files import DATA_FOLDER, DataFile, files_of
-from state.delta.log.entries import entry_path, log_entries
+from state.delta.log.entries import entries_from, entry_path, log_entries
 from state.delta.log.growth import metadata_of
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import WORLD_ERRORS, Fence
@@ -84,6 +84,8 @@ class TableWriter:
         self._folder = location.folder
         self._partition_by = partition_by
         self._handle = table
+        self._looked_with: DeltaTable | None = None
+        """The handle of the last look."""
         self._known_at = (0.0, 0.0)
         """When the head was the newest version last, by two clocks."""
         self._known_secs = 0.0
@@ -128,6 +130,11 @@ class TableWriter:
         return self._handle
 
     @property
+    def is_newest(self) -> bool:
+        """Whether nobody has written a version after the head."""
+        return [item.path for item in entries_from(self.location, self.version)] == [entry_path(self.version)]
+
+    @property
     def metadata(self) -> Mapping[str, Any]:
         """The table's ``metaData`` as it is, for the log."""
         if self._metadata is None:
@@ -155,6 +162,9 @@ class TableWriter:
                 table = self._handle = self.fresh_handle()
             version = table.version()
             self._refuse_another(table)
+            if version == self.version and table is self._looked_with:  # what is known of the head is all there is
+                self._known_at = known_at
+                return
             if version > self.version:
                 self._metadata = None
                 self.foreign_change = self.foreign_change or change_since(self.location, version, self.version)
@@ -170,6 +180,7 @@ class TableWriter:
         self.last_txid, self.taken = self.fence.last_txid(table), self.fence.taken_until(table)
         self.lives = self.fence.lives(table)
         self.version, self.files = version, files
+        self._looked_with = table
         self._known_at, self._known_secs = known_at, min(_KNOWN_SECS, log_secs(configuration) / 2)
 
     def _refuse_another(self, table: DeltaTable) -> None:

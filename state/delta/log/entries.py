@@ -10,6 +10,7 @@ even if the log has grown since, and leaves out versions without commit informat
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ import attrs
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.vectors import places_of, vector_in
+from txtopo.files.folder import Item
 
 __all__ = [
     "EPOCH_NOTE",
@@ -27,6 +29,7 @@ __all__ = [
     "LogEntry",
     "actions_of",
     "complete_transactions",
+    "entries_from",
     "entry_path",
     "kept_entries",
     "log_entries",
@@ -42,6 +45,8 @@ RESTORED_NOTE = "txtopo.restored"
 TURN_NOTE = "txtopo.turn"
 
 _INFORMATION = b"commitInfo"
+
+_ENTRY = re.compile(rf"{LOG_FOLDER}/\d{{20}}\.json")
 
 
 @attrs.frozen
@@ -80,6 +85,12 @@ class LogEntry:
 def entry_path(version: int) -> str:
     """Return the path of a version's log entry, relative to the table's folder."""
     return f"{LOG_FOLDER}/{version:020d}.json"
+
+
+def entries_from(location: Location, version: int) -> list[Item]:
+    """Return the files of the log's entries from a version on, in order."""
+    items = location.folder.list(LOG_FOLDER, f"{version:020d}")
+    return [item for item in items if _ENTRY.fullmatch(item.path) is not None]
 
 
 def actions_of(location: Location, version: int, kind: str) -> list[dict[str, Any]]:
