@@ -367,6 +367,13 @@ SETTINGS: Mapping[str, Setting] = {
             "rows of a commit group that the driver folds at a time; with more distinct keys, executors fold them",
         ),
         Setting(
+            "topology.state.bytes.max",
+            2 << 30,
+            whole(0),
+            "bytes of the driver's memory for rows of keyed tables and their indexes, an equal share for each table; "
+            "what is more lies in temporary files that are mapped",
+        ),
+        Setting(
             "topology.layout",
             "auto",
             _one_of("auto", "together", "spread"),

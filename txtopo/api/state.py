@@ -59,6 +59,7 @@ __all__ = [
     "FoldsRows",
     "GrowsColumns",
     "History",
+    "HoldsRows",
     "KeepsHistory",
     "Key",
     "KeyedWrites",
@@ -524,6 +525,14 @@ class History:
     recent_secs: int | None
     rewind_hours: int
     now_secs: float
+
+
+@runtime_checkable
+class HoldsRows(Protocol):
+    """Holds the rows of its table in the driver's memory."""
+
+    def hold_rows(self, bytes_max: int) -> None:
+        """Hold at most so many bytes of them, and begin to load them beside what is next."""
 
 
 @runtime_checkable

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from txtopo.columnar.hashing import Hashes, hash_columns
 
-__all__ = ["NUMBERS", "HashIndex", "HashedKeys", "Positions", "RowIndex", "are_equal", "hashes_of"]
+__all__ = ["NUMBERS", "HashIndex", "HashedKeys", "Positions", "RowIndex", "are_equal", "hashes_of", "ones"]
 
 Positions = npt.NDArray[np.int64]
 """Positions of rows in a table, from 0; -1 for missing rows."""
@@ -60,13 +60,23 @@ class HashIndex:
     10,000,000.
 
     Args:
-        step: called for each portion of the keys that are added, which may be millions.
+        step: called for each portion of the keys that are added or moved, which may be millions.
+        array: returns an array of so many integers of a type, all bits of which are set; by default in memory.
     """
 
-    def __init__(self, step: Callable[[], object] = lambda: None) -> None:
+    def __init__(
+        self,
+        step: Callable[[], object] = lambda: None,
+        array: Callable[[int, npt.DTypeLike], npt.NDArray[Any]] | None = None,
+    ) -> None:
         self._step = step
-        self._hashes = np.empty(_SLOTS_MIN, dtype=np.uint64)
-        self._numbers = np.full(_SLOTS_MIN, _FREE, dtype=np.int32)
+        self._array = array or ones
+        self._make_slots(_SLOTS_MIN)
+
+    def _make_slots(self, count: int) -> None:
+        self._hashes = self._array(count, np.uint64)
+        self._numbers = self._array(count, np.int32)
+        assert _FREE == -1, "all of its bits are set"
         self._used = 0
         """The number of slots that are not free: those of keys, and of keys that were removed."""
 
@@ -94,18 +104,16 @@ class HashIndex:
 
     def add(self, hashes: Hashes, numbers: Positions) -> None:
         """Add keys that are not there."""
-        if (self._used + len(hashes)) > len(self._numbers) * _LOAD_MAX:
-            self._make_room(len(hashes))
+        self.expect(len(hashes))
         for start in range(0, len(hashes), _PORTION):
             self._put(hashes[start : start + _PORTION], numbers[start : start + _PORTION])
 
-    def _make_room(self, count: int) -> None:
-        """Build the table again, without the slots of keys that are gone, for ``count`` more keys."""
+    def expect(self, count: int) -> None:
+        """Have room for more keys: build the table again if need be, without the slots of keys that are gone."""
+        if self._used + count <= len(self._numbers) * _LOAD_MAX:
+            return
         hashes, numbers = self._hashes, self._numbers
-        size = max(_SLOTS_MIN, int((np.count_nonzero(numbers >= 0) + count) / _LOAD_MIN))
-        self._hashes = np.empty(size, dtype=np.uint64)
-        self._numbers = np.full(size, _FREE, dtype=np.int32)
-        self._used = 0
+        self._make_slots(max(_SLOTS_MIN, int((np.count_nonzero(numbers >= 0) + count) / _LOAD_MIN)))
         for start in range(0, len(numbers), _PORTION):
             some = numbers[start : start + _PORTION]
             is_there = some >= 0
@@ -127,9 +135,12 @@ class HashIndex:
 
     def move(self, hashes: Hashes, olds: Positions, news: Positions) -> None:
         """Give keys that are there other numbers."""
-        slots = self._slots_of(hashes, lambda own, found: found == olds[own])
-        assert not len(slots) or slots.min() >= 0, "the keys are there"
-        self._numbers[slots] = news
+        for start in range(0, len(hashes), _PORTION):
+            some = slice(start, start + _PORTION)
+            slots = self._slots_of(hashes[some], _have_numbers(olds[some]))
+            assert slots.min() >= 0, "the keys are there"
+            self._numbers[slots] = news[some]
+            self._step()
 
     def remove(self, hashes: Hashes, numbers: Positions) -> None:
         """Remove keys that are there."""
@@ -167,6 +178,15 @@ class HashIndex:
     def _home_of(self, hashes: Hashes) -> Positions:
         """Return the first slot in which to look for each hash."""
         return (((hashes >> np.uint64(32)) * np.uint64(len(self._numbers))) >> np.uint64(32)).astype(np.int64)
+
+
+def _have_numbers(numbers: Positions) -> Callable[[Positions, Positions], Mask]:
+    return lambda own, found: found == numbers[own]
+
+
+def ones(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+    """Return an array of integers all of whose bits are set."""
+    return np.full(count, np.array(-1).astype(kind))
 
 
 class RowIndex:

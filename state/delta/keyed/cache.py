@@ -1,41 +1,39 @@
 """The driver's cache of a keyed table: values by key, and all rows in :class:`~state.delta.keyed.segments.Segments`.
 
-The cache is valid for exactly one version of the table. A table of up to ``keys_max`` keys is loaded once and then
-updated by the state's own writes, so that a lookup, even of a new key, is a dict lookup. For a larger table, recently
-used keys are cached, including the fact that a key is missing. Lookups of many keys among cached rows are not cached,
-because that would cost more than the lookup.
+The cache is valid for exactly one version of the table. A table of up to ``keys_max`` keys is loaded as Python values
+and then updated by the state's own writes, so that a lookup, even of a new key, is a dict lookup. In a larger table,
+keys are looked up among the rows; those that are looked up alone are cached, also that a key is missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any, Protocol
 
 import pyarrow as pa
-from deltalake import DeltaTable
 from pyroaring import BitMap64
 
 from state.delta.keyed.segments import Marks, Rewrite, Segments
 from state.delta.log.data_files import DataFile, DataFolder
-from state.delta.read.reading import read_rows, rows_of
+from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.schema import RowFormat
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.values import StateValue
 from txtopo.columnar.key_index import Mask
-from txtopo.columnar.taking import BYTES_MAX
+from txtopo.errors import FailedException
+from txtopo.transactional.tasks.progress_probe import ProgressProbe, current_probe
 
-__all__ = ["ROWS_PER_KEY", "TableCache"]
+__all__ = ["BYTES_MAX", "TableCache"]
 
-ROWS_PER_KEY = 16
-"""The number of rows kept as Arrow columns for each key that may be kept as a Python value."""
+BYTES_MAX = 2 << 30
+"""The bytes of rows in memory where no run says otherwise."""
 
-ROWS_BYTES_MAX = BYTES_MAX
-"""The bytes of the rows kept as Arrow columns: all that Arrow takes rows out of at once."""
-
-COLUMNS_KEYS_MIN = 100
-"""The number of keys from which a lookup searches the cached rows and does not cache values."""
+_WAIT_SECS = 1.0
+"""How often a look-up that waits for rows to be loaded shows that they are."""
 
 
 class Source(Protocol):
@@ -53,31 +51,47 @@ class Source(Protocol):
     def files(self) -> Mapping[str, DataFile]:
         """Its data files, by path."""
 
-    @property
-    def table(self) -> DeltaTable:
-        """A handle of it; the version may be a later one afterwards, which the handle is of."""
-
 
 class TableCache:
-    """The values of a table, or of its recently used keys; and all of its rows, if there are not too many.
+    """The values of a table, or of some of its keys; and all of its rows, in memory or in files that are mapped.
 
-    It keeps up to ``keys_max`` keys as values, and up to ``rows_max`` rows, of ``ROWS_BYTES_MAX`` bytes, as columns.
+    Args:
+        rows: the format of its rows.
+        data: its data files.
+        keys_max: the maximum number of keys kept as values.
+        bytes_max: the maximum size of the rows in memory; by default ``BYTES_MAX``.
     """
 
-    def __init__(self, rows: RowFormat, data: DataFolder, keys_max: int, rows_max: int) -> None:
+    def __init__(self, rows: RowFormat, data: DataFolder, keys_max: int, bytes_max: int | None = None) -> None:
         self._rows = rows
         self._data = data
         self._schema = rows.schema()
         self._plain_keys = PlainKeys(rows.key)
         self._keys_max = keys_max
-        self._rows_max = rows_max
-        self._held = Segments(self._schema, list(rows.key))
+        self._held = self._none(BYTES_MAX if bytes_max is None else bytes_max)
         self._held_version: int | None = None
         """The version whose rows are held; None if they are not known to be of one."""
+        self._loading: Loading | None = None
         self.forget_values()
+
+    def _none(self, bytes_max: int) -> Segments:
+        return Segments(self._schema, list(self._rows.key), bytes_max)
+
+    def load_beside(self, source: Source, bytes_max: int) -> None:
+        """Begin to load the rows of the source's version, in a thread, into so much memory.
+
+        The next look-up waits for them. If they cannot be loaded, it loads them itself, and meets the error.
+        """
+        self.clear()
+        self._held = self._none(bytes_max)
+        if source.rows:
+            self._loading = Loading(self._none(bytes_max), source.version, dict(source.files), self._read)
 
     def clear(self) -> None:
         """Drop everything."""
+        if self._loading is not None:
+            self._loading.cancel()
+            self._loading = None
         self.forget_values()
         self._held.clear()
         self._held_version = None
@@ -87,8 +101,6 @@ class TableCache:
         self._values: dict[Key, StateValue | None] = {}
         self._version: int | None = None
         self._is_complete = False
-        self._finds_rows = False
-        """Whether all rows are cached, so that keys can be searched in them."""
 
     def multi_get(self, source: Source, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key in the source's version; None for missing keys."""
@@ -99,13 +111,7 @@ class TableCache:
                 found = list(map(self._values.get, keys))
                 # A key that is not found may have been given in another form than it is kept in.
                 return found if all(found) else self._found_again(keys, found)
-            if len(keys) == 1 and self._finds_rows:
-                return [self._looked_up_alone(source, keys[0])]
-            if len(keys) >= COLUMNS_KEYS_MIN and self._finds_rows:
-                is_there, rows = self.found_among(source, self._rows.fit_keys(keys).table)
-                stored = iter(self._rows.read_values(rows))
-                return [next(stored) if each else None for each in is_there.tolist()]
-            return self._looked_up(source, keys)
+            return [self._looked_up(source, keys[0])] if len(keys) == 1 else self._searched(source, keys)
         except TypeError as error:
             refusal = self._rows.unhashable(keys)
             if refusal is None:
@@ -115,7 +121,7 @@ class TableCache:
     @property
     def keeps_writes(self) -> bool:
         """Whether written values are cached."""
-        return self._is_complete or not self._finds_rows
+        return self._is_complete
 
     def found_among(self, source: Source, keys: pa.Table) -> tuple[Mask, pa.Table]:
         """Return for each key whether it exists, and the rows of the existing keys, in the same order.
@@ -123,25 +129,24 @@ class TableCache:
         ``keys`` is a table of the key columns, each key once.
         """
         held = self._hold(source)
-        if held is None:
-            found = rows_of(self._data.location, source.table, self._schema, keys)
-            held = Segments.of(found, list(self._rows.key))
         numbers = held.find(keys)
         is_there = numbers >= 0
         return is_there, held.take(numbers[is_there])
 
-    def rewritten(self, source: Source, rows: pa.Table) -> list[Rewrite] | None:
-        """Return what a write on top of the source's version makes of its files; None if it has too many rows.
+    def rewritten(self, source: Source, rows: pa.Table) -> list[Rewrite]:
+        """Return what a write on top of the source's version makes of its files.
 
         ``rows`` are those to write, each key once; a row without a txid removes its key.
         """
-        held = self._hold(source)
-        return None if held is None else held.rewritten(rows)
+        return self._hold(source).rewritten(rows)
 
-    def marked(self, source: Source, rows: pa.Table) -> Marks | None:
+    def marked(self, source: Source, rows: pa.Table) -> Marks:
         """Return what a write makes of the version's rows if its files stay; as :meth:`rewritten`."""
-        held = self._hold(source)
-        return None if held is None else held.marked(rows)
+        return self._hold(source).marked(rows)
+
+    def kept(self, portions: Iterable[pa.Table]) -> pa.Table:
+        """Return rows as they are to be held; see :meth:`Segments.kept`."""
+        return self._held.kept(portions)
 
     def dead(self, source: Source, file: DataFile) -> BitMap64:
         """Return the positions of the dead rows of a file of the source's version."""
@@ -178,8 +183,6 @@ class TableCache:
             for key in [key for key, value in values.items() if value is None]:
                 del self._values[key]
             self._is_complete = len(self._values) <= self._keys_max
-        else:
-            self._keep(values)
         self._shrink()
 
     def _take(self, version: int, hold: Callable[[Segments], None] | None) -> None:
@@ -187,41 +190,27 @@ class TableCache:
         if hold is not None and is_known:
             hold(self._held)
             self._held_version = version
-            self._drop_too_many()
 
-    def _hold(self, source: Source) -> Segments | None:
-        """Return the rows of the source's version, and read them if necessary; None if there are too many."""
+    def _hold(self, source: Source) -> Segments:
+        """Return the rows of the source's version, and read them if necessary."""
+        loading, self._loading = self._loading, None
+        if loading is not None and loading.ended():
+            self._held, self._held_version = loading.segments, loading.version
         if self._held_version != source.version:
             self._held_version, version = None, source.version
-            if source.rows > self._rows_max:
-                self._held.clear()
-                return None
             self._held.hold(source.files, self._read)
             self._held_version = version
-            self._drop_too_many()
-        return None if self._held_version is None else self._held
+        return self._held
 
-    def _read(self, file: DataFile) -> tuple[pa.Table, BitMap64]:
-        portions = list(self._data.portions(file, self._schema, with_dead=True))  # each of them is progress
-        return pa.concat_tables(portions or [self._schema.empty_table()]), self._data.dead(file)
-
-    def _drop_too_many(self) -> None:
-        """Drop the rows if they are more than may be held."""
-        count = self._held.num_rows
-        if count > self._rows_max or self._held.nbytes > ROWS_BYTES_MAX:
-            self._rows_max = min(self._rows_max, count - 1)  # so that they are not read again for each lookup
-            self._held.clear()
-            self._held_version = None
+    def _read(self, file: DataFile) -> tuple[Iterator[pa.Table], BitMap64]:
+        return self._data.portions(file, self._schema, with_dead=True), self._data.dead(file)
 
     def _load(self, source: Source) -> None:
         self.forget_values()
         held = self._hold(source)
         if source.rows <= self._keys_max:
-            rows = read_rows(self._data.location, source.table, self._schema) if held is None else held.rows
-            self._values.update(self._rows.read(rows))
+            self._values.update(self._rows.read(held.rows))
             self._is_complete = True
-        else:
-            self._finds_rows = held is not None
         self._version = source.version
 
     def _found_again(self, keys: Sequence[Key], found: list[StateValue | None]) -> list[StateValue | None]:
@@ -232,39 +221,25 @@ class TableCache:
             found[position] = self._values.get(key)
         return found
 
-    def _looked_up_alone(self, source: Source, key: Key) -> StateValue | None:
+    def _searched(self, source: Source, keys: Sequence[Key]) -> list[StateValue | None]:
+        is_there, rows = self.found_among(source, self._rows.fit_keys([*keys]).table)
+        stored = iter(self._rows.read_values(rows))
+        return [next(stored) if each else None for each in is_there.tolist()]
+
+    def _looked_up(self, source: Source, key: Key) -> StateValue | None:
         """Return the value of one key, by a path that is fast for a single key."""
         if key in self._values:
             value = self._values[key] = self._values.pop(key)  # to the young end: 0.1 µs of an update's 3
             return value
-        held = self._hold(source) if self._plain_keys.takes(key) else None
-        if held is None:
-            return self._looked_up(source, (key,))[0]
-        row = held.find_one(key)
-        value = None if row is None else self._rows.read_row(row)
+        if self._plain_keys.takes(key):
+            row = self._hold(source).find_one(key)
+            value = None if row is None else self._rows.read_row(row)
+        else:
+            (key,) = self._rows.fit_keys((key,)).keys
+            (value,) = self._searched(source, (key,))
         self._values[key] = value
         self._shrink()
         return value
-
-    def _looked_up(self, source: Source, keys: Sequence[Key]) -> list[StateValue | None]:
-        missing = [key for key in keys if key not in self._values]
-        fitted = dict(zip(missing, self._rows.fit_keys(missing).keys, strict=True))
-        unknown = list(dict.fromkeys(key for key in fitted.values() if key not in self._values))
-        looked_up: dict[Key, StateValue | None] = dict.fromkeys(unknown)
-        if unknown:
-            wanted = self._rows.fit_keys(unknown).table
-            looked_up.update(self._rows.read(self.found_among(source, wanted)[1]))
-        own = [fitted.get(key, key) for key in keys]
-        answer = [looked_up[key] if key in looked_up else self._values[key] for key in own]
-        self._keep(dict(zip(own, answer, strict=True)))
-        self._shrink()
-        return answer
-
-    def _keep(self, values: Mapping[Key, StateValue | None]) -> None:
-        """Add values as the most recent ones."""
-        for key, value in values.items():
-            self._values.pop(key, None)
-            self._values[key] = value
 
     def _shrink(self) -> None:
         """Drop the oldest values if there are too many, and some more.
@@ -276,6 +251,67 @@ class TableCache:
         if excess > 0:
             for key in list(islice(self._values, excess + self._keys_max // 64)):
                 del self._values[key]
+
+
+class Loading:
+    """The rows of one version, which are loaded in a thread.
+
+    Args:
+        segments: to hold them; nobody uses it meanwhile.
+        version: the version.
+        files: its files.
+        read: reads one; see :meth:`Segments.hold`.
+    """
+
+    def __init__(
+        self,
+        segments: Segments,
+        version: int,
+        files: Mapping[str, DataFile],
+        read: Callable[[DataFile], tuple[Iterator[pa.Table], BitMap64]],
+    ) -> None:
+        self.segments = segments
+        self.version = version
+        self._files = files
+        self._read = read
+        self._probe = ProgressProbe()
+        self._is_cancelled = threading.Event()
+        self._thread = ThreadPoolExecutor(1, "txtopo-load")
+        self._under_way = self._thread.submit(self._load)
+        self._thread.shutdown(wait=False)
+
+    def ended(self) -> bool:
+        """Wait until they are loaded, with progress; return whether they are."""
+        seen = -1
+        while not wait([self._under_way], _WAIT_SECS).done:
+            if self._probe.steps != seen:
+                current_probe().step()
+                seen = self._probe.steps
+        try:
+            self._under_way.result()
+        except (FailedException, *WORLD_ERRORS):
+            return False
+        return True
+
+    def cancel(self) -> None:
+        """End it after the file that it reads, and wait for that."""
+        self._is_cancelled.set()
+        wait([self._under_way])
+
+    def _load(self) -> None:
+        with self._probe.current():
+            self.segments.hold(self._files, self._portions_of)
+            self.segments.prepare()
+
+    def _portions_of(self, file: DataFile) -> tuple[Iterator[pa.Table], BitMap64]:
+        portions, dead = self._read(file)
+        return self._until_cancelled(portions), dead
+
+    def _until_cancelled(self, portions: Iterator[pa.Table]) -> Iterator[pa.Table]:
+        for portion in portions:
+            if self._is_cancelled.is_set():
+                raise CancelledError
+            yield portion
 
 
 class PlainKeys:

@@ -88,11 +88,13 @@ class Merging:
     Args:
         data: the table's data files.
         schema: its columns.
+        kept: returns rows, given in portions, as they are held in memory, or in a mapped file.
     """
 
-    def __init__(self, data: DataFolder, schema: pa.Schema) -> None:
+    def __init__(self, data: DataFolder, schema: pa.Schema, kept: Callable[[Iterable[pa.Table]], pa.Table]) -> None:
         self._data = data
         self._schema = schema
+        self._kept = kept
         self._thread: ThreadPoolExecutor | None = None
         self._under_way: Future[_Made] | None = None
 
@@ -159,12 +161,8 @@ class Merging:
         self._under_way = None
 
     def _merge(self, files: Sequence[DataFile]) -> _Made:
-        parts, sources, deads = [self._schema.empty_table()], [], []
-        for file in files:
-            dead = self._data.dead(file)
-            sources.append((file.path, live_positions(file.rows, dead)))
-            deads.append(dead)
-            parts.append(self._data.read(file, self._schema))
-        rows = pa.concat_tables(parts).combine_chunks()
+        deads = [self._data.dead(file) for file in files]
+        sources = [(file.path, live_positions(file.rows, dead)) for file, dead in zip(files, deads, strict=True)]
+        rows = self._kept(portion for file in files for portion in self._data.portions(file, self._schema))
         made = self._data.put("merged", rows) if rows.num_rows else None
         return _Made(made, Merged(sources, rows), deads)

@@ -56,7 +56,7 @@ class PastDeltaState(PastDeltaTable, ExpiresKeys):
     def __init__(self, declared: State, topology_id: str, location: Location, rows: RowFormat, txid: int) -> None:
         super().__init__(declared, topology_id, location, rows.state, txid)
         self._rows = rows
-        self._cache = TableCache(rows, DataFolder(location), CACHED_KEYS_MAX, CACHED_KEYS_MAX)
+        self._cache = TableCache(rows, DataFolder(location), CACHED_KEYS_MAX)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value that each key had then, None for keys that were missing."""

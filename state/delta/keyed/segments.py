@@ -4,15 +4,20 @@ Rows need 10x less memory as Arrow columns than as Python objects. An index find
 key. A segment has a range of numbers, some of them spare: where a write replaces its file, every row keeps its
 place, and so its number, and unchanged columns are not copied. In a table with deletion vectors the file stays, and
 rows that are replaced are *dead*: no key finds them.
+
+Memory is bounded. Rows for which there is no room lie in files that are mapped, and so does an index that is too large;
+all else is as in memory.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
@@ -20,7 +25,8 @@ from pyroaring import BitMap64
 from state.delta.log.data_files import BUCKET_ROWS, DataFile
 from state.delta.schema import TXID_FIELD
 from txtopo.columnar.hashing import Hashes, stable_hash
-from txtopo.columnar.key_index import NUMBERS, HashIndex, Mask, Positions, are_equal, hashes_of
+from txtopo.columnar.key_index import NUMBERS, HashIndex, Mask, Positions, are_equal, hashes_of, ones
+from txtopo.columnar.mapped import mapped_array, mapped_rows
 from txtopo.columnar.taking import taken
 from txtopo.transactional.tasks.progress_probe import current_probe
 
@@ -28,6 +34,12 @@ __all__ = ["Marks", "Merged", "Rewrite", "Segments"]
 
 _PORTION_ROWS = 1 << 18
 """How many keys are hashed or looked up at a time: each time is progress."""
+
+SMALL_BYTES = 1 << 20
+"""The bytes of rows, or of an array of an index, that lie in memory whether or not there is room."""
+
+CHUNK_BYTES = 1 << 28
+"""The most bytes of rows that lie together, and so from which rows are taken; well below Arrow's 2 GiB of text."""
 
 _SPARE_MIN = 4096
 """The least number of spare numbers of a segment."""
@@ -43,6 +55,7 @@ class _Segment:
         first: the number of the first one.
         end: the end of its numbers, exclusive.
         dead: the positions of the dead ones.
+        chunks: the rows in portions that Arrow takes rows from, each with the position of its first one.
     """
 
     file: DataFile
@@ -50,6 +63,9 @@ class _Segment:
     first: int
     end: int
     dead: BitMap64 = attrs.field(factory=BitMap64)
+    chunks: Sequence[tuple[int, pa.Table]] = attrs.field(
+        default=attrs.Factory(lambda self: chunks_of(self.rows), takes_self=True)
+    )
 
     @property
     def live(self) -> Positions:
@@ -59,7 +75,11 @@ class _Segment:
     @property
     def live_rows(self) -> pa.Table:
         """The rows that are not dead."""
-        return taken(self.rows, self.live) if self.dead else self.rows
+        if not self.dead:
+            return self.rows
+        is_live = np.zeros(self.rows.num_rows, dtype=np.bool_)
+        is_live[self.live] = True
+        return self.rows.filter(pa.array(is_live))
 
 
 @attrs.frozen(eq=False)
@@ -119,15 +139,32 @@ def live_positions(count: int, dead: BitMap64) -> Positions:
     return np.flatnonzero(is_live)
 
 
+def chunks_of(rows: pa.Table) -> list[tuple[int, pa.Table]]:
+    """Return rows in portions of at most ``CHUNK_BYTES``, each with the position of its first row.
+
+    Arrow takes rows of a column only up to 2 GiB of text.
+    """
+    chunks: list[tuple[int, pa.Table]] = []
+    at = 0
+    for batch in rows.to_batches():
+        size = max(1, batch.num_rows // max(1, -(-batch.nbytes // CHUNK_BYTES)))
+        starts = range(0, batch.num_rows, size)
+        chunks += [(at + start, pa.Table.from_batches([batch.slice(start, size)])) for start in starts]
+        at += batch.num_rows
+    return chunks
+
+
 class Segments:
     """All rows of one version of a keyed table.
 
     Args:
         schema: the table's columns.
         keys: the names of the key columns.
+        bytes_max: the most bytes to hold in memory, half of them rows and half the index; small segments may be more.
     """
 
-    def __init__(self, schema: pa.Schema, keys: Sequence[str]) -> None:
+    def __init__(self, schema: pa.Schema, keys: Sequence[str], bytes_max: int) -> None:
+        self.bytes_max = bytes_max
         self._schema = schema
         self._keys = list(keys)
         self._by_path: dict[str, _Segment] = {}
@@ -138,17 +175,10 @@ class Segments:
         self._found: tuple[pa.Table, Positions] | None = None
         """The keys of the last look-up, and their numbers: a group folds keys and then writes the same keys."""
 
-    @classmethod
-    def of(cls, rows: pa.Table, keys: Sequence[str]) -> Segments:
-        """Return some rows as the only segment."""
-        made = cls(rows.schema, keys)
-        made.replace([(Rewrite(None, rows.combine_chunks(), None, rows.num_rows), [DataFile("", 0, rows.num_rows)])])
-        return made
-
     @property
     def nbytes(self) -> int:
         """The bytes of the rows."""
-        return sum(segment.rows.nbytes for segment in self._by_path.values())
+        return sum(segment.rows.nbytes for segment in list(self._by_path.values()))
 
     @property
     def num_rows(self) -> int:
@@ -165,10 +195,12 @@ class Segments:
         segment = self._by_path.get(path)
         return None if segment is None else segment.dead
 
-    def hold(self, files: Mapping[str, DataFile], read: Callable[[DataFile], tuple[pa.Table, BitMap64]]) -> None:
+    def hold(
+        self, files: Mapping[str, DataFile], read: Callable[[DataFile], tuple[Iterable[pa.Table], BitMap64]]
+    ) -> None:
         """Hold the rows of some files, and no others; those that are not held yet are read.
 
-        ``read`` returns all rows of a file, and the positions of those that are dead.
+        ``read`` returns all rows of a file in portions, and the positions of those that are dead.
         """
         gone = [path for path, segment in self._by_path.items() if not segment.file.is_in(files)]
         new = [file for path, file in files.items() if path not in self._by_path or path in gone]
@@ -179,13 +211,36 @@ class Segments:
             if segment is not None and self._index is not None:
                 self._index.remap(segment.first, np.full(segment.rows.num_rows, -1))
         for file in new:
-            rows, dead = read(file)
+            portions, dead = read(file)
+            rows = self.kept(portions)
             first, end = self._numbers_for(rows.num_rows)
-            segment = self._by_path[file.path] = _Segment(file, rows.combine_chunks(), first, end, dead)
+            segment = self._by_path[file.path] = _Segment(file, rows, first, end, dead)
             if self._index is not None:
-                self._index.add(_hashes(segment.live_rows.select(self._keys)), first + segment.live)
+                self._index.add(self._live_hashes(segment), first + segment.live)
         if gone or new:
             self._found = None
+
+    def kept(self, portions: Iterable[pa.Table]) -> pa.Table:
+        """Return rows as they are to be held: in memory if they are few or there is room, otherwise in a mapped file.
+
+        It may be called in any thread.
+
+        Raises:
+            StateFailure: the file cannot be written.
+        """
+        held, size, rest = [], 0, iter(portions)
+        room = max(SMALL_BYTES, self.bytes_max // 2 - self.nbytes)
+        for portion in rest:
+            held.append(portion)
+            size += portion.nbytes
+            if size > room:
+                return mapped_rows(self._schema, itertools.chain(held, rest))
+        rows = pa.concat_tables(held or [self._schema.empty_table()])
+        return rows if size > CHUNK_BYTES else rows.combine_chunks()
+
+    def _array(self, count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
+        size = count * np.dtype(kind).itemsize  # the larger one of an index has two thirds of its bytes
+        return (ones if size <= max(SMALL_BYTES, self.bytes_max // 3) else mapped_array)(count, kind)
 
     def clear(self) -> None:
         """Drop everything."""
@@ -222,18 +277,19 @@ class Segments:
     def take(self, numbers: Positions, names: Sequence[str] | None = None) -> pa.Table:
         """Return rows by number, in the order of the numbers, or the columns ``names`` of them."""
         segments = sorted(self._by_path.values(), key=lambda each: each.first)
-        tables = [each.rows if names is None else each.rows.select(names) for each in segments]
-        if len(tables) == 1:
-            return taken(tables[0], numbers - segments[0].first)
+        chunks = [(each.first + at, rows) for each in segments for at, rows in each.chunks]
+        names = self._schema.names if names is None else names
+        if len(chunks) == 1:
+            return taken(chunks[0][1].select(names), numbers - chunks[0][0])
         if not len(numbers):
-            return self._schema.empty_table() if names is None else self._schema.empty_table().select(names)
+            return self._schema.empty_table().select(names)
         order = np.argsort(numbers, kind="stable")
         ordered = numbers[order]
-        bounds = ordered.searchsorted([*(each.first for each in segments), self._next])
+        bounds = ordered.searchsorted([*(first for first, _ in chunks), self._next])
         parts = [
-            taken(rows, ordered[first:end] - segment.first)
-            for rows, segment, first, end in zip(tables, segments, bounds, bounds[1:], strict=False)
-            if first < end
+            taken(rows.select(names), ordered[start:end] - first)
+            for (first, rows), start, end in zip(chunks, bounds, bounds[1:], strict=False)
+            if start < end
         ]
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
@@ -357,7 +413,7 @@ class Segments:
         for file in files:
             self._by_path[file.path] = made = _Segment(file, merged.rows, first, self._next, dead)
             if self._index is not None:
-                hashes = _hashes(made.live_rows.select(self._keys))
+                hashes = self._live_hashes(made)
                 self._index.move(hashes, olds[made.live], first + made.live)
 
     def _numbers_of(self, rewrite: Rewrite, old: _Segment | None) -> tuple[int, int]:
@@ -381,7 +437,8 @@ class Segments:
         at = 0
         for file in files:
             until = end if file is files[-1] else first + at + file.rows
-            self._by_path[file.path] = _Segment(file, rows.slice(at, file.rows), first + at, until)
+            own = self.kept([rows.slice(at, file.rows)])
+            self._by_path[file.path] = _Segment(file, own, first + at, until)
             at += file.rows
 
     def _begin_numbers_again(self) -> None:
@@ -391,15 +448,22 @@ class Segments:
             first, end = self._numbers_for(segment.rows.num_rows)
             self._by_path[path] = attrs.evolve(segment, first=first, end=end)
 
+    def prepare(self) -> None:
+        """Make the index, so that the first look-up need not."""
+        self._key_index()
+
     def _key_index(self) -> HashIndex:
         if self._index is None:
-            index = HashIndex(lambda: current_probe().step())
-            segments = self._by_path.values()
-            hashes = [_hashes(segment.live_rows.select(self._keys)) for segment in segments]
-            if hashes:
-                index.add(np.concatenate(hashes), np.concatenate([each.first + each.live for each in segments]))
+            index = HashIndex(lambda: current_probe().step(), self._array)
+            index.expect(self.num_rows)
+            for segment in self._by_path.values():
+                index.add(self._live_hashes(segment), segment.first + segment.live)
             self._index = index
         return self._index
+
+    def _live_hashes(self, segment: _Segment) -> Hashes:
+        hashes = _hashes(segment.rows.select(self._keys))
+        return hashes[segment.live] if segment.dead else hashes
 
 
 def _hashes(keys: pa.Table) -> Hashes:

@@ -13,24 +13,24 @@ import pyarrow.compute as pc
 
 from state.delta.declared import DeclaredDeltaTable
 from state.delta.keyed.buckets import fold_on_executors
-from state.delta.keyed.cache import ROWS_PER_KEY, TableCache
+from state.delta.keyed.cache import TableCache
 from state.delta.keyed.folding import Reducer, TooManyKeys
 from state.delta.keyed.merging import Merging
 from state.delta.keyed.past import PastDeltaState
 from state.delta.keyed.segments import Segments
-from state.delta.keyed.writing import FileWrites, RowWrites, has_key_of, marked, others, with_dead
+from state.delta.keyed.writing import FileWrites, RowWrites, with_dead
 from state.delta.log.data_files import DataFile
 from state.delta.log.put import Change
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
-from state.delta.schema import TXID_FIELD, FittedRows, RowFormat, checked_fields, without_removed
+from state.delta.schema import TXID_FIELD, FittedRows, RowFormat, checked_fields
 from state.delta.upkeep import Upkeep
 from state.delta.writer import WRITE_TRIES_MAX, TableWriter
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.reduction import Folding, PreparedWrites, Reducible, RowsFile, TransactionRows
-from txtopo.api.state import Executors, ExpiresKeys, FoldsRows, KeyedWrites, SchemaEvolution, Writes, by_key
+from txtopo.api.state import Executors, ExpiresKeys, FoldsRows, HoldsRows, KeyedWrites, SchemaEvolution, Writes, by_key
 from txtopo.api.time_to_live import TimeToLive
 from txtopo.api.types import ddl_name
 from txtopo.api.values import StateKind, StateValue
@@ -63,8 +63,9 @@ class DeltaState(DeclaredDeltaTable):
         kind: the kind of state. An opaque state with several value fields does not accept values whose fields are all
             null.
         storage_options: options for the object store, as delta-rs has them.
-        cached_keys_max: the maximum number of keys in the coordinator's memory, and 16 times as many rows as Arrow
-            columns, up to 1 GiB. If a table has more, a read of a key that was not used recently reads it all again.
+        cached_keys_max: the maximum number of keys that the coordinator has as Python values. Those of a larger table
+            are made of its rows when they are read. Rows are in memory up to ``topology.state.bytes.max``, and in
+            temporary files beyond it.
         upkeep_every_writes: the number of writes between two checkpoints of the log.
         files_max: small files are combined when that saves at least this many files.
         vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168; None (the default):
@@ -174,13 +175,13 @@ def _time_of(value: Fields, time: str | None) -> str:
     return time
 
 
-class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
+class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
     """A Delta table of keys and values opened by one coordinator; made by :meth:`DeltaState.open`."""
 
     def __init__(self, declared: DeltaState, writer: TableWriter, upkeep: Upkeep) -> None:
         self._rows = rows = declared.format(writer.fence.state)
         super().__init__(declared, writer, rows.schema(), upkeep)
-        self._cache = TableCache(rows, self._data, declared.cached_keys_max, declared.cached_keys_max * ROWS_PER_KEY)
+        self._cache = TableCache(rows, self._data, declared.cached_keys_max)
         self._time = declared.expires
         self._reducer = Reducer(rows, self._time)
         self._looked_at = 0
@@ -188,7 +189,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
         self._hold: Callable[[Segments], None] | None = None
         self._fitted: FittedRows | None = None
         """What the prepared write makes of the rows in memory, and the values that it puts, if they are at hand."""
-        self._merging = Merging(self._data, rows.schema()) if declared.deletion_vectors else None
+        self._merging = Merging(self._data, rows.schema(), self._cache.kept) if declared.deletion_vectors else None
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key as of this coordinator's last write; see :meth:`OpenedState.multi_get`."""
@@ -263,6 +264,10 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
                 return
         raise writer.overtaken(None)
 
+    def hold_rows(self, bytes_max: int) -> None:
+        """Hold rows in so much memory, and begin to load them; see :class:`HoldsRows`."""
+        self._cache.load_beside(self._writer, bytes_max)
+
     def close(self) -> None:
         """Clear the caches, and wait until its log is looked after."""
         if self._merging is not None:
@@ -297,10 +302,6 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
         """Write rows, and the others of the files that they touch; return the new files and the old ones."""
         data, held = self._data, self._writer.files
         rewrites = self._cache.rewritten(self._writer, rows)
-        if rewrites is None:
-            is_touched = has_key_of(rows.select(list(self._rows.key)))
-            removed, rest = others(data, self._rows, held.values(), is_touched, name)
-            return [*data.put_all(name, without_removed(rows)), *rest], removed
         made = [(each, data.put_all(name, each.rows)) for each in rewrites]
         self._hold = lambda segments: segments.replace(made)
         added = [file for _, files in made for file in files]
@@ -310,10 +311,6 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys):
         """Write rows, and which ones of the files that they touch are dead; return the new files and the old ones."""
         data, held = self._data, self._writer.files
         marks = self._cache.marked(self._writer, rows)
-        if marks is None:
-            is_touched = has_key_of(rows.select(list(self._rows.key)))
-            removed, still_there = marked(data, self._rows, held.values(), is_touched)
-            return [*data.put_all(name, without_removed(rows)), *still_there], removed
         removed = [held[path] for path in marks.dead]
         added, still_there = data.put_all(name, marks.rows), with_dead(data, removed, marks.dead)
         self._hold = lambda segments: segments.mark(marks, added, still_there)

@@ -7,7 +7,7 @@ import operator
 import time
 from pathlib import Path
 
-from state.delta.keyed import state as delta_opened
+from state.delta.keyed import cache, segments
 from state.delta.keyed.state import DeltaState, OpenedDeltaState
 from txtopo.api.state import History
 from txtopo.api.values import TransactionalValue
@@ -26,8 +26,14 @@ def counted(txid: int, **counts: int) -> dict[str, TransactionalValue]:
 
 
 def hold_no_rows(monkeypatch):
-    """Have no rows in memory, as for a large table, so that a write replaces the touched files alone."""
-    monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+    """Have no rows in memory, nor an index, but in mapped files, as for a large table."""
+    monkeypatch.setattr(cache, "BYTES_MAX", 0)
+    monkeypatch.setattr(segments, "SMALL_BYTES", 0)
+
+
+def have_many_files(monkeypatch):
+    """Have new keys go to files of their own, as where other files are full."""
+    monkeypatch.setattr(segments, "BUCKET_ROWS", 1)
 
 
 def all_of(hours):

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from state import DeltaExpiringRows, DeltaRows, DeltaState, StateKind, read_table
-from state.delta.keyed import state as delta_opened
+from tests.state.delta.delta_tables import hold_no_rows
 from tests.state.delta.expiring import expiring_tables
 from tests.state.delta.rows import rows_tables
 from txtopo import Fields
@@ -83,7 +83,7 @@ def test_an_opaque_state_keeps_what_was_before(tmp_path):
 
 def test_the_log_says_of_the_files_what_it_said(tmp_path, monkeypatch):
     """Numbers of rows, bounds and nulls, so that readers can skip files as before; and the table's properties."""
-    monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+    hold_no_rows(monkeypatch)
     fields = Fields("n: long", "day: date", "at: timestamp", "is_new: boolean", "tags: array<string>", "mean: double")
     declared = DeltaState(tmp_path / "t", Fields("word: string"), fields, StateKind.NON_TRANSACTIONAL)
     state = declared.open("first", "s", "life", 1)

@@ -12,10 +12,9 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from state import DeltaRows, DeltaState, read_table
-from state.delta.keyed import state as delta_opened
 from state.delta.log import data_files
 from state.delta.log.entries import entry_path
-from tests.state.delta.delta_tables import fold, reread
+from tests.state.delta.delta_tables import fold, hold_no_rows, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.variants import variants
 from txtopo import Fields
@@ -94,7 +93,7 @@ def rows_put(txid, keys):
 def place(request, tmp_path, monkeypatch) -> Place:
     """A table for each kind of write; in small files, so that an OPTIMIZE moves them."""
     if request.param in {"files", "vectors of many rows"}:
-        monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+        hold_no_rows(monkeypatch)
     monkeypatch.setattr(data_files, "BUCKET_ROWS", 1)
     return Place(tmp_path / "t", request.param)
 

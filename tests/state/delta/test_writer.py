@@ -13,9 +13,8 @@ from deltalake import DeltaTable, Field
 
 from state import DeltaState, read_table
 from state.delta import writer
-from state.delta.keyed import state as delta_opened
 from state.delta.log.entries import entry_path
-from tests.state.delta.delta_tables import maintain
+from tests.state.delta.delta_tables import hold_no_rows, maintain
 from tests.state.delta.foreign import live_files, move_rows
 from tests.transactional.recovery.altered_tables import ALTERATIONS, put_entry
 from txtopo import Fields
@@ -107,7 +106,7 @@ def cleaned_up(path) -> None:
 def test_a_writer_that_is_stopped_across_a_clean_up(tmp_path, monkeypatch, deed, step, times, others):
     """Stopped at any step for longer than the log is kept, it makes nothing of what others did undone, nor believes that
     its own put counts where they have made that version, and removed its entry, before it."""
-    monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+    hold_no_rows(monkeypatch)
     declared = DeltaState(tmp_path, Fields("k: string"), Fields("n: long"), upkeep_every_writes=1, files_max=1)
     old = declared.open("topology", "s", "life", 1)
     for txid in (1, 2):

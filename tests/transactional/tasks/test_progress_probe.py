@@ -15,6 +15,7 @@ from state import DeltaRows, DeltaState, MemoryState
 from state.delta.columns import AT_ONCE_MAX, column_values, fit_column
 from state.delta.log.data_files import PUTS_MAX, fitted
 from tests.bolts import Take
+from tests.state.delta.delta_tables import hold_no_rows
 from tests.topologies import committing
 from txtopo import Fields, ICommitter, TransactionAttempt
 from txtopo.files.folder import LocalFolder
@@ -145,7 +146,8 @@ def test_a_large_table_that_is_read_is_seen_to_get_on(
     first.write(
         1, pa.table({"key": keys, "n": range(60_000), "txid": [1] * 60_000}, schema=state.format("tags").schema())
     )
-    monkeypatch.setattr("state.delta.keyed.state.ROWS_PER_KEY", -1 if held == "no row in memory" else 1000)
+    if held == "no row in memory":
+        hold_no_rows(monkeypatch)
     monkeypatch.setattr("state.delta.log.data_files.PORTION_ROWS", 8_000)
     clock = Clock()
     for module in ("state.delta.read.reading", "state.delta.log.data_files"):

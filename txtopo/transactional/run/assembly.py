@@ -17,7 +17,7 @@ import attrs
 
 from state.delta.keyed.state import DeltaState
 from txtopo.api.fields import Fields
-from txtopo.api.state import OpenedState, State, UsesExecutors
+from txtopo.api.state import HoldsRows, OpenedState, State, UsesExecutors
 from txtopo.api.store import Store
 from txtopo.attempts import TransactionAttempt, attempt_number, transactions_words
 from txtopo.config import Config
@@ -209,10 +209,13 @@ def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Sou
 
 
 def _equip(states: Mapping[str, OpenedState], runner: JobRunner, config: Config) -> None:
-    """Give the states what only a run has: its executors."""
+    """Give the states what only a run has: its executors, and memory."""
+    holders = sum(isinstance(state, HoldsRows) for state in states.values())
     for state in states.values():
         if isinstance(state, UsesExecutors):
             state.use_executors(runner, config["topology.driver.rows.max"])
+        if isinstance(state, HoldsRows):
+            state.hold_rows(config["topology.state.bytes.max"] // holders)
 
 
 def _make_planner(plan: Plan, config: Config, limits: Limits, slots: int, staging_dir: pathlib.Path) -> JobPlanner:

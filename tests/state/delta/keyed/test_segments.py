@@ -83,7 +83,7 @@ class Table:
         self.state.maintain()
 
 
-@pytest.mark.parametrize("rows", ["held", "too many to hold"])
+@pytest.mark.parametrize("rows", ["held", "mapped"])
 @settings(max_examples=examples(25), deadline=None)
 @given(steps=st.lists(STEPS, max_size=12), kind=st.sampled_from(KEYED_KINDS))
 def test_any_steps(tmp_path_factory, rows, steps, kind) -> None:
@@ -137,7 +137,7 @@ DEEDS = {
 }
 
 
-@pytest.mark.parametrize("rows", ["held", "too many to hold"])
+@pytest.mark.parametrize("rows", ["held", "mapped"])
 @pytest.mark.parametrize("deed", DEEDS)
 def test_rows_that_die_while_their_segments_are_merged(tmp_path, monkeypatch, rows, deed) -> None:
     """A merge outlasts writes: what they have replaced and removed meanwhile is dead in the new segment, too."""

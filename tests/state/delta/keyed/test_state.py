@@ -15,7 +15,16 @@ from hypothesis import given, strategies as st
 from state.delta.keyed.state import DeltaState, read_table
 from state.delta.read.reading import key_mask
 from tests.processes import python
-from tests.state.delta.delta_tables import INCARNATION, NAME, TOPOLOGY, counted, hold_no_rows, maintain, opened
+from tests.state.delta.delta_tables import (
+    INCARNATION,
+    NAME,
+    TOPOLOGY,
+    counted,
+    have_many_files,
+    hold_no_rows,
+    maintain,
+    opened,
+)
 from tests.variants import variants
 from tests.waiting import DEADLINE_SECS
 from txtopo.api.fields import Fields
@@ -254,7 +263,7 @@ def test_checkpoints_are_made_and_keep_the_txids(path):
 
 def test_compaction_keeps_rows_txids_and_the_cache(path, monkeypatch):
     """Many files become few; nothing else changes, and no value is read again."""
-    hold_no_rows(monkeypatch)
+    have_many_files(monkeypatch)
     state = opened(path, 1, upkeep_every_writes=6, files_max=2)
     for txid in range(1, 7):
         state.write(txid, counted(txid, **{f"w{txid}": txid}))

@@ -10,9 +10,9 @@ import pytest
 from deltalake import DeltaTable
 
 from state import DeltaRows, DeltaState, StateKind, read_table, read_tables
-from state.delta.keyed import state as delta_opened
 from tests.crashes import Crash, run_with_crash
 from tests.processes import ran
+from tests.state.delta.delta_tables import hold_no_rows
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.log.growing import CONFIG, MODULE, check, topology
 from txtopo import Fields
@@ -76,7 +76,7 @@ def test_earlier_rows_have_nulls(place):
 def test_a_write_that_was_prepared_before(place, monkeypatch, way):
     """What earlier code has prepared is published, and then written over; in each way of writing a keyed table."""
     if way == "files":
-        monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+        hold_no_rows(monkeypatch)
     state = place.opened()
     state.write(1, {key: TransactionalValue(1, 1) for key in "abc"})
     note = state.prepare(2, {"a": TransactionalValue(2, 2), "c": None})

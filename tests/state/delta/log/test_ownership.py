@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from state.delta.keyed.state import read_table
-from tests.state.delta.delta_tables import counted, hold_no_rows, opened, reread
+from tests.state.delta.delta_tables import counted, have_many_files, opened, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo.api.reduction import Reduction, TransactionRows
 from txtopo.api.values import TransactionalValue
@@ -33,7 +33,7 @@ from txtopo.testing.conformance.state import rows_of
 def test_a_zombie_writes_nothing(path, monkeypatch, way, moment):
     """Whatever a coordinator without its lead writes, and whatever it has seen before, it stops."""
     if way in {"files", "upkeep"}:
-        hold_no_rows(monkeypatch)
+        have_many_files(monkeypatch)
     zombie = opened(path, 1, upkeep_every_writes=1, files_max=1)
     zombie.write(1, counted(1, a=1, b=1))
     zombie.write(2, counted(2, c=2))
@@ -60,7 +60,7 @@ def test_a_zombie_writes_nothing(path, monkeypatch, way, moment):
 def test_a_write_never_moves_behind_another_one(path, monkeypatch, way):
     """Rows that somebody adds between our look at the table and our write are never doubled: ours fails."""
     if way == "files":
-        hold_no_rows(monkeypatch)
+        have_many_files(monkeypatch)
     state = opened(path)
     state.write(1, counted(1, a=1))
     with pytest.raises(DivergenceError, match="WRITE made version"), armed(then_append(path, "delta.write.checked")):
@@ -122,7 +122,7 @@ def test_a_change_right_behind_our_own_write_is_not_taken_for_ours(path, monkeyp
     state = opened(path, upkeep_every_writes=1, files_max=1)
     if way == "upkeep":
         with monkeypatch.context() as patched:
-            hold_no_rows(patched)
+            have_many_files(patched)
             state = opened(path, 2, upkeep_every_writes=1, files_max=1)
             for txid in (1, 2):
                 state.write(txid, counted(txid, **{f"w{txid}": txid}))
@@ -189,7 +189,7 @@ def test_a_write_that_did_not_land_is_a_failure(path, monkeypatch):
 
 def test_versions_that_change_no_row_are_harmless(path, monkeypatch):
     """Somebody may compact and vacuum the table by hand; the run goes on."""
-    hold_no_rows(monkeypatch)
+    have_many_files(monkeypatch)
     state = opened(path)
     for txid in range(1, 4):
         state.write(txid, counted(txid, **{f"w{txid}": txid}))
@@ -205,7 +205,7 @@ def test_versions_that_change_no_row_are_harmless(path, monkeypatch):
 @pytest.mark.parametrize("way", ["one key", "many keys", "folded", "folded by executors"])
 def test_files_that_were_compacted_and_removed_are_not_missed(path, monkeypatch, way):
     """Rows that a run has not read yet are read from wherever somebody has put them since."""
-    hold_no_rows(monkeypatch)
+    have_many_files(monkeypatch)
     for epoch in (1, 2):
         opened(path, epoch).write(epoch, counted(epoch, **{f"w{epoch}": epoch}))
     state = opened(path, 3, cached_keys_max=1)

@@ -13,9 +13,8 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import HealthCheck, given, settings
 
 from state import DeltaRows, DeltaState
-from state.delta.keyed import state as delta_opened
 from tests.budgets import examples
-from tests.state.delta.delta_tables import maintain
+from tests.state.delta.delta_tables import hold_no_rows, maintain
 from tests.state.delta.log.test_put import Rows, comparable, tables, write
 from tests.state.delta.spark_session import numbers_streamed, rows_at, run_sql
 from txtopo import Fields
@@ -47,7 +46,7 @@ def test_a_life_of_a_keyed_table(
 ) -> None:
     """Markers, writes, removals, upkeep, an OPTIMIZE by Spark between them, a roll-back, an adoption."""
     if not is_held:
-        monkeypatch.setattr(delta_opened, "ROWS_PER_KEY", -1)
+        hold_no_rows(monkeypatch)
     declared = DeltaState(
         tmp_path, Fields("k: string", "j: long"), Fields("v: long"), upkeep_every_writes=3, files_max=2
     )
