@@ -117,7 +117,7 @@ def main(output: str = OUTPUT) -> None:
     write_orders(Path(output) / "in")
     for command, expected in story(output):
         click.echo(f"$ txtopo {command}")
-        status = subprocess.run([sys.executable, "-m", "txtopo.cli", *command.split()], check=False).returncode  # noqa: S603 - our own commands
+        status = subprocess.run([sys.executable, "-m", "txtopo", *command.split()], check=False).returncode  # noqa: S603 - our own commands
         if status != expected:
             sys.exit(f"its exit status was {status}, not {expected}")
         click.echo()

@@ -50,7 +50,7 @@ def test_a_name_of_a_package_of_ours(tmp_path, name, how):
 RUN = """
 import sys
 sys.path.pop(0)  # as the installed command, whose path begins with its own folder
-from txtopo.cli.main import main
+from txtopo.main.group import main
 main()
 """
 

@@ -205,6 +205,16 @@ class Setting:
         return self.name.removeprefix("topology.").replace(".", "_")
 
     @property
+    def default_text(self) -> str:
+        """The default as a value for ``--set``."""
+        default = self.default
+        if isinstance(default, bool):
+            return str(default).lower()
+        if isinstance(default, tuple):
+            return ",".join(default)
+        return "none" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
+
+    @property
     def is_storms(self) -> bool:
         """Whether Storm has a setting of that name."""
         return self.name in _STORMS

@@ -1,6 +1,8 @@
-"""Extras: packages that only a part of txtopo needs, and how to install them."""
+"""The version of txtopo, and its extras: packages that only a part of it needs, and how to install them."""
 
 from __future__ import annotations
+
+import importlib.metadata
 
 _EXTRAS = {
     "confluent_kafka": "kafka",
@@ -22,3 +24,11 @@ def how_to_install(extra: str) -> str:
 def extra_of(error: ImportError) -> str | None:
     """Return the extra with the package that could not be imported; None if no extra has it."""
     return None if error.name is None else _EXTRAS.get(error.name.partition(".")[0])
+
+
+def version() -> str:
+    """Return the version of txtopo."""
+    try:
+        return importlib.metadata.version("txtopo")
+    except importlib.metadata.PackageNotFoundError:
+        return "from sources"

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.processes import ran
-from txtopo.cli.main import txtopo
+from txtopo.main.group import txtopo
 
 
 @attrs.frozen
@@ -37,7 +37,7 @@ class CommandLine:
 
     def killed_at(self, point: str, *arguments: str) -> None:
         """Call a command in a process of its own, which is killed at a failpoint."""
-        ended = ran("-m", "txtopo.cli", *arguments, cwd=self.folder, failpoints=f"{point}=kill")
+        ended = ran("-m", "txtopo", *arguments, cwd=self.folder, failpoints=f"{point}=kill")
         assert ended.returncode == -signal.SIGKILL, ended.stderr
 
     def write_module(self, name: str, text: str) -> None:

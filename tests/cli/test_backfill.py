@@ -63,7 +63,7 @@ ADDED = ("--set", "more=lengths")
 
 INLINE = """
 import txtopo.cli.backfill
-from txtopo.cli.main import main
+from txtopo.main.group import main
 from txtopo.testing.inline import inline_environment
 
 txtopo.cli.backfill._environment = lambda *_: inline_environment()

@@ -92,7 +92,7 @@ def test_times_that_python_cannot_say(secs, words):
 @pytest.mark.slow
 def test_standard_output_that_is_closed():
     """Another file must not get its number, and a run ends well."""
-    command = f"{shlex.quote(sys.executable)} -m txtopo.cli show examples.global_count >&-"
+    command = f"{shlex.quote(sys.executable)} -m txtopo show examples.global_count >&-"
     ended = subprocess.run(["sh", "-c", command], env=environment(), capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 

@@ -9,12 +9,12 @@ import pytest
 from click import Context
 from click.testing import CliRunner
 
-from txtopo.cli.main import txtopo
+from txtopo.main.group import txtopo
 
 LOADED = """
 import sys
 import examples.transactional_words
-from txtopo.cli.main import txtopo
+from txtopo.main.group import txtopo
 txtopo.get_command(None, "run")
 print(*sorted(set(sys.argv[1:]) & set(sys.modules)))
 """
@@ -32,7 +32,7 @@ import sys
 for name in ("confluent_kafka", "delta", "httpx", "prometheus_client", "starlette", "uvicorn"):
     sys.modules[name] = None
 from click.testing import CliRunner
-from txtopo.cli.main import txtopo
+from txtopo.main.group import txtopo
 for command in sys.stdin.read().splitlines():
     result = CliRunner().invoke(txtopo, command.split(), prog_name="txtopo")
     print(result.exit_code, result.output.strip().splitlines()[-1])
@@ -72,7 +72,7 @@ def test_ctrl_c_while_a_command_is_imported(monkeypatch):
     def interrupted(name):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("txtopo.cli.main.importlib.import_module", interrupted)
+    monkeypatch.setattr("txtopo.main.group.importlib.import_module", interrupted)
     result = CliRunner().invoke(txtopo, ["show", "examples.ring"], prog_name="txtopo")
     assert (result.exit_code, result.output) == (130, "error: interrupted\n")
 

@@ -58,7 +58,7 @@ def topology(password: str, output: str = "out"):
 def run(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run a topology with metrics; give the process and the address."""
     with (folder / "errors").open("w") as errors:
-        process = python("-u", "-m", "txtopo.cli", "run", *arguments, "--metrics", "0", cwd=folder, stderr=errors)
+        process = python("-u", "-m", "txtopo", "run", *arguments, "--metrics", "0", cwd=folder, stderr=errors)
     try:
         assert process.stdout is not None
         said = re.fullmatch(r"metrics: (http://127\.0\.0\.1:\d+)/metrics\n", process.stdout.readline())

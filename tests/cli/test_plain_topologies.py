@@ -45,7 +45,7 @@ def test_simulate(command_line, target):
 @pytest.mark.slow
 def test_a_simulated_schedule_can_be_repeated():
     """The same seed makes the same schedule, in whatever process, with whatever salt of Python's hashes."""
-    command = ["-m", "txtopo.cli", "simulate", TARGET, "--seed", "1"]
+    command = ["-m", "txtopo", "simulate", TARGET, "--seed", "1"]
     traces = [ran(*command, PYTHONHASHSEED=salt).stdout for salt in ("1", "2")]
     assert traces[0] == traces[1]
     assert traces[0].count("\n") > 100

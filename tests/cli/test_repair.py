@@ -186,7 +186,7 @@ def test_at_a_terminal_it_asks(command_line, place, answer, status):
     fall_behind(place)
     before = place.seen()
     controller, terminal = pty.openpty()
-    process = python("-m", "txtopo.cli", "repair", "counting", stdin=terminal, stderr=subprocess.PIPE)
+    process = python("-m", "txtopo", "repair", "counting", stdin=terminal, stderr=subprocess.PIPE)
     os.write(controller, f"{answer}\n".encode())
     out, err = process.communicate(timeout=DEADLINE_SECS)
     os.close(controller)

@@ -31,7 +31,7 @@ def topology(output: str = "out"):
 
 
 def start(arguments: list[str], folder: pathlib.Path) -> subprocess.Popen[str]:
-    command = ["-u", "-m", "txtopo.cli", *arguments]
+    command = ["-u", "-m", "txtopo", *arguments]
     return python(*command, cwd=folder, stderr=subprocess.PIPE, start_new_session=True)
 
 

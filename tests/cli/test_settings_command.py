@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from txtopo import Config
-from txtopo.cli.settings_command import default_text, page
+from txtopo.cli.settings_command import page
 from txtopo.cluster.settings import CLUSTER_SETTINGS, ClusterConfig
 from txtopo.config import SETTINGS
 
@@ -58,4 +58,4 @@ def test_a_wrong_name_is_answered_with_the_nearest(command_line):
 def test_a_default_can_be_given_as_it_is_shown(config, setting):
     """``--set NAME=DEFAULT`` is the default, but for texts that are not there."""
     if setting.default is not None:
-        assert config({setting.name: default_text(setting)})[setting.name] == setting.default
+        assert config({setting.name: setting.default_text})[setting.name] == setting.default

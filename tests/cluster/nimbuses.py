@@ -84,7 +84,7 @@ class DaemonProcess:
         environment["TXTOPO_FAILPOINTS"] = failpoints
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "txtopo.cli", self.kind, *self.options, *pairs],
+                [sys.executable, "-m", "txtopo", self.kind, *self.options, *pairs],
                 cwd=ROOT,
                 env=environment,
                 stdout=log,

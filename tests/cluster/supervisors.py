@@ -135,7 +135,7 @@ class DriverCluster(contextlib.ExitStack):
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment["TXTOPO_CLUSTER_CONFIG"] = str(self.cluster.folder / "cluster.toml")
         ended = subprocess.run(
-            [sys.executable, "-m", "txtopo.cli", *arguments],
+            [sys.executable, "-m", "txtopo", *arguments],
             cwd=ROOT,
             env=environment,
             capture_output=True,

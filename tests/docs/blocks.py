@@ -22,7 +22,7 @@ import attrs
 import pytest
 from click.testing import CliRunner
 
-from txtopo.cli.main import txtopo
+from txtopo.main.group import txtopo
 
 RUN = ("python", "console")
 READ = ("text", "sh", "json")

@@ -52,7 +52,7 @@ def test_without_tables(tmp_path):
 
 def run_and_kill(folder, *settings, more):
     """Run the example, kill it while it writes its tables, let more orders come, and run it again; return its tables."""
-    command = ["-m", "txtopo.cli", "run", "examples.orders_by_minute"]
+    command = ["-m", "txtopo", "run", "examples.orders_by_minute"]
     for setting in ("watch=false", "topology.max.spout.pending=2", *settings):
         command += ["--set", setting]
     killed = ran(*command, cwd=folder, failpoints="table.write.after=kill:6")

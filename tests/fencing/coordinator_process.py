@@ -25,7 +25,7 @@ class CoordinatorProcess:
 
     def __init__(self, log: pathlib.Path, settings: Mapping[str, object]) -> None:
         pairs = [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
-        command = ["-m", "txtopo.cli", "run", TARGET, *pairs]
+        command = ["-m", "txtopo", "run", TARGET, *pairs]
         self._log = log
         with log.open("wb") as file:
             self._process = python(*command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True)

@@ -14,7 +14,7 @@ from tests.processes import ran
 from tests.simulation import event_time
 from tests.simulation.subjects import check_state, words
 from txtopo import Topology
-from txtopo.cli.main import txtopo
+from txtopo.main.group import txtopo
 from txtopo.testing.simulation.schedules import Failure, make_subject, run_schedules
 
 CI_SEEDS = {
@@ -108,7 +108,7 @@ def test_every_promise_holds(name: str, first: int, last: int) -> None:
 @pytest.mark.slow
 def test_the_same_seed_makes_the_same_schedule() -> None:
     """Byte for byte, in whatever process, with whatever salt of Python's hashes."""
-    command = ["-m", "txtopo.cli", "simulate", "tests.simulation.subjects", "--seed", "2174"]
+    command = ["-m", "txtopo", "simulate", "tests.simulation.subjects", "--seed", "2174"]
     traces = [ran(*command, PYTHONHASHSEED=salt).stdout for salt in ("1", "2")]
     assert traces[0] == traces[1]
     assert traces[0].count("\n") > 100

@@ -91,7 +91,7 @@ def test_broken_function() -> None:
 
     Nothing else comes of Spark, Java or the workers that Spark leaves.
     """
-    done = ran("-m", "txtopo.cli", "run", "tests.spark.broken_frames", COLUMNS="500")
+    done = ran("-m", "txtopo", "run", "tests.spark.broken_frames", COLUMNS="500")
     assert done.returncode == 1
     assert "component 'divide'" in done.stderr
     assert "ZeroDivisionError: division by zero (" in done.stderr

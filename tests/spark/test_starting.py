@@ -51,7 +51,7 @@ def test_jvm_that_dies(output: str, hint: str) -> None:
 @pytest.mark.slow
 def test_command_line(tmp_path: pathlib.Path, setting: str, cause: str) -> None:
     """``txtopo run`` whose Spark can't start says why, and shows no stack."""
-    done = ran("-m", "txtopo.cli", "run", "examples.global_count", "--set", setting, cwd=tmp_path, COLUMNS="500")
+    done = ran("-m", "txtopo", "run", "examples.global_count", "--set", setting, cwd=tmp_path, COLUMNS="500")
     assert done.returncode == 1
     assert done.stderr.startswith("error: Spark did not start: ")
     assert cause in done.stderr

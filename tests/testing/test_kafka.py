@@ -86,7 +86,7 @@ def test_the_command_keeps_its_data(kafka, tmp_path):
         port = free.getsockname()[1]
     for topic in ("first", "second:3"):
         command = ["kafka", "dev", "--port", str(port), "--folder", str(tmp_path / "kafka"), "--topic", topic]
-        with python("-m", "txtopo.cli", *command) as child:
+        with python("-m", "txtopo", *command) as child:
             assert f"Kafka serves on 127.0.0.1:{port}" in child.stdout.readline()
             client = KafkaTopics(f"127.0.0.1:{port}")
             found = {

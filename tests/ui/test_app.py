@@ -22,10 +22,10 @@ from tests.ui.shapes import misfits
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.engine.metrics import WrittenMetrics
 from txtopo.engine.timeline.records import path_of
-from txtopo.ui.answers.facts import Facts
-from txtopo.ui.answers.series import last_growth
-from txtopo.ui.answers.slugs import slug_of
-from txtopo.ui.answers.source import FolderSource
+from txtopo.inspect.facts import Facts
+from txtopo.inspect.series import last_growth
+from txtopo.inspect.slugs import slug_of
+from txtopo.inspect.source import FolderSource
 from txtopo.ui.app import Page, application, routes
 from txtopo.ui.checks import Checks
 from txtopo.ui.openapi import SHAPES, document
@@ -115,7 +115,7 @@ def test_a_failure_is_over(served, monkeypatch):
     assert failing() == (False, [])
     monkeypatch.setattr(Facts, "ended", "")
     assert failing() == (True, ["fails"])
-    monkeypatch.setattr("txtopo.ui.answers.failures.CURRENT_SECS", -1.0)
+    monkeypatch.setattr("txtopo.inspect.failures.CURRENT_SECS", -1.0)
     assert failing() == (False, [])
 
 
@@ -443,7 +443,7 @@ def test_answers_of_an_earlier_run_have_their_shape(restarted):
 
 def test_many_earlier_runs_are_looked_at(restarted, monkeypatch):
     """Those that nobody looks at are closed, and opened again when somebody does."""
-    monkeypatch.setattr("txtopo.ui.answers.source._PAST_OPEN_MAX", 1)
+    monkeypatch.setattr("txtopo.inspect.source._PAST_OPEN_MAX", 1)
     for _ in range(3):
         for number, txid in ((1, 1), (2, 3)):
             assert restarted.get(f"{TOPOLOGY}@{number}/transaction/{txid}").status_code == 200

@@ -12,10 +12,10 @@ from tests.waiting import wait_for
 from txtopo.engine.timeline import records
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
+from txtopo.inspect.slugs import slug_of
+from txtopo.inspect.source import FolderSource
+from txtopo.inspect.timeline import TimelineReader
 from txtopo.transactional.run.report import Progress
-from txtopo.ui.answers.slugs import slug_of
-from txtopo.ui.answers.source import FolderSource
-from txtopo.ui.answers.timeline import TimelineReader
 
 PROGRESS = Progress(
     topology_id=EVIL,

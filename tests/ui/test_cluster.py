@@ -16,7 +16,7 @@ from tests.cluster.nimbuses import ROOT, next_root
 from tests.cluster.supervisors import DriverCluster
 from tests.ui.shapes import misfits
 from tests.waiting import wait_for
-from txtopo.ui.answers.slugs import slug_of
+from txtopo.inspect.slugs import slug_of
 from txtopo.ui.openapi import SHAPES, document
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(900)]
@@ -58,7 +58,7 @@ def page_of(cluster: DriverCluster) -> Iterator[str]:
     """Start ``txtopo ui --cluster``, which knows one nimbus only; yield its address."""
     config = str(cluster.cluster.folder / "cluster.toml")
     words = ["ui", "--cluster", "--config", config, "--seeds", cluster.cluster.leader().address]
-    command = [sys.executable, "-m", "txtopo.cli", *words]
+    command = [sys.executable, "-m", "txtopo", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
         try:
             yield process.stdout.readline().strip()

@@ -12,9 +12,9 @@ from txtopo import BasicBolt, BatchBolt, Config, Fields, ICommitter, TopologyBui
 from txtopo.engine.runner import run_with
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
+from txtopo.inspect.source import FolderSource
 from txtopo.testing.inline import inline_environment
 from txtopo.testing.redelivering_queue import QueueSpout
-from txtopo.ui.answers.source import FolderSource
 from txtopo.ui.views import runs_part
 
 

@@ -10,8 +10,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.ui.runs import EVIL, run_in
-from txtopo.ui.answers.slugs import slug_of
-from txtopo.ui.answers.source import FolderSource
+from txtopo.inspect.slugs import slug_of
+from txtopo.inspect.source import FolderSource
 from txtopo.ui.app import Page, application
 from txtopo.ui.security import Sessions, hosts_of
 

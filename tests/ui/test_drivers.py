@@ -11,9 +11,9 @@ import pytest
 
 from tests.ui.runs import EVIL, TRANSACTIONS, run_in
 from txtopo.cluster.driver.folder import TopologyPlace
-from txtopo.ui.answers.cluster import ClusterSource
-from txtopo.ui.answers.slugs import slug_of
-from txtopo.ui.answers.source import NotFound
+from txtopo.inspect.slugs import slug_of
+from txtopo.inspect.source import NotFound
+from txtopo.ui.cluster import ClusterSource
 from txtopo.ui.drivers import DriverPages
 
 NAME = "shop@1"

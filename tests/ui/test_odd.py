@@ -18,9 +18,9 @@ from txtopo.engine.metrics import RunMetrics
 from txtopo.engine.runner import run_with
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import METRICS, place_of
+from txtopo.inspect.slugs import slug_of
+from txtopo.inspect.source import FolderSource
 from txtopo.testing.inline import inline_environment
-from txtopo.ui.answers.slugs import slug_of
-from txtopo.ui.answers.source import FolderSource
 from txtopo.ui.app import Page, application
 from txtopo.ui.openapi import SHAPES
 from txtopo.ui.security import Sessions, hosts_of

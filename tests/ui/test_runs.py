@@ -15,7 +15,7 @@ import pytest
 from tests.processes import python
 from tests.ui.test_page import COLOURS
 from tests.waiting import wait_for
-from txtopo.cli.page import PAGE_FILE
+from txtopo.engine.page import PAGE_FILE
 
 pytestmark = [pytest.mark.long, pytest.mark.slow]
 
@@ -59,7 +59,7 @@ def run(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
         "message_timeout_secs=600",
         "topology.job.transactions.max=1",
     )
-    command = ["-u", "-m", "txtopo.cli", "run", "paced", "--ui", *(f"--set={each}" for each in values)]
+    command = ["-u", "-m", "txtopo", "run", "paced", "--ui", *(f"--set={each}" for each in values)]
     process = python(*command, cwd=folder, stderr=subprocess.STDOUT, start_new_session=True)
     try:
         assert process.stdout is not None

@@ -18,11 +18,11 @@ from click.testing import CliRunner
 from tests.processes import ROOT, python, ran
 from tests.ui.runs import EVIL, run_in
 from tests.waiting import DEADLINE_SECS, wait_for
-from txtopo.cli.main import txtopo
-from txtopo.cli.page import PAGE_FILE, Beside, PageFile, page_beside
+from txtopo.engine.page import PAGE_FILE, Beside, PageFile, page_beside
 from txtopo.engine.timeline.records import folder_of
 from txtopo.errors import ConfigError
-from txtopo.ui.answers.slugs import slug_of
+from txtopo.inspect.slugs import slug_of
+from txtopo.main.group import txtopo
 
 TOPOLOGY = f"/api/v1/topology/{slug_of(EVIL)}"
 
@@ -52,7 +52,7 @@ def test_without_a_clusters_client():
 @pytest.mark.slow
 def test_ui(output):
     """``txtopo ui OUTPUT`` prints one address; an audit that the page begins runs in a process of its own."""
-    process = python("-m", "txtopo.cli", "ui", output)
+    process = python("-m", "txtopo", "ui", output)
     with process, browser(process.stdout.readline().strip()) as client:
         number = client.post(f"{TOPOLOGY}/audit").json()["check"]
         assert client.post(f"{TOPOLOGY}/audit").status_code == 409
@@ -104,7 +104,7 @@ def test_page_of_a_killed_run(output):
     launch = (
         "import json, sys, time\n"
         "from pathlib import Path\n"
-        "from txtopo.cli.page import Beside, page_beside\n"
+        "from txtopo.engine.page import Beside, page_beside\n"
         "beside = Beside((), {}, sys.argv[2])\n"
         "with page_beside(Path(sys.argv[1]), ('127.0.0.1', 0), beside) as url:\n"
         "    print(url, flush=True)\n"

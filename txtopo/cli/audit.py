@@ -17,9 +17,9 @@ from txtopo.api.table_history import TableHistory
 from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, json_option, print_json
 from txtopo.cli.console import Console
-from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
 from txtopo.errors import ConfigError
+from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.transactional.audit.checks import audit, tables_of
 from txtopo.transactional.audit.report import AuditReport, TableProof

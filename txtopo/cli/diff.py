@@ -17,10 +17,10 @@ from state.delta.read.difference import TableDifference, difference
 from state.delta.read.history import last_transaction, read_table
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
-from txtopo.cli.display.wording import count_of
 from txtopo.errors import ConfigError
 from txtopo.files.durable import is_folder
 from txtopo.printable import escaped
+from txtopo.text.words import count_of
 from txtopo.transactional.journal.backfills import backfills_of
 from txtopo.transactional.journal.ending import journal_below
 from txtopo.transactional.journal.journal import JournalPart, counting_parts, find_journal, read_journal

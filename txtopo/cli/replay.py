@@ -11,9 +11,9 @@ from rich.text import Text
 from txtopo.attempts import attempt_words
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
-from txtopo.cli.display.wording import count_of
 from txtopo.cli.target import journal_place, takes_target
 from txtopo.config import Config
+from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.topology.output import user_output_logged
 from txtopo.topology.plan import Plan

@@ -18,11 +18,11 @@ from txtopo.api.optional import call_if_there
 from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
-from txtopo.cli.display.wording import count_of
 from txtopo.cli.repair import NOTHING_CHANGED, Procedure, ask, carried_out, subject_of
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
 from txtopo.secrecy import command_line
+from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.topology.plan import Phase
 from txtopo.transactional.core.events import NEVER, Planned

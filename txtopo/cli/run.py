@@ -21,9 +21,9 @@ from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.live import LiveDisplay
 from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.summary import is_stopped_early
-from txtopo.cli.page import PAGE_FILE, Address, Beside, page_beside
 from txtopo.cli.target import takes_target
 from txtopo.config import REAL_TIME, Config
+from txtopo.engine.page import PAGE_FILE, Address, Beside, page_beside
 from txtopo.engine.runner import run as run_topology
 from txtopo.engine.timeline.records import METRICS, folder_of, place_of
 from txtopo.plain.run.report import PlainReport

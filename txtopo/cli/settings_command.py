@@ -82,39 +82,29 @@ def in_full(setting: Setting) -> str:
             f"{setting.name} ({origin}{', for daemons' if is_of_daemons else ''})",
             f"  meaning       {setting.purpose}",
             f"  value         {setting.kind.words}",
-            f"  default       {default_text(setting)}{_plain_default(setting)}",
+            f"  default       {setting.default_text}{_plain_default(setting)}",
             *([] if is_of_daemons else [f"  in Python     Config({setting.keyword}=…)"]),
             f"  command line  --set {setting.name if is_of_daemons else setting.keyword}=…",
         ]
     )
 
 
-def default_text(setting: Setting) -> str:
-    """Return a default as a value for ``--set``."""
-    default = setting.default
-    if isinstance(default, bool):
-        return str(default).lower()
-    if isinstance(default, tuple):
-        return ",".join(default)
-    return "none" if default is None else f"{default:g}" if isinstance(default, float) else str(default)
-
-
 def _plain_default(setting: Setting) -> str:
     if setting.plain_default == setting.default:
         return ""
-    return f"; in a plain topology {default_text(attrs.evolve(setting, default=setting.plain_default))}"
+    return f"; in a plain topology {attrs.evolve(setting, default=setting.plain_default).default_text}"
 
 
 def _row(setting: Setting) -> str:
     name = f"**`{setting.name}`**" if setting.is_storms else f"`{setting.name}`"
-    default = f"`{default_text(setting)}`{_plain_default(setting)}"
+    default = f"`{setting.default_text}`{_plain_default(setting)}"
     cells = (f"`{setting.keyword}`", name, setting.kind.words, default, setting.purpose)
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
 
 
 def _daemon_row(setting: Setting) -> str:
     name = f"**`{setting.name}`**" if setting.is_storms else f"`{setting.name}`"
-    return f"| {name} | {setting.kind.words} | `{default_text(setting)}` | {setting.purpose} |"
+    return f"| {name} | {setting.kind.words} | `{setting.default_text}` | {setting.purpose} |"
 
 
 def _print_table() -> None:
@@ -122,6 +112,6 @@ def _print_table() -> None:
     for title in ("name", "default", "value", "meaning"):
         drawn.add_column(Text(title), overflow="fold", no_wrap=title == "name")
     for setting in (*SETTINGS.values(), *CLUSTER_SETTINGS.values()):
-        texts = (setting.name, default_text(setting), setting.kind.words, setting.purpose)
+        texts = (setting.name, setting.default_text, setting.kind.words, setting.purpose)
         drawn.add_row(*map(Text, texts))
     table_console().print(drawn)

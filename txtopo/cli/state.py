@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Sequence
 
 import click
 import pyarrow as pa
@@ -17,10 +16,9 @@ from state.delta.keyed.state import read_table
 from state.delta.read.consistent import ConsistentView, read_tables
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, format_option
 from txtopo.cli.console import Console, table_console
-from txtopo.errors import ConfigError
+from txtopo.inspect.tables import TXID, sorted_rows, with_keys
 from txtopo.printable import escaped
 
-TXID = "txid"
 ROWS_SHOWN = 20
 
 
@@ -103,37 +101,10 @@ def _show(found: pa.Table, limit: int | None, form: str, name: str | None = None
     return shown
 
 
-def sorted_rows(rows: pa.Table) -> pa.Table:
-    """Return rows in the order of their columns."""
-    return rows.sort_by([(name, "ascending") for name in _sortable(rows)])
-
-
 def _write_csv(rows: pa.Table) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(rows.column_names)
     writer.writerows(row.values() for row in rows.to_pylist())
-
-
-def with_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the rows of a key: a text for each of the first columns.
-
-    Raises:
-        ConfigError: there are too many keys, or one is not of its column's type.
-    """
-    if len(keys) >= rows.num_columns:
-        raise ConfigError(f"{len(keys)} keys are given; the columns are {', '.join(rows.column_names)}")
-    for name, text in zip(rows.column_names, keys, strict=False):
-        kind = rows.schema.field(name).type
-        try:
-            value = pa.scalar(text).cast(kind)
-        except pa.ArrowException as error:
-            raise ConfigError(f"--key {text!r} is not of type {kind}, the type of key field {name!r}") from error
-        rows = rows.filter(pc.equal(rows[name], value))
-    return rows
-
-
-def _sortable(rows: pa.Table) -> list[str]:
-    return [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
 
 
 def _print(rows: pa.Table) -> None:

@@ -1,8 +1,8 @@
 """The page that shows what a topology does: what moves, how fast, how late, what waits and why.
 
-It runs in a process of its own, and reads what runs leave in their folders: no driver knows of it.
+It runs in a process of its own, and shows what :mod:`txtopo.inspect` reads: no driver knows of it.
 
-- ``answers`` finds topologies and answers for them, from a folder or a cluster: each module reads one kind of thing.
+- ``cluster`` has the answers of a cluster's supervisors, for the page of a cluster.
 - ``app`` has the routes, ``security`` who may use them, ``checks`` the audits and replays that a page begins.
 - ``views`` makes HTML of the answers, from what ``markup`` offers, and ``static`` has what runs in the browser.
 - ``drivers`` lets a supervisor answer for the folders of its topologies.

@@ -1,4 +1,4 @@
-"""The page's application: its routes, each of which asks a :class:`~txtopo.ui.answers.source.Source`.
+"""The page's application: its routes, each of which asks a :class:`~txtopo.inspect.source.Source`.
 
 ``/api/v1`` answers JSON, ``/part`` the same as a piece of HTML, ``/`` and ``/t`` whole documents.
 """
@@ -26,9 +26,9 @@ from starlette.types import ASGIApp, Scope
 
 from txtopo.cluster.serving.answers import Json, body_of, settings_in
 from txtopo.errors import NotAlive, TransitionError, TxtopoError
+from txtopo.inspect.source import NotFound, Source
 from txtopo.secrecy import without_secrets
 from txtopo.ui import views
-from txtopo.ui.answers.source import NotFound, Source
 from txtopo.ui.checks import CheckRuns, Checks
 from txtopo.ui.openapi import document
 from txtopo.ui.security import INVITATION_SECS, Guard, Refusal, Sessions

@@ -84,7 +84,7 @@ class Checks:
             if running or self._is_closed:
                 raise CheckRuns(f"the {running[0].kind if running else 'page'} is at work; try again when it is done")
             process = subprocess.Popen(  # noqa: S603 - our own command
-                [sys.executable, "-m", "txtopo.cli", *words],
+                [sys.executable, "-m", "txtopo", *words],
                 cwd=self._folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

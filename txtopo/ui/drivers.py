@@ -16,9 +16,9 @@ from starlette.routing import Match, Route
 from txtopo.cluster.driver.folder import TopologyPlace
 from txtopo.cluster.serving.answers import Json
 from txtopo.errors import TxtopoError
+from txtopo.inspect.slugs import OF_RUN, slug_of
+from txtopo.inspect.source import FolderSource, NotFound
 from txtopo.secrecy import without_secrets
-from txtopo.ui.answers.slugs import OF_RUN, slug_of
-from txtopo.ui.answers.source import FolderSource, NotFound
 from txtopo.ui.app import Page, routes
 from txtopo.ui.security import Sessions
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from txtopo.cli.page import Beside, PageFile
 from txtopo.cluster.serving.server import serve
+from txtopo.engine.page import Beside, PageFile
 from txtopo.errors import ConfigError
-from txtopo.ui.answers.source import FolderSource
+from txtopo.inspect.source import FolderSource
 from txtopo.ui.app import Page, application
 from txtopo.ui.checks import Checks
 from txtopo.ui.security import Sessions, hosts_of
@@ -64,7 +64,7 @@ def served(output: Path, host: str, port: int, beside: Beside | None, announce: 
 def served_cluster(client: ClusterClient, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serve the page of a cluster, as :func:`served` does."""
     # A cluster's client is in an extra that the page of a folder goes without.
-    from txtopo.ui.answers.cluster import ClusterSource  # noqa: PLC0415
+    from txtopo.ui.cluster import ClusterSource  # noqa: PLC0415
 
     _serve(Page(ClusterSource(client), Sessions()), host, port, announce, lambda: None)
 

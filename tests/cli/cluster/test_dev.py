@@ -47,14 +47,14 @@ def test_cluster_dev(tmp_path: Path) -> None:
     environment["HOME"] = str(tmp_path / "home")
     with (tmp_path / "dev.log").open("w") as log:
         dev = subprocess.Popen(
-            [sys.executable, "-u", "-m", "txtopo.cli", *command], cwd=ROOT, env=environment, stdout=log, stderr=log
+            [sys.executable, "-u", "-m", "txtopo", *command], cwd=ROOT, env=environment, stdout=log, stderr=log
         )
     try:
         said = (tmp_path / "dev.log").read_text
         assert wait_until(lambda: "the cluster runs" in said() or dev.poll() is not None, DEADLINE_SECS), said()
         assert wait_until(lambda: answers(nimbus), DEADLINE_SECS), "it does not answer"
         shown = subprocess.run(
-            [sys.executable, "-m", "txtopo.cli", "leader", "--config", str(tmp_path / "cluster" / "cluster.toml")],
+            [sys.executable, "-m", "txtopo", "leader", "--config", str(tmp_path / "cluster" / "cluster.toml")],
             cwd=ROOT,
             env=environment,
             capture_output=True,
@@ -73,7 +73,7 @@ def test_cluster_dev(tmp_path: Path) -> None:
         assert len(commands) >= 3
         assert not any(b"hunter2" in each for each in commands), "everybody on the machine could read it"
         children = subprocess.run(
-            ["pgrep", "-P", str(dev.pid), "-f", "txtopo.cli supervisor"], capture_output=True, check=True
+            ["pgrep", "-P", str(dev.pid), "-f", "txtopo supervisor"], capture_output=True, check=True
         )
         os.kill(int(children.stdout.split()[0]), signal.SIGKILL)
         assert wait_until(lambda: "supervisor-1 ended with status -9" in said(), DEADLINE_SECS), said()

@@ -149,7 +149,7 @@ class Following(contextlib.AbstractContextManager["Following"]):
     def __init__(self, cluster: DriverCluster, path: Path) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment["TXTOPO_CLUSTER_CONFIG"] = str(cluster.cluster.folder / "cluster.toml")
-        command = [sys.executable, "-m", "txtopo.cli", "logs", NAME, "-f"]
+        command = [sys.executable, "-m", "txtopo", "logs", NAME, "-f"]
         with path.open("wb") as out:
             self.process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=out)
 

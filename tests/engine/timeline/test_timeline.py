@@ -19,6 +19,8 @@ from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import FILES, PROGRESS, ROOTS, epochs_in, past_in, past_path, path_of, place_of
 from txtopo.engine.timeline.ring import HEADER_BYTES
 from txtopo.errors import RuleError
+from txtopo.inspect.source import FolderSource
+from txtopo.inspect.timeline import TimelineReader
 from txtopo.testing.redelivering_queue import QueueSpout
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process
 from txtopo.transactional.core.events import (
@@ -34,8 +36,6 @@ from txtopo.transactional.core.events import (
 )
 from txtopo.transactional.core.transactions import FailedAttempt
 from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in
-from txtopo.ui.answers.source import FolderSource
-from txtopo.ui.answers.timeline import TimelineReader
 
 
 def test_a_run(tmp_path):

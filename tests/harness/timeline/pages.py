@@ -24,8 +24,8 @@ from tests.harness.timeline.__main__ import fed
 from txtopo import Config
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import folder_of
+from txtopo.inspect.slugs import slug_of
 from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.ui.answers.slugs import slug_of
 
 RATE = 500
 TIMELINE_SECS, TIMELINES_A_HEADER = 0.25, 4
@@ -106,7 +106,7 @@ def main(count: int, secs: float) -> None:
         feeder.start()
         while not list(output.glob(f"{METADATA_DIR}/*/*.run")):
             time.sleep(0.1)
-        command = [sys.executable, "-m", "txtopo.cli", "ui", scratch]
+        command = [sys.executable, "-m", "txtopo", "ui", scratch]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
             assert server.stdout is not None
             address = httpx.URL(server.stdout.readline().strip())

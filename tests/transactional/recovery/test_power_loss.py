@@ -12,8 +12,8 @@ from tests.crashes import dying
 from tests.transactional.recovery.power_loss import Disk
 from tests.transactional.recovery.three_states import CONFIG, EXECUTORS_CONFIG, expected_rows, tables_in, topology
 from txtopo import Fields
-from txtopo.cli.main import txtopo
 from txtopo.failpoints import armed
+from txtopo.main.group import txtopo
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.recovery import coordinator_state
 

@@ -13,6 +13,7 @@ import click
 
 from txtopo.cli.command import Command, needs_extra, parse_pairs
 from txtopo.errors import RuleError
+from txtopo.extras import version
 
 Options = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -86,19 +87,19 @@ def _run(kind: str, path: Path | None, pairs: tuple[str, ...], log_file: Path | 
             listener = stack.enter_context(server.listen(host, port))
             address = config[f"{kind}.address"] or f"{host}:{port}"
             make = Nimbus if kind == "nimbus" else Supervisor
-            running: Nimbus | Supervisor = make(config, address, token, server.version(), server.fail)
+            running: Nimbus | Supervisor = make(config, address, token, version(), server.fail)
             running.start()
         except RuleError:
             raise  # a mistake in the settings: ``Command`` prints it, and a restart would not help
         except Exception as error:  # noqa: BLE001 - fail fast: whatever it is, the process ends
             log.critical("cannot start: %s", error)
             click.get_current_context().exit(server.EXIT_START)
-        log.info("%s %s listens on %s, with ZooKeeper at %s", kind, server.version(), address, config.zookeeper_hosts)
+        log.info("%s %s listens on %s, with ZooKeeper at %s", kind, version(), address, config.zookeeper_hosts)
         if isinstance(running, Supervisor):
             # By name, as the table of commands has it: the page stands above the command line.
             pages = importlib.import_module("txtopo.ui.drivers").DriverPages(running.logs.place, running.topologies)
             app = SupervisorApi(running, token, pages).app
         else:
-            app = NimbusApi(running, token, server.version()).app
+            app = NimbusApi(running, token, version()).app
         server.serve(app, listener, running.begin_stop, running.stop)
         log.info("%s %s has ended", kind, address)

@@ -121,7 +121,7 @@ class _Daemon:
         # In a file: on a command line, everybody on the machine could read the credentials for ZooKeeper.
         config = self.folder / f"{self.name}.toml"
         write_config(config, {**self.settings, "storm.local.dir": str(self.folder / self.name)})
-        command = [sys.executable, "-P", "-m", "txtopo.cli", self.kind, "--config", str(config)]
+        command = [sys.executable, "-P", "-m", "txtopo", self.kind, "--config", str(config)]
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own command
                 command,

@@ -13,8 +13,8 @@ from txtopo.cli.console import Console
 from txtopo.cli.display.live import Display
 from txtopo.cli.display.plain import INTERVAL_SECS, Lines
 from txtopo.cli.display.rate import RecentRate
-from txtopo.cli.display.wording import count_of
 from txtopo.plain.run.report import PlainReport
+from txtopo.text.words import count_of
 
 
 class _Rate:

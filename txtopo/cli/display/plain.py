@@ -9,7 +9,9 @@ import click
 
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.summary import summary_line
-from txtopo.cli.display.wording import activity, count_of, readings_of, reason_of, share_of, time_left
+from txtopo.cli.display.wording import activity, reason_of, share_of, time_left
+from txtopo.inspect.wording import readings_of
+from txtopo.text.words import count_of
 from txtopo.transactional.run.report import Progress, RunReport
 
 INTERVAL_SECS = 10.0

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from txtopo.cli.console import Console
-from txtopo.cli.display.wording import count_of
+from txtopo.text.words import count_of
 from txtopo.transactional.core.actions import StopReason
 from txtopo.transactional.run.report import RunReport
 from txtopo.transactional.tasks.readings import ReadingKind

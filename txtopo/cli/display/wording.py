@@ -2,39 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
-
+from txtopo.inspect.wording import STATUS_WORDS
+from txtopo.text.words import clock, count_of, cut
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.run.report import Progress
-from txtopo.transactional.tasks.readings import Reading, ReadingKind
-from txtopo.utc import words_at
-
-STATUS_WORDS = {
-    Status.READY.value: "waits to be processed",
-    Status.PROCESSING.value: "is in its processing phase",
-    Status.PROCESSED.value: "is processed and waits for its turn",
-    Status.COMMITTING.value: "is in its commit phase",
-    Status.DEAD.value: "is given up and waits for its turn",
-    Status.WRITING_DEAD_LETTER.value: "goes to the dead letters",
-}
-"""What a transaction does in each status: a predicate for "transaction 7 ..."."""
-
-
-def count_of(number: float, noun: str) -> str:
-    """Return a whole number with its noun, in the plural unless the number is 1."""
-    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
-
-
-def cut(text: str, characters_max: int) -> str:
-    """Return a text in at most so many characters, with … for what is left out."""
-    return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
-
-
-def clock(seconds: float) -> str:
-    """Return a time as minutes and seconds."""
-    minutes, rest = divmod(int(seconds), 60)
-    return f"{minutes}:{rest:02}"
 
 
 def activity(progress: Progress) -> str:
@@ -71,18 +42,3 @@ def time_left(seconds: float) -> str:
 def reason_of(progress: Progress, width_max: int) -> str:
     """Return the reason of the last failure as one line."""
     return cut(" ".join(progress.last_failure.split()), width_max)
-
-
-def readings_of(readings: Sequence[Reading]) -> Iterator[tuple[str, str, str]]:
-    """Yield what each component has counted and measured: the component, the part of its input or "", and the values.
-
-    ``readings`` are in the order of a report.
-    """
-    for (component, of), own in itertools.groupby(readings, lambda each: (each.component, each.of)):
-        yield component, of, ", ".join(f"{each.name} {_value_of(each)}" for each in own)
-
-
-def _value_of(reading: Reading) -> str:
-    if reading.kind is not ReadingKind.TIME:
-        return f"{reading.value:,.12g}"
-    return words_at(reading.value)

@@ -19,7 +19,7 @@ from txtopo.errors import SubmissionError
 
 def driver_command(*arguments: str) -> list[str]:
     """Return the command of a driver process; the working folder is not on its search path."""
-    return [sys.executable, "-P", "-m", "txtopo.cli", "driver", *arguments]
+    return [sys.executable, "-P", "-m", "txtopo", "driver", *arguments]
 
 
 def child_environment() -> dict[str, str]:

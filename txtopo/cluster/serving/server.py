@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
-import importlib.metadata
 import logging
 import os
 import signal
@@ -47,14 +46,6 @@ def fail(error: BaseException) -> None:
     _LOG.critical("ends on an unexpected error", exc_info=error)
     logging.shutdown()
     os._exit(EXIT_FAILED)  # on any thread; sys.exit would end only the calling one
-
-
-def version() -> str:
-    """Return the version of txtopo."""
-    try:
-        return importlib.metadata.version("txtopo")
-    except importlib.metadata.PackageNotFoundError:
-        return "from sources"
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -13,9 +13,9 @@ from typing import Any
 
 import attrs
 
+from txtopo.text.words import cut_inside
 from txtopo.ui.markup.elements import Markup, joined, tag
 from txtopo.ui.markup.plots import short
-from txtopo.ui.markup.words import cut_inside
 
 _BOX, _ROW, _GAP, _LEVEL, _EDGE = 210, 17, 34, 62, 8
 """Widths and heights: of a box, of a line of text in it, between boxes, between layers, at the borders."""

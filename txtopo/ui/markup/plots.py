@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
+from txtopo.text.words import UNKNOWN
 from txtopo.ui.markup.elements import Markup, joined, tag
-from txtopo.ui.markup.words import UNKNOWN
 
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 420, 160, 50, 10, 8, 22
 _STEPS = 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from txtopo.text.words import cut_inside, duration
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.markup.plots import nice_step
-from txtopo.ui.markup.words import cut_inside, duration
 
 SPANS = (
     ("metadata", "metadata", "begunAt", "metadataAt"),

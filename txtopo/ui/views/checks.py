@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from txtopo.text.words import duration, moment
 from txtopo.ui.markup.elements import Markup, tag
-from txtopo.ui.markup.words import duration, moment
 
 CHECK_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("audit", "running"): ("audit runs…", ""),

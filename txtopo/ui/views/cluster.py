@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from txtopo.text.words import UNKNOWN, duration
 from txtopo.ui.markup.elements import Markup, tag
-from txtopo.ui.markup.words import UNKNOWN, duration
 from txtopo.ui.views.tables import none, table
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from txtopo.cli.display.wording import count_of
+from txtopo.text.words import count_of, moment, number
 from txtopo.ui.markup.elements import Child, Markup, tag
-from txtopo.ui.markup.words import moment, number
 from txtopo.ui.views.tables import none, transaction_link
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from txtopo.cli.display.wording import count_of
+from txtopo.text.words import UNKNOWN, ago, count_of, duration, number, size
 from txtopo.ui.markup.elements import Child, Markup, tag
 from txtopo.ui.markup.plots import short
-from txtopo.ui.markup.words import UNKNOWN, ago, duration, number, size
 from txtopo.ui.views.checks import CHECK_WORDS
 from txtopo.ui.views.tables import message, transaction_link
 

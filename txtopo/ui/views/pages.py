@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from txtopo.ui.answers.slugs import OF_RUN
+from txtopo.inspect.slugs import OF_RUN
 from txtopo.ui.markup.elements import Attribute, Child, Markup, joined, tag
 from txtopo.ui.markup.spans import SPANS
 from txtopo.ui.views.cluster import cluster_part

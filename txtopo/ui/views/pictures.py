@@ -6,10 +6,10 @@ import heapq
 from collections.abc import Mapping
 from typing import Any
 
+from txtopo.text.words import moment, number
 from txtopo.ui.markup.elements import Child, Markup, tag
 from txtopo.ui.markup.graph import graph_svg
 from txtopo.ui.markup.plots import Line, Plot
-from txtopo.ui.markup.words import moment, number
 from txtopo.ui.views.tables import none, table
 
 _LINES_MAX = 12

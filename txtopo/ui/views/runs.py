@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from txtopo.engine.timeline.records import PAST_BYTES_MAX, PAST_RUNS_MAX
+from txtopo.text.words import UNKNOWN, duration, moment, number, size
 from txtopo.ui.markup.elements import Markup, tag
-from txtopo.ui.markup.words import UNKNOWN, duration, moment, number, size
 from txtopo.ui.views.tables import table
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txtopo.cli.display.wording import count_of
+from txtopo.text.words import count_of, moment, number, size
 from txtopo.ui.markup.elements import Markup, tag
-from txtopo.ui.markup.words import moment, number, size
 from txtopo.ui.views.tables import message, none, table
 
 

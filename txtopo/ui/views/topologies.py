@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from txtopo.cli.display.wording import count_of
+from txtopo.text.words import UNKNOWN, count_of, duration, number
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.markup.plots import short
-from txtopo.ui.markup.words import UNKNOWN, duration, number
 from txtopo.ui.views.tables import none, table
 
 

@@ -7,10 +7,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from txtopo.cli.display.wording import cut
+from txtopo.text.words import UNKNOWN, cut, duration, moment, number
 from txtopo.ui.markup.elements import Child, Markup, tag
 from txtopo.ui.markup.spans import SPANS, seconds_of, spans_svg
-from txtopo.ui.markup.words import UNKNOWN, duration, moment, number
 from txtopo.ui.views.tables import none, table, transaction_link
 
 _BAD = {"failed", "dead letter"}

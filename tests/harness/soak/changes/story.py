@@ -19,9 +19,9 @@ import txtopo.cli.backfill
 from state import read_table, read_tables
 from tests.crashes import Crash
 from tests.harness.soak.changes.topology import GROUP_MAX, LATER, TRANSACTIONS
-from txtopo.cli.main import txtopo as command_line
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import armed
+from txtopo.main.group import txtopo as command_line
 from txtopo.testing.checkers import Violation
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.loading import load_target

@@ -1,4 +1,4 @@
-"""Where the page's answers come from; this one has them from a folder, and ``cluster`` from a cluster."""
+"""Where answers come from; this one has them from a folder."""
 
 from __future__ import annotations
 
@@ -13,12 +13,16 @@ from typing import Any, Protocol
 import attrs
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from txtopo.cli.explain import Known, entry_of, lines_of
-from txtopo.cluster.serving.server import version
 from txtopo.engine.metrics import WrittenMetrics
 from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of, past_in
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
+from txtopo.extras import version
 from txtopo.files.durable import is_folder
+from txtopo.inspect import drawing, failures, header, series, settings, tables
+from txtopo.inspect.facts import Facts, is_live, now_of, status_of
+from txtopo.inspect.slugs import OF_RUN, slug_of
+from txtopo.inspect.story import Known, entry_of, story_of
+from txtopo.inspect.timeline import TimelineReader, outcome_of
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.journal.ending import METADATA_DIR
@@ -36,10 +40,6 @@ from txtopo.transactional.run.snapshot import (
     snapshots_in,
     topologies_with_snapshot,
 )
-from txtopo.ui.answers import drawing, failures, header, series, settings, tables
-from txtopo.ui.answers.facts import Facts, is_live, now_of, status_of
-from txtopo.ui.answers.slugs import OF_RUN, slug_of
-from txtopo.ui.answers.timeline import TimelineReader, outcome_of
 
 FACTS_SECS = 0.25
 """How old the facts of a topology may be."""
@@ -47,9 +47,6 @@ FACTS_SECS = 0.25
 _PAST_OPEN_MAX = 8
 _LINES_MAX = 1_000
 _NUMBER = re.compile(r"[0-9]{1,10}")
-
-_LABEL_CHARACTERS = 10
-"""The lines of ``explain`` have a label in so many characters, and then a text."""
 
 
 class NotFound(TxtopoError):
@@ -235,7 +232,7 @@ class FolderSource:
             if not attempts:
                 raise
             return _told_by_timeline(topology, txid, without_secrets(error.message))
-        head, *lines = lines_of(known, txid)
+        story = story_of(known, txid)
         entered = entry_of(known.parts, txid)
         if not writes and entered is not None:
             writes = [_write_of(state, *counts) for state, counts in entered[1].states.items()]
@@ -244,10 +241,8 @@ class FolderSource:
         return {
             "txid": txid,
             "now": now_of(topology.facts()),
-            "headline": head,
-            "story": [
-                {"label": line[:_LABEL_CHARACTERS].strip(), "text": line[_LABEL_CHARACTERS:].strip()} for line in lines
-            ],
+            "headline": story.headline,
+            "story": [{"label": line.label, "text": line.text} for line in story.lines],
             "attempts": attempts,
             "writes": writes,
             "journal": None if entered is None else _journal(entered[1], entered[2]),

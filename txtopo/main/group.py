@@ -1,16 +1,17 @@
-"""The command ``txtopo``."""
+"""Collects the commands. ``python -m txtopo`` is ``txtopo``, too."""
 
 from __future__ import annotations
 
 import difflib
 import importlib
-import importlib.metadata
 import io
 import os
 import sys
 from typing import Any, cast
 
 import click
+
+from txtopo.extras import version
 
 _COMMANDS = {
     "activate": "cluster.asking:activate",
@@ -43,7 +44,7 @@ _COMMANDS = {
     "state": "state:state",
     "submit": "cluster.submit:submit",
     "supervisor": "cluster.daemons:supervisor",
-    "ui": "txtopo.ui.command:ui",
+    "ui": "txtopo.main.ui:ui",
 }
 """Module and attribute of each command, imported on use, so that no command waits for imports of another."""
 
@@ -90,15 +91,8 @@ class _Commands(click.Group):
             ctx.exit(_EXIT_INTERRUPTED)
 
 
-def _version() -> str:
-    try:
-        return importlib.metadata.version("txtopo")
-    except importlib.metadata.PackageNotFoundError:
-        return "unknown: running from sources"
-
-
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(_version(), prog_name="txtopo", help="Print the version and exit.")
+@click.version_option(version(), prog_name="txtopo", help="Print the version and exit.")
 def txtopo() -> None:
     """Run topologies, here or on a cluster, look at their graphs, and read their tables.
 

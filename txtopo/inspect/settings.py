@@ -7,10 +7,9 @@ from typing import Any
 
 import attrs
 
-from txtopo.cli.settings_command import default_text
 from txtopo.config import SETTINGS
+from txtopo.inspect.facts import Facts
 from txtopo.secrecy import HIDDEN, is_secret, shown
-from txtopo.ui.answers.facts import Facts
 
 
 def settings(facts: Facts, arguments: Mapping[str, str]) -> dict[str, Any]:
@@ -29,7 +28,7 @@ def settings(facts: Facts, arguments: Mapping[str, str]) -> dict[str, Any]:
         default = ""
         if setting is not None:
             own = attrs.evolve(setting, default=setting.plain_default) if facts.is_plain else setting
-            default = default_text(own)
+            default = own.default_text
         value = str(shown(name, given.get(name, default)))
         listed.append(
             {

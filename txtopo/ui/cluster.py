@@ -22,14 +22,14 @@ import httpx
 
 from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.decisions.lifecycle import Status
-from txtopo.cluster.serving.server import version
 from txtopo.errors import ClusterError, NoLeader, TxtopoError
+from txtopo.extras import version
+from txtopo.inspect import header
+from txtopo.inspect.facts import Facts
+from txtopo.inspect.slugs import OF_RUN, slug_of
+from txtopo.inspect.source import NotFound
+from txtopo.inspect.timeline import TimelineReader
 from txtopo.transactional.core.history import first_line
-from txtopo.ui.answers import header
-from txtopo.ui.answers.facts import Facts
-from txtopo.ui.answers.slugs import OF_RUN, slug_of
-from txtopo.ui.answers.source import NotFound
-from txtopo.ui.answers.timeline import TimelineReader
 
 LOOK_SECS = 0.5
 """How old may be what is known of the whole cluster."""
@@ -62,7 +62,7 @@ class _Look:
 
 
 class ClusterSource:
-    """The topologies of a cluster; a :class:`~txtopo.ui.answers.source.Source`."""
+    """The topologies of a cluster; a :class:`~txtopo.inspect.source.Source`."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -72,7 +72,7 @@ class ClusterSource:
         """All that were ever seen, as they were then."""
 
     def topologies(self) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.answers.source.Source`, as for all methods."""
+        """See :class:`~txtopo.inspect.source.Source`, as for all methods."""
         look = self._look()
         found = [self._summary(look, each) for each in look.topologies.values()]
         place = ", ".join(look.nimbuses) or "a cluster of which no nimbus answers"
@@ -80,7 +80,7 @@ class ClusterSource:
         return {"version": version(), "place": place, "isCluster": True, "topologies": found}
 
     def header(self, slug: str) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.answers.source.Source`."""
+        """See :class:`~txtopo.inspect.source.Source`."""
         look = self._look()
         topology = self._find(look, slug)
         if OF_RUN in slug:
@@ -100,44 +100,44 @@ class ClusterSource:
         }
 
     def timeline(self, slug: str, since: int) -> bytes:
-        """See :class:`~txtopo.ui.answers.source.Source`."""
+        """See :class:`~txtopo.inspect.source.Source`."""
         return self._ask(slug, "timeline", since=since).content
 
     def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.answers.source.Source`."""
+        """See :class:`~txtopo.inspect.source.Source`."""
         query = {"from": first, "to": last, "limit": limit, "failed": int(failed)}
         return self._json(slug, "transactions", **query)
 
     def transaction(self, slug: str, txid: int) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.answers.source.Source`."""
+        """See :class:`~txtopo.inspect.source.Source`."""
         return {**self._json(slug, f"transaction/{txid}"), "can": {"audit": False, "replay": False}}
 
     def errors(self, slug: str) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.answers.source.Source`."""
+        """See :class:`~txtopo.inspect.source.Source`."""
         return self._json(slug, "errors")
 
     def states(self, slug: str) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.answers.source.Source`."""
+        """See :class:`~txtopo.inspect.source.Source`."""
         return self._json(slug, "state")
 
     def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.answers.source.Source`."""
+        """See :class:`~txtopo.inspect.source.Source`."""
         return self._json(slug, "state/rows", name=name, key=list(keys), txid=txid, limit=limit)
 
     def graph(self, slug: str) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.answers.source.Source`."""
+        """See :class:`~txtopo.inspect.source.Source`."""
         return self._json(slug, "graph")
 
     def plots(self, slug: str, secs: int, until: int | None = None) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.answers.source.Source`."""
+        """See :class:`~txtopo.inspect.source.Source`."""
         return self._json(slug, "plots", secs=secs, until=until)
 
     def settings(self, slug: str) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.answers.source.Source`."""
+        """See :class:`~txtopo.inspect.source.Source`."""
         return self._json(slug, "settings")
 
     def runs(self, slug: str) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.answers.source.Source`."""
+        """See :class:`~txtopo.inspect.source.Source`."""
         own = slug.partition(OF_RUN)[0]
         runs = self._json(own, "runs")["runs"]
         return {"runs": [{**each, "slug": f"{own}{''.join(each['slug'].partition(OF_RUN)[1:])}"} for each in runs]}
@@ -151,7 +151,7 @@ class ClusterSource:
         return {}
 
     def cluster(self) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.answers.source.Source`."""
+        """See :class:`~txtopo.inspect.source.Source`."""
         look = self._look()
         topologies = sorted(look.topologies.values(), key=lambda each: str(each["id"]))
         nimbuses = [
@@ -186,7 +186,7 @@ class ClusterSource:
         return {"now": time.time(), "nimbuses": nimbuses, "supervisors": supervisors, "why": look.why}
 
     def change(self, slug: str, what: str, settings: Mapping[str, str]) -> dict[str, Any]:
-        """See :class:`~txtopo.ui.answers.source.Source`."""
+        """See :class:`~txtopo.inspect.source.Source`."""
         name = self._find(self._look(), slug)["id"]
         after = self._client.change(name, what, settings=settings)
         self._last = attrs.evolve(self._last, at=float("-inf"))  # so that the next answer shows it

@@ -166,7 +166,7 @@ def _started(output: Path, address: tuple[str, int], beside: Beside) -> Iterator
     log = Path(beside.page_file).with_name(_LOG)
     with log.open("w") as errors:
         process = subprocess.Popen(  # noqa: S603 - our own command
-            [sys.executable, "-m", "txtopo.cli", *words],
+            [sys.executable, "-m", "txtopo", *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,  # a file: nobody reads a pipe while the run goes on, and a full one stops its writer

@@ -26,9 +26,9 @@ from txtopo.engine.timeline.records import (
     OfRoots,
     OfState,
 )
+from txtopo.inspect.rings import Rows
+from txtopo.inspect.timeline import TimelineReader
 from txtopo.transactional.tasks.readings import ReadingKind
-from txtopo.ui.answers.rings import Rows
-from txtopo.ui.answers.timeline import TimelineReader
 
 POINTS_MAX = 300
 SECS_MAX = 3_600

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from txtopo.engine.timeline.records import COMPONENT, PROGRESS, ROOTS, ErrorRecord, OfComponent, OfProgress, OfRoots
+from txtopo.inspect.facts import Facts, now_of
+from txtopo.inspect.series import last_growth, last_number
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.history import first_line
-from txtopo.ui.answers.facts import Facts, now_of
-from txtopo.ui.answers.series import last_growth, last_number
 
 CURRENT_SECS = 60.0
 """What has gone on for so long without a failure fails no longer."""

@@ -8,7 +8,7 @@ import click
 
 from txtopo.cli.cluster.asking import Connect, takes_cluster
 from txtopo.cli.command import Command, needs_extra
-from txtopo.cli.page import BESIDE, Address, Beside
+from txtopo.engine.page import BESIDE, Address, Beside
 
 _PATIENCE_SECS = 3.0
 """How long the page's server goes on asking while nobody leads: the browser asks again by itself."""

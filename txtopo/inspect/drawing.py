@@ -8,11 +8,11 @@ from typing import Any
 
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.engine.timeline.records import COMPONENT, STREAM, OfComponent
+from txtopo.inspect.facts import Facts
+from txtopo.inspect.failures import components_failed_at, groups_of, is_current
+from txtopo.inspect.header import counts_of
+from txtopo.inspect.series import last_number
 from txtopo.transactional.core.history import first_line
-from txtopo.ui.answers.facts import Facts
-from txtopo.ui.answers.failures import components_failed_at, groups_of, is_current
-from txtopo.ui.answers.header import counts_of
-from txtopo.ui.answers.series import last_number
 
 
 def graph(facts: Facts) -> dict[str, Any]:

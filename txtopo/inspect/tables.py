@@ -16,14 +16,14 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import Owner
 from state.delta.log.vectors import has_vectors
 from txtopo.api.values import KEYED_KINDS
-from txtopo.cli.state import TXID, sorted_rows, with_keys
-from txtopo.errors import DivergenceError, TxtopoError
+from txtopo.errors import ConfigError, DivergenceError, TxtopoError
 from txtopo.files.records import DAMAGE
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.commit.groups import REWRITTEN_BYTES_MIN
 from txtopo.transactional.journal.ending import read_end, table_path
 from txtopo.transactional.journal.journal import find_journal
 
+TXID = "txid"
 CELL_CHARACTERS_MAX = 1_000
 
 
@@ -113,6 +113,33 @@ def rows(name: str, path: str, keys: Sequence[str], txid: int | None, limit: int
         "isCut": found.num_rows > shown.num_rows,
         "lastTxid": pc.max(every[TXID]).as_py() if TXID in every.column_names else None,
     }
+
+
+def sorted_rows(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of their columns."""
+    return rows.sort_by([(name, "ascending") for name in _sortable(rows)])
+
+
+def with_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
+    """Return the rows of a key: a text for each of the first columns.
+
+    Raises:
+        ConfigError: there are too many keys, or one is not of its column's type.
+    """
+    if len(keys) >= rows.num_columns:
+        raise ConfigError(f"{len(keys)} keys are given; the columns are {', '.join(rows.column_names)}")
+    for name, text in zip(rows.column_names, keys, strict=False):
+        kind = rows.schema.field(name).type
+        try:
+            value = pa.scalar(text).cast(kind)
+        except pa.ArrowException as error:
+            raise ConfigError(f"--key {text!r} is not of type {kind}, the type of key field {name!r}") from error
+        rows = rows.filter(pc.equal(rows[name], value))
+    return rows
+
+
+def _sortable(rows: pa.Table) -> list[str]:
+    return [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
 
 
 def _text(value: Any) -> str | None:

@@ -20,13 +20,13 @@ from txtopo.engine.timeline.records import (
     OfProgress,
     OfRoots,
 )
+from txtopo.inspect.facts import Facts, is_live, status_of
+from txtopo.inspect.failures import is_current, last_failed_at, last_failure
+from txtopo.inspect.series import PHASES, last_number, rate
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.history import HistoryEvent, first_line
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.run.snapshot import Snapshot, TransactionSnapshot, Writer
-from txtopo.ui.answers.facts import Facts, is_live, status_of
-from txtopo.ui.answers.failures import is_current, last_failed_at, last_failure
-from txtopo.ui.answers.series import PHASES, last_number, rate
 
 RATE_SECS = 10.0
 """Rates are those of so many seconds."""

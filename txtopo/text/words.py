@@ -1,4 +1,4 @@
-"""Numbers, times and sizes in words, as the page shows them. All times are UTC."""
+"""Numbers, times and sizes in words, as commands and the page show them. All moments are UTC."""
 
 from __future__ import annotations
 
@@ -65,3 +65,19 @@ def size(byte_count: float | None) -> str:
             break
         value, unit = value / 1024, larger
     return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.3g} {unit}"
+
+
+def count_of(number: float, noun: str) -> str:
+    """Return a whole number with its noun, in the plural unless the number is 1."""
+    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"
+
+
+def cut(text: str, characters_max: int) -> str:
+    """Return a text in at most so many characters, with … for what is left out."""
+    return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
+
+
+def clock(seconds: float) -> str:
+    """Return a time as minutes and seconds."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes}:{rest:02}"

@@ -34,7 +34,7 @@ from txtopo.engine.timeline.records import (
 from txtopo.engine.timeline.ring import TEXT, read_header
 from txtopo.errors import ConfigError
 from txtopo.files.records import DAMAGE, from_json
-from txtopo.ui.answers.rings import EVENTS, SAMPLES, Ring, Rows
+from txtopo.inspect.rings import EVENTS, SAMPLES, Ring, Rows
 
 LOOK_SECS = 0.1
 """How often the files are looked at, however many ask."""

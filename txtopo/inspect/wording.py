@@ -1,0 +1,35 @@
+"""How statuses of transactions and readings of components are said, wherever they are shown."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from txtopo.transactional.core.transitions import Status
+from txtopo.transactional.tasks.readings import Reading, ReadingKind
+from txtopo.utc import words_at
+
+STATUS_WORDS = {
+    Status.READY.value: "waits to be processed",
+    Status.PROCESSING.value: "is in its processing phase",
+    Status.PROCESSED.value: "is processed and waits for its turn",
+    Status.COMMITTING.value: "is in its commit phase",
+    Status.DEAD.value: "is given up and waits for its turn",
+    Status.WRITING_DEAD_LETTER.value: "goes to the dead letters",
+}
+"""What a transaction does in each status: a predicate for "transaction 7 ..."."""
+
+
+def readings_of(readings: Sequence[Reading]) -> Iterator[tuple[str, str, str]]:
+    """Yield what each component has counted and measured: the component, the part of its input or "", and the values.
+
+    ``readings`` are in the order of a report.
+    """
+    for (component, of), own in itertools.groupby(readings, lambda each: (each.component, each.of)):
+        yield component, of, ", ".join(f"{each.name} {_value_of(each)}" for each in own)
+
+
+def _value_of(reading: Reading) -> str:
+    if reading.kind is not ReadingKind.TIME:
+        return f"{reading.value:,.12g}"
+    return words_at(reading.value)

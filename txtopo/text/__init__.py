@@ -1,0 +1,1 @@
+"""Texts for eyes: numbers, times and sizes in words."""
