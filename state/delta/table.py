@@ -241,14 +241,20 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         found = [pattern.fullmatch(path.name) for path in root.parent.glob(f"*{_ASIDE}*")]
         return sorted(int(name[1]) for name in found if name is not None)
 
+    def why_it_stays(self) -> str | None:
+        """Describe why it can't be renamed; see :meth:`StateTable.why_it_stays`."""
+        if self._location.root is not None:
+            return None
+        return (
+            f"the table at {self.address} is in an object store, which has no rename: move it away by hand, or give "
+            "the state another path"
+        )
+
     def set_aside(self, number: int) -> None:
         """Rename the table's folder; see :meth:`StateTable.set_aside`."""
         root = self._location.root
         if root is None:
-            raise ConfigError(
-                f"the table at {self.address} is in an object store, which has no rename: move it "
-                "away by hand, or give the state another path"
-            )
+            raise ConfigError(self.why_it_stays() or "")
         aside = root.with_name(f"{root.name}{_ASIDE}{number}")
         if root.exists() and aside.exists():
             raise ConfigError(f"{root} cannot be moved to {aside}, which already exists: move one of them away")

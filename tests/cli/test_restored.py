@@ -76,8 +76,11 @@ def restore_store(place, txid):
 def check_repaired(command_line, place):
     """A start refuses or is right; so is the run after a repair, and the audit says so."""
     settings = ("--set", f"take={LATTER}")
-    told = command_line("repair", "counting", "--yes", *settings)
-    assert told.exit_code == 0, told.output
+    unasked = command_line("repair", "counting", *settings)
+    assert (unasked.exit_code == 0) == (" run again" not in unasked.output) == ("safe: " in unasked.output)
+    if unasked.exit_code:
+        told = command_line("repair", "counting", "--yes", *settings)
+        assert told.exit_code == 0, told.output
     ran(place, LATTER)
     assert (read_words(place.folder), read_total(place.folder)) == (counts_of(DATA), sum(counts_of(DATA).values()))
     audited = command_line("audit", ".")
@@ -133,6 +136,25 @@ def test_nothing_is_lost_or_doubled(command_line, place, rewound, to, txid, kind
     audited = check_repaired(command_line, place)
     # A journal that was restored alone lacks what was committed since, and the audit says so; otherwise all is proved.
     assert audited.exit_code == (kind == "journal"), audited.output
+
+
+@pytest.mark.parametrize("store", ["newer", pytest.param("wiped", marks=pytest.mark.slow)])
+def test_transactions_do_not_run_again_unasked(command_line, place, store):
+    """No table is rolled back, and yet whatever else took their rows, a topic or a state in memory, gets them twice."""
+    ran(place, FORMER, until=2)
+    back_up(place, 2)
+    ran(place, FORMER, until=5)
+    restore(place, 2, "words", "total")
+    if store == "wiped":
+        place.wipe_store()
+    before = place.seen()
+    result = command_line("repair", "counting")
+    again = f"at transaction 2, and transactions 3 to {5 if store == 'newer' else 4} run again"
+    assert f"needs your agreement: no table is changed; the coordinator state is rebuilt, {again}" in result.stdout
+    assert (result.exit_code, place.seen()) == (1, before)
+    command_line.told("repair", "counting", "--yes")
+    ran(place, FORMER)
+    assert read_words(place.folder) == counts_of(DATA)
 
 
 @pytest.mark.few(1)

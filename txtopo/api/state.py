@@ -740,6 +740,13 @@ class StateTable(ABC):
     def asides(self) -> list[int]:
         """Return the numbers under which tables were set aside here before."""
 
+    def why_it_stays(self) -> str | None:
+        """Describe why :meth:`set_aside` can't move the table, and how to do it by hand; None if it can.
+
+        No plan to move tables is begun if one of them stays.
+        """
+        return None
+
     @abstractmethod
     def set_aside(self, number: int) -> None:
         """Move the table to a name that ends in ``.before-repair-<number>``.

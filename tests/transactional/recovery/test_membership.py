@@ -11,11 +11,12 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, SqliteStore, read_table, read_tables
+from state.delta.table import DeltaStateTable
 from tests.bolts import Count
 from tests.crashes import Crash, dying, survives
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.api.store import Put
-from txtopo.errors import DivergenceError, StateAccessError
+from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.testing.inline import run_inline
 
 ROWS = [[f"w{n % 3}", 1] for n in range(12)]
@@ -400,6 +401,25 @@ def test_a_wiped_store_remembers_from_the_journal(place, command_line):
     place.run(8, "words", "sums")
     assert place.total("sums") == 4
     audited(command_line, place, "begun empty after transaction 4", "it left the topology after transaction 2", "✔")
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("by", ["a start", "starting anew"])
+def test_a_table_that_can_not_be_moved(place, command_line, monkeypatch, by):
+    """As in an object store: what would move it is refused before a plan is on record, and names it."""
+    place.run(2, "words", "sums")
+    place.run(4, "words")
+    monkeypatch.setattr(DeltaStateTable, "why_it_stays", lambda table: f"{table.address} stays where it is")
+    if by == "a start":
+        with pytest.raises(ConfigError, match="sums stays where it is; nothing was changed"):
+            place.run(6, "words", "sums", start_empty="sums=4")
+    else:
+        result = repair(command_line, place, "words", "sums", options=("--start-anew", "--yes"))
+        assert "words stays where it is; nothing was changed" in result.output
+    place.run(5, "words")
+    shutil.move(place.folder / "sums", place.folder / "former")
+    place.run(6, "words", "sums", start_empty="sums=5")
+    assert (place.total("words"), place.total("sums")) == (6, 1)
 
 
 @pytest.mark.slow

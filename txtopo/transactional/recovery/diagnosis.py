@@ -153,7 +153,8 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
         is_safe=go_to is not None
         and not rolled_back
         and not go_to.forgotten
-        and (found.is_of_other_timeline or _gives_up_nothing(go_to, record)),
+        and record.incarnation in {None, go_to.incarnation}
+        and (go_to.is_as_it_is or go_to.until <= go_to.txid),
         obstacles=obstacles,
         adopt=None if damage else found.adopt(),
         anew=StartAnew(number, _present(found.checkpoints, parts)) if can_move else None,
@@ -448,12 +449,6 @@ def _present(checkpoints: Sequence[Checkpoint], parts: Sequence[JournalPart]) ->
         return {}
     held = _held(checkpoints, parts, checkpoints[0].incarnation)
     return {name: txid for name, txid in held.items() if name not in checkpoints[0].states or checkpoints[0].has(name)}
-
-
-def _gives_up_nothing(go_to: GoTo, record: CoordinatorRecord) -> bool:
-    return record.incarnation is None or (
-        record.incarnation == go_to.incarnation and go_to.txid >= record.committed.txid
-    )
 
 
 def descriptions_of(tables: Mapping[str, StateTable]) -> dict[str, TableDescription]:

@@ -16,12 +16,12 @@ repair`` and ``txtopo rewind``. A start without the state removes the plan, and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import attrs
 
 from txtopo.api.state import OpenedState, State, StateTable, TableDescription
-from txtopo.errors import DivergenceError
+from txtopo.errors import ConfigError, DivergenceError
 from txtopo.failpoints import durable_step
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
@@ -47,7 +47,12 @@ class Membership:
 def plan_to_begin(
     states: Mapping[str, State], coordinator_state: CoordinatorState, committed: CommittedMark
 ) -> BeginEmpty:
-    """Return the plan to begin states empty after the committed transaction, and record it; no group may be decided."""
+    """Return the plan to begin states empty after the committed transaction, and record it; no group may be decided.
+
+    Raises:
+        ConfigError: a former table can't be moved; nothing is recorded.
+    """
+    refuse_what_stays(table for _, _, table, _ in _former(states, coordinator_state.incarnation))
     tables = [table for state in states.values() if (table := state.table()) is not None]
     # Nothing that lies aside is ever replaced.
     number = 1 + max([0, *coordinator_state.asides(), *(n for table in tables for n in table.asides())])
@@ -64,12 +69,7 @@ def set_former_aside(states: Mapping[str, State], coordinator_state: Coordinator
     Raises:
         ConfigError: a table can't be moved; the message explains how to do it by hand.
     """
-    for name, state in states.items():
-        table = state.table()
-        description = None if table is None else table.look()
-        # A fresh table may be the one that an interrupted start made here.
-        if table is None or description is None or _is_fresh(description, table, coordinator_state.incarnation):
-            continue
+    for name, state, table, description in _former(states, coordinator_state.incarnation):
         # A former leader's write may be in flight. Epochs of another incarnation can't be compared with this one's.
         if description.incarnation == coordinator_state.incarnation:
             fence_former_table(coordinator_state, name, state, description)
@@ -77,6 +77,28 @@ def set_former_aside(states: Mapping[str, State], coordinator_state: Coordinator
         # leaves no table under the name, and the next start has none to set aside.
         with durable_step("recovery.aside"):
             table.set_aside(plan.number)
+
+
+def refuse_what_stays(tables: Iterable[StateTable]) -> None:
+    """Refuse tables that can't be moved aside, before a plan to do so is recorded; one that is not there is no matter.
+
+    Raises:
+        ConfigError: one can't be moved.
+    """
+    for table in tables:
+        why = table.why_it_stays()
+        if why is not None and table.look() is not None:
+            raise ConfigError(f"{why}; nothing was changed")
+
+
+def _former(states: Mapping[str, State], incarnation: str) -> Iterator[tuple[str, State, StateTable, TableDescription]]:
+    """Yield the states with former tables, which are to be set aside before the states begin empty."""
+    for name, state in states.items():
+        table = state.table()
+        description = None if table is None else table.look()
+        # A fresh table may be the one that an interrupted start made here.
+        if table is not None and description is not None and not _is_fresh(description, table, incarnation):
+            yield name, state, table, description
 
 
 def end_begin(

@@ -25,7 +25,8 @@ from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.diagnosis import RepairSubject
 from txtopo.transactional.recovery.divergence import refuse_two_timelines
-from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Repair, recorded_plan
+from txtopo.transactional.recovery.membership import refuse_what_stays
+from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Repair, StartAnew, recorded_plan
 from txtopo.transactional.recovery.rewind import metadata_after, refuse_left_behind
 from txtopo.transactional.run.storage import make_store
 from txtopo.transactional.tasks.context import TaskContext
@@ -108,6 +109,7 @@ def checked(
         to: the plan.
 
     Raises:
+        ConfigError: a table that is to be moved aside can't be.
         StateAccessError: the code lacks a state whose rows would stay behind, the journal does not say what input would
             be read again, or the spout keeps values of its own and can't bring them back.
         DivergenceError: a fork would be one of two timelines.
@@ -116,10 +118,13 @@ def checked(
     if isinstance(to, Adopt | BeginEmpty):
         return []
     refuse_left_behind(subject, coordinator_state, to)
+    tables = subject.tables()
+    moved = tables if isinstance(to, StartAnew) else to.forgotten
+    refuse_what_stays(table for name, table in tables.items() if name in moved)
     if not isinstance(to, GoTo) or to.is_as_it_is:
         return []
     if to.is_beside:
-        refuse_two_timelines(coordinator_state, subject.tables())  # the other plans come from a diagnosis
+        refuse_two_timelines(coordinator_state, tables)  # the other plans come from a diagnosis
     store, _, root = coordinator_state.source_place
     gathering = GatheringLead(coordinator_state.epoch)
     undone = metadata_after(subject, coordinator_state, to)

@@ -95,7 +95,9 @@ def test_home_is_the_folder_above():
     """The topology's own files lie beside local tables, and have no preference beside remote ones."""
     assert DeltaState("/data/counts", WORD, COUNT).home == "/data"
     assert DeltaState("file:///data/counts", WORD, COUNT).home == "/data"
-    assert DeltaState("s3://bucket/counts", WORD, COUNT).home is None
+    remote = DeltaState("s3://bucket/counts", WORD, COUNT)
+    assert remote.home is None
+    assert "which has no rename" in str(remote.table().why_it_stays())
 
 
 def test_a_delta_table_of_others_is_refused(path):
