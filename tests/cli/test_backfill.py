@@ -5,7 +5,9 @@ from __future__ import annotations
 import pathlib
 import shutil
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 import txtopo.cli.backfill
 from state import read_table, read_tables
@@ -136,13 +138,81 @@ def test_a_rewind_to_before_it_joined(command_line, module, inline, at):
     command_line.told("audit", ".")
 
 
+FINISHERS = ("a start", "a start without the state", "the backfill", "a backfill of another", "repair", "rewind")
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("point", ["backfill.plan.after", pytest.param("backfill.enter.after", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("by", FINISHERS)
+def test_a_join_that_died_is_finished_by_what_comes_next(command_line, module, inline, point, by):
+    """The state is one of the topology, unless the code lacks it: then the backfill can go on."""
+    with armed(Crash(1, only=point)):
+        command_line("backfill", module, "lengths", *ADDED)
+    expected = {"words": 13, "lengths": 13}
+    WORLD.rows.append("w1")
+    match by:
+        case "a start without the state":
+            run()
+            assert tables() == {"words": 13}
+        case "the backfill":
+            assert "joined the topology at transaction 12" in command_line.told("backfill", module, "lengths", *ADDED)
+        case "a backfill of another":
+            told = command_line.told("backfill", module, "others", "--set", "more=others")
+            assert "joined the topology at transaction 12: 'others'" in told
+            expected = {"words": 13, "others": 13}
+        case "repair":
+            assert "finishing an interrupted backfill\n" in command_line.told("repair", module, *ADDED)
+            assert tables() == {"words": 12, "lengths": 12}
+        case "rewind":
+            assert "a backfill was interrupted: start it, or run" in command_line.refusal("rewind", module, *ADDED)
+            told = command_line.told("rewind", module, "6", "--yes", *ADDED)
+            assert "finishing an interrupted backfill\n" in told
+            assert "state 'lengths' joined the topology later: its table is moved aside" in told
+            run()
+    if by in {"a start without the state", "rewind"}:
+        assert "joined the topology at transaction 13" in command_line.told("backfill", module, "lengths", *ADDED)
+    run(next(reversed(expected)))
+    assert tables() == expected
+    command_line.told("audit", ".")
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("by", ["a start", "the backfill", "repair", "rewind"])
+@pytest.mark.parametrize("fault", ["gone", "written"])
+def test_a_join_refuses_a_table_that_is_no_longer_as_it_was_left(command_line, module, inline, fault, by):
+    """Whatever would finish it looks again, and changes nothing; without the state the topology goes on."""
+    with armed(Crash(1, only="backfill.plan.after")):
+        command_line("backfill", module, "lengths", *ADDED)
+    if fault == "gone":
+        shutil.rmtree("lengths")
+    else:
+        rows = pa.table({"word": ["intruder"], "n": [1], "txid": [1]}, pa.schema(DeltaTable("lengths").schema()))
+        write_deltalake("lengths", rows, mode="append")
+    words = {
+        "a start": ("run", module),
+        "the backfill": ("backfill", module, "lengths"),
+        "repair": ("repair", module, "--yes"),
+        "rewind": ("rewind", module, "6", "--yes"),
+    }
+    refusal = command_line.refusal(*words[by], *ADDED)
+    if by != "the backfill":  # its own coordinator state says so
+        assert "the table of state 'lengths' is not as the backfill left it, at transaction 12" in refusal
+    WORLD.rows.append("w1")
+    run()
+    for folder in ("lengths", "_txtopo/backfill"):
+        shutil.rmtree(folder, ignore_errors=True)
+    command_line.told("backfill", module, "lengths", *ADDED)
+    run("lengths")
+    assert tables() == {"words": 13, "lengths": 13}
+    command_line.told("audit", ".")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("code", ["with the state", "without it"])
 @pytest.mark.parametrize("step", variants(None, slow=["repair.journal.after", "repair.backfill.after"]))
-@pytest.mark.parametrize("point", ["backfill.enter.before", "backfill.enter.after"])
-def test_a_backfill_of_an_undone_timeline_is_moved_aside(command_line, module, inline, point, code, step):
+def test_a_backfill_of_an_undone_timeline_is_moved_aside(command_line, module, inline, code, step):
     """Its values are of transactions that are undone: it never joins, although the topology gets to its end again."""
-    with armed(Crash(1, only=point)):
+    with armed(Crash(1, only="backfill.plan.before")):
         command_line("backfill", module, "lengths", *ADDED)
     options = ADDED if code == "with the state" else ()
     told = command_line.told("rewind", module, "6", "--dry-run", *options)
@@ -168,7 +238,7 @@ def test_a_backfill_of_an_undone_timeline_is_moved_aside(command_line, module, i
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "times", "is_undone"),
-    [("backfill.enter.before", 1, True), ("group.decide.after", 7, True), ("group.decide.before", 7, False)],
+    [("backfill.plan.before", 1, True), ("group.decide.after", 7, True), ("group.decide.before", 7, False)],
 )
 def test_a_backfill_knows_which_timeline_it_has_read(command_line, module, inline, tmp_path, point, times, is_undone):
     """Equal numbers, metadata and times are not enough: it is refused where the topology has gone back behind it."""
@@ -193,7 +263,7 @@ def test_a_repair_that_goes_back_moves_it_aside_too(command_line, module, inline
     command_line.told("rewind", module, "6", "--yes")
     shutil.copytree("words", "former")
     run()
-    with armed(Crash(1, only="backfill.enter.before")):
+    with armed(Crash(1, only="backfill.plan.before")):
         command_line("backfill", module, "lengths", *ADDED)
     shutil.rmtree("words")
     shutil.move("former", "words")
@@ -209,7 +279,7 @@ def test_a_repair_that_goes_back_moves_it_aside_too(command_line, module, inline
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["table", "store", "store and table"])
 @pytest.mark.parametrize(
-    "point", variants("backfill.enter.after", slow=[None, "group.decide.after", "backfill.enter.before"])
+    "point", variants("backfill.enter.after", slow=[None, "group.decide.after", "backfill.plan.before"])
 )
 def test_a_repair_with_the_new_code(command_line, module, inline, point, fault):
     """A state that is new, or whose backfill has not joined, is in nobody's way, and no part of the repair."""
@@ -226,6 +296,8 @@ def test_a_repair_with_the_new_code(command_line, module, inline, point, fault):
     if "table" in fault:
         shutil.rmtree("words")
         shutil.move("former", "words")
+    if fault == "table" and point == "backfill.enter.after":
+        assert "finishing an interrupted backfill\n" in command_line.told("repair", module, *ADDED)
     told = command_line.told("repair", module, "--yes", *ADDED)
     assert ("backfills of 'lengths', and their tables, are moved aside\n" in told) == (
         "table" in fault and point is not None
@@ -286,7 +358,7 @@ def test_a_topology_of_two_timelines_is_refused(command_line, module, inline, tm
     kept = {path: path.read_bytes() for path in pathlib.Path("_txtopo").glob("coordinator*")}
     run()
     if begun:
-        with armed(Crash(1, only="backfill.enter.before")):
+        with armed(Crash(1, only="backfill.plan.before")):
             command_line("backfill", module, "lengths", *ADDED)
     command_line.told("rewind", module, "6", "--yes", *ADDED)
     run(until=9)
@@ -306,7 +378,7 @@ def test_a_topology_of_two_timelines_is_refused(command_line, module, inline, tm
 @pytest.mark.slow
 def test_starting_anew_moves_it_aside_too(command_line, module, inline):
     """It is of the former incarnation: another one begins by itself."""
-    with armed(Crash(1, only="backfill.enter.before")):
+    with armed(Crash(1, only="backfill.plan.before")):
         command_line("backfill", module, "lengths", *ADDED)
     command_line.told("repair", module, "--start-anew", "--yes", *ADDED)
     run(until=8)

@@ -385,7 +385,7 @@ def test_a_topology_that_has_gone_back_is_noticed(tmp_path, world):
     place.run("words", until=4)
     backup = place.copy(tmp_path / "backup")
     place.run("words", until=8)
-    with dying("backfill.enter.before"):
+    with dying("backfill.plan.before"):
         place.backfill("lengths", "words", "lengths")
     gone = place.folder.rename(tmp_path / "gone")
     backup.copy(place.folder)
@@ -397,7 +397,7 @@ def test_a_topology_that_has_gone_back_is_noticed(tmp_path, world):
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("point", ["group.decide.before", "backfill.enter.before"])
+@pytest.mark.parametrize("point", ["group.decide.before", "backfill.plan.before"])
 def test_a_backfill_that_runs_is_left_alone(place, point):
     """Another process is refused, which is told who runs it; so is a start of the topology while a state joins it."""
     seen = []
@@ -407,7 +407,7 @@ def test_a_backfill_that_runs_is_left_alone(place, point):
             seen.append(name)
             with pytest.raises(AlreadyRunning, match="t"):
                 place.backfill("lengths", "words", "lengths")
-            if point == "backfill.enter.before":
+            if point == "backfill.plan.before":
                 with pytest.raises(AlreadyRunning, match="txtopo backfill"):
                     place.run("words")
 

@@ -27,7 +27,7 @@ from txtopo.transactional.recovery.coordinator_state import (
 )
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject, diagnose
 from txtopo.transactional.recovery.divergence import DivergenceKind
-from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Repair, StartAnew
+from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew
 from txtopo.transactional.recovery.repair import carry_out
 from txtopo.transactional.run.rewinding import checked
 from txtopo.transactional.run.storage import (
@@ -64,9 +64,9 @@ def repair(target: Target, yes: bool, is_accepting: bool, is_anew: bool) -> None
 
     Reports what is wrong and what can be done. A repair that loses nothing is done without asking: if coordinator state
     was wiped, or restored from an earlier backup, it is rebuilt from the journal, provided that all tables agree with
-    it. The command asks before it rolls tables back to the newest transaction at which all of them are valid, so that
-    later ones run again; before it accepts foreign writes; and before it starts anew. It keeps everything that it
-    replaces, under a name that ends in 'before-repair-N'. If a repair is interrupted, the next one finishes it.
+    it. The command asks before it rolls tables back to the newest transaction at which all of them are valid, and
+    before committed ones run again; before it accepts foreign writes; and before it starts anew. It keeps everything
+    that it replaces, under a name that ends in 'before-repair-N'. If a repair is interrupted, the next one finishes it.
     """
     if is_accepting and is_anew:
         raise CommandLineError("--accept-foreign-writes and --start-anew exclude each other; give one of them")
@@ -292,6 +292,8 @@ def _remedy_text(diagnosis: Diagnosis, plan: Repair) -> str:
             return f"foreign writes to {_names(states)} are accepted; nothing runs again"
         case BeginEmpty(txid, states):
             return f"{_names(states)} begun empty after transaction {txid}; nothing runs again"
+        case Join(txid, states):
+            return f"{_names(tuple(states))} join the topology at transaction {txid}; nothing runs again"
         case GoTo():
             return _go_to_text(diagnosis, plan)
 

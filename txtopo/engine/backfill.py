@@ -25,7 +25,7 @@ from txtopo.topology.spout_semantics import REPEATABLE
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.backfill.beginning import BackfillPlace
 from txtopo.transactional.backfill.checks import CheckedJournal
-from txtopo.transactional.backfill.joining import JoinedTopology, mark_of
+from txtopo.transactional.backfill.joining import JoinedTopology
 from txtopo.transactional.backfill.part import BackfillPart, part_of
 from txtopo.transactional.backfill.source import JournalSource, Recorded, without_given_up
 from txtopo.transactional.commit.groups import Journal
@@ -155,6 +155,7 @@ def _part_of(plan: Plan, state: str, joined: JoinedTopology) -> BackfillPart:
                 shutil.rmtree(folder / _SCRATCH, ignore_errors=True)
         raise ConfigError(f"topology {plan.topology_id!r} has state {state!r} already: there is nothing to backfill")
     part = part_of(plan, state, known)
+    joined.new = {name: plan.states[name] for name in part.new}
     joined.states = {name: each for name, each in joined.states.items() if name not in part.new}
     return part
 
@@ -200,9 +201,9 @@ def _join(place: BackfillPlace) -> None:
     with place.leading():  # so that no other process goes on with this backfill
         committed = place.committed()
         assert committed is not None, "it has just run"
-        new = {name: mark_of(name, place.plan.states[name], committed.states[name]) for name in place.part.new}
+        marks = {name: committed.states[name] for name in place.part.new}
         folder = place.topology.metadata_dir.parent
-        addresses = {name: address_from(folder, place.plan.states[name].address or "") for name in new}
-        place.topology.join(place.journal, committed.txid, new, addresses)
+        addresses = {name: address_from(folder, place.plan.states[name].address or "") for name in marks}
+        place.topology.join(committed.txid, marks, addresses)
         # A crash before this leaves the scratch tables, which the next call removes.
         shutil.rmtree(place.folder / _SCRATCH, ignore_errors=True)

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import attrs
 
-from txtopo.api.state import State, StateTable
+from txtopo.api.state import State
 from txtopo.api.store import Store
 from txtopo.config import Config
 from txtopo.engine.timeline.records import folder_of
@@ -20,7 +20,7 @@ from txtopo.files.folder import LocalFolder
 from txtopo.topology.plan import Plan
 from txtopo.transactional.journal.journal import DEAD_LETTERS
 from txtopo.transactional.journal.turns import Rename
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in, tables_of
 from txtopo.transactional.recovery.diagnosis import descriptions_of
 from txtopo.transactional.recovery.plans import NewNames, recorded_plan
 from txtopo.transactional.recovery.renaming import NOTHING_CHANGED, Renaming
@@ -50,7 +50,7 @@ def rename(plan: Plan, config: Config, former_id: str | None, agree: Callable[[N
     """
     metadata_dir, states = metadata_dir_of(plan, config), _states_of(plan, config)
     file = store_file_of(plan, config)
-    if file is not None and not file.exists() and not descriptions_of(_tables_of(states)):
+    if file is not None and not file.exists() and not descriptions_of(tables_of(states)):
         return False  # it has never run
     with ExitStack() as stack:
         store = make_store(plan, config)
@@ -74,7 +74,7 @@ def rename(plan: Plan, config: Config, former_id: str | None, agree: Callable[[N
         own = coordinator_state
         if wanted.rename.is_of_id:
             own = take_lead(plan, states, store, stack, epoch_min=coordinator_state.epoch + 1)
-        renaming = Renaming(coordinator_state, own, metadata_dir, _tables_of(states))
+        renaming = Renaming(coordinator_state, own, metadata_dir, tables_of(states))
         if unfinished is None:
             renaming.check(wanted)
         agree(wanted, unfinished is not None)
@@ -93,12 +93,8 @@ def _states_of(plan: Plan, config: Config) -> dict[str, State]:
     states = states_of(plan, config)
     if DEAD_LETTERS not in states:
         letters = dead_letters_of(plan, config)
-        states |= letters if descriptions_of(_tables_of(letters)) else {}
+        states |= letters if descriptions_of(tables_of(letters)) else {}
     return states
-
-
-def _tables_of(states: Mapping[str, State]) -> dict[str, StateTable]:
-    return {name: table for name, state in states.items() if (table := state.table()) is not None}
 
 
 def _unfinished(store: Store, topology_id: str) -> NewNames | None:
@@ -109,7 +105,7 @@ def _unfinished(store: Store, topology_id: str) -> NewNames | None:
 def _wanted(plan: Plan, states: Mapping[str, State], former_id: str | None, store: Store) -> NewNames | None:
     """Return what is to be renamed, as the tables say; None if nothing is."""
     own = plan.topology_id
-    found = descriptions_of(_tables_of(states))
+    found = descriptions_of(tables_of(states))
     others = {each.topology_id for each in found.values()} - {own} | ({former_id} if former_id is not None else set())
     if len(others - {own}) > 1:
         raise StopError(
@@ -127,7 +123,7 @@ def _wanted(plan: Plan, states: Mapping[str, State], former_id: str | None, stor
 
 def _as_before(plan: Plan, states: Mapping[str, State], rename: Rename) -> tuple[Plan, dict[str, State]]:
     """Return a topology and its states with their former names; without states whose tables have a third one."""
-    found = descriptions_of(_tables_of(states))
+    found = descriptions_of(tables_of(states))
     before = {
         name: rename.states.get(name, name)
         for name in states

@@ -38,7 +38,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from txtopo.api.state import State
+from txtopo.api.state import State, StateTable
 from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
 from txtopo.attempts import transactions_words
 from txtopo.errors import DivergenceError, RuleError, StopError
@@ -329,10 +329,6 @@ class CoordinatorState:
         """Return the last epoch that the state knows of, and the turns up to it."""
         known = self._read(_TIMELINE, Timeline) or Timeline()
         return attrs.evolve(known, epoch=max(known.epoch, self._read(_RECOVERED, int) or 0))
-
-    def note_states(self, mark: CommittedMark) -> None:
-        """Replace the committed mark by one of the same transaction with other states."""
-        self._lead.write([Put(self._path(_COMMITTED), _encode(to_json(mark)))])
 
     def commit(self, mark: CommittedMark, first: int) -> None:
         """Count the transactions from ``first`` to that of ``mark`` as committed; the next write makes it durable.
@@ -669,10 +665,14 @@ def _naming_damage(path: str) -> Iterator[None]:
         ) from error
 
 
+def tables_of(states: Mapping[str, State]) -> dict[str, StateTable]:
+    """Return the tables that can be inspected, by state."""
+    return {name: table for name, state in states.items() if (table := state.table()) is not None}
+
+
 def rooms_of(states: Mapping[str, State]) -> dict[str, Folder]:
     """Return the folders that may hold notes which are too large for a value, by state, in the order of declaration."""
-    tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
-    return {name: room for name, table in tables.items() if (room := table.notes()) is not None}
+    return {name: room for name, table in tables_of(states).items() if (room := table.notes()) is not None}
 
 
 def as_json(metadata: Any) -> Any:

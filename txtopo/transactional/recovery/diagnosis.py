@@ -25,7 +25,7 @@ from txtopo.files.folder import Folder
 from txtopo.transactional.journal.backfills import backfills_of, identities_in, unfinished_backfills
 from txtopo.transactional.journal.journal import JournalPart, asides as journal_asides, find_journal, read_journal
 from txtopo.transactional.recovery.checkpoints import JOURNAL, Checkpoint, checkpoint_of, checkpoints_in
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark, rooms_of
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark, rooms_of, tables_of
 from txtopo.transactional.recovery.divergence import (
     CoordinatorRecord,
     Divergence,
@@ -33,7 +33,16 @@ from txtopo.transactional.recovery.divergence import (
     find_divergences,
     find_strangers,
 )
-from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, NewNames, Returning, StartAnew, recorded_plan
+from txtopo.transactional.recovery.plans import (
+    Adopt,
+    BeginEmpty,
+    GoTo,
+    Join,
+    NewNames,
+    Returning,
+    StartAnew,
+    recorded_plan,
+)
 
 _ADOPTABLE = {DivergenceKind.FOREIGN_CHANGE, DivergenceKind.NEWER_EPOCH}
 _NOT_OURS = {DivergenceKind.NO_TABLE_OF_OURS, DivergenceKind.OTHER_OWNER}
@@ -55,7 +64,7 @@ class RepairSubject:
 
     def tables(self) -> dict[str, StateTable]:
         """Return the tables that can be inspected, by state."""
-        return {name: table for name, state in self.states.items() if (table := state.table()) is not None}
+        return tables_of(self.states)
 
     def rooms(self) -> dict[str, Folder]:
         """Return the folders that may hold notes of its coordinator state; see :func:`rooms_of`."""
@@ -403,8 +412,9 @@ def _was_finished(
     subject: RepairSubject, plan: Returning, record: CoordinatorRecord, parts: Sequence[JournalPart]
 ) -> bool:
     """Whether the topology has run since: then the coordinator state with the plan was restored from a backup."""
-    if isinstance(plan, GoTo):
-        own = (part for part in parts if part.header.incarnation == plan.incarnation and part.entries)
+    if isinstance(plan, GoTo | Join):
+        incarnation = plan.incarnation if isinstance(plan, GoTo) else record.incarnation
+        own = (part for part in parts if part.header.incarnation == incarnation and part.entries)
         return plan.epoch > 0 and any(part.header.epoch > plan.epoch for part in own)
     tables = subject.tables()
     if isinstance(plan, BeginEmpty):

@@ -1,4 +1,4 @@
-"""Beginning a state empty although transactions are committed, because the user has asked for it.
+"""States that come while transactions are committed: begun empty, because the user asks for it, or by a backfill.
 
 A state that was left out of the topology for a while, or is new, has missed transactions.
 :mod:`txtopo.transactional.recovery.divergence` refuses it, unless ``topology.state.start.empty`` names it with the last
@@ -12,10 +12,23 @@ committed transaction. Then, once the group in progress is settled:
 
 A crash after step 1 leaves the plan. The next start goes on at step 2, with or without the setting; so do ``txtopo
 repair`` and ``txtopo rewind``. A start without the state removes the plan, and the state has left where it had.
+
+A *backfill* that has all transactions makes its states join the topology, which is at rest, in three steps:
+
+1. The plan to join is recorded, with the tables as the backfill has left them.
+2. A part of the journal begins, whose header has the new states. By itself it means nothing: whoever knows them from
+   the coordinator state finds them in the journal, too.
+3. The coordinator state records their tables, and removes the plan, in one step. From then on a topology with these
+   states starts, and one without them starts, too, but leaves them behind.
+
+A crash after step 1 leaves the plan, which is finished by the same backfill, ``txtopo repair`` and ``txtopo rewind``,
+and by the next start, whose own part of the journal takes the place of step 2. All refuse a table that is no longer as
+it was left. Code without the states removes the plan, and the topology goes on: the backfill can follow it.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import attrs
@@ -23,9 +36,12 @@ import attrs
 from txtopo.api.state import OpenedState, State, StateTable, TableDescription
 from txtopo.errors import ConfigError, DivergenceError
 from txtopo.failpoints import durable_step
+from txtopo.files.folder import Folder
+from txtopo.transactional.journal.ending import read_end
+from txtopo.transactional.journal.journal import PART_BYTES_MAX, JournalTable, JournalWriter
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
-from txtopo.transactional.recovery.plans import BeginEmpty, record_plan
+from txtopo.transactional.recovery.plans import BeginEmpty, Join, record_plan
 
 
 @attrs.frozen
@@ -144,3 +160,75 @@ def _is_fresh(description: TableDescription, table: StateTable, incarnation: str
     """Whether a table is empty and fits, so that it need not be set aside."""
     is_ours = description.incarnation == incarnation and description.misfit is None and description.alteration is None
     return is_ours and description.last_txid is None and table.foreign_change(None) is None
+
+
+def record_join(coordinator_state: CoordinatorState, plan: Join, tables: Mapping[str, StateTable]) -> None:
+    """Record the plan to join of states that have all transactions of the topology.
+
+    Raises:
+        DivergenceError: the topology is at another transaction, or a table is not as the backfill left it.
+    """
+    before = coordinator_state.committed()
+    if before.txid != plan.txid:
+        raise DivergenceError(f"the states have transactions up to {plan.txid}, but the topology is at {before.txid}")
+    refuse_written(plan, tables)
+    # A crash before this leaves a topology that does not know the states. It may go on; and the backfill, when it is
+    # run again, follows it and joins later.
+    with durable_step("backfill.plan"):
+        record_plan(coordinator_state, plan)
+
+
+def refuse_written(plan: Join, tables: Mapping[str, StateTable]) -> None:
+    """Refuse to let states join whose tables are not as their backfill left them; those of other code are left alone.
+
+    Raises:
+        DivergenceError: one of them is not.
+    """
+    for name, mark in plan.states.items() if plan.states.keys() <= tables.keys() else ():
+        found = tables[name].look()
+        is_as_left = found is not None and (found.identity, found.last_txid) == (mark.identity, mark.txid)
+        if not is_as_left or tables[name].foreign_change(mark.version) is not None:
+            raise DivergenceError(
+                f"the table of state {name!r} is not as the backfill left it, at transaction {mark.txid or 0}: another "
+                "writer has written, replaced or removed it. Restore it; or remove it and the backfill's folder, start "
+                "the topology without the state, and begin again"
+            )
+
+
+def join(journal: Folder, coordinator_state: CoordinatorState, plan: Join, tables: Mapping[str, StateTable]) -> None:
+    """Make states part of a topology by a plan that is on record; ``journal`` is the topology's.
+
+    Raises:
+        DivergenceError: a table is not as the backfill left it.
+        LostLead: another process has taken the lead meanwhile.
+    """
+    refuse_written(plan, tables)
+    mark, end = plan.after(coordinator_state.committed(), tables), None
+    with contextlib.suppress(DivergenceError):  # damage of the journal is in nobody's way
+        end = read_end(journal)
+    if end is not None:
+        present = {name: each for name, each in mark.states.items() if each.left_after is None}
+        new = {name: JournalTable(plan.addresses[name], each.identity) for name, each in plan.states.items()}
+        header = attrs.evolve(
+            end.header,
+            epoch=coordinator_state.epoch,
+            committed=mark.txid,
+            metadata=mark.metadata,
+            planned=mark.planned,
+            undone_until=0,
+            tables={name: each for name, each in {**end.header.tables, **new}.items() if name in present},
+            states={name: each.txid for name, each in present.items()},
+            begun_after={name: each.begun_after for name, each in present.items() if each.begun_after},
+        )
+        # A crash after this leaves a part without entries, and whoever finishes the plan has a part of its own.
+        with durable_step("backfill.enter"):
+            JournalWriter(journal, header, PART_BYTES_MAX)
+    end_join(coordinator_state, mark)
+
+
+def end_join(coordinator_state: CoordinatorState, mark: CommittedMark) -> None:
+    """Remove a plan to join; ``mark`` is that of the last transaction, with the states or without."""
+    # A crash after it leaves a topology with the states; only the backfill's scratch tables may be left, which its next
+    # call removes.
+    with durable_step("backfill.join"):
+        coordinator_state.end_plan(mark)

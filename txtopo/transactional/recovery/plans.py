@@ -1,15 +1,15 @@
 """Plans: what changes a topology apart from its transactions is recorded whole before anything moves.
 
 The plan is in the coordinator state, from before its first step until its last one, which removes it. No run commits
-anything in between: one that finds a plan to begin states empty carries it out first, and refuses any other. So a plan
-that was interrupted is finished from the record, by whoever comes next.
+anything in between: one that finds a plan about which states there are carries it out first, and refuses any other. So
+a plan that was interrupted is finished from the record, by whoever comes next.
 :mod:`txtopo.transactional.recovery.repair` carries out all of them but renames, which
 :mod:`txtopo.transactional.recovery.renaming` does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, ClassVar
 
 import attrs
@@ -122,6 +122,31 @@ class BeginEmpty:
 
 
 @attrs.frozen
+class Join:
+    """A plan that makes states part of a topology, whose backfill has given them all of its transactions.
+
+    If the code lacks one of them when it is carried out, none joins: the backfill can go on.
+    """
+
+    txid: int
+    """The last of these."""
+    states: Mapping[str, StateMark]
+    """The marks of their tables, as the backfill has left them."""
+    addresses: Mapping[str, str]
+    """The addresses of the tables, as the journal has them."""
+    epoch: int
+    """The epoch that has recorded the plan."""
+    command: ClassVar[str] = "backfill"
+    """What made it."""
+    way_on: ClassVar[str] = "start it, or run 'txtopo backfill' again or 'txtopo repair', to finish it"
+    """How to finish it if it was interrupted, as an advice."""
+
+    def after(self, mark: CommittedMark, names: Collection[str]) -> CommittedMark:
+        """Return the mark of the last transaction once code with some states has carried it out."""
+        return attrs.evolve(mark, states={**mark.states, **self.states}) if self.states.keys() <= {*names} else mark
+
+
+@attrs.frozen
 class Adopt:
     """A plan that accepts other writers' changes to the tables of some states as the states' own."""
 
@@ -139,7 +164,7 @@ class NewNames:
     """How to finish it if it was interrupted, as an advice."""
 
 
-Returning = GoTo | StartAnew | BeginEmpty
+Returning = GoTo | StartAnew | BeginEmpty | Join
 Recorded = Returning | NewNames
 Repair = Returning | Adopt
 
@@ -154,5 +179,5 @@ def recorded_plan(coordinator_state: CoordinatorState) -> Recorded | None:
     value = coordinator_state.plan()
     if value is None:
         return None
-    kinds: dict[str, type[Recorded]] = {kind.__name__: kind for kind in (GoTo, StartAnew, BeginEmpty, NewNames)}
+    kinds: dict[str, type[Recorded]] = {kind.__name__: kind for kind in (GoTo, StartAnew, BeginEmpty, Join, NewNames)}
     return from_json(value, kinds[value["plan"]])

@@ -3,6 +3,7 @@
 1. It has the lead, so no older coordinator can write to the store any more.
 2. It inspects every table without changing it, see :mod:`txtopo.transactional.recovery.divergence`. It refuses to
    continue if something is wrong, or if a state missed committed transactions because the topology did not have it.
+   If a backfill died while its states joined the topology, they join now.
 3. It opens every state, which fences each table: no older coordinator can write to a table any more. It inspects the
    tables again.
 4. If a group is decided and not committed, it publishes the group's note and marks the group as committed.
@@ -29,7 +30,7 @@ from txtopo.errors import DivergenceError, LostLead
 from txtopo.failpoints import durable_step
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.journal.journal import JournalPart
-from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark, tables_of
 from txtopo.transactional.recovery.divergence import (
     WAY_OUT,
     CoordinatorRecord,
@@ -40,8 +41,15 @@ from txtopo.transactional.recovery.divergence import (
     marks_of_topology,
     refuse,
 )
-from txtopo.transactional.recovery.membership import Membership, end_begin, plan_to_begin, set_former_aside
-from txtopo.transactional.recovery.plans import BeginEmpty, recorded_plan
+from txtopo.transactional.recovery.membership import (
+    Membership,
+    end_begin,
+    end_join,
+    plan_to_begin,
+    refuse_written,
+    set_former_aside,
+)
+from txtopo.transactional.recovery.plans import BeginEmpty, Join, recorded_plan
 
 
 @attrs.frozen
@@ -101,8 +109,7 @@ def recover(
         LostLead: another coordinator has taken the lead in the meantime.
     """
     membership = membership or Membership()
-    tables = {name: table for name, state in states.items() if (table := state.table()) is not None}
-    return _Recovery(topology_id, states, coordinator_state, membership, read_journal, tables).run()
+    return _Recovery(topology_id, states, coordinator_state, membership, read_journal, tables_of(states)).run()
 
 
 @attrs.define(eq=False)
@@ -115,7 +122,7 @@ class _Recovery:
     membership: Membership
     read_journal: Callable[[], Sequence[JournalPart]]
     tables: Mapping[str, StateTable]
-    plan: BeginEmpty | None = None
+    plan: BeginEmpty | Join | None = None
     """The one on record."""
     opened: dict[str, OpenedState] = attrs.field(factory=dict)
 
@@ -123,6 +130,8 @@ class _Recovery:
         coordinator_state = self.coordinator_state
         try:
             to_begin = self._look()
+            if isinstance(self.plan, Join):
+                end_join(coordinator_state, self.plan.after(coordinator_state.committed(), self.states))
         except DivergenceError:
             # If the lead was lost in the meantime, a successor's writes look like divergence: then raise LostLead.
             coordinator_state.confirm_lead()
@@ -156,6 +165,9 @@ class _Recovery:
         self.plan = _plan_of_a_start(self.coordinator_state)
         # This epoch has opened no table yet. If a table names it, the store was restored or there is another copy.
         record = CoordinatorRecord.of(self.coordinator_state, self.coordinator_state.epoch - 1, self.read_journal)
+        if isinstance(self.plan, Join):
+            refuse_written(self.plan, self.tables)
+            record = attrs.evolve(record, committed=self.plan.after(record.committed, self.states))
         settled = record.when_settled()
         to_begin = self._to_begin(settled)
         strangers = find_strangers(settled, self.states, self.membership.optional, to_begin)
@@ -173,9 +185,9 @@ class _Recovery:
 
     def _to_begin(self, record: CoordinatorRecord) -> list[str]:
         """Return the states to be begun empty, by the plan on record or else by the setting."""
-        if self.plan is None:
-            return self.membership.to_begin(record, self.states)
-        return [name for name in self.plan.states if name in self.states]
+        if isinstance(self.plan, BeginEmpty):
+            return [name for name in self.plan.states if name in self.states]
+        return self.membership.to_begin(record, self.states)
 
     def _settle(self, to_begin: Collection[str]) -> CommittedMark:
         """Settle the group in progress, begin states empty, and look again, now that nobody else can write."""
@@ -190,9 +202,10 @@ class _Recovery:
         # one; then the setting does not apply any more, and the state is refused.
         to_begin = [name for name in self._to_begin(record) if name in to_begin]
         refuse(find_strangers(record, self.states, self.membership.optional, to_begin), is_written=True)
-        if to_begin or self.plan is not None:
+        plan = self.plan if isinstance(self.plan, BeginEmpty) else None
+        if to_begin or plan is not None:
             begun = {name: self.states[name] for name in to_begin}
-            plan = self.plan or plan_to_begin(begun, coordinator_state, record.committed)
+            plan = plan or plan_to_begin(begun, coordinator_state, record.committed)
             set_former_aside(begun, coordinator_state, plan)
             new = open_states(self.topology_id, begun, coordinator_state)
             both = {**self.opened, **new}
@@ -236,10 +249,10 @@ def marks_after(
     return marks
 
 
-def _plan_of_a_start(coordinator_state: CoordinatorState) -> BeginEmpty | None:
-    """Return the plan that an interrupted start has recorded; refuse any other."""
+def _plan_of_a_start(coordinator_state: CoordinatorState) -> BeginEmpty | Join | None:
+    """Return the plan that an interrupted start or backfill has recorded; refuse any other."""
     plan = recorded_plan(coordinator_state)
-    if plan is None or isinstance(plan, BeginEmpty):
+    if plan is None or isinstance(plan, BeginEmpty | Join):
         return plan
     raise DivergenceError(
         f"a {plan.command} of topology {coordinator_state.topology_id!r}, whose coordinator state is at transaction "

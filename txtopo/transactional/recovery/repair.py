@@ -37,8 +37,8 @@ from txtopo.transactional.journal.journal import (
 from txtopo.transactional.journal.turns import Timeline, Turn
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.diagnosis import RepairSubject
-from txtopo.transactional.recovery.membership import end_begin, fence_former_table, set_former_aside
-from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Repair, StartAnew, record_plan
+from txtopo.transactional.recovery.membership import end_begin, fence_former_table, join, set_former_aside
+from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew, record_plan
 
 
 def carry_out(
@@ -67,6 +67,9 @@ def carry_out(
             _start_anew(subject, coordinator_state, plan)
         case BeginEmpty():
             _begin_empty(subject, coordinator_state, plan)
+        case Join():
+            journal = find_journal(subject.metadata_dir, subject.topology_id)
+            join(journal, coordinator_state, plan, subject.tables())
         case Adopt():
             _adopt(subject, coordinator_state, plan)
         case _:

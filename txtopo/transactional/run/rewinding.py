@@ -26,7 +26,7 @@ from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.diagnosis import RepairSubject
 from txtopo.transactional.recovery.divergence import refuse_two_timelines
 from txtopo.transactional.recovery.membership import refuse_what_stays
-from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Repair, StartAnew, recorded_plan
+from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew, recorded_plan
 from txtopo.transactional.recovery.rewind import metadata_after, refuse_left_behind
 from txtopo.transactional.run.storage import make_store
 from txtopo.transactional.tasks.context import TaskContext
@@ -115,7 +115,7 @@ def checked(
         DivergenceError: a fork would be one of two timelines.
         InputError: the source no longer has that input, or no longer matches the metadata.
     """
-    if isinstance(to, Adopt | BeginEmpty):
+    if isinstance(to, Adopt | BeginEmpty | Join):  # of the last, the tables are looked at where it is carried out
         return []
     refuse_left_behind(subject, coordinator_state, to)
     tables = subject.tables()
