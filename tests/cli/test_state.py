@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pathlib
 
+import pyarrow as pa
 import pytest
 
 from spouts.kafka.plain.dead_letters import DeadLetter, DeltaDeadLetters
@@ -12,6 +13,7 @@ from spouts.kafka.records import KafkaRecord
 from state import DeltaState, TransactionalValue
 from txtopo import Fields
 from txtopo.files.folder import LocalFolder
+from txtopo.inspect.tables import rows
 from txtopo.transactional.journal.journal import (
     FOLDER,
     JournalEntry,
@@ -43,6 +45,22 @@ def test_rows_are_shown_sorted_with_their_txids(command_line, table):
         ["dog", "1", "3"],
     ]
     assert result.stderr == "3 rows; the last transaction is 7\n"
+
+
+@pytest.mark.parametrize("form", ["table", "jsonl", "csv"])
+def test_times_of_other_years_are_shown(command_line, tmp_path, form):
+    """An Arrow bolt may write times that Python can't read: whoever shows rows shows those, too."""
+    for name, at in (("a", (1 << 63) - 1), ("b", -(1 << 63))):
+        path = tmp_path / name / "times"
+        state = DeltaState(path, Fields("k: string"), Fields("at: timestamp")).open("t", "times", "life", 1)
+        schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", "UTC")), ("txid", pa.int64())])
+        state.publish(1, state.prepare(1, pa.table({"k": ["x"], "at": pa.array([at]), "txid": [1]}).cast(schema)))
+        state.close()
+        said = f"{at} us since 1970"
+        assert said in command_line("state", str(path), "--format", form).output
+        assert said in str(rows("times", str(path), [], None, 10)["rows"])
+    told = command_line("diff", str(tmp_path / "a" / "times"), str(tmp_path / "b" / "times")).output
+    assert f"{(1 << 63) - 1} us since 1970 in A, {-(1 << 63)} us since 1970 in B" in " ".join(told.split())
 
 
 @pytest.mark.parametrize("options", [("--txid", "3"), ("--txid", "5", "--nearest")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from decimal import Decimal
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 
 from tests.columnar.value_cells import ARROW, AWARE, MOMENT, PYTHON, refused_in, taken_in
 from txtopo.api.types import parse_type
-from txtopo.columnar.conversion import cast_array, cast_rows, fit_array, misfit_in, misfit_of, takes_all
+from txtopo.columnar.conversion import cast_array, cast_rows, fit_array, misfit_in, misfit_of, python_rows, takes_all
 from txtopo.errors import FieldsError
+from txtopo.utc import micros_at
 
 
 @pytest.mark.parametrize(("kind", "value"), refused_in(PYTHON), ids=str)
@@ -197,3 +199,29 @@ def test_no_rows_of_another_type() -> None:
     """A column without rows is refused for its type, too: its next rows would be."""
     with pytest.raises(FieldsError, match=r"here, field 'n: int': None .Arrow's double. does not fit int"):
         cast_rows(pa.record_batch({"n": pa.array([], pa.float64())}), pa.schema([("n", pa.int32())]), "here")
+
+
+def test_times_that_python_cannot_read() -> None:
+    """They are texts where rows are shown, at any depth; all other values, and those of rows without any, are as ever."""
+    kind, day = pa.timestamp("us", "UTC"), pa.date32()
+    late, early, known = (1 << 63) - 1, -(1 << 63), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, dt.UTC)
+    times = pa.array([late, early, micros_at(known), None]).cast(kind)
+    ones = pa.array([0, 1, 2, 3, 4], pa.int32())
+    rows = pa.table(
+        {
+            "n": [1, 2, 3, 4],
+            "at": times,
+            "day": pa.array([9_999_999, 0, None, 1], pa.int32()).cast(day),
+            "list": pa.ListArray.from_arrays(ones, times),
+            "map": pa.MapArray.from_arrays(ones, pa.array(["a", "b", "c", "d"]), times),
+            "struct": pa.StructArray.from_arrays([times, pa.array([1, 2, 3, 4])], ["at", "n"]),
+        }
+    )
+    said = [f"{late} us since 1970", f"{early} us since 1970", known, None]
+    days = ["9999999 days since 1970", dt.date(1970, 1, 1), None, dt.date(1970, 1, 2)]
+    assert python_rows(rows) == [
+        {"n": n, "at": at, "day": day, "list": [at], "map": [(key, at)], "struct": {"at": at, "n": n}}
+        for n, at, day, key in zip([1, 2, 3, 4], said, days, "abcd", strict=True)
+    ]
+    assert python_rows(rows.slice(2)) == rows.slice(2).to_pylist()
+    assert python_rows(rows.slice(0, 0)) == []

@@ -17,6 +17,7 @@ from state.delta.read.difference import TableDifference, difference
 from state.delta.read.history import last_transaction, read_table
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
+from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError
 from txtopo.files.durable import is_folder
 from txtopo.printable import escaped
@@ -216,11 +217,9 @@ def _numbers(found: TableDifference) -> str:
 
 def _samples(found: TableDifference, limit: int) -> Iterator[str]:
     for rows, which in ((found.only_in_a, "only in A"), (found.only_in_b, "only in B")):
-        for row in rows.slice(0, limit).to_pylist():
+        for row in python_rows(rows.slice(0, limit)):
             yield f"{which}  {_shown(row)}"
-    pairs = zip(
-        found.differing_a.slice(0, limit).to_pylist(), found.differing_b.slice(0, limit).to_pylist(), strict=True
-    )
+    pairs = zip(*(python_rows(each.slice(0, limit)) for each in (found.differing_a, found.differing_b)), strict=True)
     for in_a, in_b in pairs:
         key = {name: in_a[name] for name in found.keys}
         changed = [name for name in found.values if repr(in_a[name]) != repr(in_b[name])]

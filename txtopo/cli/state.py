@@ -16,6 +16,7 @@ from state.delta.keyed.state import read_table
 from state.delta.read.consistent import ConsistentView, read_tables
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, format_option
 from txtopo.cli.console import Console, table_console
+from txtopo.columnar.conversion import python_rows
 from txtopo.inspect.tables import TXID, sorted_rows, with_keys
 from txtopo.printable import escaped
 
@@ -89,7 +90,7 @@ def _show(found: pa.Table, limit: int | None, form: str, name: str | None = None
     shown = found.slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
     match form:
         case "jsonl":
-            for row in shown.to_pylist():
+            for row in python_rows(shown):
                 line = row if name is None else {"state": name, "row": row}
                 click.echo(json.dumps(line, default=str, ensure_ascii=False))
         case "csv":
@@ -104,7 +105,7 @@ def _show(found: pa.Table, limit: int | None, form: str, name: str | None = None
 def _write_csv(rows: pa.Table) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(rows.column_names)
-    writer.writerows(row.values() for row in rows.to_pylist())
+    writer.writerows(row.values() for row in python_rows(rows))
 
 
 def _print(rows: pa.Table) -> None:
@@ -115,7 +116,7 @@ def _print(rows: pa.Table) -> None:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
         style = "dim" if field.name == TXID else ""
         drawn.add_column(Text(field.name), justify="right" if number else "left", style=style)
-    for row in rows.to_pylist():
+    for row in python_rows(rows):
         drawn.add_row(*(Text("" if value is None else escaped(str(value))) for value in row.values()))
     table_console().print(drawn)
 

@@ -45,6 +45,7 @@ __all__ = [
     "is_exact",
     "misfit_in",
     "misfit_of",
+    "python_rows",
     "takes_all",
 ]
 
@@ -388,6 +389,37 @@ def has_years(column: Any) -> bool:
     except (OverflowError, ValueError):
         return False
     return True
+
+
+def python_rows(rows: pa.Table) -> list[dict[str, Any]]:
+    """Return rows as Python values, to show them: a time that Python can't read is a text."""
+    columns = [_python_values(column) for column in rows.columns]
+    return [dict(zip(rows.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _python_values(column: Any) -> list[Any]:
+    try:
+        values: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError):
+        return [_python_value(value) for value in column]
+    return values
+
+
+def _python_value(value: Any) -> Any:
+    kind = value.type
+    if not value.is_valid:
+        return None
+    if pa.types.is_struct(kind):
+        return {name: _python_value(member) for name, member in value.items()}
+    if pa.types.is_map(kind):
+        entries = map(_python_value, value.values)
+        return [tuple(entry.values()) for entry in entries]
+    if pa.types.is_nested(kind):
+        return [_python_value(item) for item in value.values]
+    try:
+        return value.as_py()
+    except (OverflowError, ValueError):
+        return f"{value.value} {kind.unit if pa.types.is_timestamp(kind) else 'days'} since 1970"
 
 
 def _times_in(column: Any) -> Iterator[Any]:

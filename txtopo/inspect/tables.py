@@ -16,6 +16,7 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import Owner
 from state.delta.log.vectors import has_vectors
 from txtopo.api.values import KEYED_KINDS
+from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
 from txtopo.files.records import DAMAGE
 from txtopo.secrecy import without_secrets
@@ -107,7 +108,7 @@ def rows(name: str, path: str, keys: Sequence[str], txid: int | None, limit: int
         **answer,
         "columns": every.column_names,
         "types": [str(field.type) for field in every.schema],
-        "rows": [[_text(value) for value in row.values()] for row in shown.to_pylist()],
+        "rows": [[_text(value) for value in row.values()] for row in python_rows(shown)],
         "found": found.num_rows,
         "total": every.num_rows,
         "isCut": found.num_rows > shown.num_rows,

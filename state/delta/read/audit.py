@@ -29,6 +29,7 @@ from state.delta.read.reading import key_mask, read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.table_history import SAMPLES_MAX, RowChanges, TableHistory, TableVersion, rolled_back_from
 from txtopo.api.values import ROWS_KINDS
+from txtopo.columnar.conversion import python_rows
 from txtopo.columnar.rows_by_time import are_up_to
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import table_path
@@ -98,7 +99,7 @@ def compare_bags(before: pa.Table, after: pa.Table, since: int) -> RowChanges:
         put_low=txids["min"],
         put_high=txids["max"],
         removed=before.num_rows - kept.num_rows + unexplained.num_rows,
-        unexplained=tuple(f"{row} was not there" for row in unexplained.slice(0, SAMPLES_MAX).to_pylist()),
+        unexplained=tuple(f"{row} was not there" for row in python_rows(unexplained.slice(0, SAMPLES_MAX))),
     )
 
 
@@ -252,9 +253,9 @@ def _sorted(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
 
 def _unexplained(before: pa.Table, kept: pa.Table, keys: Sequence[str]) -> tuple[str, ...]:
     """Describe some rows that have changed without a new txid."""
-    known = {tuple(row[key] for key in keys): row for row in before.to_pylist()}
+    known = {tuple(row[key] for key in keys): row for row in python_rows(before)}
     found = []
-    for row in kept.to_pylist():
+    for row in python_rows(kept):
         was = known.get(tuple(row[key] for key in keys))
         if was is None:
             found.append(f"{row} was not there")
@@ -266,4 +267,4 @@ def _unexplained(before: pa.Table, kept: pa.Table, keys: Sequence[str]) -> tuple
 def _doubled(rows: pa.Table, keys: Sequence[str]) -> tuple[str, ...]:
     counts = rows.group_by(list(keys)).aggregate([([], "count_all")])
     twice = counts.filter(pc.greater(counts["count_all"], 1)).slice(0, SAMPLES_MAX)
-    return tuple(str({key: row[key] for key in keys}) for row in twice.to_pylist())
+    return tuple(str({key: row[key] for key in keys}) for row in python_rows(twice))

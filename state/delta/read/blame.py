@@ -25,6 +25,7 @@ from state.delta.read.history import shown_schema, version_as_of
 from state.delta.read.reading import rows_of
 from state.delta.schema import TXID_FIELD
 from txtopo.api.values import KEYED_KINDS
+from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError
 from txtopo.transactional.journal.ending import table_path
 from txtopo.transactional.journal.journal import JournalEntry, JournalPart, JournalTransaction, counting_parts
@@ -92,7 +93,7 @@ def blame(
             misfit = reader if isinstance(reader, str) else reader.misfit(key)
             if misfit is None and not isinstance(reader, str):
                 rows = reader.keys_of(key)
-                found.append(Blame(name, rows.to_pylist()[0], reader.steps(rows)))
+                found.append(Blame(name, python_rows(rows)[0], reader.steps(rows)))
             else:
                 misfits.append(f"state {name!r}: {misfit}")
     if not found:
@@ -174,7 +175,7 @@ class _KeyReader:
             table = version_as_of(self.location, self.latest, self.application, txid)
             if table is None:
                 raise _GoneError(gone)
-            rows: list[dict[str, Any]] = rows_of(self.location, table, self.schema, key).to_pylist()
+            rows = python_rows(rows_of(self.location, table, self.schema, key))
         except WORLD_ERRORS as error:
             raise _GoneError(f"{gone}: its files were vacuumed, or can't be read") from error
         return rows[0] if rows else None

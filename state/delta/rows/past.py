@@ -21,6 +21,7 @@ from state.delta.schema import TXID_FIELD
 from txtopo.api.reduction import PreparedWrites, TransactionRows
 from txtopo.api.state import State, Writes
 from txtopo.api.table_history import StateComparison
+from txtopo.columnar.conversion import python_rows
 
 __all__ = ["PastDeltaRows"]
 
@@ -102,8 +103,7 @@ class PastDeltaRows(KeylessRows, PastDeltaTable):
 
 
 def _shown(rows: pa.Table) -> dict[str, Any]:
-    row: dict[str, Any] = rows.slice(0, 1).to_pylist()[0]
-    return row
+    return python_rows(rows.slice(0, 1))[0]
 
 
 def _counts(then: pa.Table, now: pa.Table) -> str:
