@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import re
 from collections.abc import Sequence
 
@@ -22,6 +24,9 @@ _VALUE = re.compile(r"couldn't parse: ?(.+)$|\): (\S+) requires|'(.+)'")
 _ZEROS = b"0" * 300
 _SMALL = re.compile(rb"[eE]-\d{3}|0{300}")
 """What a number that is not zero has if a double would be."""
+
+_LARGE = re.compile(rb"\d{309}")
+"""What a number without an exponent has if a double would be infinite."""
 
 _NONZERO = re.compile("[^eE]*[1-9]")
 
@@ -54,6 +59,8 @@ class JsonRecords:
             parse_options=self._options,
         )
         _check_small(content)
+        if any(map(_has_infinite, table.columns)):
+            _check_range(content, _LARGE)
         return fitted(table.select(self.schema.names).cast(self._parsed), self.schema)
 
     def parse_each(self, records: Sequence[bytes]) -> pa.Table:
@@ -115,14 +122,34 @@ def _check_small(content: bytes) -> None:
     """Raise ArrowInvalid for a number that a double would keep as zero: of one that it can't keep, Arrow does so."""
     if b"e-" not in content and b"E-" not in content and _ZEROS not in content:
         return
-    if _SMALL.search(content) is None:
+    _check_range(content, _SMALL)
+
+
+def _check_range(content: bytes, doubtful: re.Pattern[bytes]) -> None:
+    """Raise ArrowInvalid for the first number of doubtful lines that a double would keep as zero or as infinity."""
+    if doubtful.search(content) is None:
         return
     for row, line in enumerate(content.split(b"\n")):
-        if _SMALL.search(line) is not None and is_json(line):
-            found: list[str] = []
-            json.loads(line, parse_float=found.append)
-            if any(float(text) == 0 and _NONZERO.match(text) for text in found):
-                raise pa.ArrowInvalid(f"JSON parse error: Number too small to be stored in double. in row {row}")
+        found: list[str] = []
+        if doubtful.search(line) is None:
+            continue
+        with contextlib.suppress(ValueError, RecursionError):  # as in is_json
+            json.loads(line, parse_float=found.append, parse_int=found.append)
+        for text in found:
+            if math.isinf(float(text)) or (float(text) == 0 and _NONZERO.match(text)):
+                size = "large" if float(text) else "small"
+                raise pa.ArrowInvalid(f"JSON parse error: Number too {size} to be stored in double. in row {row}")
+
+
+def _has_infinite(column: pa.ChunkedArray | pa.Array) -> bool:
+    """Whether a column, at any depth, has an infinite number: Arrow reads one of 400 digits as such."""
+    if pa.types.is_floating(column.type):
+        return bool(pc.any(pc.is_inf(column)).as_py())
+    if pa.types.is_struct(column.type):
+        return any(map(_has_infinite, column.flatten()))
+    if pa.types.is_list(column.type):
+        return _has_infinite(pc.list_flatten(column))
+    return False
 
 
 def _read_type(kind: pa.DataType) -> pa.DataType:

@@ -76,10 +76,12 @@ class CsvFormat(ByteRangeFormat):
         if nested:
             raise FieldsError(f"field {nested[0]!r} has a nested type, which CSV cannot hold; use JSON or Parquet")
         delimiter = self.delimiter if options.delimiter is None else options.delimiter
-        for what, character in (("delimiter", delimiter), ("quote", options.quote)):
-            if character is not None and (len(character) != 1 or not character.isascii() or character in "\r\n"):
-                raise ConfigError(f"{what} is {character!r}; give one ASCII character")
         quote = options.quote
+        for what, character in (("delimiter", delimiter), ("quote", quote)):
+            if character is not None and not _is_one_character(character):
+                raise ConfigError(f"{what} is {character!r}; give one ASCII character")
+        if delimiter == quote:
+            raise ConfigError(f"delimiter and quote are both {quote!r}; give two different ones")
         self._quoted = QuotedRecords(delimiter, quote or '"')
         self._parse_options = pacsv.ParseOptions(
             delimiter=delimiter,
@@ -213,8 +215,10 @@ class CsvFormat(ByteRangeFormat):
         for name in self.fields.names:
             if names.count(name) != 1:
                 found = "occurs twice" if name in names else "is not"
+                shown = ", ".join(names)
+                which = "header, which is not UTF-8," if "\ufffd" in shown else "header"
                 raise InputError(
-                    f"{place}: column {name!r} {found} in the header {', '.join(names)[:_HEADER_SHOWN]}; fix the file "
+                    f"{place}: column {name!r} {found} in the {which} {shown[:_HEADER_SHOWN]}; fix the file "
                     "or the spout's fields"
                 )
         return names, end
@@ -269,6 +273,10 @@ class TsvFormat(CsvFormat):
     name = "tsv"
     suffixes = (".tsv", ".tab")
     delimiter = "\t"
+
+
+def _is_one_character(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 1 and value.isascii() and value not in "\r\n"
 
 
 def _first_line(handle: IO[bytes], begin: int) -> tuple[Record, int] | None:

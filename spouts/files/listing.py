@@ -19,7 +19,8 @@ from spouts.files.packed import PACKED_SUFFIXES, suffix_of
 from txtopo.errors import InputError
 
 REFUSED_SUFFIXES = frozenset(
-    {".7z", ".br", ".deflate", ".lz4", ".lzo", ".rar", ".snappy", ".tar", ".tbz2", ".tgz", ".xz", ".z", ".zip"}
+    {".7z", ".br", ".deflate", ".gzip", ".lz4", ".lzma", ".lzo", ".rar", ".snappy"}
+    | {".tar", ".tbz", ".tbz2", ".tgz", ".txz", ".xz", ".z", ".zip"}
 )
 """Suffixes of archives, and of compressed files that are not read."""
 

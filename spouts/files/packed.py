@@ -69,6 +69,35 @@ class _Lent:
         """Leave the handle open."""
 
 
+class _Bz2:
+    """Reads bz2. The standard library's file takes a member whose beginning is damaged for the end of the file."""
+
+    def __init__(self, handle: IO[bytes]) -> None:
+        self._handle = handle
+        self._member: bz2.BZ2Decompressor | None = None
+
+    def read(self, size: int) -> bytes:
+        """Return at most ``size`` bytes, none at the end; raise EOFError or OSError if the file is damaged."""
+        while True:
+            packed = b""
+            if self._member is None or self._member.eof:
+                packed = self._beginning(b"" if self._member is None else self._member.unused_data)
+                if not packed:
+                    return b""
+                self._member = bz2.BZ2Decompressor()
+            elif self._member.needs_input and not (packed := self._handle.read(BUFFER_BYTES)):
+                raise EOFError("a member ends too early")
+            if data := self._member.decompress(packed, size):
+                return data
+
+    def _beginning(self, packed: bytes) -> bytes:
+        """Return the beginning of the next member; zeros before it are passed over, as gzip does."""
+        while not (packed := packed.lstrip(b"\0")):
+            if not (packed := self._handle.read(BUFFER_BYTES)):
+                break
+        return packed
+
+
 class _Stream(io.RawIOBase):
     def __init__(self, handle: IO[bytes], path: str) -> None:
         super().__init__()
@@ -83,7 +112,7 @@ class _Stream(io.RawIOBase):
         if suffix == ".gz":
             self._content: Any = gzip.GzipFile(fileobj=self._handle)
         elif suffix == ".bz2":
-            self._content = bz2.BZ2File(self._handle)
+            self._content = _Bz2(self._handle)
         else:
             self._content = pa.CompressedInputStream(pa.PythonFile(_Lent(self._handle), mode="r"), "zstd")
 

@@ -42,7 +42,7 @@ class ParquetFormat(FileFormat):
     """
 
     name = "parquet"
-    suffixes = (".parquet", ".pq")
+    suffixes = (".parquet", ".parq", ".pq")
 
     def __init__(self, fields: Fields) -> None:
         super().__init__(fields)
@@ -161,7 +161,7 @@ class ParquetFormat(FileFormat):
             if len(positions) != 1:
                 found = "occurs twice" if positions else "is missing"
                 raise InputError(f"{path}: column {field.name!r} {found}; its columns are {', '.join(schema.names)}")
-            kind = schema.field(positions[0]).type
+            kind = _stored(schema.field(positions[0]).type)
             if field.name in int96:
                 kind = _with_zones(kind, field.type, iter(int96[field.name]))
             kinds[field.name] = kind
@@ -192,6 +192,22 @@ def _with_zones(kind: pa.DataType, wanted: pa.DataType | None, are_int96: Iterat
         return pa.list_(_with_zones(kind.value_type, item, are_int96))
     is_time = next(are_int96) and wanted is not None and pa.types.is_timestamp(wanted)
     return pa.timestamp(kind.unit, wanted.tz) if is_time else kind  # type: ignore[union-attr]
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    """Return a type as it is stored: JSON as text, a UUID as 16 bytes.
+
+    Which ones have a type of their own depends on the version of Arrow, and on whether pandas was imported.
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return _stored(kind.storage_type)
+    if pa.types.is_struct(kind):
+        return pa.struct([each.with_type(_stored(each.type)) for each in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_stored(kind.key_type), _stored(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_stored(kind.value_type)))
+    return kind
 
 
 def _is_same(times: pa.Array, with_ns: pa.Array) -> bool:

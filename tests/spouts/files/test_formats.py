@@ -144,7 +144,7 @@ def test_names_in_a_csv_header(tmp_path, quote):
     """A name may look like a number; what is not UTF-8 is replaced, and does not hide the other columns."""
     path = written(tmp_path / "a.csv", b"01,\xff,n\nx,y,1\n")
     assert read(FilesTransactionalSpout(path, Fields("01: string", "n: long"), quote=quote)) == [("x", 1)]
-    with pytest.raises(InputError, match="column '1' is not in the header 01, \ufffd, n"):
+    with pytest.raises(InputError, match="column '1' is not in the header, which is not UTF-8, 01, \ufffd, n"):
         read(FilesTransactionalSpout(path, Fields("1: string"), quote=quote))
 
 
@@ -244,9 +244,9 @@ def test_json_types(tmp_path):
         (
             "double",
             ["0.1", "-0.0", "0e5", "1e308", "9007199254740993"],
-            ["1e400", "-1e309", "1e-400", "0." + "0" * 330 + "1"],
+            ["1e400", "-1e309", "1e-400", "0." + "0" * 330 + "1", "1" * 310, "-" + "9" * 5000],
         ),
-        ("float", ["0.1", "0", "3.4e38"], ["1e39", "-1e39", "1e-60", "1e400"]),
+        ("float", ["0.1", "0", "3.4e38"], ["1e39", "-1e39", "1e-60", "1e400", "1" * 310]),
         ("int", ["7", "-7", "2147483647"], ["2147483648", "1.0", "1e3"]),
     ],
 )
@@ -263,6 +263,17 @@ def test_numbers_in_text(tmp_path, name, kind, good, bad):
         path = written(tmp_path / f"a.{name}", head + "".join(map(shape.format, [*good, text, *good])))
         with pytest.raises(InputError, match=rf"line {len(good) + (2 if head else 1)}: "):
             read(FilesTransactionalSpout(path, fields))
+
+
+@pytest.mark.parametrize(("kind", "shape"), [("array<double>", "[1, {}]"), ("struct<a: float>", '{{"a": {}}}')])
+def test_infinite_numbers_within_json(tmp_path, kind, shape):
+    """What is infinite in the text is so in the column, and nothing else, at any depth."""
+    path = tmp_path / "a.json"
+    written(path, f'{{"n": {shape.format("-Infinity")}}}')
+    assert "-inf" in str(read(FilesTransactionalSpout(path, Fields(f"n: {kind}"))))
+    written(path, f'{{"n": null}}\n{{"n": {shape.format("1" * 400)}}}')
+    with pytest.raises(InputError, match="line 2: it does not fit"):
+        read(FilesTransactionalSpout(path, Fields(f"n: {kind}")))
 
 
 def test_infinite_numbers_in_csv(tmp_path):
@@ -400,6 +411,23 @@ def test_parquet_values_are_cast_where_nothing_is_lost(tmp_path):
     assert read(FilesTransactionalSpout(tmp_path, fields)) == [
         ("a", 1, epoch + dt.timedelta(microseconds=1)),
         ("b", None, second),
+    ]
+
+
+def test_parquet_texts_and_bytes_with_a_meaning(tmp_path):
+    """JSON is its text and a UUID its bytes, as DuckDB writes them, at any depth; the suffix may be .parq."""
+    texts, numbers = pa.array(["{}", None]), pa.array([bytes(range(16)), None], pa.binary(16))
+    columns = {
+        "j": pa.ExtensionArray.from_storage(pa.json_(pa.string()), texts),
+        "u": pa.ExtensionArray.from_storage(pa.uuid(), numbers),
+    }
+    columns["s"] = pa.StructArray.from_arrays([columns["j"]], ["j"])
+    columns["a"] = pa.ListArray.from_arrays([0, 2, 2], columns["u"])
+    pq.write_table(pa.table(columns), tmp_path / "a.parq")
+    fields = Fields("j: string", "u: binary", "s: struct<j: string>", "a: array<binary>")
+    assert read(FilesTransactionalSpout(tmp_path, fields)) == [
+        ("{}", bytes(range(16)), {"j": "{}"}, [bytes(range(16)), None]),
+        (None, None, {"j": None}, []),
     ]
 
 

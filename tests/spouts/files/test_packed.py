@@ -94,6 +94,26 @@ def test_a_damaged_file(tmp_path, suffix, damage):
         read(FilesTransactionalSpout(path))
 
 
+@pytest.mark.parametrize("suffix", PACKERS)
+def test_members(tmp_path, suffix):
+    """A line may be in several members, and members may be empty; the first bytes of one are never passed over."""
+    members = [*map(PACKERS[suffix], [b"", b"a\nb", b"", b"c\n", b"d", b""])]
+    path = written(tmp_path / f"a.txt{suffix}", b"".join(members))
+    assert read(FilesTransactionalSpout(path)) == [("a",), ("bc",), ("d",)]
+    for damaged in (b"x" + members[4][1:], members[4][:1], members[4][:2], b"\n"):
+        written(path, b"".join([*members[:4], damaged]))
+        with pytest.raises(InputError, match="can't be unpacked after byte"):
+            read(FilesTransactionalSpout(path))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".bz2"])
+def test_zeros_after_a_member(tmp_path, suffix):
+    """They fill the blocks of a tape."""
+    packed = PACKERS[suffix](b"a\n")
+    written(tmp_path / f"a.txt{suffix}", packed + bytes(5000) + packed + bytes(3_000_000))
+    assert read(FilesTransactionalSpout(tmp_path)) == [("a",), ("a",)]
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("quote", ['"', None])
 def test_a_bomb_is_a_bad_record(tmp_path, quote):

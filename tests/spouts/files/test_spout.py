@@ -275,6 +275,8 @@ def test_a_guess_that_changes_between_runs_is_refused(tmp_path):
         ({"format": "text", "fields": Fields("a: string", "b: string")}, FieldsError, "has one string field"),
         ({"format": "csv", "fields": Fields("a: array<long>")}, FieldsError, "nested type"),
         ({"format": "csv", "fields": Fields("a: long"), "delimiter": "::"}, ConfigError, "delimiter is '::'"),
+        ({"format": "csv", "fields": Fields("a: long"), "quote": 34}, ConfigError, "quote is 34"),
+        ({"format": "csv", "fields": Fields("a: long"), "delimiter": '"'}, ConfigError, "are both '\"'"),
         ({"format": "xml"}, ConfigError, "the formats are text, csv, tsv, json, parquet"),
         ({"batch_bytes": 0}, ConfigError, "batch_bytes is 0"),
         ({"batch_files_max": 0}, ConfigError, "batch_files_max is 0"),
