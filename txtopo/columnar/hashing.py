@@ -10,7 +10,7 @@ the modulus of Python's own hashes of numbers. Modulo that prime, multiplication
 bits. So a whole column can be processed at once, 8 bytes per step.
 
 *parts_of* returns which of 256 parts a key belongs to. A key has the same part in every process, on every machine and
-in every version of txtopo, because the layout of tables depends on it (see :mod:`state.delta.keyed.buckets`). So it
+in every version of txtopo, because the layout of tables depends on it (see :mod:`state.delta.keyed.ranges`). So it
 must never change.
 """
 

@@ -1,14 +1,15 @@
-"""Fold the rows of a whole commit group into a table's rows, column by column.
+"""Fold the rows of a commit group into a table's rows, column by column: what the driver and the executors do alike.
 
-A stored value is one more value to fold, so one aggregation over the table's rows and the group's rows gives the
-table's next rows, and the last txid of each key is the largest one. This is only valid if the function does not
-depend on the order (integers, see :class:`~txtopo.api.reduction.Reduction`), no sum exceeds 64 bits, and no stored
-value already includes a transaction of the group. Otherwise the group is folded key by key. With a reduction for
-each value field, values may also be decimals, floating numbers or, but for sums, whatever has an order, and null.
+From the rows of each transaction, in their order, and the table's rows of their keys come the keys' next rows, which
+replace those that were found. A stored value is one more value to fold, and the last txid of each key is the largest
+one. This is only valid if the function does not depend on the order (integers, see
+:class:`~txtopo.api.reduction.Reduction`), no sum exceeds 64 bits, and no stored value already includes a transaction of
+the group. Otherwise the group is folded key by key. With a reduction for each value field, values may also be decimals,
+floating numbers or, but for sums, whatever has an order, and null.
 
-If keys expire, the table's rows that have expired for the group's first transaction take no part. A row that expires
-later in the group, a stored one or one of the group's own, may be over for one of its transactions and not for another:
-the rows of such keys are folded transaction by transaction, see :func:`reduced_in_turn`.
+If keys expire, the rows that have expired for the group's first transaction take no part. A row that expires later in
+the group, a stored one or one of the group's own, may be over for one of its transactions and not for another: the rows
+of such keys are folded transaction by transaction.
 """
 
 from __future__ import annotations
@@ -31,53 +32,15 @@ from txtopo.columnar.reducing import is_reducible, reduced
 from txtopo.columnar.rows_by_time import BEFORE_ALL, are_up_to
 from txtopo.columnar.rows_file import in_memory
 
-__all__ = ["Reducer", "TooManyKeys", "reduced_in_turn"]
+__all__ = ["Reducer", "TooManyKeys"]
+
+
+FoundAmong = Callable[[pa.Table], tuple[Mask, pa.Table]]
+"""Returns for each of some keys whether a table has it, and the table's rows of these, in the same order."""
 
 
 class TooManyKeys(Exception):
     """A group has too many keys for one process."""
-
-
-def reduced_in_turn(
-    stored: pa.Table,
-    new: Sequence[tuple[int, pa.Table]],
-    time: str,
-    keys: Sequence[str],
-    reductions: Mapping[str, ColumnReduction],
-) -> pa.Table | None:
-    """Return rows reduced to one row per key, whose keys expire; None if a sum is too large.
-
-    Args:
-        stored: the table's rows; those that have expired for the group's first transaction are left out.
-        new: the rows of each transaction of the group, in order, and the time up to which keys have expired for it.
-        time: the column with the time of a row.
-        keys: the key columns.
-        reductions: how the other columns are reduced.
-    """
-    stored = stored.filter(pc.invert(are_up_to(stored, time, new[0][0])))
-    parts = [stored, *(rows for _, rows in new)]
-    over = _expiring(parts, time, new[-1][0], keys)
-    if not over.num_rows:
-        return reduced(pa.concat_tables(parts), keys, reductions)
-    rest, *others = [part.filter(key_mask(part, over)) for part in parts]
-    made = reduced(rest, keys, reductions)
-    for (until, _), own in zip(new, others, strict=True):
-        if made is None:
-            return None
-        if own.num_rows:
-            # Not of a key that this transaction leaves alone: its row must still replace the stored one, which may have
-            # no time, and would live on.
-            is_over = pc.and_(are_up_to(made, time, until), pc.less(made[TXID_FIELD], pc.min(own[TXID_FIELD])))
-            is_over = pc.and_(is_over, key_mask(made, own.select(list(keys))))
-            made = reduced(pa.concat_tables([made.filter(pc.invert(is_over)), own]), keys, reductions)
-    unaffected = [part.filter(pc.invert(key_mask(part, over))) for part in parts]
-    whole = reduced(pa.concat_tables(unaffected), keys, reductions)
-    return None if whole is None or made is None else pa.concat_tables([whole, made])
-
-
-def _expiring(parts: Sequence[pa.Table], time: str, until: int, keys: Sequence[str]) -> pa.Table:
-    """Return the keys of rows whose time is up to a time."""
-    return pa.concat_tables(part.filter(are_up_to(part, time, until)).select(list(keys)) for part in parts)
 
 
 @attrs.frozen
@@ -120,17 +83,50 @@ class Reducer:
             _is_alike(own.type, other.type) for own, other in zip(ours, columns, strict=True)
         )
 
-    def contributions(
-        self, parts: Sequence[TransactionRows], reduction: Folding, rows_max: int | None = None
+    def fold(
+        self,
+        parts: Sequence[TransactionRows],
+        reduction: Folding,
+        found_among: FoundAmong,
+        rows_max: int | None = None,
+    ) -> pa.Table | None:
+        """Return the next rows of a group's keys, each once; None if they cannot be folded in columns.
+
+        Args:
+            parts: the rows of each transaction, in their order.
+            reduction: the function to fold with.
+            found_among: finds the table's rows of the group's keys, all of which the next ones replace.
+            rows_max: the maximum number of rows to fold at a time; None if any number is.
+
+        Raises:
+            TooManyKeys: there are more rows than ``rows_max``, and more keys than half of it, or some rows are in
+                files, whose keys are already distinct.
+        """
+        new = self._contributions(parts, reduction, rows_max)
+        if new is None:
+            return None
+        is_there, stored = found_among(new.select(list(self.rows.key)))
+        if reaches(stored, parts[0].txid):
+            return None
+        if self.time:
+            untils = [BEFORE_ALL if part.until is None else part.until for part in parts]
+            is_alive = pc.invert(are_up_to(stored, self.time, untils[0]))
+            if not pc.all(is_alive).as_py():
+                stored, is_there = stored.filter(is_alive), is_there.copy()
+                is_there[is_there] = is_alive.to_numpy()
+            at, last = self._schema.get_field_index(self.time), untils[-1]
+            times = [stored[self.time], *(in_memory(part.rows).column(at) for part in parts)]
+            if any(_min(each, last + 1) <= last for each in times):
+                return self._in_turn(stored, list(zip(untils, map(self._with_txid, parts), strict=True)), reduction)
+        return self._at_once(is_there, stored, new, reduction.by_column(list(self.rows.value)))
+
+    def _contributions(
+        self, parts: Sequence[TransactionRows], reduction: Folding, rows_max: int | None
     ) -> pa.Table | None:
         """Return a group's rows reduced to one row per key, with its last txid; None if a sum is too large.
 
         A group has many rows of a key, so they are reduced in portions of at most ``rows_max`` rows: only the rows of
-        one portion need memory twice. Without ``rows_max``, there is a single portion.
-
-        Raises:
-            TooManyKeys: there are several portions, and there are more keys than half a portion's rows, or some rows
-                are in files, whose keys are already distinct.
+        one portion need memory twice.
         """
         count = sum(part.count for part in parts)
         portion_max = count if rows_max is None else rows_max
@@ -153,89 +149,66 @@ class Reducer:
         txids = pa.array(np.full(rows.num_rows, part.txid, dtype=np.int64))
         return rows.rename_columns(schema.names).cast(schema).append_column(_TXID, txids)
 
-    def fold(
-        self,
-        is_there: Mask,
-        stored: pa.Table,
-        new: pa.Table,
-        parts: Sequence[TransactionRows],
-        reduction: Folding,
-    ) -> pa.Table | None:
-        """Return the next rows of a group's keys; None if they cannot be folded in columns.
-
-        Args:
-            is_there: for each row of ``new`` whether the table has its key.
-            stored: the table's rows of those keys, in the same order.
-            new: what :meth:`contributions` made of ``parts``.
-            parts: the rows of each transaction.
-            reduction: the function to fold with.
-        """
-        if reaches(stored, parts[0].txid):
-            return None
-        by_column = reduction.by_column(list(self.rows.value))
-        if not self.time:
-            return self._folded_at(is_there, stored, new, by_column)
-        untils = [BEFORE_ALL if part.until is None else part.until for part in parts]
-        is_over = are_up_to(stored, self.time, untils[0])
-        if pc.any(is_over).as_py():
-            is_alive = pc.invert(is_over)
-            stored = stored.filter(is_alive)
-            is_there = is_there.copy()
-            is_there[is_there] = is_alive.to_numpy()
-        at, last = self._schema.get_field_index(self.time), untils[-1]
-        times = [stored[self.time], *(in_memory(part.rows).column(at) for part in parts)]
-        if any(_min(each, last + 1) <= last for each in times):
-            rows = list(zip(untils, map(self._with_txid, parts), strict=True))
-            return reduced_in_turn(stored, rows, self.time, list(self.rows.key), self._by_column(reduction))
-        return self._folded_at(is_there, stored, new, by_column)
-
-    def _folded_at(
+    def _at_once(
         self, is_there: Mask, stored: pa.Table, new: pa.Table, by_column: Mapping[str, ColumnReduction]
     ) -> pa.Table | None:
-        """Fold the stored values into ``new``; no key is looked for."""
-        # The place of each row of ``new`` in ``stored``, which has only the keys that are there; null for a new key.
+        """Return ``new``, a row for each key, with the values of the keys that are there folded in, by row numbers."""
+        # Integers without nulls are combined place by place, in 0.06 ms for 1,000 keys and 1.2 ms for 100,000, and not
+        # in 0.34 and 7.9 ms as other columns. A place is one in ``stored``, null for a new key.
         places = pa.array(np.cumsum(is_there) - 1, mask=~is_there)
-        simple = {
-            name: how
-            for name, how in by_column.items()
-            if isinstance(how, Reduction)
-            and pa.types.is_integer(new.schema.field(name).type)
-            and not (new[name].null_count or stored[name].null_count)
-        }
-        made = {}
-        try:
-            for name, how in simple.items():
+        made, others = {}, {}
+        for name, how in by_column.items():
+            has_nulls = new[name].null_count or stored[name].null_count
+            if not isinstance(how, Reduction) or has_nulls or not pa.types.is_integer(new.schema.field(name).type):
+                others[name] = how
+                continue
+            try:
                 made[name] = _ELEMENT_WISE[how](new[name], stored[name].take(places))
-        except pa.ArrowInvalid:  # a sum that does not fit
-            return None
-        if len(simple) < len(by_column):
-            others = self._row_by_row(is_there, stored, new, by_column)
-            if others is None:
+            except pa.ArrowInvalid:  # a sum that does not fit
                 return None
-            made.update((name, others[name]) for name in by_column if name not in simple)
+        if others:
+            numbers = np.arange(new.num_rows)
+            rows = pa.concat_tables(
+                table.select(list(by_column)).append_column(TXID_FIELD, pa.array(own))
+                for table, own in ((new, numbers), (stored, numbers[is_there]))
+            )
+            reduced_rows = reduced(rows, [TXID_FIELD], others)  # any name that no value field has
+            if reduced_rows is None:
+                return None
+            reduced_rows = reduced_rows.sort_by(TXID_FIELD)
+            made.update((name, reduced_rows[name]) for name in others)
         for name, column in made.items():
             position = new.schema.get_field_index(name)
             new = new.set_column(position, new.schema.field(position), column)
         return new
 
-    @staticmethod
-    def _row_by_row(
-        is_there: Mask, stored: pa.Table, new: pa.Table, by_column: Mapping[str, ColumnReduction]
-    ) -> pa.Table | None:
-        """Return the reduced value columns of ``new`` and ``stored``, for :meth:`_folded_at`: by row numbers."""
-        numbers = np.arange(new.num_rows)
-        rows = pa.concat_tables(
-            table.select(list(by_column)).append_column(TXID_FIELD, pa.array(own))
-            for table, own in ((new, numbers), (stored, numbers[is_there]))
-        )
-        made = reduced(rows, [TXID_FIELD], by_column)  # any name that no value field has
-        return None if made is None else made.sort_by(TXID_FIELD)
+    def _in_turn(self, stored: pa.Table, new: Sequence[tuple[int, pa.Table]], reduction: Folding) -> pa.Table | None:
+        """Return the rows of keys some of which expire within the group; None if a sum is too large.
+
+        Args:
+            stored: the table's rows that have not expired for the group's first transaction.
+            new: the rows of each transaction, in order, and the time up to which keys have expired for it.
+            reduction: the function to fold with.
+        """
+        time, keys, parts = self.time, list(self.rows.key), [stored, *(rows for _, rows in new)]
+        over = pa.concat_tables(part.filter(are_up_to(part, time, new[-1][0])).select(keys) for part in parts)
+        made, *others = [part.filter(key_mask(part, over)) for part in parts]
+        for (until, _), own in zip(new, others, strict=True):
+            if own.num_rows:
+                # Not of a key that this transaction leaves alone: its row must still replace the stored one, which may
+                # have no time, and would live on.
+                is_over = pc.and_(are_up_to(made, time, until), pc.less(made[TXID_FIELD], pc.min(own[TXID_FIELD])))
+                is_over = pc.and_(is_over, key_mask(made, own.select(keys)))
+                made = self._reduced(pa.concat_tables([made.filter(pc.invert(is_over)), own]), reduction)
+                if made is None:
+                    return None
+        unaffected = [part.filter(pc.invert(key_mask(part, over))) for part in parts]
+        whole = self._reduced(pa.concat_tables(unaffected), reduction)
+        return None if whole is None else pa.concat_tables([whole, made])
 
     def _reduced(self, rows: pa.Table, reduction: Folding) -> pa.Table | None:
-        return reduced(rows, list(self.rows.key), self._by_column(reduction))
-
-    def _by_column(self, reduction: Folding) -> Mapping[str, ColumnReduction]:
-        return {**reduction.by_column(list(self.rows.value)), TXID_FIELD: Reduction.MAX}
+        by_column = {**reduction.by_column(list(self.rows.value)), TXID_FIELD: Reduction.MAX}
+        return reduced(rows, list(self.rows.key), by_column)
 
     def _of_mapping(self, values: Mapping[Key, Any]) -> pa.Table | None:
         columns: list[Any] = []

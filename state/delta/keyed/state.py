@@ -12,11 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.delta.declared import DeclaredDeltaTable
-from state.delta.keyed.buckets import fold_on_executors
 from state.delta.keyed.cache import TableCache
 from state.delta.keyed.folding import Reducer, TooManyKeys
 from state.delta.keyed.merging import Merging
 from state.delta.keyed.past import PastDeltaState
+from state.delta.keyed.ranges import RangeTask, fold_on_executors
 from state.delta.keyed.segments import Segments
 from state.delta.keyed.writing import FileWrites, RowWrites, with_dead
 from state.delta.log.data_files import DataFile
@@ -34,6 +34,8 @@ from txtopo.api.state import Executors, ExpiresKeys, FoldsRows, HoldsRows, Keyed
 from txtopo.api.time_to_live import TimeToLive
 from txtopo.api.types import ddl_name
 from txtopo.api.values import StateKind, StateValue
+from txtopo.columnar.hashing import PARTS
+from txtopo.columnar.key_index import Mask
 from txtopo.columnar.rows_by_time import are_up_to
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import ConfigError, FieldsError, StateFailure
@@ -210,33 +212,38 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
     def fold(self, parts: Sequence[TransactionRows], reduction: Folding) -> Writes | None:
         """Return the writes that fold the rows into the table as of this coordinator's last write."""
         executors, writer = self._executors, self._writer
-        if executors is None or self._location.root is None:
-            new = self._reducer.contributions(parts, reduction)
-        else:
-            try:
-                new = self._reducer.contributions(parts, reduction, self._driver_rows_max)
-            except TooManyKeys:
-                return self._folded_on_executors(executors, parts, reduction)
-        if new is None:
-            return None
-        folded = writer.reading(lambda: self._folded(new, parts, reduction))
+        rows_max = None if executors is None or self._location.root is None else self._driver_rows_max
+
+        def found_among(keys: pa.Table) -> tuple[Mask, pa.Table]:
+            return writer.reading(lambda: self._cache.found_among(writer, keys))
+
+        try:
+            folded = self._reducer.fold(parts, reduction, found_among, rows_max)
+        except TooManyKeys:
+            assert executors is not None, "only then there is a maximum"
+            return self._folded_on_executors(executors, parts, reduction)
         return None if folded is None else RowWrites(folded, until=parts[-1].until)
 
     def _folded_on_executors(
         self, executors: Executors, parts: Sequence[TransactionRows], reduction: Folding
     ) -> Writes | None:
         def fold() -> FileWrites | None:
-            held, written = self._writer.files.values(), self._on_head(parts[0].txid)
-            return fold_on_executors(executors, self._data, held, self._rows, parts, reduction, written, self._time)
+            template = RangeTask(
+                self._data,
+                (0, PARTS),
+                tuple(self._writer.files.values()),
+                tuple(parts),
+                self._reducer,
+                reduction,
+                marks=self.declared.deletion_vectors,
+                group=f"{parts[0].txid}-{parts[-1].txid}",
+            )
+            return fold_on_executors(executors, template, self._on_head(parts[0].txid))
 
         try:
             return self._writer.reading(fold)
         except StateFailure as error:
             raise self._writer.failure("its rows cannot be read by the executors", error) from error
-
-    def _folded(self, new: pa.Table, parts: Sequence[TransactionRows], reduction: Folding) -> pa.Table | None:
-        keys = new.select(list(self._rows.key))
-        return self._reducer.fold(*self._cache.found_among(self._writer, keys), new, parts, reduction)
 
     @property
     def rewritten_bytes(self) -> int:

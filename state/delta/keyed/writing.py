@@ -1,8 +1,8 @@
 """What a commit group writes into a keyed table: new data files, and the files that they replace.
 
 The driver replaces the files that hold a key of the group: from the rows in its memory, or, if those are too many, by
-reading the files. The executors replace *buckets*; see :mod:`state.delta.keyed.buckets`. Either way the result is a
-:class:`FileWrites`.
+reading the files. The executors read those that may hold a key of their range; see :mod:`state.delta.keyed.ranges`.
+Either way the result is a :class:`FileWrites`.
 
 It is computed from the rows of one version. When it is published, others may have written later versions, and
 :meth:`FileWrites.change` finds out what that means:

@@ -24,7 +24,7 @@ from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessErr
 from txtopo.failpoints import armed
 from txtopo.files.folder import LocalFolder
 
-KINDS = ("whole", "files", "vectors", "vectors of many rows", "buckets", "rows")
+KINDS = ("whole", "files", "vectors", "vectors of many rows", "buckets", "vectors of executors", "rows")
 BEFORE = {("a", 1, 1): 1, ("b", 1, 1): 1, ("c", 1, 1): 1}
 AFTER = {
     "whole": {("a", 2, 2): 1, ("b", 1, 1): 1},
@@ -32,9 +32,11 @@ AFTER = {
     "vectors": {("a", 2, 2): 1, ("b", 1, 1): 1},
     "vectors of many rows": {("a", 2, 2): 1, ("b", 1, 1): 1},
     "buckets": {("a", 2, 2): 1, ("b", 1, 1): 1, ("c", 1, 1): 1},
+    "vectors of executors": {("a", 2, 2): 1, ("b", 1, 1): 1, ("c", 1, 1): 1},
     "rows": {**BEFORE, ("a", 1, 2): 1},
 }
 """What each kind of write leaves: it puts a; those by key remove c, too."""
+BY_EXECUTORS = ("buckets", "vectors of executors")
 
 
 class Place:
@@ -58,7 +60,7 @@ class Place:
         """Open the table as the next coordinator does."""
         self.epoch += 1
         state = self.state.open("topology", "s", "life", self.epoch)
-        if self.kind == "buckets":
+        if self.kind in BY_EXECUTORS:
             state.use_executors(InlineExecutors(), 0)
         return state
 
@@ -66,7 +68,7 @@ class Place:
         """Prepare the write of transaction 2, and return its note."""
         if self.kind == "rows":
             return state.prepare(2, state.write_rows([rows_put(2, "a")]))
-        if self.kind == "buckets":
+        if self.kind in BY_EXECUTORS:
             return state.prepare(2, fold(state, (2, {"a": 1})))
         return state.prepare(2, {"a": TransactionalValue(2, 2), "c": None})
 
@@ -328,7 +330,7 @@ def test_what_was_prepared_and_never_decided_is_removed(place):
         state = place.opened()
         if place.kind == "rows":
             state.write_rows([rows_put(3, "ab")])
-        elif place.kind == "buckets":
+        elif place.kind in BY_EXECUTORS:
             state.prepare(3, fold(state, (3, {"a": 1, "b": 1})))
         else:
             state.prepare(3, {"a": TransactionalValue(3, 3), "b": None})

@@ -7,21 +7,25 @@ import decimal
 import functools
 import math
 import operator
+from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings, strategies as st
+from deltalake import DeltaTable
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from state import DeltaState, MemoryState, TransactionalValue, read_table
 from state.delta.keyed.writing import RowWrites
 from tests.budgets import examples
+from tests.state.delta.delta_tables import reread
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
-from txtopo.api.reduction import AtTime, Reduction, Reductions
-from txtopo.api.state import StateKind
+from txtopo.api.reduction import AtTime, Reduction, Reductions, TransactionRows
+from txtopo.api.state import StateKind, Writes
 from txtopo.errors import FieldsError
 from txtopo.transactional.commit.views import GroupState
 from txtopo.transactional.commit.write_buffer import group_state
+from txtopo.utc import micros_at
 
 KEY, VALUE = Fields("word: string"), Fields("n: long")
 LARGEST = (1 << 63) - 1
@@ -69,8 +73,8 @@ VALUES = Fields("low: double", "first: string", "at: int", "total: decimal(12,2)
 
 
 @settings(max_examples=examples(25), deadline=None)
-@given(st.data(), st.sampled_from([None, 0, 2, 12]), st.booleans())
-def test_a_reduction_a_field(tmp_path_factory, data, rows_max, is_cached) -> None:
+@given(st.data(), st.sampled_from([None, 0, 2, 12]), st.booleans(), st.booleans())
+def test_a_reduction_a_field(tmp_path_factory, data, rows_max, is_cached, has_vectors) -> None:
     """Fields that are each folded in their own way, null or not, are what folding them key by key makes them."""
     path = tmp_path_factory.mktemp("folding")
     cents = st.integers(-999, 999).map(lambda number: decimal.Decimal(number).scaleb(-2))
@@ -79,7 +83,9 @@ def test_a_reduction_a_field(tmp_path_factory, data, rows_max, is_cached) -> Non
     value = st.tuples(numbers, timed, st.none() | cents, st.none() | st.integers(-9, 9)).map(
         lambda v: (v[0], *v[1], v[2], v[3])
     )
-    table = DeltaState(path / "t", KEY, VALUES, cached_keys_max=1_000 if is_cached else 1).open("t", "s", "life", 1)
+    cached = 1_000 if is_cached else 1
+    declared = DeltaState(path / "t", KEY, VALUES, cached_keys_max=cached, deletion_vectors=has_vectors)
+    table = declared.open("t", "s", "life", 1)
     model, txid = {}, 0
     if rows_max is not None:
         table.use_executors(InlineExecutors(), rows_max)
@@ -104,6 +110,142 @@ def test_a_reduction_a_field(tmp_path_factory, data, rows_max, is_cached) -> Non
         table.write(txid, made)
     columns = read_table(path / "t").to_pydict()
     assert {key: own for key, *own in zip(*columns.values(), strict=True)} == {k: list(v) for k, v in model.items()}
+
+
+TIMED = Fields("low: double", "last: string", "at: timestamp", "total: decimal(12,2)", "n: long")
+TIMED_REDUCTIONS = Reductions(
+    (
+        ("low", Reduction.MIN),
+        ("last", AtTime("at", Reduction.MAX)),
+        ("at", Reduction.MAX),
+        ("total", Reduction.SUM),
+        ("n", Reduction.SUM),
+    )
+)
+START = dt.datetime(2026, 3, 1, tzinfo=ZoneInfo("UTC"))
+
+
+def second(n: int) -> dt.datetime:
+    return START + dt.timedelta(seconds=n)
+
+
+def folded_plainly(old, new):
+    """Return what two values of a key make, in plain Python."""
+
+    def both(fold, a, b):
+        return b if a is None else a if b is None else fold(a, b)
+
+    low, last, at, total, n = zip(old, new, strict=True)
+    lasts = [pair for pair in zip(at, last, strict=True) if pair[1] is not None]
+    return (
+        both(lambda a, b: min(a, b, key=lambda x: (math.isnan(x), x)), *low),
+        max(lasts)[1] if lasts else None,
+        both(max, *at),
+        both(operator.add, *total),
+        both(operator.add, *n),
+    )
+
+
+CENTS = st.integers(-999, 999).map(lambda number: decimal.Decimal(number).scaleb(-2))
+TIMED_VALUES = st.tuples(
+    st.none() | st.sampled_from([0.5, -1.0, math.inf, math.nan]),
+    st.just((None, None)) | st.tuples(st.sampled_from("xyz"), st.integers(-2, 6).map(second)),
+    st.none() | CENTS,
+    st.none() | st.integers(-9, 9),
+).map(lambda v: (v[0], *v[1], v[2], v[3]))
+TIMED_ROWS = st.lists(st.tuples(st.sampled_from("abcd"), TIMED_VALUES), min_size=2, max_size=6)
+FOLDS = st.tuples(st.just("fold"), st.lists(st.tuples(TIMED_ROWS, st.integers(0, 3)), min_size=1, max_size=3))
+STEPS = st.one_of(
+    FOLDS,
+    FOLDS,
+    FOLDS,
+    st.tuples(st.just("remove"), st.sets(st.sampled_from("abcd"), min_size=1, max_size=2)),
+    st.tuples(st.sampled_from(["optimize", "open"]), st.none()),
+)
+
+
+class PlainTable:
+    """A table, its rows in plain Python, and the time up to which keys have expired."""
+
+    def __init__(self, declared: DeltaState, rows_max: int | None, slots: int) -> None:
+        self.declared, self.rows_max, self.slots = declared, rows_max, slots
+        self.rows: dict = {}
+        self.epoch = self.txid = 0
+        self.until, self.taken = -5, -100
+        self.open()
+
+    def open(self) -> None:
+        self.epoch += 1
+        self.state = self.declared.open("t", "s", "life", self.epoch)
+        if self.rows_max is not None:
+            self.state.use_executors(InlineExecutors(self.slots), self.rows_max)
+
+    def fold(self, transactions) -> Writes:
+        """Fold the rows of some transactions, before each of which some seconds have passed."""
+        parts, has_ttl = [], self.declared.time_to_live is not None
+        for rows, passed in transactions:
+            self.txid, self.until = self.txid + 1, self.until + passed
+            own = [{"word": key, **dict(zip(TIMED, value, strict=True))} for key, value in rows]
+            table = pa.Table.from_pylist(own, schema=(KEY + TIMED).arrow_schema())
+            until = micros_at(second(self.until)) if has_ttl else None
+            parts.append(TransactionRows(self.txid, table, until=until))
+            for key, value in rows:
+                old, last = self.rows.get(key, (None, 0))
+                is_over = has_ttl and last < self.txid and old and old[2] and old[2] <= second(self.until)
+                self.rows[key] = (value if old is None or is_over else folded_plainly(old, value), self.txid)
+        writes = self.state.fold(parts, TIMED_REDUCTIONS)
+        assert writes is not None
+        self.taken = self.until if writes and has_ttl else self.taken
+        return writes
+
+    def remove(self, keys) -> Writes:
+        """Remove some keys by a transaction."""
+        self.txid += 1
+        return {key: None for key in sorted(keys) if self.rows.pop(key, None)}
+
+    def write(self, writes: Writes, *, is_moved: bool) -> None:
+        """Write them, maybe after somebody has moved all rows."""
+        note = reread(self.state.prepare(self.txid, writes))
+        if is_moved:
+            self.optimize()
+        self.state.publish(self.txid, note)
+
+    def optimize(self) -> None:
+        DeltaTable(self.declared.path).optimize.compact()
+
+    def check(self) -> None:
+        """Compare the rows that have not expired."""
+        found = read_table(self.declared.path, live=self.declared.time_to_live is not None)
+        shown = [tuple(row.values()) for row in found.to_pylist()]
+        expected = [
+            (key, *value, txid)
+            for key, (value, txid) in self.rows.items()
+            if value[2] is None or value[2] > second(self.taken)
+        ]
+        assert sorted(map(repr, shown)) == sorted(map(repr, expected))
+
+
+@pytest.mark.parametrize("rows_max", [None, 0], ids=["driver", "executors"])
+@pytest.mark.parametrize("has_vectors", [False, True], ids=["files", "vectors"])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    steps=st.lists(st.tuples(STEPS, st.sampled_from([False, False, True])), min_size=6, max_size=12),
+    slots=st.integers(1, 3),
+    has_ttl=st.booleans(),
+    is_cached=st.booleans(),
+)
+def test_one_fold(tmp_path_factory, rows_max, has_vectors, steps, slots, has_ttl, is_cached) -> None:
+    """Driver and executors make of any rows what plain Python does, over dead rows and files that somebody moves."""
+    path = tmp_path_factory.mktemp("fold") / "t"
+    options = {"ttl": dt.timedelta(seconds=5), "clock": "clock"} if has_ttl else {}
+    keys_max = 1_000 if is_cached else 1
+    declared = DeltaState(path, KEY, TIMED, deletion_vectors=has_vectors, cached_keys_max=keys_max, **options)
+    table = PlainTable(declared, rows_max, slots)
+    for (step, what), is_moved in steps:
+        made = getattr(table, step)(*([] if what is None else [what]))
+        if made:
+            table.write(made, is_moved=is_moved)
+        table.check()
 
 
 @FUNCTIONS

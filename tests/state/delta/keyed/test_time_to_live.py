@@ -68,9 +68,9 @@ calls = st.one_of(
 class Model:
     """Transactions that move the clock and use keys, in groups; beside them, a plain dict."""
 
-    def __init__(self, root: Path, *, has_executors: bool, only_folds: bool) -> None:
+    def __init__(self, root: Path, *, has_executors: bool, only_folds: bool, has_vectors: bool) -> None:
         self.root = root
-        self.has_executors, self.only_folds = has_executors, only_folds
+        self.has_executors, self.only_folds, self.has_vectors = has_executors, only_folds, has_vectors
         self.epoch = self.txid = 0
         self.durable: tuple[dict[str, Any], int, int] = ({}, -100, -100)
         """The values by key, the watermark, and the time up to which keys had expired at the last write."""
@@ -78,7 +78,8 @@ class Model:
 
     def _reopen(self) -> None:
         self.epoch += 1
-        self.states = opened(declared(self.root, upkeep_every_writes=2), self.epoch)
+        made = declared(self.root, upkeep_every_writes=2, deletion_vectors=self.has_vectors)
+        self.states = opened(made, self.epoch)
         if self.has_executors:
             self.states["keys"].use_executors(InlineExecutors(), 2)
         self._begin_group()
@@ -187,15 +188,18 @@ groups = st.tuples(
     is_held=st.booleans(),
     has_executors=st.booleans(),
     only_folds=st.booleans(),
+    has_vectors=st.booleans(),
     story=st.lists(groups, min_size=1, max_size=4),
 )
-def test_a_table_and_a_dict_agree(is_held: bool, has_executors: bool, only_folds: bool, story: Any) -> None:
+def test_a_table_and_a_dict_agree(
+    is_held: bool, has_executors: bool, only_folds: bool, has_vectors: bool, story: Any
+) -> None:
     """Keys expire by the watermark before each transaction, whatever becomes of groups, and wherever the fold is."""
     folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(dir=folder) as root:
         if not is_held:
             hold_no_rows(patch)
-        model = Model(Path(root), has_executors=has_executors, only_folds=only_folds)
+        model = Model(Path(root), has_executors=has_executors, only_folds=only_folds, has_vectors=has_vectors)
         for own, how, is_maintained in story:
             for each in own:
                 model.transaction(*each)

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, TransactionalValue, read_table
-from state.delta.keyed import buckets as delta_buckets
+from state.delta.keyed import ranges as delta_ranges
 from state.delta.keyed.writing import FileWrites
 from state.delta.log.data_files import DATA_FOLDER
 from tests.budgets import examples
@@ -30,8 +30,11 @@ KEY, VALUE = Fields("word: string"), Fields("n: long")
 LARGEST = (1 << 63) - 1
 
 
-def opened(path, *, executors=None, rows_max=0, epoch=1, key=KEY, value=VALUE):
-    state = DeltaState(path / "t", key, value).open("topology", "s", "life", epoch)
+VECTORS = pytest.mark.parametrize("vectors", [False, True], ids=["files", "vectors"])
+
+
+def opened(path, *, executors=None, rows_max=0, epoch=1, vectors=False):
+    state = DeltaState(path / "t", KEY, VALUE, deletion_vectors=vectors).open("topology", "s", "life", epoch)
     if executors is not None:
         state.use_executors(executors, rows_max)
     return state
@@ -60,6 +63,7 @@ def many(count, n=1):
     return {f"w{i}": n for i in range(count)}
 
 
+@VECTORS
 @pytest.mark.few(1)
 @pytest.mark.parametrize("function", [operator.add, min, max], ids=["sum", "min", "max"])
 @settings(max_examples=examples(12), deadline=None)
@@ -71,10 +75,10 @@ def many(count, n=1):
     ),
     st.integers(1, 5),
 )
-def test_any_groups(tmp_path_factory, function, groups, slots) -> None:
+def test_any_groups(tmp_path_factory, vectors, function, groups, slots) -> None:
     """Whatever the groups and places, the values and last txids are those of a plain dictionary."""
     path = tmp_path_factory.mktemp("buckets")
-    state, model, txid = opened(path, executors=InlineExecutors(slots), rows_max=0), {}, 0
+    state, model, txid = opened(path, vectors=vectors, executors=InlineExecutors(slots), rows_max=0), {}, 0
     for parts in groups:
         transactions = []
         for values in parts:
@@ -87,13 +91,14 @@ def test_any_groups(tmp_path_factory, function, groups, slots) -> None:
         assert len(writes) == len(touched)
         state.write(txid, writes)
         assert rows(path) == model
-    assert all(name.startswith("bucket-") for name in files(path))
+    assert all(name.startswith("keys-" if vectors else "bucket-") for name in files(path))
 
 
-def test_small_groups_stay_with_the_driver(tmp_path) -> None:
+@VECTORS
+def test_small_groups_stay_with_the_driver(tmp_path, vectors) -> None:
     """Only groups of more rows than the driver may fold go to the executors."""
     executors = InlineExecutors()
-    state = opened(tmp_path, executors=executors, rows_max=3)
+    state = opened(tmp_path, vectors=vectors, executors=executors, rows_max=3)
     assert not isinstance(commit(state, (1, {"a": 1}), (2, {"a": 1, "b": 1})), FileWrites)
     assert executors.calls == []
     assert isinstance(commit(state, (3, {"a": 1}), (4, many(3))), FileWrites)
@@ -119,7 +124,7 @@ def test_a_table_of_the_driver_becomes_buckets(tmp_path) -> None:
 
 def test_buckets_double(tmp_path, monkeypatch) -> None:
     """Buckets that have grown too large are parted; each holds the keys of its parts alone."""
-    monkeypatch.setattr(delta_buckets, "BUCKET_ROWS", 50)
+    monkeypatch.setattr(delta_ranges, "BUCKET_ROWS", 50)
     executors = InlineExecutors()
     state = opened(tmp_path, executors=executors)
     model = {}
@@ -150,9 +155,10 @@ def test_a_bucket_that_is_not_touched_stays(tmp_path) -> None:
     assert rows(tmp_path) == {**dict.fromkeys(many(200), (1, 1)), "w7": (2, 2)}
 
 
-def test_an_applied_transaction_goes_key_by_key(tmp_path) -> None:
+@VECTORS
+def test_an_applied_transaction_goes_key_by_key(tmp_path, vectors) -> None:
     """Promise 8: a transaction that is in a bucket already is not folded again."""
-    state = opened(tmp_path, executors=InlineExecutors())
+    state = opened(tmp_path, vectors=vectors, executors=InlineExecutors())
     commit(state, (5, many(20)))
     assert fold(state, (5, {"w1": 1})) == {}
     assert fold(state, (4, {"w1": 1}), (6, {"w2": 1})) == {"w2": TransactionalValue(6, many(20)["w2"] + 1)}
@@ -161,19 +167,21 @@ def test_an_applied_transaction_goes_key_by_key(tmp_path) -> None:
     assert files(tmp_path) == before
 
 
-def test_a_sum_that_does_not_fit_goes_key_by_key(tmp_path) -> None:
+@VECTORS
+def test_a_sum_that_does_not_fit_goes_key_by_key(tmp_path, vectors) -> None:
     """A sum beyond the type of its column is not folded; key by key it is refused with its key."""
-    state = opened(tmp_path, executors=InlineExecutors())
+    state = opened(tmp_path, vectors=vectors, executors=InlineExecutors())
     commit(state, (1, {"a": LARGEST}))
     with pytest.raises(FieldsError, match="'a'") as refusal:
         fold(state, (1, {"b": 1}), (2, {"a": 1}))
     assert refusal.value.txid == 2
 
 
+@VECTORS
 @pytest.mark.parametrize("is_prepared", [False, True], ids=["folded", "prepared"])
-def test_files_that_were_moved_meanwhile(tmp_path, is_prepared) -> None:
+def test_files_that_were_moved_meanwhile(tmp_path, vectors, is_prepared) -> None:
     """Rows that somebody puts into other files, between fold and write, are there once: touched or not."""
-    state = opened(tmp_path, executors=InlineExecutors(slots=4))
+    state = opened(tmp_path, vectors=vectors, executors=InlineExecutors(slots=4))
     commit(state, (1, many(200)))
     writes = fold(state, (2, {"w7": 1, "new": 5}))
     note = reread(state.prepare(2, writes)) if is_prepared else None
@@ -184,26 +192,29 @@ def test_files_that_were_moved_meanwhile(tmp_path, is_prepared) -> None:
     if note is None:
         state.write(2, writes)
     else:
-        opened(tmp_path, epoch=2).publish(2, note)
+        opened(tmp_path, vectors=vectors, epoch=2).publish(2, note)
     assert rows(tmp_path) == {**dict.fromkeys(many(200), (1, 1)), "w7": (2, 2), "new": (5, 2)}
-    again = opened(tmp_path, epoch=3, executors=InlineExecutors(slots=4))
+    again = opened(tmp_path, vectors=vectors, epoch=3, executors=InlineExecutors(slots=4))
     commit(again, (3, many(200)))
     assert rows(tmp_path) == {**dict.fromkeys(many(200), (2, 3)), "w7": (3, 3), "new": (5, 2)}
 
 
+@VECTORS
 @pytest.mark.few(2)
 @pytest.mark.parametrize("way", ["executors", "driver"])
 @pytest.mark.parametrize("is_prepared", [False, True], ids=["folded", "prepared"])
 @pytest.mark.parametrize("is_touched", [False, True], ids=["others", "one"])
 @pytest.mark.parametrize("times", [1, 2])
-def test_some_of_the_files_were_moved_meanwhile(tmp_path, monkeypatch, way, is_prepared, is_touched, times) -> None:
+def test_some_of_the_files_were_moved_meanwhile(
+    tmp_path, vectors, monkeypatch, way, is_prepared, is_touched, times
+) -> None:
     """Of the files that a write replaces, somebody may have moved one, once or twice, and left the others alone."""
-    state = opened(tmp_path, executors=InlineExecutors(slots=8))
+    state = opened(tmp_path, vectors=vectors, executors=InlineExecutors(slots=8))
     commit(state, (1, many(200)))
     deltas = {"w7": 1, "w8": 1, "w9": 1, "new": 5}
     if way == "driver":
         hold_no_rows(monkeypatch)
-        state = opened(tmp_path, epoch=2)
+        state = opened(tmp_path, vectors=vectors, epoch=2)
         writes = {key: TransactionalValue(2, n + (1 if key != "new" else 0)) for key, n in deltas.items()}
     else:
         writes = fold(state, (2, deltas))
@@ -216,7 +227,7 @@ def test_some_of_the_files_were_moved_meanwhile(tmp_path, monkeypatch, way, is_p
     if note is None:
         state.write(2, writes)
     else:
-        opened(tmp_path, epoch=3).publish(2, note)
+        opened(tmp_path, vectors=vectors, epoch=3).publish(2, note)
     expected = {**dict.fromkeys(many(200), (1, 1)), **dict.fromkeys(deltas, (2, 2)), "new": (5, 2)}
     assert rows(tmp_path) == expected
 
@@ -227,10 +238,11 @@ def files_of_key(path, key) -> str:
     return found
 
 
-def test_a_folder_named_as_a_partition(tmp_path) -> None:
+@VECTORS
+def test_a_folder_named_as_a_partition(tmp_path, vectors) -> None:
     """A table below a folder with a name such as n=5 is read as every other: only the log tells of partitions."""
     path = tmp_path / "n=5" / "word=x"
-    state = opened(path, executors=InlineExecutors())
+    state = opened(path, vectors=vectors, executors=InlineExecutors())
     commit(state, (1, {"a": 1, "b": 2}))
     commit(state, (2, {"a": 1}))
     assert rows(path) == {"a": (2, 2), "b": (2, 1)}
@@ -328,7 +340,7 @@ def test_one_key_of_a_bucket_that_is_split(tmp_path, monkeypatch) -> None:
     state = opened(tmp_path, executors=InlineExecutors(1))
     commit(state, (1, many(400)))
     assert len(files(tmp_path)) == 1
-    monkeypatch.setattr(delta_buckets, "BUCKET_ROWS", 50)
+    monkeypatch.setattr(delta_ranges, "BUCKET_ROWS", 50)
     commit(state, (2, {"w7": 1}))
     assert len(files(tmp_path)) == 16
     assert rows(tmp_path) == {**dict.fromkeys(many(400), (1, 1)), "w7": (2, 2)}
@@ -336,11 +348,12 @@ def test_one_key_of_a_bucket_that_is_split(tmp_path, monkeypatch) -> None:
     assert rows(tmp_path) == {**dict.fromkeys(many(400), (1, 1)), "w7": (3, 3), "new": (1, 3)}
 
 
+@VECTORS
 @pytest.mark.parametrize("prefix", ["x" * 300, "", "\U0001f600"], ids=["long", "short", "beyond 16 bits"])
-def test_a_key_is_found_by_its_own_predicate(tmp_path, prefix):
+def test_a_key_is_found_by_its_own_predicate(tmp_path, vectors, prefix):
     """Delta-rs skips files by what the log says of them; none that has the key."""
     words = {f"{prefix}{letter}": 1 for letter in ("abc" if prefix.isascii() else ("", "\U00020000"))}
-    commit(opened(tmp_path, executors=InlineExecutors(slots=2)), (1, words))
+    commit(opened(tmp_path, vectors=vectors, executors=InlineExecutors(slots=2)), (1, words))
     for word in words:
         found = pa.table(DeltaTable(tmp_path / "t").scan(columns=["word"], predicate=f"word = '{word}'"))
         assert found["word"].to_pylist() == [word]
