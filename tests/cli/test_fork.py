@@ -295,6 +295,36 @@ def test_a_fork_that_dies_anywhere_is_made_by_the_next_try(command_line, both):
         shutil.rmtree(both.folder / "side")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["fork.begin.after", "fork.table.after", "fork.state.after"])
+def test_it_is_made_by_its_plan_or_not_at_all(command_line, both, point):
+    """An equal number is not the same transaction: what was begun is no fork of another one, or of another timeline."""
+
+    def die(name):
+        if name == point:
+            raise ProcessDeath(name)
+
+    both.run(until=4)
+    with armed(die), pytest.raises(ProcessDeath):
+        command_line("fork", "counting", "3", "side")
+    refused = command_line.refusal("fork", "counting", "2", "side")
+    assert "holds a fork of transaction 3 that is not finished, and it begins there: remove the folder" in refused
+    both.run(until=5)
+    shutil.copytree("side", "begun")
+    command_line.told("fork", "counting", "3", "side")
+    assert both.rows("side") == both.rows("out", 3)
+    command_line.told("rewind", "counting", "1", "--yes")
+    both.run(until=5)
+    shutil.rmtree("side")
+    shutil.move("begun", "side")
+    refused = command_line.refusal("fork", "counting", "3", "side")
+    assert "that is not finished, and the topology has gone back since, and that is another one by now" in refused
+    shutil.rmtree("side")
+    command_line.told("fork", "counting", "3", "side")
+    assert both.run("side", until=5).transactions == 2
+    assert both.rows("side") == both.rows("out")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["fork.shared", "fork.state.after"])
 def test_a_kill_in_the_middle(command_line, both, point):

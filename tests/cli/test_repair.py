@@ -11,9 +11,11 @@ import subprocess
 import pytest
 
 from state import SqliteStore
+from tests.crashes import Crash
 from tests.processes import DEADLINE_SECS, python
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from txtopo.errors import DivergenceError, StopError
+from txtopo.failpoints import armed
 
 MODULE = """
 from tests.acceptance.topologies import make_data, words_topology
@@ -207,6 +209,21 @@ def test_foreign_writes_are_taken_back_or_accepted(command_line, place):
     assert "nothing to repair" in command_line.told("repair", "counting")
     place.append_word("second", 1)
     assert "rolled back: 'words' to transaction 4" in command_line.told("repair", "counting", "--yes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", ["repair.begin.after", "repair.table.after", "repair.end.before"])
+def test_accepting_that_died_is_finished(command_line, place, point):
+    """It was agreed to: no run begins before, and what comes next does not ask, nor take anything back."""
+    place.run(4)
+    place.append_word("intruder", 1000)
+    with armed(Crash(1, only=point)):
+        command_line("repair", "counting", "--accept-foreign-writes", "--yes")
+    with pytest.raises(DivergenceError, match=r"a repair of topology 'words'.* was interrupted"):
+        place.run()
+    assert "finishing an interrupted repair\n" in command_line.told("repair", "counting")
+    assert "nothing to repair" in command_line.told("repair", "counting")
+    assert {row["word"]: row["n"] for row in place.words_as_of(4)}["intruder"] == 1000
 
 
 def test_what_is_impossible_is_said_plainly(command_line, place):

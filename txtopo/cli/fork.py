@@ -43,7 +43,7 @@ def fork(target: Target, txid: int, output: str, topology_id: str | None) -> Non
     for obstacle in obstacles:
         click.echo(f"a later transaction is not possible: {obstacle}")
     click.echo(
-        f"topology {target.plan.topology_id!r} is forked after transaction {made.point.txid}, as {topology_id!r} in "
+        f"topology {target.plan.topology_id!r} is forked after transaction {made.plan.txid}, as {topology_id!r} in "
         f"{output}"
     )
     for name, state in made.states.items():

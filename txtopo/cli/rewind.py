@@ -31,7 +31,7 @@ from txtopo.transactional.journal.journal import JournalPart, JournalTransaction
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.divergence import CoordinatorRecord, Divergence, DivergenceKind
-from txtopo.transactional.recovery.plans import BeginEmpty, GoTo, Join, Repair, recorded_plan
+from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, recorded_plan
 from txtopo.transactional.recovery.rewind import Past, Point, refuse_other_store, without_new
 from txtopo.transactional.run.rewinding import GatheringLead, checked
 from txtopo.transactional.run.storage import make_store
@@ -125,7 +125,7 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
 
     procedure = Procedure("txtopo rewind", _show_nothing, decide, agree)
     plan = carried_out(target, subject, procedure)
-    if isinstance(plan, BeginEmpty | Join):  # of a start or a backfill that has died, which was in the way
+    if isinstance(plan, BeginEmpty | Join | Adopt):  # one that was in the way, and goes back nowhere
         plan = carried_out(target, subject, procedure)
     if plan is None:
         click.echo(f"the topology is at transaction {found[0][1].txid} already; nothing to rewind")

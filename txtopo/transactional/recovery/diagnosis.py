@@ -39,7 +39,7 @@ from txtopo.transactional.recovery.plans import (
     GoTo,
     Join,
     NewNames,
-    Returning,
+    Repair,
     StartAnew,
     recorded_plan,
 )
@@ -89,7 +89,7 @@ class Diagnosis:
     """Why the journal can't be read; None if it can."""
     epoch_min: int
     """The lowest epoch above those in the tables and the journal."""
-    unfinished: Returning | None
+    unfinished: Repair | None
     """The plan that was interrupted."""
     go_to: GoTo | None
     """The proposed plan; None if none is possible."""
@@ -189,7 +189,7 @@ class _Found:
         subject: RepairSubject,
         record: CoordinatorRecord,
         parts: list[JournalPart],
-        plan: Returning | None,
+        plan: Repair | None,
         *,
         is_damaged: bool,
     ) -> _Found:
@@ -409,10 +409,10 @@ class Choice:
 
 
 def _was_finished(
-    subject: RepairSubject, plan: Returning, record: CoordinatorRecord, parts: Sequence[JournalPart]
+    subject: RepairSubject, plan: Repair, record: CoordinatorRecord, parts: Sequence[JournalPart]
 ) -> bool:
     """Whether the topology has run since: then the coordinator state with the plan was restored from a backup."""
-    if isinstance(plan, GoTo | Join):
+    if isinstance(plan, GoTo | Join | Adopt):
         incarnation = plan.incarnation if isinstance(plan, GoTo) else record.incarnation
         own = (part for part in parts if part.header.incarnation == incarnation and part.entries)
         return plan.epoch > 0 and any(part.header.epoch > plan.epoch for part in own)

@@ -4,8 +4,8 @@ It has another id, an incarnation and a coordinator state of its own, and tables
 origin has begun since then is begun in the fork as well: its transactions get the same input and have the same times,
 so that the tables of both can be compared. The origin is only read, and may be running.
 
-1. The fork is named in its folder, in ``_txtopo/fork.json``, as one that is not finished. No run starts with such a
-   fork.
+1. The fork is named in its folder, in ``_txtopo/fork.json``, as one that is not finished, with its plan. No run starts
+   with such a fork.
 2. Whoever makes it takes the lead of the new topology, so that nobody else makes it too, and removes what an
    interrupted try has left.
 3. Each table is made, with the rows of the transaction; a state that had none gets an empty one.
@@ -13,7 +13,8 @@ so that the tables of both can be compared. The origin is only read, and may be 
 5. The coordinator state is begun, in one step.
 6. The fork is named as finished.
 
-A crash at any moment leaves a fork that is not finished; to run ``txtopo fork`` again makes it anew.
+A crash at any moment leaves a fork that is not finished. To run ``txtopo fork`` again makes it anew, by the same plan:
+it is refused if the topology has gone back since, so that its transaction is another one.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from txtopo.transactional.journal.journal import (
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.diagnosis import RepairSubject
+from txtopo.transactional.recovery.plans import GoTo
 from txtopo.transactional.recovery.rewind import versions_kept
 
 _FILE = "fork.json"
@@ -70,6 +72,8 @@ class Fork:
     """The last transaction that it has from there."""
     tables: Mapping[str, str] = attrs.field(factory=dict)
     """The path of each state's table, relative to the folder."""
+    plan: GoTo | None = None
+    """Where it begins."""
     is_made: bool = False
     """Whether it is finished."""
     format: Format = FORK
@@ -151,7 +155,7 @@ class ForkSubject:
     fork: Fork
     folder: Path
     origin: RepairSubject
-    point: Checkpoint
+    plan: GoTo
     states: Mapping[str, State]
     """The origin's states, moved to their places in the fork."""
     begun: Sequence[TransactionMetadata]
@@ -167,7 +171,7 @@ class ForkSubject:
     @property
     def marks(self) -> dict[str, StateMark]:
         """The origin's marks of the states that it had at the point; the fork has tables of these."""
-        return {name: mark for name, mark in self.point.states.items() if name in self.states and self.point.has(name)}
+        return {name: mark for name, mark in self.plan.marks.items() if name in self.states}
 
 
 def find_fork(folder: str | os.PathLike[str]) -> Fork | None:
@@ -213,6 +217,18 @@ def claim(subject: ForkSubject) -> None:
             f"{folder} holds a fork {found.topology!r} that is not finished: make it with --id {found.topology}, or "
             "remove the folder"
         )
+    if found is not None and found.plan is not None and _begins(found.plan) != _begins(subject.plan):
+        is_other = found.txid == subject.plan.txid
+        why = "the topology has gone back since, and that is another one by now" if is_other else "it begins there"
+        raise ConfigError(
+            f"{folder} holds a fork of transaction {found.txid} that is not finished, and {why}: remove the folder to "
+            "make another one"
+        )
+
+
+def _begins(plan: GoTo) -> GoTo:
+    """Return a plan without what changes while the topology goes on."""
+    return attrs.evolve(plan, until=0, held={})
 
 
 def _is_free(folder: Path) -> bool:
@@ -260,8 +276,8 @@ def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
                 _header(subject, coordinator_state, marks),
                 PART_BYTES_MAX,
             )
-        point = subject.point
-        committed = CommittedMark(point.txid, point.metadata, marks, point.planned)
+        plan = subject.plan
+        committed = CommittedMark(plan.txid, plan.metadata, marks, plan.planned)
         # A crash after this leaves a fork that lacks nothing but its name as finished, so it is made again.
         with durable_step("fork.state"):
             coordinator_state.begin_fork(subject.fork.incarnation, committed, subject.begun, subject.source)
@@ -315,9 +331,9 @@ def _header(subject: ForkSubject, coordinator_state: CoordinatorState, marks: Ma
         incarnation=subject.fork.incarnation,
         epoch=coordinator_state.epoch,
         spout=subject.origin.spout,
-        committed=subject.point.txid,
-        metadata=subject.point.metadata,
-        planned=subject.point.planned,
+        committed=subject.plan.txid,
+        metadata=subject.plan.metadata,
+        planned=subject.plan.planned,
         tables={name: JournalTable(subject.fork.tables[name], mark.identity) for name, mark in marks.items()},
         states={name: mark.txid for name, mark in marks.items()},
         begun_after={name: mark.begun_after for name, mark in marks.items() if mark.begun_after},

@@ -2,7 +2,7 @@
 
 The plan is in the coordinator state, from before its first step until its last one, which removes it. No run commits
 anything in between: one that finds a plan about which states there are carries it out first, and refuses any other. So
-a plan that was interrupted is finished from the record, by whoever comes next.
+a plan that was interrupted is finished from the record, by whoever comes next. That of a fork is in the fork's folder.
 :mod:`txtopo.transactional.recovery.repair` carries out all of them but renames, which
 :mod:`txtopo.transactional.recovery.renaming` does.
 """
@@ -71,10 +71,11 @@ class GoTo:
     def beside(cls, each: Checkpoint, committed: CommittedMark) -> GoTo:
         """Return the plan of a fork that goes on from a checkpoint of a topology, which has committed a transaction."""
         # The journal may name states of a backfill that died just before it joined: that alone means nothing.
-        names = [name for name in each.states if each.has(name) and name in committed.states]
-        states = {name: each.states[name].txid or 0 for name in names}
+        marks = {name: mark for name, mark in each.states.items() if each.has(name) and name in committed.states}
+        states = {name: mark.txid or 0 for name, mark in marks.items()}
         plan = cls(each.txid, each.metadata, each.incarnation, each.spout, states, is_as_it_is=False, number=0)
-        return attrs.evolve(plan, until=max(committed.txid, each.txid), held=states, is_beside=True)
+        until = max(committed.txid, each.txid)
+        return attrs.evolve(plan, marks=marks, planned=each.planned, until=until, held=states, is_beside=True)
 
     @property
     def command(self) -> str:
@@ -151,6 +152,12 @@ class Adopt:
     """A plan that accepts other writers' changes to the tables of some states as the states' own."""
 
     states: tuple[str, ...]
+    epoch: int = 0
+    """The epoch that has recorded the plan; 0: it is not on record."""
+    command: ClassVar[str] = "repair"
+    """The command that made it."""
+    way_on: ClassVar[str] = _REPAIR_AGAIN
+    """How to finish it if it was interrupted, as an advice."""
 
 
 @attrs.frozen
@@ -164,9 +171,8 @@ class NewNames:
     """How to finish it if it was interrupted, as an advice."""
 
 
-Returning = GoTo | StartAnew | BeginEmpty | Join
-Recorded = Returning | NewNames
-Repair = Returning | Adopt
+Repair = GoTo | StartAnew | BeginEmpty | Join | Adopt
+Recorded = Repair | NewNames
 
 
 def record_plan(coordinator_state: CoordinatorState, plan: Recorded) -> None:
@@ -179,5 +185,6 @@ def recorded_plan(coordinator_state: CoordinatorState) -> Recorded | None:
     value = coordinator_state.plan()
     if value is None:
         return None
-    kinds: dict[str, type[Recorded]] = {kind.__name__: kind for kind in (GoTo, StartAnew, BeginEmpty, Join, NewNames)}
+    known = (GoTo, StartAnew, BeginEmpty, Join, Adopt, NewNames)
+    kinds: dict[str, type[Recorded]] = {kind.__name__: kind for kind in known}
     return from_json(value, kinds[value["plan"]])

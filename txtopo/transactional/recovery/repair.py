@@ -58,9 +58,10 @@ def carry_out(
         ConfigError: a table cannot be moved.
         LostLead: another coordinator has taken the lead in the meantime.
     """
+    if isinstance(plan, GoTo | Adopt) and not plan.epoch:
+        plan = attrs.evolve(plan, epoch=coordinator_state.epoch)
     match plan:
         case GoTo():
-            plan = plan if plan.epoch else attrs.evolve(plan, epoch=coordinator_state.epoch)
             _go_to(subject, coordinator_state, plan, of_spout)
         case StartAnew():
             _note(coordinator_state, plan)
@@ -76,7 +77,7 @@ def carry_out(
             assert_never(plan)
 
 
-def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
+def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew | Adopt) -> None:
     # A crash before this leaves a topology that nobody has touched. From here on, no run starts until the plan is done.
     with durable_step("repair.begin"):
         record_plan(coordinator_state, plan)
@@ -169,13 +170,13 @@ def _begin_empty(subject: RepairSubject, coordinator_state: CoordinatorState, pl
 
 
 def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Adopt) -> None:
-    # This plan is not recorded: it changes no row. After a crash, the next diagnosis starts from what it finds.
     names = _known(subject, coordinator_state)
     with _opened(subject, coordinator_state, coordinator_state.incarnation, names) as opened:
-        for name in plan.states:
+        _note(coordinator_state, plan)
+        # After a crash, some tables have adopted the changes and others have not; the next repair does the rest.
+        for name, state in opened.items():
             with durable_step("repair.table"):
-                state = opened[name]
-                if isinstance(state, CanBeRepaired):
+                if name in plan.states and isinstance(state, CanBeRepaired):
                     state.adopt()
         before = coordinator_state.committed()
         # A crash before this leaves marks with the tables' old versions, while the tables have adopted the changes.

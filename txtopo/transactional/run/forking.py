@@ -127,8 +127,9 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
     refuse_other_store(plan.topology_id, incarnation, parts)
     checkpoint = point.checkpoint
     places = _places(states, metadata_dir.parent)
-    fork = attrs.evolve(fork, origin=str(metadata_dir.parent), txid=checkpoint.txid, tables=places)
     state = _state_of(origin, values)
+    to = GoTo.beside(checkpoint, state.committed())
+    fork = attrs.evolve(fork, origin=str(metadata_dir.parent), txid=checkpoint.txid, tables=places, plan=to)
     begun, is_all = _begun_after(plan, checkpoint, parts, state)
     source = source_in(values)
     if source and not is_all:
@@ -137,9 +138,9 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
             f"at transaction {checkpoint.txid} would need them as they were. Give a later transaction"
         )
     moved_plan, moved_config = _moved(plan, config, folder, fork)
-    checked(moved_plan, moved_config, origin, state, GoTo.beside(checkpoint, state.committed()))
+    checked(moved_plan, moved_config, origin, state, to)
     moved_states = states_of(moved_plan, moved_config)
-    return ForkSubject(fork, folder, origin, checkpoint, moved_states, begun, source), point.obstacles
+    return ForkSubject(fork, folder, origin, to, moved_states, begun, source), point.obstacles
 
 
 def _state_of(origin: RepairSubject, values: Mapping[str, bytes]) -> CoordinatorState:
