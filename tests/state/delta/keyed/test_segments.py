@@ -1,4 +1,4 @@
-"""A table with deletion vectors is what a dictionary is, whatever is written, merged, moved and opened again."""
+"""A keyed table is what a dictionary is, whatever is written, merged, moved and opened again."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, read_table
-from state.delta.keyed import merging
+from state.delta.keyed import merging, segments
 from state.delta.keyed.merging import Merging, to_merge
+from state.delta.log import data_files
 from state.delta.log.data_files import DataFile
 from state.delta.log.vectors import Vector
 from tests.budgets import examples
 from tests.state.delta.delta_tables import hold_no_rows
 from tests.state.delta.foreign import live_files
+from tests.transactional.recovery.altered_tables import put_entry
 from txtopo import Fields
 from txtopo.api.values import KEYED_KINDS
 from txtopo.transactional.commit.write_buffer import group_state
@@ -24,29 +26,39 @@ from txtopo.transactional.commit.write_buffer import group_state
 KEY, VALUE = Fields("word: string"), Fields("n: long")
 WORDS = st.sampled_from("abcdefgh")
 
+PUTS = st.dictionaries(WORDS, st.none() | st.integers(0, 99), min_size=1)
+FOLDS = st.dictionaries(WORDS, st.integers(0, 99), min_size=1)
+BETWEEN = {
+    "nothing": lambda _: None,
+    "a version without rows": lambda path: put_entry(DeltaTable(path)),
+    "an OPTIMIZE": lambda path: DeltaTable(path).optimize.compact(),
+}
+"""What others may do between a write's preparation and its version."""
+
 STEPS = st.one_of(
-    st.tuples(st.just("put"), st.dictionaries(WORDS, st.none() | st.integers(0, 99), min_size=1)),
-    st.tuples(st.just("fold"), st.dictionaries(WORDS, st.integers(0, 99), min_size=1)),
+    st.tuples(st.just("put"), PUTS, st.sampled_from([*BETWEEN])),
+    st.tuples(st.just("fold"), FOLDS, st.sampled_from([*BETWEEN])),
     st.tuples(st.just("go back"), st.integers(1, 5)),
-    st.tuples(st.sampled_from(["merge", "merge slowly", "open again", "optimize", "read"])),
+    st.tuples(st.sampled_from(["fold again", "merge", "merge slowly", "open again", "optimize", "read"])),
 )
 
 
 class Table:
-    """A table with vectors, whose segments are merged at once or late, and what it should hold."""
+    """A table whose segments are merged at once or late, and what it should hold."""
 
-    def __init__(self, path, kind=KEYED_KINDS[0], **options) -> None:
+    def __init__(self, path, kind=KEYED_KINDS[0], *, deletion_vectors=True, **options) -> None:
         self.path, self.epoch, self.txid = path, 0, 0
-        self.declared = DeltaState(path, KEY, VALUE, kind, deletion_vectors=True, **options)
+        self.declared = DeltaState(path, KEY, VALUE, kind, deletion_vectors=deletion_vectors, **options)
         self.model: dict[str, int] = {}
         self.models: list[dict[str, int]] = [{}]
+        self.last: dict[str, int] = {}
         self.open()
 
     def open(self):
         self.epoch += 1
         self.state = self.declared.open("topology", "s", "life", self.epoch)
 
-    def write(self, name, values) -> None:
+    def write(self, name, values, between="nothing") -> None:
         self.txid += 1
         group = group_state(self.state)
         view = group.begin(self.txid)
@@ -59,8 +71,11 @@ class Table:
             self.model = {word: n for word, n in {**self.model, **values}.items() if n is not None}
         view.check()
         view.finish()
-        self.state.write(self.txid, group.writes())
+        note = self.state.prepare(self.txid, group.writes())
+        BETWEEN[between](self.path)
+        self.state.publish(self.txid, note)
         self.models.append(self.model)
+        self.last = dict.fromkeys(values, 1)
 
     def go_back(self, count) -> None:
         """Go back by some transactions, as a rewind does."""
@@ -74,34 +89,48 @@ class Table:
         assert found.num_rows == len(self.model)
         assert dict(zip(found["word"].to_pylist(), found["n"].to_pylist(), strict=True)) == self.model
 
+    def check_reads(self) -> None:
+        """Look keys up one by one, and all together."""
+        expected = [self.model.get(word) for word in "abcdefgh"]
+        assert [each and each.value for word in "abcdefgh" for each in self.state.multi_get([word])] == expected
+        assert [each and each.value for each in self.state.multi_get("abcdefgh")] == expected
+
     def merge(self) -> None:
         """Merge what should be, to the end."""
         for _ in range(2):
             self.state.maintain()
-            if self.state._merging._thread is not None:
+            if self.state._merging is not None and self.state._merging._thread is not None:
                 self.state._merging._thread.submit(lambda: None).result()
         self.state.maintain()
 
 
-@pytest.mark.parametrize("rows", ["held", "mapped"])
-@settings(max_examples=examples(25), deadline=None)
-@given(steps=st.lists(STEPS, max_size=12), kind=st.sampled_from(KEYED_KINDS))
-def test_any_steps(tmp_path_factory, rows, steps, kind) -> None:
-    """Whatever is written, merged, moved by others and opened again, table and driver hold what a dictionary does."""
-    path = tmp_path_factory.mktemp("segments") / "t"
+def make_small(patch: pytest.MonkeyPatch) -> None:
+    """Let few rows be many: a file is full with four, two are a portion, and numbers of rows begin anew at once."""
+    for module, name, value in (
+        (merging, "_TIER", 2),
+        (merging, "_REWRITTEN_ROWS_MIN", 1),
+        (segments, "_SPARE_MIN", 2),
+        (segments, "NUMBERS", 64),
+        (segments, "_PORTION_ROWS", 2),
+        (segments, "BUCKET_ROWS", 4),
+        (data_files, "BUCKET_ROWS", 4),
+        (data_files, "PORTION_ROWS", 2),
+    ):
+        patch.setattr(module, name, value)
+
+
+def follow(table: Table, steps) -> None:
+    """Do some steps, and compare the table with its model after each."""
+    gate, merge = threading.Event(), Merging._merge
+    gate.set()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "_TIER", 2)
-        patch.setattr(merging, "_REWRITTEN_ROWS_MIN", 1)
-        if rows != "held":
-            hold_no_rows(patch)
-        table, gate = Table(path, kind, cached_keys_max=1), threading.Event()
-        gate.set()
-        merge = Merging._merge
         patch.setattr(Merging, "_merge", lambda self, files: (merge(self, files), gate.wait(60))[0])
         for step in steps:
             match step:
-                case ("put" | "fold" as name, values):
-                    table.write(name, values)
+                case ("put" | "fold" as name, values, *between):
+                    table.write(name, values, *between)
+                case ("fold again",):
+                    table.write("fold", table.last)
                 case ("go back", count):
                     if table.txid:
                         table.go_back(count)
@@ -114,15 +143,104 @@ def test_any_steps(tmp_path_factory, rows, steps, kind) -> None:
                 case ("open again",):
                     gate.set()
                     table.open()
+                case ("nobody looks",):
+                    put_entry(DeltaTable(table.path))
                 case ("optimize",):
-                    DeltaTable(path).optimize.compact()
+                    DeltaTable(table.path).optimize.compact()
                 case ("read",):
-                    assert [each and each.value for each in table.state.multi_get("abcdefgh")] == [
-                        table.model.get(word) for word in "abcdefgh"
-                    ]
+                    table.check_reads()
             table.check()
         gate.set()
+        table.check_reads()
         table.state.close()
+
+
+@pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "rewritten"])
+@pytest.mark.parametrize("rows", ["held", "mapped"])
+@settings(max_examples=examples(25), deadline=None)
+@given(steps=st.lists(STEPS, max_size=12), kind=st.sampled_from(KEYED_KINDS))
+def test_any_steps(tmp_path_factory, rows, vectors, steps, kind) -> None:
+    """Whatever is written, merged, moved by others and opened again, table and driver hold what a dictionary does."""
+    path = tmp_path_factory.mktemp("segments") / "t"
+    with pytest.MonkeyPatch.context() as patch:
+        make_small(patch)
+        if rows != "held":
+            hold_no_rows(patch)
+        follow(Table(path, kind, deletion_vectors=vectors, cached_keys_max=1), steps)
+
+
+STORIES = {
+    "new keys, folded again after a version of others": [
+        ("fold", {"a": 1, "b": 2}),
+        ("fold", {"c": 1, "d": 2}, "a version without rows"),
+        ("fold again",),
+    ],
+    "a segment exactly full": [
+        ("put", {"a": 1}),
+        ("put", dict.fromkeys("bcde", 2)),
+        *(("fold", {word: 3}) for word in "fgh"),
+        ("fold", dict.fromkeys("abcdefgh", 1)),
+    ],
+    "rows dead before and while they are merged": [
+        ("put", dict.fromkeys("abcd", 1)),
+        ("fold", {"a": 1}),
+        ("merge slowly",),
+        ("fold", {"c": 1}),
+        ("merge",),
+        ("fold", dict.fromkeys("abcd", 1)),
+    ],
+    "merged after a version of others": [
+        ("put", dict.fromkeys("abcd", 1)),
+        ("fold", {"a": 1}),
+        ("merge slowly",),
+        ("fold", {"b": 1}, "a version without rows"),
+        ("merge",),
+        ("fold", dict.fromkeys("abcd", 1)),
+    ],
+    "merged on top of a version of others": [
+        ("put", dict.fromkeys("abcd", 1)),
+        ("fold", {"a": 1}),
+        ("merge slowly",),
+        ("fold", {"b": 1}),
+        ("nobody looks",),
+        ("merge",),
+        ("fold", dict.fromkeys("abcd", 1)),
+    ],
+    "removed while others move rows": [
+        ("put", dict.fromkeys("abcd", 1)),
+        ("put", dict.fromkeys("efgh", 1)),
+        ("put", dict.fromkeys("aeh", None), "an OPTIMIZE"),
+        ("fold", dict.fromkeys("abcdefgh", 1)),
+    ],
+    "written while others move rows": [
+        ("put", dict.fromkeys("abcd", 1)),
+        ("put", dict.fromkeys("efgh", 1)),
+        ("fold", dict.fromkeys("bdfh", 1), "an OPTIMIZE"),
+        ("fold again",),
+    ],
+    "removed, looked for, and put again": [
+        ("put", dict.fromkeys("abcd", 1)),
+        ("read",),
+        ("put", dict.fromkeys("bd", None)),
+        ("read",),
+        ("fold", {"d": 1}),
+        ("read",),
+    ],
+    "so often that numbers begin anew": [*(("fold", dict.fromkeys("abc", 1)),) * 14, ("read",)],
+}
+
+
+@pytest.mark.few(18)
+@pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "rewritten"])
+@pytest.mark.parametrize("rows", ["held", "mapped"])
+@pytest.mark.parametrize("story", STORIES)
+def test_stories(tmp_path, monkeypatch, rows, vectors, story) -> None:
+    """What has gone wrong, or would by one wrong number, with the driver's rows in memory and without."""
+    make_small(monkeypatch)
+    if rows != "held":
+        hold_no_rows(monkeypatch)
+    table = Table(tmp_path / "t", deletion_vectors=vectors, cached_keys_max=1)
+    follow(table, STORIES[story])
 
 
 DEEDS = {
