@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from state.delta.log.data_files import DataFile, DataFolder, files_in, with_stats
 from state.delta.log.entries import actions_of, entry_path, log_entries
@@ -17,10 +18,11 @@ from state.delta.log.location import LOG_FOLDER
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.log.put import Change
 from state.delta.log.vectors import has_vectors, places_of, vector_in
+from state.delta.merging import Ended, Merging, Policy
 from state.delta.read.foreign import foreign_change
 from state.delta.read.history import read_snapshot, shown_schema
 from state.delta.table import kept_version
-from state.delta.upkeep import LogUpkeep, Upkeep, compacted
+from state.delta.upkeep import LogUpkeep, Upkeep
 from state.delta.writer import WRITE_TRIES_MAX, TableWriter
 from txtopo.api.state import CanBeRepaired, Executors, History, KeepsHistory, OpenedState, State, UsesExecutors, Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL
@@ -36,7 +38,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
     Its subclasses say what a write consists of; all else is here.
     """
 
-    def __init__(self, declared: State, writer: TableWriter, schema: pa.Schema, upkeep: Upkeep) -> None:
+    def __init__(self, declared: State, writer: TableWriter, schema: pa.Schema, upkeep: Upkeep, policy: Policy) -> None:
         self.declared = declared
         self._location = writer.location
         self._writer = writer
@@ -44,6 +46,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         self._schema = schema
         self._upkeep = upkeep
         self._log_upkeep = LogUpkeep(writer.location, writer.fence)
+        self._merging = Merging(self._data, schema, policy)
         self._rows_at_upkeep = writer.rows
         self._executors: Executors | None = None
         self._driver_rows_max = 0
@@ -301,31 +304,31 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
 
     @property
     def is_upkeep_due(self) -> bool:
-        """Whether enough was written, and the last round is over; see :attr:`OpenedState.is_upkeep_due`."""
+        """Whether there is upkeep to do; see :attr:`OpenedState.is_upkeep_due`."""
+        return self._is_log_due or self._merging.is_due(self._writer.files)
+
+    @property
+    def _is_log_due(self) -> bool:
+        """Whether enough was written, and the last round is over."""
         writer = self._writer
         is_due = self._upkeep.is_due(writer.writes, writer.rows_grown, self._rows_at_upkeep)
         return is_due and not self._log_upkeep.is_running
 
     def maintain(self) -> None:
-        """Compact the table if upkeep is due and that pays, and look after its log.
+        """Put files that were merged, and begin to merge others and to look after the log, if that is due.
 
-        The latter goes on beside the next writes; its failure is raised by a later call. A crash at any moment leaves
-        the rows as they are: no step changes those of the newest version.
+        Both go on beside the next writes; a failure is raised by a later call. A crash at any moment leaves the rows as
+        they are: no step changes those of the newest version.
         """
-        writer, log_upkeep = self._writer, self._log_upkeep
-        if not self.is_upkeep_due:
-            return
+        writer, log_upkeep, is_log_due = self._writer, self._log_upkeep, self._is_log_due
         if writer.foreign_change is not None:  # the next write refuses it
             return
         try:
+            self._put_merged()
+            self._merging.begin(writer.files, writer.taken, is_upkeep_due=is_log_due)
+            if not is_log_due:
+                return
             log_upkeep.end()
-            # A crash before the put leaves new files that no version names, and one after it the old ones, which the
-            # version no longer has: vacuum removes both, each when its retention is over.
-            change = writer.reading(self._compacted)
-            if change is not None:
-                metadata = [] if change.is_of_rows else [{"metaData": writer.metadata}]
-                if writer.put_next(attrs.evolve(change, metadata=metadata), None):
-                    self._landed(None)
         except WORLD_ERRORS as error:
             writer.fence.check(writer.fresh_handle())
             raise writer.failure("upkeep failed", error) from error
@@ -333,10 +336,31 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         writer.writes = writer.rows_grown = 0
         self._rows_at_upkeep = writer.rows
 
-    def close(self) -> None:
-        """Wait until its log is looked after."""
-        self._log_upkeep.close()
+    def _put_merged(self) -> None:
+        """Put the files that were merged, if they are.
 
-    def _compacted(self) -> Change | None:
-        """Write fewer files with the same rows, and return the change; None if that does not pay yet."""
-        return compacted(self._writer.files.values(), self._data, self._schema, self._upkeep.files_max)
+        A crash before the put leaves new files that no version names, and one after it the old ones, which the version
+        no longer has: vacuum removes both, each when its retention is over.
+        """
+        writer = self._writer
+        # If somebody has removed what it was to read, and moved the rows before, there is nothing to put.
+        ended = writer.reading(lambda: self._merging.ended(writer.files, writer.taken, self._dead))
+        if ended is None:
+            return
+        change = ended.change
+        metadata = [] if change.is_of_rows else [{"metaData": writer.metadata}]
+        if writer.put_next(attrs.evolve(change, metadata=metadata), None):
+            self._moved(ended)
+
+    def _moved(self, ended: Ended) -> None:  # noqa: ARG002 - what it is to those that hold rows
+        """Take note that the head has files that were merged."""
+        self._landed(None)
+
+    def _dead(self, file: DataFile) -> BitMap64:
+        """Return the positions of the dead rows of one of the head's files."""
+        return self._data.dead(file)
+
+    def close(self) -> None:
+        """Wait until its log is looked after; what is being merged is in vain."""
+        self._merging.close()
+        self._log_upkeep.close()

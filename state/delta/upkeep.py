@@ -1,9 +1,5 @@
-"""Upkeep of a Delta table: compaction, checkpoints and vacuum.
+"""Upkeep of a Delta table's log and folder: checkpoints and vacuum; :mod:`state.delta.merging` has that of its files.
 
-- *Compaction* replaces the small files of a partition with one file, and leaves the others unchanged, if that saves at
-  least ``files_max`` files. So its cost depends on the rows written since the last compaction, not on the table. It is
-  a write, so it goes between writes and with the same fence; ``optimize.compact`` does not stop a coordinator that has
-  lost its lead.
 - *When*: after ``every_writes`` writes, or once the table has grown by many rows and by half. So where rows expire,
   large writes leave no more behind than small ones.
 - A *checkpoint* of the log, and the removal of log entries older than the table's ``delta.logRetentionDuration``
@@ -27,18 +23,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
+from state.delta.log.data_files import DATA_FOLDER, DataFile
 from state.delta.log.entries import actions_of
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import Fence
-from state.delta.log.put import Change
 from state.delta.log.sync import CHECKPOINT, LAST_CHECKPOINT, sync_log
 from state.delta.log.vectors import places_of, vector_in
 from txtopo.api.state import History
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder
 
-__all__ = ["RETENTION_HOURS_MIN", "LogUpkeep", "Upkeep", "compacted", "log_secs"]
+__all__ = ["RETENTION_HOURS_MIN", "LogUpkeep", "Upkeep", "log_secs"]
 
 RETENTION_HOURS_MIN = 7 * 24
 """The minimum retention of vacuum: Delta's default."""
@@ -214,40 +209,6 @@ class LogUpkeep:
         if old:
             old.difference_update(_removed_since(oldest_secs, location, deletion.table, version, made_secs))
         deletion.delete(old)
-
-
-FILE_BYTES = 64 * 1024 * 1024
-"""The approximate size of compacted files; files of at least half this size are not compacted."""
-
-
-def compacted(files: Iterable[DataFile], data: DataFolder, schema: pa.Schema, files_max: int) -> Change | None:
-    """Combine small files, of one partition each, if that saves at least ``files_max`` files; None if it doesn't."""
-    bins = _bins(files)
-    if sum(len(each) - 1 for each in bins) < files_max:
-        return None
-    added = []
-    for own in bins:
-        rows = pa.concat_tables([data.read(file, schema) for file in own])
-        added.append(data.put("compacted", rows, own[0].partition))
-    return Change(added, [file for own in bins for file in own], is_of_rows=False)
-
-
-def _bins(files: Iterable[DataFile]) -> list[list[DataFile]]:
-    """Return groups of small files to combine, at least two in each."""
-    by_partition: dict[tuple[str | None, ...], list[DataFile]] = {}
-    for file in files:
-        if file.size < FILE_BYTES // 2 and file.parts is None:
-            by_partition.setdefault(tuple(file.partition.values()), []).append(file)
-    bins: list[list[DataFile]] = []
-    for own in by_partition.values():
-        size = FILE_BYTES  # as if a bin were full, so that each partition begins one of its own
-        for file in sorted(own, key=lambda each: each.size):
-            if size + file.size > FILE_BYTES:
-                bins.append([])
-                size = 0
-            bins[-1].append(file)
-            size += file.size
-    return [each for each in bins if len(each) > 1]
 
 
 def _check_last(folder: Folder, version: int) -> None:

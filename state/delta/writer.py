@@ -75,7 +75,7 @@ class TableWriter:
         self.own_version = self.version
         """The last version that this coordinator has made, by its marker or by a write."""
         self.writes = 0
-        """The number of writes since the last upkeep."""
+        """The number of transactions written since the last upkeep."""
         self.rows_grown = 0
         """The number of rows that they have added, less those that they have removed."""
         self.foreign_change: str | None = None
@@ -262,7 +262,7 @@ class TableWriter:
             self.look()
             return False
         reach("delta.write.landed")
-        self.writes += 1
+        self.writes += txid is not None
         return True
 
     def _put(self, change: Change, txid: int | None, restored: int | None = None, turn: int | None = None) -> bool:

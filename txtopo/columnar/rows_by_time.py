@@ -25,6 +25,7 @@ __all__ = [
     "held_in",
     "rows_after",
     "rows_of_keys",
+    "times_of",
 ]
 
 BEFORE_ALL = -(1 << 63)
@@ -52,6 +53,12 @@ def are_after(rows: pa.Table, column: str, time: int) -> pa.ChunkedArray:
 def are_up_to(rows: pa.Table, column: str, time: int) -> pa.ChunkedArray:
     """Return for each row whether its time in a column is not after a time in µs since 1970 UTC; not if it is null."""
     return pc.fill_null(pc.less_equal(rows[column].cast(pa.int64()), pa.scalar(time, pa.int64())), fill_value=False)
+
+
+def times_of(rows: pa.Table, column: str) -> npt.NDArray[np.int64]:
+    """Return the time of each row in µs since 1970 UTC; a null is after all others, and never comes."""
+    times: npt.NDArray[np.int64] = rows[column].cast(pa.int64()).fill_null(AFTER_ALL).to_numpy()
+    return times
 
 
 @attrs.frozen(eq=False)

@@ -25,6 +25,7 @@ from state.delta.expiring.past import PastDeltaExpiringRows
 from state.delta.log.data_files import DataFile, files_in
 from state.delta.log.growth import Growth
 from state.delta.log.put import Change
+from state.delta.merging import Ended, Policy
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.rows.files import with_txid
 from state.delta.rows.format import KeylessRows, RowsFormat, arranged, fitted_rows, no_keys
@@ -35,7 +36,7 @@ from txtopo.api.fields import Fields
 from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
 from txtopo.api.state import ExpiresRows, StateKind, TakesRows, Writes
 from txtopo.api.types import ddl_name
-from txtopo.columnar.rows_by_time import AFTER_ALL, Run, held_in, rows_after, rows_of_keys
+from txtopo.columnar.rows_by_time import Run, held_in, rows_after, rows_of_keys
 from txtopo.columnar.rows_file import in_memory
 from txtopo.columnar.taking import taken
 from txtopo.errors import FieldsError
@@ -173,7 +174,8 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
 
     def __init__(self, declared: DeltaExpiringRows, writer: TableWriter, upkeep: Upkeep) -> None:
         form = declared.form(writer.fence.state)
-        OpenedDeltaTable.__init__(self, declared, writer, form.schema(), upkeep)
+        policy = Policy(self._to_merge, time=declared.expires, arranged=self._pieces, kept=pa.concat_tables)
+        OpenedDeltaTable.__init__(self, declared, writer, form.schema(), upkeep, policy)
         KeylessRows.__init__(self, form)
         self._fit = declared.fit
         self._expires = declared.expires
@@ -220,16 +222,16 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         rows = [
             with_txid(in_memory(part.rows), part.txid, self._schema) for part in parts if part.mode is RowsMode.APPEND
         ]
-        left = self._run(rows_after(pa.concat_tables([self._schema.empty_table(), *rows]), self._expires, until))
+        left = rows_after(pa.concat_tables([self._schema.empty_table(), *rows]), self._expires, until)
         with self._writer.failing("its rows cannot be written", parts[-1].txid if parts else None):
-            added = self._put(left.rows, f"rows-{parts[0].txid}-{parts[-1].txid}" if parts else "rows")
+            added = self._put(left, f"rows-{parts[0].txid}-{parts[-1].txid}" if parts else "rows")
             removed = sum(run.count(taken) - run.count(until) for run in self._held().values()) if until > taken else 0
         return ExpiringWrites(added, until, removed, is_taking=until > taken)
 
     def roll_back(self, txid: int | None) -> None:
         """Write a version that equals the one of transaction ``txid``; see :meth:`CanBeRepaired.roll_back`."""
         super().roll_back(txid)
-        self._runs.clear()  # rows may be in it again that were taken, and are not in memory any more
+        self._runs = {}  # rows may be in it again that were taken, and are not in memory any more
 
     def _make(self, txid: int, values: Writes | pa.Table) -> Any:  # noqa: ARG002 - a note of rows has none
         match values:
@@ -253,36 +255,44 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         taken = self._writer.taken
         self._runs = {path: run.without_dead(taken) for path, run in self._held().items()}
 
-    def _compacted(self) -> Change | None:
-        """Write the rows that are left in small files, and in those of which most is gone, to few others.
+    def _to_merge(self, files: Sequence[DataFile], until: int, _is_over: object) -> list[list[DataFile]]:
+        """Return small files, and those of which most is gone, to be few others.
 
         That happens once it saves ``files_max`` files, or more rows are gone than left, by at least a file's number. So
         a row is not written again for a few others, and what is gone takes no more room than what is left.
         """
-        runs = self._held()
-        taken, files = self._writer.taken, self._writer.files
-        left = {path: run.count(taken) for path, run in runs.items()}
-        small = sorted(
-            (path for path in left if left[path] * 2 < max(files[path].rows, FILE_ROWS)), key=left.__getitem__
-        )
-        totals = itertools.accumulate(left[path] for path in small)
-        chosen = [path for path, total in zip(small, totals, strict=True) if total <= COMPACTED_ROWS_MAX]
-        rows_left, rows = sum(left.values()), self._writer.rows
-        saved = len(chosen) - -(-sum(left[path] for path in chosen) // FILE_ROWS)
-        if saved < self._upkeep.files_max and rows - rows_left <= rows_left + FILE_ROWS:
-            return None
-        parts = [runs[path].between(taken, AFTER_ALL) for path in chosen]
-        added = self._put(self._run(pa.concat_tables(parts)).rows, "compacted")
-        return Change(added, [files[path] for path in chosen], is_of_rows=False)
+        runs = self._runs
+        left = {file.path: runs[file.path].count(until) if file.path in runs else file.rows for file in files}
+        small = [file for file in files if left[file.path] * 2 < max(file.rows, FILE_ROWS)]
+        small.sort(key=lambda file: left[file.path])
+        totals = itertools.accumulate(left[file.path] for file in small)
+        chosen = [file for file, total in zip(small, totals, strict=True) if total <= COMPACTED_ROWS_MAX]
+        rows_left, rows = sum(left.values()), sum(file.rows for file in files)
+        saved = len(chosen) - -(-sum(left[file.path] for file in chosen) // FILE_ROWS)
+        return [chosen] if saved >= self._upkeep.files_max or rows - rows_left > rows_left + FILE_ROWS else []
+
+    def _moved(self, ended: Ended) -> None:
+        """Take note that the head has files that were merged."""
+        self._written = {
+            file.path: self._run(rows)
+            for put in ended.puts
+            for file, rows in zip(put.merged.files, put.merged.rows, strict=True)
+        }
+        super()._moved(ended)
 
     def _put(self, rows: pa.Table, name: str) -> list[DataFile]:
-        """Write rows, in the order of their times, to files in that order; durable on return."""
-        # Copies, because a slice would keep the memory of the others when their file is gone.
-        ends = range(FILE_ROWS, rows.num_rows + FILE_ROWS, FILE_ROWS)
-        parts = [taken(rows, np.arange(end - FILE_ROWS, min(end, rows.num_rows))) for end in ends]
+        """Write rows to files; durable on return."""
+        parts = self._pieces(rows)
         added = [self._data.put(name, part) for part in parts]
         self._written = {file.path: self._run(part) for file, part in zip(added, parts, strict=True)}
         return added
+
+    def _pieces(self, rows: pa.Table) -> list[pa.Table]:
+        """Return rows in the order of their times, those of each file."""
+        rows = self._run(rows).rows
+        # Copies, because a slice would keep the memory of the others when their file is gone.
+        ends = range(FILE_ROWS, rows.num_rows + FILE_ROWS, FILE_ROWS)
+        return [taken(rows, np.arange(end - FILE_ROWS, min(end, rows.num_rows))) for end in ends]
 
     def _held(self) -> dict[str, Run]:
         """Return the rows of each file of the head; those that are not in memory are read."""

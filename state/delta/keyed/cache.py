@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from state.delta.keyed.segments import Marks, Rewrite, Segments
+from state.delta.keyed.segments import IsOver, Marks, Rewrite, Segments
 from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.schema import RowFormat
@@ -133,12 +133,13 @@ class TableCache:
         is_there = numbers >= 0
         return is_there, held.take(numbers[is_there])
 
-    def rewritten(self, source: Source, rows: pa.Table) -> list[Rewrite]:
+    def rewritten(self, source: Source, rows: pa.Table, is_over: IsOver | None = None) -> list[Rewrite]:
         """Return what a write on top of the source's version makes of its files.
 
-        ``rows`` are those to write, each key once; a row without a txid removes its key.
+        ``rows`` are those to write, each key once; a row without a txid removes its key. ``is_over`` is as for
+        :meth:`Segments.rewritten`.
         """
-        return self._hold(source).rewritten(rows)
+        return self._hold(source).rewritten(rows, is_over)
 
     def marked(self, source: Source, rows: pa.Table) -> Marks:
         """Return what a write makes of the version's rows if its files stay; as :meth:`rewritten`."""

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from state.delta.keyed.folding import Reducer
-from state.delta.keyed.writing import FileWrites, with_dead
+from state.delta.keyed.writing import FileWrites
 from state.delta.log.data_files import BUCKET_ROWS, DataFile, DataFolder
 from txtopo.api.reduction import Folding, RowsFile, TransactionRows
 from txtopo.api.state import Executors
@@ -226,7 +226,7 @@ def fold_on_executors(executors: Executors, template: RangeTask, written: FileWr
         dead[path] = dead.get(path, BitMap64()) | own
     if template.marks:
         removed = [file for file in template.files if file.path in dead]
-        added += with_dead(folder, removed, {file.path: dead[file.path] | folder.dead(file) for file in removed})
+        added += folder.with_dead(removed, {file.path: dead[file.path] | folder.dead(file) for file in removed})
     else:
         removed = list({file.path: file for task in tasks for file in task.files}.values())
     touched = sum(each.touched for each in ranges)

@@ -23,6 +23,8 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from state.delta.log.data_files import BUCKET_ROWS, DataFile
+from state.delta.log.vectors import live_positions
+from state.delta.merging import Put
 from state.delta.schema import TXID_FIELD
 from txtopo.columnar.hashing import Hashes, stable_hash
 from txtopo.columnar.key_index import NUMBERS, HashIndex, Mask, Positions, are_equal, hashes_of, ones
@@ -30,7 +32,7 @@ from txtopo.columnar.mapped import mapped_array, mapped_rows
 from txtopo.columnar.taking import taken
 from txtopo.transactional.tasks.progress_probe import current_probe
 
-__all__ = ["Marks", "Merged", "Rewrite", "Segments"]
+__all__ = ["IsOver", "Marks", "Rewrite", "Segments"]
 
 _PORTION_ROWS = 1 << 18
 """How many keys are hashed or looked up at a time: each time is progress."""
@@ -82,6 +84,10 @@ class _Segment:
         return self.rows.filter(pa.array(is_live))
 
 
+IsOver = Callable[[pa.Table], Any]
+"""Returns for each of some rows whether it is over."""
+
+
 @attrs.frozen(eq=False)
 class Rewrite:
     """What a write makes of a segment, or of none: rows that go to new files.
@@ -92,12 +98,14 @@ class Rewrite:
             new ones.
         kept: for each row of the segment its place among them, -1 if it goes; None if all stay.
         added: how many new ones there are.
+        has_expired: whether rows of the segment go because they have expired.
     """
 
     path: str | None
     rows: pa.Table
     kept: Positions | None
     added: int
+    has_expired: bool = False
 
 
 @attrs.frozen(eq=False)
@@ -117,26 +125,6 @@ class Marks:
     gone: pa.Table
     gone_numbers: Positions
     dead: Mapping[str, BitMap64]
-
-
-@attrs.frozen(eq=False)
-class Merged:
-    """Segments that were merged into one.
-
-    Args:
-        sources: the path of each, and the positions of the rows that it had then, in their order.
-        rows: the rows of all of them.
-    """
-
-    sources: Sequence[tuple[str, Positions]]
-    rows: pa.Table
-
-
-def live_positions(count: int, dead: BitMap64) -> Positions:
-    """Return the positions of a file's rows that are not dead."""
-    is_live = np.ones(count, dtype=np.bool_)
-    is_live[np.array(dead.to_array(), dtype=np.int64)] = False
-    return np.flatnonzero(is_live)
 
 
 def chunks_of(rows: pa.Table) -> list[tuple[int, pa.Table]]:
@@ -295,11 +283,11 @@ class Segments:
         back[order] = np.arange(len(order))
         return taken(pa.concat_tables(parts).combine_chunks(), back)
 
-    def rewritten(self, new: pa.Table) -> list[Rewrite]:
+    def rewritten(self, new: pa.Table, is_over: IsOver | None = None) -> list[Rewrite]:
         """Return what a write of some rows makes of the segments that it touches.
 
         ``new`` has each key once; a row without a txid removes its key. New keys go to the smallest segment, unless
-        that is full.
+        that is full. Rows of a segment that are over go, if they are most of it.
         """
         numbers, is_put = self.find(new.select(self._keys)), pc.is_valid(new[TXID_FIELD]).to_numpy()
         is_new = (numbers < 0) & is_put
@@ -311,7 +299,8 @@ class Segments:
             takes_new = path == smallest and not is_placed
             own = np.flatnonzero((numbers >= segment.first) & (numbers < segment.end))
             if len(own) or takes_new:
-                made.append(self._rewrite(path, segment, new, numbers, own, is_put, is_new if takes_new else None))
+                of_new = is_new if takes_new else None
+                made.append(self._rewrite(path, segment, new, numbers, own, is_put, of_new, is_over))
                 is_placed = is_placed or takes_new
         if not is_placed:
             made.append(Rewrite(None, new.filter(pa.array(is_new)), None, int(is_new.sum())))
@@ -326,9 +315,12 @@ class Segments:
         own: Positions,
         is_put: Mask,
         is_new: Mask | None,
+        is_over: IsOver | None,
     ) -> Rewrite:
         rows, count = segment.rows, segment.rows.num_rows
         at, is_replaced = numbers[own] - segment.first, is_put[own]
+        stays = np.ones(count, dtype=np.bool_) if is_over is None else ~is_over(rows).to_numpy()
+        has_expired = int(stays.sum()) * 2 < count
         sources = np.arange(count)
         sources[at[is_replaced]] = count + own[is_replaced]
         both = pa.concat_tables([rows, new])
@@ -339,14 +331,14 @@ class Segments:
             }
             rows = pa.table(columns, schema=rows.schema)
         kept: Positions | None = None
-        if not is_replaced.all():
-            stays = np.ones(count, dtype=np.bool_)
-            stays[at[~is_replaced]] = False
+        stays |= not has_expired
+        stays[at] = is_replaced
+        if not stays.all():
             kept = np.where(stays, np.cumsum(stays) - 1, -1)
             rows = rows.filter(pa.array(stays))
         if is_new is not None:
             rows = pa.concat_tables([rows, new.filter(pa.array(is_new))])
-        return Rewrite(path, rows.combine_chunks(), kept, 0 if is_new is None else int(is_new.sum()))
+        return Rewrite(path, rows.combine_chunks(), kept, 0 if is_new is None else int(is_new.sum()), has_expired)
 
     def replace(self, rewrites: Iterable[tuple[Rewrite, Sequence[DataFile]]]) -> None:
         """Hold what a write has made of segments, in the files that it was written to."""
@@ -399,19 +391,22 @@ class Segments:
         if self._next > NUMBERS // 2:
             self._begin_numbers_again()
 
-    def merge(self, merged: Merged, files: Sequence[DataFile], dead: BitMap64) -> None:
+    def merge(self, put: Put) -> None:
         """Hold the rows of merged segments in their new file, if any is live; some may have died meanwhile."""
-        self._found = None
-        count, at = merged.rows.num_rows, 0
-        first, self._next = self._next, self._next + count
-        olds = np.full(count, -1, dtype=np.int64)
-        for path, live in merged.sources:
-            segment = self._by_path.pop(path, None)
+        self._found, at = None, 0
+        rows = put.merged.rows[0] if put.merged.rows else self._schema.empty_table()
+        first, self._next = self._next, self._next + rows.num_rows
+        olds = np.full(rows.num_rows, -1, dtype=np.int64)
+        for source in put.merged.sources:
+            live, segment = source.live, self._by_path.pop(source.path, None)
             if segment is not None:
                 olds[at : at + len(live)] = segment.first + live
+                if source.expired and self._index is not None:
+                    expired = np.setdiff1d(segment.live, live)
+                    self._index.remove(_hashes(segment.rows.select(self._keys))[expired], segment.first + expired)
             at += len(live)
-        for file in files:
-            self._by_path[file.path] = made = _Segment(file, merged.rows, first, self._next, dead)
+        for file in put.added:
+            self._by_path[file.path] = made = _Segment(file, rows, first, self._next, put.dead)
             if self._index is not None:
                 hashes = self._live_hashes(made)
                 self._index.move(hashes, olds[made.live], first + made.live)

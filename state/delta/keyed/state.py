@@ -5,22 +5,24 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, assert_never
 
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyroaring import BitMap64
 
 from state.delta.declared import DeclaredDeltaTable
 from state.delta.keyed.cache import TableCache
 from state.delta.keyed.folding import Reducer, TooManyKeys
-from state.delta.keyed.merging import Merging
 from state.delta.keyed.past import PastDeltaState
 from state.delta.keyed.ranges import RangeTask, fold_on_executors
 from state.delta.keyed.segments import Segments
-from state.delta.keyed.writing import FileWrites, RowWrites, with_dead
-from state.delta.log.data_files import DataFile
+from state.delta.keyed.writing import FileWrites, RowWrites
+from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.put import Change
+from state.delta.merging import Ended, Policy
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
@@ -42,9 +44,6 @@ from txtopo.errors import ConfigError, FieldsError, StateFailure
 from txtopo.utc import micros_at
 
 __all__ = ["DeltaState", "OpenedDeltaState", "read_table"]
-
-LOOKED_ROWS_MAX = 4_000_000
-"""The number of rows after which upkeep looks no further for expired ones."""
 
 _TIME_TYPE = pa.timestamp("us", tz="UTC")
 
@@ -182,16 +181,17 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
 
     def __init__(self, declared: DeltaState, writer: TableWriter, upkeep: Upkeep) -> None:
         self._rows = rows = declared.format(writer.fence.state)
-        super().__init__(declared, writer, rows.schema(), upkeep)
-        self._cache = TableCache(rows, self._data, declared.cached_keys_max)
+        data = DataFolder(writer.location)
+        self._cache = TableCache(rows, data, declared.cached_keys_max)
+        options = {"time": declared.expires, "kept": self._cache.kept}
+        has_vectors = declared.deletion_vectors
+        policy = Policy.of_tiers(**options) if has_vectors else Policy.of_bins(upkeep.files_max, **options)
+        super().__init__(declared, writer, rows.schema(), upkeep, policy)
         self._time = declared.expires
         self._reducer = Reducer(rows, self._time)
-        self._looked_at = 0
-        """How many files upkeep has looked at for expired rows, in turn."""
         self._hold: Callable[[Segments], None] | None = None
         self._fitted: FittedRows | None = None
         """What the prepared write makes of the rows in memory, and the values that it puts, if they are at hand."""
-        self._merging = Merging(self._data, rows.schema(), self._cache.kept) if declared.deletion_vectors else None
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key as of this coordinator's last write; see :meth:`OpenedState.multi_get`."""
@@ -277,8 +277,6 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
 
     def close(self) -> None:
         """Clear the caches, and wait until its log is looked after."""
-        if self._merging is not None:
-            self._merging.close()
         super().close()
         self._cache.clear()
 
@@ -296,7 +294,8 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
     def _made(self, txid: int, writes: RowWrites) -> FileWrites:
         keys, data = list(self._rows.key), self._data
         gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(keys)
-        added, removed = (self._rewritten if self._merging is None else self._marked)(writes.rows, f"keys-{txid}")
+        write = self._marked if self.declared.deletion_vectors else self._rewritten
+        added, removed = write(writes.rows, f"keys-{txid}")
         return attrs.evolve(
             self._on_head(txid),
             added=added,
@@ -308,9 +307,12 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
     def _rewritten(self, rows: pa.Table, name: str) -> tuple[list[DataFile], list[DataFile]]:
         """Write rows, and the others of the files that they touch; return the new files and the old ones."""
         data, held = self._data, self._writer.files
-        rewrites = self._cache.rewritten(self._writer, rows)
+        is_over = partial(are_up_to, column=self._time, time=self._writer.taken) if self._time else None
+        rewrites = self._cache.rewritten(self._writer, rows, is_over)
         made = [(each, data.put_all(name, each.rows)) for each in rewrites]
         self._hold = lambda segments: segments.replace(made)
+        if any(each.has_expired for each in rewrites):
+            self._fitted = None  # the values in memory have those that go
         added = [file for _, files in made for file in files]
         return added, [held[each.path] for each in rewrites if each.path is not None]
 
@@ -319,7 +321,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         data, held = self._data, self._writer.files
         marks = self._cache.marked(self._writer, rows)
         removed = [held[path] for path in marks.dead]
-        added, still_there = data.put_all(name, marks.rows), with_dead(data, removed, marks.dead)
+        added, still_there = data.put_all(name, marks.rows), data.with_dead(removed, marks.dead)
         self._hold = lambda segments: segments.mark(marks, added, still_there)
         return [*added, *still_there], removed
 
@@ -354,65 +356,15 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         ttl = self.declared.time_to_live
         return change if ttl is None or writer.lives is not None else attrs.evolve(change, lives=ttl.micros)
 
-    def _compacted(self) -> Change | None:
-        return self._without_expired() or (super()._compacted() if self._merging is None else None)
+    def _moved(self, ended: Ended) -> None:
+        """Take note that the head has files that were merged."""
+        if ended.has_expired:
+            self._cache.forget_values()  # it has those that are gone
+        self._cache.moved(self._writer.version, ended.hold)
 
-    def _without_expired(self) -> Change | None:
-        """Rewrite files most of whose rows have expired, without those; None if there is none.
-
-        A part of a large table's files is looked at each time, in turn. So what has expired takes no more room in the
-        end than what has not, and the work is bounded.
-        """
-        if not self._time or not self._writer.files:
-            return None
-        time, until = pa.schema([self._schema.field(self._time)]), self._writer.taken
-        files = list(self._writer.files.values())
-        seen = 0
-        added, removed = [], []
-        for _ in files:
-            file = files[self._looked_at % len(files)]
-            self._looked_at += 1
-            expired = pc.sum(are_up_to(self._data.read(file, time), self._time, until)).as_py() or 0
-            if expired * 2 > file.live:
-                rows = self._data.read(file, self._schema)
-                rows = rows.filter(pc.invert(are_up_to(rows, self._time, until)))
-                name = "alive" if file.parts is None else "bucket-{:03d}-{:03d}-alive".format(*file.parts)
-                added += [self._data.put(name, rows)] if rows.num_rows else []
-                removed.append(file)
-            seen += file.live
-            if seen >= LOOKED_ROWS_MAX:
-                break
-        if not removed:
-            return None
-        self._cache.forget_values()  # it has those that go
-        return Change(added, removed)
-
-    @property
-    def is_upkeep_due(self) -> bool:
-        """Whether there is upkeep to do; see :attr:`OpenedState.is_upkeep_due`."""
-        return super().is_upkeep_due or (self._merging is not None and self._merging.is_due(self._writer.files))
-
-    def maintain(self) -> None:
-        """Merge segments, beside the next writes, and do what is due otherwise; see :meth:`OpenedState.maintain`."""
-        if self._merging is not None:
-            self._merge(self._merging)
-        super().maintain()
-
-    def _merge(self, merging: Merging) -> None:
-        """Put segments that were merged, if they are, and begin to merge others.
-
-        A crash before the put leaves a new file that no version names, and one after it the old ones, which the version
-        no longer has: vacuum removes both, each when its retention is over.
-        """
-        writer = self._writer
-        with writer.failing("segments cannot be merged"):
-            # If somebody has removed what it was to read, and moved the rows before, there is nothing to put.
-            made = writer.reading(lambda: merging.ended(writer.files, lambda file: self._cache.dead(writer, file)))
-            if made is not None:
-                change = attrs.evolve(made.change, metadata=[{"metaData": writer.metadata}])
-                if writer.put_next(change, None):
-                    self._cache.moved(writer.version, made.hold)
-            merging.begin(writer.files)
+    def _dead(self, file: DataFile) -> BitMap64:
+        """Return the positions of the dead rows of one of the head's files."""
+        return self._cache.dead(self._writer, file)
 
     def _landed(self, note: Any) -> None:
         version = self._writer.version

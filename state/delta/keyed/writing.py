@@ -32,7 +32,7 @@ from state.delta.schema import FittedRows, RowFormat
 from txtopo.api.reduction import PreparedWrites
 from txtopo.columnar.hashing import PARTS, parts_of
 
-__all__ = ["FileWrites", "RowWrites", "has_key_of", "marked", "others", "with_dead"]
+__all__ = ["FileWrites", "RowWrites", "has_key_of", "marked", "others"]
 
 
 @attrs.frozen(eq=False)
@@ -177,14 +177,7 @@ def marked(
         if own - before:
             dead[file.path] = own | before
             touched.append(file)
-    return touched, with_dead(data, touched, dead)
-
-
-def with_dead(data: DataFolder, files: Iterable[DataFile], dead: Mapping[str, BitMap64]) -> list[DataFile]:
-    """Return those of some files that have live rows, with vectors, which are written."""
-    left = [file for file in files if len(dead[file.path]) < file.rows]
-    vectors = data.put_vectors([dead[file.path] for file in left])
-    return [attrs.evolve(file, vector=vector) for file, vector in zip(left, vectors, strict=True)]
+    return touched, data.with_dead(touched, dead)
 
 
 def has_key_of(wanted: pa.Table) -> Mask:

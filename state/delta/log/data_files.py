@@ -244,6 +244,12 @@ class DataFolder:
             current_probe().step()
         return vectors
 
+    def with_dead(self, files: Iterable[DataFile], dead: Mapping[str, BitMap64]) -> list[DataFile]:
+        """Return those of some files that have live rows, with vectors of all their dead rows, which are written."""
+        left = [file for file in files if len(dead[file.path]) < file.rows]
+        vectors = self.put_vectors([dead[file.path] for file in left])
+        return [attrs.evolve(file, vector=vector) for file, vector in zip(left, vectors, strict=True)]
+
     def dead(self, file: DataFile) -> BitMap64:
         """Return the positions of a file's dead rows.
 

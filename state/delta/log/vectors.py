@@ -22,6 +22,8 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 from pyroaring import BitMap64
 
 from state.delta.log.location import Location
@@ -33,6 +35,7 @@ __all__ = [
     "dead_rows",
     "has_vectors",
     "is_vector_file",
+    "live_positions",
     "places_of",
     "vector_file",
     "vector_in",
@@ -139,6 +142,13 @@ def places_of(path: str, vector: Vector | None) -> tuple[str, ...]:
 def is_vector_file(place: str) -> bool:
     """Whether a file is one of vectors, by its name."""
     return place.rpartition("/")[2].startswith(_FILE) and place.endswith(_ENDING)
+
+
+def live_positions(count: int, dead: BitMap64) -> npt.NDArray[np.int64]:
+    """Return the positions of a file's rows that are not dead."""
+    is_live = np.ones(count, dtype=np.bool_)
+    is_live[np.array(dead.to_array(), dtype=np.int64)] = False
+    return np.flatnonzero(is_live)
 
 
 def dead_rows(location: Location, vector: Vector) -> BitMap64:

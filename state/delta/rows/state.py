@@ -12,6 +12,7 @@ import pyarrow as pa
 from state.delta.declared import DeclaredDeltaTable
 from state.delta.log.data_files import DataFile, files_in
 from state.delta.log.put import Change
+from state.delta.merging import Policy
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.rows.format import KeylessRows, RowsFormat, checked_rows_fields, fitted_rows, no_keys
 from state.delta.rows.group import RowsWrites, place_here, place_on_executors
@@ -104,7 +105,7 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
 
     def __init__(self, declared: DeltaRows, writer: TableWriter, upkeep: Upkeep) -> None:
         form = declared.form(writer.fence.state)
-        OpenedDeltaTable.__init__(self, declared, writer, form.schema(), upkeep)
+        OpenedDeltaTable.__init__(self, declared, writer, form.schema(), upkeep, Policy.of_bins(upkeep.files_max))
         KeylessRows.__init__(self, form)
 
     def write_rows(self, parts: Sequence[TransactionRows]) -> RowsWrites:

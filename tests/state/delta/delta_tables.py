@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import operator
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from state.delta import merging
 from state.delta.keyed import cache, segments
 from state.delta.keyed.state import DeltaState, OpenedDeltaState
+from state.delta.merging import Merging
 from txtopo.api.state import History
 from txtopo.api.values import TransactionalValue
 from txtopo.testing.conformance.state import COUNT, WORD
@@ -57,11 +61,45 @@ def fold(state, *transactions, function=operator.add):
     return group.writes()
 
 
+def held_merges(monkeypatch):
+    """Let merges end no sooner than an event is set, which it is first; return that, and one that one has begun."""
+    gate, begun, merge_files = threading.Event(), threading.Event(), Merging._merge
+
+    def waiting(self, *files):
+        made = merge_files(self, *files)
+        begun.set()
+        assert gate.wait(600)
+        return made
+
+    monkeypatch.setattr(Merging, "_merge", waiting)
+    gate.set()
+    return gate, begun
+
+
+class AtOnce(ThreadPoolExecutor):
+    """Does what it is given at once."""
+
+    def submit(self, do, /, *args, **options):
+        made = super().submit(do, *args, **options)
+        made.exception()
+        return made
+
+
+def merge_at_once(monkeypatch):
+    """Let each merge have ended by the next upkeep."""
+    monkeypatch.setattr(merging, "ThreadPoolExecutor", AtOnce)
+
+
+def merge(state):
+    """Let a state merge what should be, to the end, and put it."""
+    state._log_upkeep.close()  # none is due before the last round is over
+    state.maintain()
+    while state._merging._under_way is not None:
+        state._merging._under_way.exception()
+        state.maintain()
+
+
 def maintain(state):
     """Let a state do its upkeep, to the end of what goes on beside later writes."""
-    state.maintain()
-    merging = getattr(state, "_merging", None)
-    if merging is not None and merging._under_way is not None:
-        merging._under_way.exception()
-        state.maintain()
+    merge(state)
     state.close()

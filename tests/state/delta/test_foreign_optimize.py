@@ -17,7 +17,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from state import DeltaExpiringRows, DeltaRows, DeltaState
-from state.delta.keyed import merging
+from state.delta import merging
 from state.delta.log import data_files
 from state.delta.log.entries import entry_path
 from tests.state.delta.delta_tables import hold_no_rows, maintain

@@ -9,6 +9,7 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaState
 from tests.acceptance.topologies import counting, counts_of, make_data, read_words
 from tests.crashes import dying
+from tests.state.delta.delta_tables import merge_at_once
 from tests.transactional.recovery.power_loss import Disk
 from tests.transactional.recovery.three_states import CONFIG, EXECUTORS_CONFIG, expected_rows, tables_in, topology
 from txtopo import Fields
@@ -76,12 +77,13 @@ def test_a_note_that_is_in_a_draft(tmp_path, disk, monkeypatch):
     "are_entries_lucky",
     [pytest.param(False, id="nothing more"), pytest.param(True, id="log entries too", marks=pytest.mark.slow)],
 )
-def test_after_upkeep(tmp_path, disk, are_entries_lucky):
-    """The power fails after checkpoints and compactions, and after the next Delta write, which syncs their names."""
+def test_after_upkeep(tmp_path, disk, monkeypatch, are_entries_lucky):
+    """The power fails after checkpoints and merges, and after the next Delta write, which syncs their names."""
+    merge_at_once(monkeypatch)
     config = EXECUTORS_CONFIG.with_settings({"topology.group.transactions.max": 1})
     lefts = lefts_of_run(disk, config, 10, ("group.commit.before", "group.commit.after"), slots=16)
     assert len(list(disk.folder.glob("*/_delta_log/*.checkpoint.parquet"))) == 4
-    assert len(list(disk.folder.glob("rows/_data/compacted-*"))) == 2
+    assert len(list(disk.folder.glob("rows/_data/merged-*"))) == 2
     for _, left in lefts[-3:-1]:
         check_left(left, tmp_path / "left", config, 10, are_entries_lucky=are_entries_lucky)
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import operator
-import threading
 
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, read_table
-from state.delta.keyed import merging, segments
-from state.delta.keyed.merging import Merging, to_merge
+from state.delta import merging
+from state.delta.keyed import segments
 from state.delta.log import data_files
 from state.delta.log.data_files import DataFile
 from state.delta.log.vectors import Vector
+from state.delta.merging import in_tiers, is_mostly_dead
 from tests.budgets import examples
-from tests.state.delta.delta_tables import hold_no_rows
+from tests.state.delta.delta_tables import held_merges, hold_no_rows, merge
 from tests.state.delta.foreign import live_files
 from tests.transactional.recovery.altered_tables import put_entry
 from txtopo import Fields
@@ -41,6 +41,9 @@ STEPS = st.one_of(
     st.tuples(st.just("go back"), st.integers(1, 5)),
     st.tuples(st.sampled_from(["fold again", "merge", "merge slowly", "open again", "optimize", "read"])),
 )
+
+
+OFTEN = {"upkeep_every_writes": 1, "files_max": 1}
 
 
 class Table:
@@ -95,14 +98,6 @@ class Table:
         assert [each and each.value for word in "abcdefgh" for each in self.state.multi_get([word])] == expected
         assert [each and each.value for each in self.state.multi_get("abcdefgh")] == expected
 
-    def merge(self) -> None:
-        """Merge what should be, to the end."""
-        for _ in range(2):
-            self.state.maintain()
-            if self.state._merging is not None and self.state._merging._thread is not None:
-                self.state._merging._thread.submit(lambda: None).result()
-        self.state.maintain()
-
 
 def make_small(patch: pytest.MonkeyPatch) -> None:
     """Let few rows be many: a file is full with four, two are a portion, and numbers of rows begin anew at once."""
@@ -121,10 +116,8 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
 
 def follow(table: Table, steps) -> None:
     """Do some steps, and compare the table with its model after each."""
-    gate, merge = threading.Event(), Merging._merge
-    gate.set()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Merging, "_merge", lambda self, files: (merge(self, files), gate.wait(60))[0])
+        gate, _ = held_merges(patch)
         for step in steps:
             match step:
                 case ("put" | "fold" as name, values, *between):
@@ -136,7 +129,7 @@ def follow(table: Table, steps) -> None:
                         table.go_back(count)
                 case ("merge",):
                     gate.set()
-                    table.merge()
+                    merge(table.state)
                 case ("merge slowly",):
                     gate.clear()
                     table.state.maintain()
@@ -166,7 +159,7 @@ def test_any_steps(tmp_path_factory, rows, vectors, steps, kind) -> None:
         make_small(patch)
         if rows != "held":
             hold_no_rows(patch)
-        follow(Table(path, kind, deletion_vectors=vectors, cached_keys_max=1), steps)
+        follow(Table(path, kind, deletion_vectors=vectors, cached_keys_max=1, **OFTEN), steps)
 
 
 STORIES = {
@@ -239,7 +232,7 @@ def test_stories(tmp_path, monkeypatch, rows, vectors, story) -> None:
     make_small(monkeypatch)
     if rows != "held":
         hold_no_rows(monkeypatch)
-    table = Table(tmp_path / "t", deletion_vectors=vectors, cached_keys_max=1)
+    table = Table(tmp_path / "t", deletion_vectors=vectors, cached_keys_max=1, **OFTEN)
     follow(table, STORIES[story])
 
 
@@ -262,17 +255,18 @@ def test_rows_that_die_while_their_segments_are_merged(tmp_path, monkeypatch, ro
     monkeypatch.setattr(merging, "_TIER", 3)
     if rows != "held":
         hold_no_rows(monkeypatch)
-    gate, merge = threading.Event(), Merging._merge
-    monkeypatch.setattr(Merging, "_merge", lambda self, files: (merge(self, files), gate.wait(600))[0])
+    gate, begun = held_merges(monkeypatch)
+    gate.clear()
     table = Table(tmp_path / "t")
     for values in ({"a": 1, "b": 2}, {"c": 3, "d": 4}, {"e": 5, "a": 6}):
         table.write("put", values)
     assert len(live_files(table.path)) == 3
     table.state.maintain()
+    assert begun.wait(600)
     DEEDS[deed](table)
     gate.set()
     monkeypatch.setattr(merging, "_TIER", 99)
-    table.merge()
+    merge(table.state)
     table.check()
     assert "merged" in " ".join(live_files(table.path)) or deed in {"gone back", "moved by others", "all"}
     assert [each and each.value for each in table.state.multi_get("abcdef")] == [table.model.get(w) for w in "abcdef"]
@@ -302,6 +296,6 @@ def file_of(live: int, dead: int = 0) -> DataFile:
 )
 def test_what_is_merged(files, chosen) -> None:
     """A tier that is full is, the smallest first, up to the largest segment; so is one that is mostly dead, if large."""
-    found = to_merge(files)
+    found = [file for own in in_tiers(files, is_mostly_dead) for file in own]
     assert len(found) == chosen
     assert len({file.live.bit_length() for file in found}) <= 1

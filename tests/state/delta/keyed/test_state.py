@@ -23,6 +23,7 @@ from tests.state.delta.delta_tables import (
     have_many_files,
     hold_no_rows,
     maintain,
+    merge,
     opened,
 )
 from tests.variants import variants
@@ -272,7 +273,7 @@ def test_compaction_keeps_rows_txids_and_the_cache(path, monkeypatch):
         state.multi_get(["w1"])
     assert len(DeltaTable(path).file_uris()) > 2
     before = rows_of(state)
-    state.maintain()
+    merge(state)
     assert len(DeltaTable(path).file_uris()) == 1
     assert (rows_of(state), state.last_txid) == (before, 6)
     assert state._cache._version == DeltaTable(path).version()

@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from committers import EventClock
 from state import DeltaState, StateKind, read_table
+from state.delta import merging
 from tests.budgets import examples
-from tests.state.delta.delta_tables import hold_no_rows, maintain, reread
+from tests.state.delta.delta_tables import held_merges, hold_no_rows, maintain, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import Reduction, Reductions
@@ -179,7 +180,7 @@ transactions = st.tuples(st.integers(0, 6), st.lists(calls, min_size=1, max_size
 groups = st.tuples(
     st.lists(transactions, min_size=1, max_size=5),
     st.sampled_from(["write", "write", "prepare and restart", "lose"]),
-    st.booleans(),
+    st.sampled_from(["nothing", "merge", "merge slowly"]),
 )
 
 
@@ -199,14 +200,23 @@ def test_a_table_and_a_dict_agree(
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(dir=folder) as root:
         if not is_held:
             hold_no_rows(patch)
+        patch.setattr(merging, "_REWRITTEN_ROWS_MIN", 1)
+        gate, _ = held_merges(patch)
         model = Model(Path(root), has_executors=has_executors, only_folds=only_folds, has_vectors=has_vectors)
-        for own, how, is_maintained in story:
+        for own, how, upkeep in story:
             for each in own:
                 model.transaction(*each)
             model.end_group(how)
-            if is_maintained:
+            if upkeep == "merge slowly":
+                gate.clear()
+                model.states["keys"].maintain()
+            elif upkeep == "merge":
+                gate.set()
                 maintain(model.states["keys"])
             model.check()
+        gate.set()
+        maintain(model.states["keys"])
+        model.check()
 
 
 def put(states: dict[str, Any], txid: int, watermark: int, rows: dict[str, tuple[int, int]]) -> None:

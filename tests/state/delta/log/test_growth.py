@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from state import DeltaRows, DeltaState, StateKind, read_table, read_tables
 from tests.crashes import Crash, run_with_crash
 from tests.processes import ran
-from tests.state.delta.delta_tables import hold_no_rows
+from tests.state.delta.delta_tables import hold_no_rows, merge
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.log.growing import CONFIG, MODULE, check, topology
 from txtopo import Fields
@@ -184,7 +184,7 @@ def test_rows(tmp_path):
     expected = [("a", 1, None, 1), ("a", 2, None, 2), ("a", 3, "new", 3), ("b", 1, None, 1)]
     for _ in range(2):
         assert sorted(tuple(row.values()) for row in read_table(path).to_pylist()) == expected
-        state.maintain()
+        merge(state)
     assert len(DeltaTable(path).file_uris()) == 2
 
 

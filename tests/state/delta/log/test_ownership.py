@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from state.delta.keyed.state import read_table
-from tests.state.delta.delta_tables import counted, have_many_files, opened, reread
+from tests.state.delta.delta_tables import counted, have_many_files, merge, opened, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo.api.reduction import Reduction, TransactionRows
 from txtopo.api.values import TransactionalValue
@@ -46,7 +46,7 @@ def test_a_zombie_writes_nothing(path, monkeypatch, way, moment):
 
     before = DeltaTable(path).version()
     values = {} if way == "marker" else counted(3, a=5)
-    deeds = {"upkeep": zombie.maintain, "prepared": lambda: zombie.publish(3, note)}
+    deeds = {"upkeep": lambda: merge(zombie), "prepared": lambda: zombie.publish(3, note)}
     deed = deeds.get(way, lambda: zombie.write(3, values))
     if moment == "before":
         lead()
@@ -129,7 +129,7 @@ def test_a_change_right_behind_our_own_write_is_not_taken_for_ours(path, monkeyp
     append = then_append(path, "delta.write.landed")
     if way == "upkeep":
         with armed(append):
-            state.maintain()
+            merge(state)
     elif way == "files":
         state.use_executors(InlineExecutors(), 0)
         with armed(append):

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 from state import DeltaExpiringRows, DeltaRows, DeltaState, read_table
-from tests.state.delta.delta_tables import hold_no_rows
+from tests.state.delta.delta_tables import hold_no_rows, maintain
 from tests.state.delta.foreign import live_files, move_rows
 from tests.state.delta.rows.rows_tables import put
 from txtopo import Fields
@@ -83,6 +83,5 @@ def test_times_of_int96_in_rows(tmp_path, kind):
         found = read_table(tmp_path).to_pylist()
         assert sorted(map(str, (row["t"] for row in found))) == sorted(map(str, TIMES * 2))
         assert {row["at"] for row in found} == {TIMES[-2]}
-        state.maintain()
-        state.close()
+        maintain(state)
     assert len(DeltaTable(tmp_path).file_uris()) == 1

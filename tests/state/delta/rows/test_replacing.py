@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from tests.state.delta.delta_tables import merge
 from tests.state.delta.rows.rows_tables import WAYS, opened, put, rows, some_executors
 from txtopo import Fields
 
@@ -54,7 +55,7 @@ def test_partitions_of_every_type(tmp_path, large, kind, values) -> None:
     assert rows(tmp_path) == expected
     put(state, (4, ("append", [(value, 4) for value in values])))
     files = len(DeltaTable(tmp_path / "t").file_uris())
-    state.maintain()
+    merge(state)
     assert len(DeltaTable(tmp_path / "t").file_uris()) == files - len(values)
     assert rows(tmp_path) == expected + Counter((value, 4, 4) for value in values)
     assert DeltaTable(tmp_path / "t").metadata().partition_columns == ["p"]

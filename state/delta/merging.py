@@ -1,0 +1,387 @@
+"""Merges the data files of a table, beside its writes.
+
+Each write adds files, small ones among them, and leaves rows in others that are *over*: dead by a deletion vector, or
+expired. So files are merged, and those most of whose rows are over are written again without them. Which ones is a rule
+of each kind of table:
+
+- :func:`in_tiers`, for tables with deletion vectors: once several files are of about the same size, they become one.
+  That way a row is written once for each tier, and a write has few files to mark rows in.
+- :func:`in_bins`, for others: small files of one partition become large ones, once that saves enough of them.
+- Rows that expire are merged in the order of their times, so that whole files go; see
+  :mod:`state.delta.expiring.state`.
+
+A merge outlasts writes, which change what it reads. When it has ended, and is to be put:
+
+1. Rows that writes have marked as dead meanwhile are marked in the new file, at their places there: were it tried again
+   instead, it might never end.
+2. A source that is gone, and whose rows have all expired by now, is as good as there: nobody sees its rows in the new
+   file.
+3. A source that is gone otherwise was replaced: by a write to a table without vectors or to a partition, or by somebody
+   else's OPTIMIZE. With vectors its rows are dead in the new file. Without, the sources that are left are merged again.
+   They are fewer each time, so that ends, and in the end those are merged that nobody has touched for a while.
+4. If a source has rows that were over, the table has gone back, and the merge is in vain.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+import attrs
+import numpy as np
+import pyarrow as pa
+from pyroaring import BitMap64
+
+from state.delta.log.data_files import DataFile, DataFolder
+from state.delta.log.put import Change
+from state.delta.log.vectors import live_positions
+from txtopo.columnar.key_index import Positions
+from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, are_up_to, times_of
+
+__all__ = ["Ended", "Merged", "Merging", "Policy", "Put", "in_bins", "in_tiers", "is_mostly_dead"]
+
+SEGMENT_ROWS = 5_000_000
+"""The maximum number of rows of a file in tiers: with few large ones, a write has few vectors to write."""
+
+_TIER = 8
+"""How many files of a tier become one of the next tier."""
+
+_SMALL_ROWS, _TIER_BITS = 1 << 10, 3
+"""Files of fewer rows are all of one tier; each further one has 8 times as many rows."""
+
+_REWRITTEN_ROWS_MIN = 1 << 16
+"""A smaller file in tiers is not written again for the rows that are over alone: its tier is merged soon."""
+
+FILE_BYTES = 64 * 1024 * 1024
+"""The approximate size of files that were merged in bins; those of at least half this size are left alone."""
+
+Files = Sequence[DataFile]
+
+IsOver = Callable[[DataFile], bool]
+"""Returns whether most rows of a file are over."""
+
+
+def in_tiers(files: Files, is_over: IsOver) -> list[Files]:
+    """Return the files of the smallest tier that is full, and of the others large ones most of whose rows are over."""
+    tiers: dict[int, list[DataFile]] = {}
+    for file in sorted(files, key=lambda each: each.live):
+        tiers.setdefault(max(0, (file.live // _SMALL_ROWS).bit_length() - 1) // _TIER_BITS, []).append(file)
+    full: list[DataFile] = []
+    for tier in sorted(tiers):
+        own = _up_to(SEGMENT_ROWS, tiers[tier])
+        if len(own) >= _TIER:
+            full = tiers.pop(tier)[: len(own)]
+            break
+    over = [file for own in tiers.values() for file in own if file.rows >= _REWRITTEN_ROWS_MIN and is_over(file)]
+    return [each for each in (full, _up_to(SEGMENT_ROWS, over)) if each]
+
+
+def _up_to(rows: int, files: Files) -> list[DataFile]:
+    """Return the first files, whose live rows are at most ``rows`` together."""
+    totals = np.cumsum([file.live for file in files])
+    return list(files[: int(np.searchsorted(totals, rows, side="right"))])
+
+
+def in_bins(files: Files, is_over: IsOver, files_max: int) -> list[Files]:
+    """Return small files in bins of one partition, if that saves ``files_max`` of them, and those mostly over alone."""
+    over = {file.path: file for file in files if is_over(file)}
+    by_partition: dict[tuple[str | None, ...], list[DataFile]] = {}
+    for file in files:
+        if file.size < FILE_BYTES // 2 and file.parts is None and file.path not in over:
+            by_partition.setdefault(tuple(file.partition.values()), []).append(file)
+    bins: list[list[DataFile]] = []
+    for own in by_partition.values():
+        size = FILE_BYTES  # as if a bin were full, so that each partition begins one of its own
+        for file in sorted(own, key=lambda each: each.size):
+            if size + file.size > FILE_BYTES:
+                bins.append([])
+                size = 0
+            bins[-1].append(file)
+            size += file.size
+    saved = sum(len(each) - 1 for each in bins)
+    return [*([file] for file in over.values()), *(each for each in bins if len(each) > 1 and saved >= files_max)]
+
+
+@attrs.frozen(eq=False)
+class Policy:
+    """How the files of one table are merged.
+
+    Args:
+        choose: returns the files to merge, those of one partition each time, given all, the time up to which rows have
+            expired, and what tells the files that are mostly over. It is called in the thread of merges.
+        is_due: whether to begin after a write, and not only when upkeep is due.
+        has_vectors: whether rows of the new file may be marked as dead.
+        time: the column by which rows expire; empty if they do not.
+        arranged: returns the rows of each new file, given those of the old ones.
+        kept: returns rows, given in portions, as they are to be held beside the table; None if they are not.
+    """
+
+    choose: Callable[[Files, int, IsOver], Sequence[Files]]
+    is_due: Callable[[Files], bool] = lambda _: False
+    has_vectors: bool = False
+    time: str = ""
+    arranged: Callable[[pa.Table], Sequence[pa.Table]] = lambda rows: [rows] if rows.num_rows else []
+    kept: Callable[[Iterable[pa.Table]], pa.Table] | None = None
+
+    @staticmethod
+    def of_tiers(**options: Any) -> Policy:
+        """Return that of a table with deletion vectors."""
+        return Policy(
+            lambda files, _, is_over: in_tiers(files, is_over),
+            lambda files: bool(in_tiers(files, is_mostly_dead)),
+            has_vectors=True,
+            **options,
+        )
+
+    @staticmethod
+    def of_bins(files_max: int, **options: Any) -> Policy:
+        """Return that of a table without, whose small files are merged if that saves ``files_max`` of them."""
+        return Policy(lambda files, _, is_over: in_bins(files, is_over, files_max), **options)
+
+
+def is_mostly_dead(file: DataFile) -> bool:
+    """Whether most rows of a file are dead."""
+    return file.live * 2 < file.rows
+
+
+@attrs.frozen(eq=False)
+class Source:
+    """A file that was merged.
+
+    Args:
+        path: its path.
+        live: the positions of the rows in it that were merged.
+        dead: its dead rows then.
+        expired: how many rows were left out because they had expired.
+        last: the last time of the merged ones; after all others if they do not expire.
+    """
+
+    path: str
+    live: Positions
+    dead: BitMap64
+    expired: int
+    last: int
+
+
+@attrs.frozen(eq=False)
+class Merged:
+    """Files that were merged.
+
+    Args:
+        files: the new ones.
+        rows: the rows of each, if they are kept: those of the sources, one after another unless they are arranged.
+        sources: the old ones.
+    """
+
+    files: Files
+    rows: Sequence[pa.Table]
+    sources: Sequence[Source]
+
+
+@attrs.frozen(eq=False)
+class Put:
+    """What is put of a merge.
+
+    Args:
+        merged: the merge.
+        added: its files, as they are in the table.
+        removed: the sources that are still there.
+        dead: the positions of merged rows that are dead in the new file.
+    """
+
+    merged: Merged
+    added: Files
+    removed: Files
+    dead: BitMap64
+
+
+class Held(Protocol):
+    """Rows of a table that are held in memory."""
+
+    def merge(self, put: Put) -> None:
+        """Hold the rows of merged files."""
+
+
+@attrs.frozen(eq=False)
+class Ended:
+    """Merges that have ended, and are to be put in one version."""
+
+    puts: Sequence[Put]
+
+    @property
+    def change(self) -> Change:
+        """What that changes."""
+        added: list[DataFile] = []
+        removed: list[DataFile] = []
+        for put in self.puts:
+            added += put.added
+            removed += put.removed
+        return Change(added, removed, is_of_rows=self.has_expired)
+
+    def hold(self, segments: Held) -> None:
+        """Hold what was put among the rows that are held of the table."""
+        for put in self.puts:
+            segments.merge(put)
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether rows are left out that have expired."""
+        return any(source.expired for put in self.puts for source in put.merged.sources)
+
+
+class Merging:
+    """The merges of one table, in a thread; one round at a time.
+
+    Args:
+        data: the table's data files.
+        schema: its columns.
+        policy: how they are merged.
+    """
+
+    def __init__(self, data: DataFolder, schema: pa.Schema, policy: Policy) -> None:
+        self._data = data
+        self._schema = schema
+        self._policy = policy
+        self._thread: ThreadPoolExecutor | None = None
+        self._under_way: Future[list[Merged]] | None = None
+        self._until = BEFORE_ALL
+        """Up to when rows had expired for the round under way."""
+        self._half_over: dict[str, int] = {}
+        """For each file the time from which on most of its rows have expired."""
+
+    def is_due(self, files: Mapping[str, DataFile]) -> bool:
+        """Whether a round has ended, or should begin whatever upkeep there is."""
+        return self._policy.is_due([*files.values()]) if self._under_way is None else self._under_way.done()
+
+    def begin(self, files: Mapping[str, DataFile], until: int, *, is_upkeep_due: bool) -> None:
+        """Begin to merge some of a version's files, unless a round is under way or none is due.
+
+        ``until`` is the time up to which rows have expired in that version.
+        """
+        own = [*files.values()]
+        if self._under_way is None and (is_upkeep_due or self._policy.is_due(own)):
+            self._submit(lambda: self._chosen(own, until), until)
+
+    def ended(
+        self, files: Mapping[str, DataFile], until: int, dead_now: Callable[[DataFile], BitMap64]
+    ) -> Ended | None:
+        """Return what is to be put of the round that has ended; None if there is nothing.
+
+        Args:
+            files: those of the version on top of which it is put.
+            until: up to when rows have expired in that version.
+            dead_now: returns the positions of the dead rows of one of its files.
+
+        Raises:
+            Exception: one of :data:`~state.delta.log.ownership.WORLD_ERRORS`, for which it was in vain.
+        """
+        under_way = self._under_way
+        if under_way is None or not under_way.done():
+            return None
+        self._under_way = None
+        puts, again = [], []
+        for merged in under_way.result():
+            put = self._put(merged, files, until, dead_now) if until >= self._until else None
+            if put is not None and put.removed and (self._policy.has_vectors or not put.dead):
+                puts.append(put)
+                continue
+            self._drop(merged)
+            if put is not None and len(put.removed) > 1:
+                again.append(put.removed)
+        if again:
+            self._submit(lambda: again, until)
+        return Ended(puts) if puts else None
+
+    def close(self) -> None:
+        """Wait for the round under way, which is in vain."""
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+        if self._under_way is not None and self._under_way.exception() is None:
+            for merged in self._under_way.result():
+                self._drop(merged)
+        self._under_way = None
+
+    def _put(
+        self, merged: Merged, files: Mapping[str, DataFile], until: int, dead_now: Callable[[DataFile], BitMap64]
+    ) -> Put | None:
+        """Return what there is to put of some merged files; None if the table has gone back."""
+        removed, dead, at = [], BitMap64(), 0
+        for source in merged.sources:
+            file, live = files.get(source.path), source.live
+            if file is not None:
+                removed.append(file)
+                now = dead_now(file)
+                if source.dead - now:
+                    return None
+                died = np.intersect1d(np.array((now - source.dead).to_array(), dtype=np.int64), live)
+                dead |= BitMap64((at + live.searchsorted(died)).astype(np.uint64))
+            elif source.last > until:
+                dead |= BitMap64(range(at, at + len(live)))
+            at += len(live)
+        added = merged.files
+        if dead and removed and self._policy.has_vectors:
+            added = self._data.with_dead(added, {file.path: dead for file in added})
+        return Put(merged, added, removed, dead)
+
+    def _drop(self, merged: Merged) -> None:
+        for file in merged.files:
+            self._data.location.folder.delete(file.place)
+
+    def _submit(self, chosen: Callable[[], Sequence[Files]], until: int) -> None:
+        self._thread, self._until = self._thread or ThreadPoolExecutor(1, "txtopo-merge"), until
+        self._under_way = self._thread.submit(self._round, chosen, until)
+
+    def _chosen(self, files: Files, until: int) -> Sequence[Files]:
+        paths = {file.path for file in files}
+        self._half_over = {path: time for path, time in self._half_over.items() if path in paths}
+        return self._policy.choose(files, until, lambda file: self._is_over(file, until))
+
+    def _round(self, chosen: Callable[[], Sequence[Files]], until: int) -> list[Merged]:
+        return [self._merge(files, until) for files in chosen()]
+
+    def _merge(self, files: Files, until: int) -> Merged:
+        sources: list[Source] = []
+        policy, parts = self._policy, [iter([self._schema.empty_table()])]
+        parts += [self._left(file, until, sources) for file in files]
+        pieces = policy.arranged((policy.kept or pa.concat_tables)(itertools.chain.from_iterable(parts)))
+        name = "merged" if files[0].parts is None else "bucket-{:03d}-{:03d}-merged".format(*files[0].parts)
+        made = [self._data.put(name, piece, files[0].partition) for piece in pieces]
+        return Merged(made, pieces if policy.kept else (), sources)
+
+    def _left(self, file: DataFile, until: int, sources: list[Source]) -> Iterator[pa.Table]:
+        """Yield the rows of a file that are not over, and then add to the sources what they are."""
+        time, dead, at, last, expired = self._policy.time, self._data.dead(file), 0, BEFORE_ALL, 0
+        lives = [np.empty(0, dtype=np.int64)]
+        for rows in self._data.portions(file, self._schema, with_dead=True):
+            count = rows.num_rows
+            is_left = np.zeros(count, dtype=np.bool_)
+            is_left[live_positions(count, _between(dead, at, at + count))] = True
+            if time:
+                are_over = are_up_to(rows, time, until).to_numpy()
+                expired += int((is_left & are_over).sum())
+                is_left &= ~are_over
+            left = rows.filter(pa.array(is_left))
+            last = max(last, int(times_of(left, time).max(initial=BEFORE_ALL)) if time else AFTER_ALL)
+            lives.append(at + np.flatnonzero(is_left))
+            at += count
+            yield left
+        sources.append(Source(file.path, np.concatenate(lives), dead, expired, last))
+
+    def _is_over(self, file: DataFile, until: int) -> bool:
+        """Whether most rows of a file are dead, or have expired; its times are read once."""
+        if not self._policy.time or not file.live or is_mostly_dead(file):
+            return is_mostly_dead(file)
+        if file.path not in self._half_over:
+            schema = pa.schema([self._schema.field(self._policy.time)])
+            times = times_of(self._data.read(file, schema), self._policy.time)
+            self._half_over[file.path] = int(np.partition(times, len(times) // 2)[len(times) // 2])
+        return self._half_over[file.path] <= until
+
+
+def _between(dead: BitMap64, first: int, end: int) -> BitMap64:
+    """Return the positions of dead rows from ``first`` to before ``end``, as positions behind ``first``."""
+    own = np.array((dead & BitMap64(range(first, end))).to_array(), dtype=np.int64)
+    return BitMap64((own - first).astype(np.uint64))

@@ -1,0 +1,309 @@
+"""Files that are merged beside writes: whatever the writes do meanwhile, a table is what it would be without merges."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from hypothesis import given, settings, strategies as st
+
+from state import DeltaRows, DeltaState, read_table
+from state.delta import merging
+from state.delta.expiring import state as expiring_state
+from state.delta.log.data_files import DATA_FOLDER
+from tests.budgets import examples
+from tests.crashes import Crash, survives
+from tests.state.delta.delta_tables import have_many_files, held_merges, merge
+from tests.state.delta.expiring import expiring_tables
+from tests.state.delta.expiring.expiring_tables import held
+from tests.state.delta.foreign import live_files
+from tests.state.delta.rows import rows_tables
+from tests.variants import variants
+from txtopo import Fields
+from txtopo.api.values import TransactionalValue
+from txtopo.transactional.commit.write_buffer import group_state
+
+OFTEN = {"upkeep_every_writes": 1, "files_max": 1}
+DAYS = st.sampled_from(["mo", "tu"])
+
+MERGES = st.sampled_from([("merge",), ("merge slowly",), ("open again",), ("optimize",)])
+BACK = st.tuples(st.just("go back"), st.integers(1, 4))
+
+
+class Rows:
+    """A table of rows in partitions, and the rows that it should hold."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.epoch, self.txid = path, 0, 0
+        self.rows: Counter = Counter()
+        self.former = [self.rows]
+        self.open()
+
+    def open(self) -> None:
+        self.epoch += 1
+        self.state = rows_tables.opened(self.path, epoch=self.epoch, partition_by="day", **OFTEN)
+
+    def write(self, how: str, new: list[tuple[str, int]]) -> None:
+        self.txid += 1
+        rows_tables.put(self.state, (self.txid, (how, new)))
+        days = {day for day, _ in new} if how == "replace_partitions" else set()
+        stays = Counter({row: count for row, count in self.rows.items() if row[0] not in days})
+        self.rows = stays + Counter((*row, self.txid) for row in new)
+        self.former.append(self.rows)
+
+    def go_back(self, count: int) -> None:
+        self.txid = max(1, self.txid - count)
+        self.rows = self.former[self.txid]
+        del self.former[self.txid + 1 :]
+        self.state.roll_back(self.txid)
+
+    def check(self) -> None:
+        assert rows_tables.rows(self.path) == self.rows
+
+
+class Expiring:
+    """A table of rows that expire, and the rows that it should hold, with the time up to which others are taken."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.epoch, self.txid = path, 0, 0
+        self.rows: list[tuple[str, int]] = []
+        self.mark = -1
+        self.former = [(self.rows, self.mark)]
+        self.open()
+
+    def open(self) -> None:
+        self.epoch += 1
+        self.state = expiring_tables.opened(self.path, epoch=self.epoch, key="k", **OFTEN)
+
+    def write(self, how: str, what: Any) -> None:
+        self.txid += 1
+        if how == "take":
+            until = self.mark + what
+            (found,) = expiring_tables.put(self.state, (self.txid, until))
+            assert found == sorted(row for row in self.rows if row[1] <= until)
+            self.mark = max(self.mark, until)
+            self.rows = [row for row in self.rows if row[1] > self.mark]
+        else:
+            new = [(day, self.mark + 1 + second) for day, second in what]
+            expiring_tables.put(self.state, (self.txid, new))
+            self.rows = self.rows + new
+        self.former.append((self.rows, self.mark))
+
+    def go_back(self, count: int) -> None:
+        self.txid = max(1, self.txid - count)
+        self.rows, self.mark = self.former[self.txid]
+        del self.former[self.txid + 1 :]
+        self.state.roll_back(self.txid)
+
+    def check(self) -> None:
+        assert expiring_tables.in_table(self.path) == sorted(self.rows)
+        view = group_state(self.state).begin(self.txid + 1)
+        assert held(view.rows_of(pa.table({"k": ["mo", "tu"]}))) == sorted(self.rows)
+        view.discard()
+
+
+APPENDED = st.lists(st.tuples(DAYS, st.integers(0, 6)), min_size=1, max_size=4)
+STEPS = {
+    Rows: st.one_of(st.tuples(st.sampled_from(["append", "append", "replace_partitions"]), APPENDED), MERGES, BACK),
+    Expiring: st.one_of(
+        st.tuples(st.just("append"), APPENDED), st.tuples(st.just("take"), st.integers(0, 4)), MERGES, BACK
+    ),
+}
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("kind", [Rows, Expiring])
+@settings(max_examples=examples(40), deadline=None)
+@given(data=st.data())
+def test_any_steps(kind: type[Rows | Expiring], data: st.DataObject) -> None:
+    """Whatever is appended, replaced, taken, moved by others, gone back and opened again while files are merged."""
+    with folder() as path, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expiring_state, "FILE_ROWS", 3)
+        gate, _ = held_merges(patch)
+        table = kind(path)
+        for step in data.draw(st.lists(STEPS[kind], max_size=14)):
+            match step:
+                case ("go back", count):
+                    if table.txid:
+                        table.go_back(count)
+                case ("merge",):
+                    gate.set()
+                    merge(table.state)
+                case ("merge slowly",):
+                    gate.clear()
+                    table.state.maintain()
+                case ("open again",):
+                    gate.set()
+                    table.open()
+                case ("optimize",):
+                    DeltaTable(path / "t").optimize.compact()
+                case (how, what):
+                    table.write(how, what)
+            table.check()
+        gate.set()
+        merge(table.state)
+        table.check()
+        table.open()
+        table.check()
+
+
+def begun(state: Any, gate: Event, has_begun: Event) -> None:
+    """Begin to merge, and wait until files are read."""
+    gate.clear()
+    state.maintain()
+    assert has_begun.wait(600)
+
+
+def merged_in(path: Path) -> list[str]:
+    return [name for name in live_files(path) if "merged" in name]
+
+
+def test_a_partition_that_is_replaced_while_it_is_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The merge of it is in vain, and its file goes; those of others are put, in the same version."""
+    gate, has_begun = held_merges(monkeypatch)
+    table = Rows(tmp_path)
+    for n in (1, 2, 3):
+        table.write("append", [("mo", n), ("tu", n)])
+    begun(table.state, gate, has_begun)
+    table.write("replace_partitions", [("mo", 9)])
+    table.write("append", [("mo", 10)])
+    gate.set()
+    monkeypatch.setattr(merging, "in_bins", lambda *_: [])
+    merge(table.state)
+    table.check()
+    (name,) = merged_in(tmp_path / "t")
+    assert read_table(tmp_path / "t")["day"].to_pylist().count("tu") == 3
+    assert [file.name for file in (tmp_path / "t" / DATA_FOLDER).glob("merged-*")] == [Path(name).name]
+    assert len(live_files(tmp_path / "t")) == 3
+
+
+@pytest.mark.parametrize("vectors", [False, True])
+def test_files_that_a_write_touches_while_they_are_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vectors: bool
+) -> None:
+    """Without vectors the others are merged all the same: a table whose files are touched all the time gets few files."""
+    have_many_files(monkeypatch)
+    monkeypatch.setattr(merging, "_TIER", 4)
+    gate, has_begun = held_merges(monkeypatch)
+    declared = DeltaState(tmp_path, Fields("k: string"), Fields("n: long"), deletion_vectors=vectors, **OFTEN)
+    state = declared.open("topology", "s", "life", 1)
+    for txid, key in enumerate("abcdef", 1):
+        state.write(txid, {key: TransactionalValue(txid, txid)})
+    begun(state, gate, has_begun)
+    state.write(7, {"b": TransactionalValue(7, 70)})
+    gate.set()
+    state._merging._under_way.exception()
+    state.maintain()
+    has_begun.clear()
+    if not vectors:
+        begun(state, gate, has_begun)
+        state.write(8, {"c": TransactionalValue(8, 80)})
+        gate.set()
+    merge(state)
+    found = dict(zip(*read_table(tmp_path).select(["k", "n"]).to_pydict().values(), strict=True))
+    assert found == {"a": 1, "b": 70, "c": 3 if vectors else 80, "d": 4, "e": 5, "f": 6}
+    assert [file.rows - file.live for file in state._writer.files.values() if "merged" in file.path] == [vectors]
+    state.close()
+
+
+def test_rows_that_are_taken_while_they_are_merged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that goes meanwhile, with the last of its rows, keeps nothing from being put, and nothing is taken twice."""
+    gate, has_begun = held_merges(monkeypatch)
+    table = Expiring(tmp_path)
+    for second in (3, 6, 9):
+        table.write("append", [("mo", second), ("tu", second + 1)])
+    begun(table.state, gate, has_begun)
+    table.write("take", 5)
+    assert len(live_files(tmp_path / "t")) == 2
+    table.write("append", [("mo", 2)])
+    gate.set()
+    table.state._merging._under_way.exception()
+    monkeypatch.setattr(expiring_state, "COMPACTED_ROWS_MAX", 0)
+    merge(table.state)
+    table.check()
+    assert len(merged_in(tmp_path / "t")) == 1
+    table.write("take", 4)
+    table.open()
+    table.check()
+    table.write("take", 9)
+    assert (table.rows, live_files(tmp_path / "t")) == ([], [])
+
+
+def test_a_merge_is_in_vain_once_what_it_left_out_is_there_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows had been taken when files were merged, and the table has gone back to before that."""
+    gate, has_begun = held_merges(monkeypatch)
+    table = Expiring(tmp_path)
+    for second in (3, 6, 9):
+        table.write("append", [("mo", second), ("tu", 100)])
+    table.write("take", 6)
+    begun(table.state, gate, has_begun)
+    table.go_back(1)
+    gate.set()
+    table.state._merging._under_way.exception()
+    table.state.maintain()
+    table.check()
+    table.write("take", 6)
+    table.check()
+
+
+KINDS: dict[str, Callable[[Path, int], Any]] = {
+    "rows": lambda path, epoch: DeltaRows(path, Fields("k: string", "n: long"), **OFTEN).open("t", "s", "life", epoch),
+    "keyed": lambda path, epoch: DeltaState(path, Fields("k: string"), Fields("n: long"), **OFTEN).open(
+        "t", "s", "life", epoch
+    ),
+    "vectors": lambda path, epoch: DeltaState(
+        path, Fields("k: string"), Fields("n: long"), deletion_vectors=True, **OFTEN
+    ).open("t", "s", "life", epoch),
+}
+
+
+def write(state: Any, kind: str, txid: int) -> None:
+    if kind == "rows":
+        rows_tables.put(state, (txid, ("append", [("k", txid)])))
+    else:
+        state.write(txid, {f"k{txid % 4}": TransactionalValue(txid, txid)})
+
+
+@pytest.mark.parametrize("every", variants(9, long=[1]))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_death_at_each_step_beside_a_merge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, every: int
+) -> None:
+    """Wherever a coordinator dies while files are merged or put, the next one finds each transaction once."""
+    monkeypatch.setattr(merging, "_TIER", 2)
+    have_many_files(monkeypatch)
+    for at in range(1, 999, every):
+        path, epoch, crash = tmp_path / str(at), 1, Crash(at)
+        state = KINDS[kind](path, epoch)
+
+        def run(state: Any) -> None:
+            for txid in range((state.last_txid or 0) + 1, 9):
+                write(state, kind, txid)
+                merge(state)
+
+        is_over = survives(lambda state=state: run(state), crash)
+        if not is_over:
+            run(KINDS[kind](path, 2))
+        found = read_table(path)
+        assert sorted(found["n"].to_pylist()) == ([*range(1, 9)] if kind == "rows" else [5, 6, 7, 8])
+        if is_over:
+            break
+    assert at > 20
+    assert [*(path / DATA_FOLDER).glob("merged-*")]
