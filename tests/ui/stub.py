@@ -21,7 +21,7 @@ from starlette.staticfiles import StaticFiles
 
 import txtopo.ui
 from tests.ui.answers import Answers
-from txtopo.ui import views
+from tests.ui.as_json import views
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

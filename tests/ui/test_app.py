@@ -28,7 +28,7 @@ from txtopo.inspect.slugs import slug_of
 from txtopo.inspect.source import FolderSource
 from txtopo.ui.app import Page, application, routes
 from txtopo.ui.checks import Checks
-from txtopo.ui.openapi import SHAPES, document
+from txtopo.ui.openapi import OPERATIONS, document
 from txtopo.ui.security import INVITATION_SECS, Sessions, hosts_of
 
 PORT = 8123
@@ -65,7 +65,7 @@ def served(tmp_path_factory):
         source,
         Sessions(),
         Checks(output),
-        lambda slug: ("audit", f"--topology={source.header(slug)['id']}", "--", str(output)),
+        lambda slug: ("audit", f"--topology={source.header(slug).id}", "--", str(output)),
         lambda _, txid: ("--version", str(txid)),
         ORIGIN,
     )
@@ -86,12 +86,12 @@ def test_document_names_the_routes(served):
         if route.path.startswith("/api/") and method != "HEAD"
     }
     declared = {(method, path) for path, methods in document()["paths"].items() for method in methods}
-    assert found == declared == set(SHAPES)
+    assert found == declared == set(OPERATIONS)
     assert served.json("/openapi.json") == document()
 
 
 @pytest.mark.parametrize(
-    ("method", "path"), [each for each in SHAPES if "{number}" not in each[1] and "cluster" not in each[1]]
+    ("method", "path"), [each for each in OPERATIONS if "{number}" not in each[1] and "cluster" not in each[1]]
 )
 def test_answers_have_their_shape(served, method, path):
     """Every answer has the names and types that the document gives it, and no others."""
@@ -108,9 +108,9 @@ def test_a_failure_is_over(served, monkeypatch):
 
     def failing():
         source = served.page.source
-        components = source.graph(SLUG)["components"]
-        assert [each["id"] for each in components if each["lastFailedAt"]] == ["fails"]
-        return source.header(SLUG)["isFailing"], [each["id"] for each in components if each["isFailing"]]
+        components = source.graph(SLUG).components
+        assert [each.id for each in components if each.last_failed_at] == ["fails"]
+        return source.header(SLUG).is_failing, [each.id for each in components if each.is_failing]
 
     assert failing() == (False, [])
     monkeypatch.setattr(Facts, "ended", "")
@@ -176,7 +176,7 @@ def test_nothing_of_the_run_is_html(served):
         text = served.client.get(path).text
         assert EVIL not in text, path
         assert SCRIPT not in text, path
-    for path in [*paths, *(place.replace("{slug}", SLUG).replace("{txid}", "3") for _, place in SHAPES)]:
+    for path in [*paths, *(place.replace("{slug}", SLUG).replace("{txid}", "3") for _, place in OPERATIONS)]:
         assert SECRET not in served.client.get(path).text
 
 
@@ -434,7 +434,7 @@ def test_no_such_run(restarted, number):
 
 
 def test_answers_of_an_earlier_run_have_their_shape(restarted):
-    for method, path in SHAPES:
+    for method, path in OPERATIONS:
         if method == "get" and "{slug}" in path and "rows" not in path:
             schema = document()["paths"][path]["get"]["responses"]["200"]["content"]["application/json"]["schema"]
             answer = restarted.get(path.replace("{slug}", f"{SLUG}@1").replace("{txid}", "1"))
@@ -460,6 +460,6 @@ def test_two_topologies_in_a_folder(tmp_path):
         for until in (1, None):
             run_topology(builder.build(), until)
     source = FolderSource(tmp_path)
-    assert [(each["id"], each["committed"]) for each in source.topologies()["topologies"]] == [("a", 3), ("a@1", 2)]
-    assert [source.header(slug)["committed"] for slug in ("a", "a@1", "a~401", "a~401@1")] == [3, 1, 2, 1]
+    assert [(each.id, each.committed) for each in source.topologies().topologies] == [("a", 3), ("a@1", 2)]
+    assert [source.header(slug).committed for slug in ("a", "a@1", "a~401", "a~401@1")] == [3, 1, 2, 1]
     source.close()

@@ -70,12 +70,12 @@ def test_a_step_of_the_clock(tmp_path, clock, step_secs):
             wait_for("a sample", lambda sampled=10 * number: transactions_of(reader) == sampled)
         source = FolderSource(tmp_path)
         header = source.header(slug_of(EVIL))
-        assert header["transactions"] == 90
-        assert 4 < header["rate"]["transactions"] < 11
-        assert header["isFailing"] is False
-        assert clock.secs - 2 <= header["updatedAt"] <= clock.secs
-        for plot in source.plots(slug_of(EVIL), 60)["plots"]:
-            assert all(value is None or value >= 0 for line in plot["lines"].values() for value in line)
+        assert header.transactions == 90
+        assert 4 < header.rate.transactions < 11
+        assert header.is_failing is False
+        assert clock.secs - 2 <= header.updated_at <= clock.secs
+        for plot in source.plots(slug_of(EVIL), 60).plots:
+            assert all(value is None or value >= 0 for line in plot.lines.values() for value in line)
         source.close()
     reader.close()
 

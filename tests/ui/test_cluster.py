@@ -17,7 +17,7 @@ from tests.cluster.supervisors import DriverCluster
 from tests.ui.shapes import misfits
 from tests.waiting import wait_for
 from txtopo.inspect.slugs import slug_of
-from txtopo.ui.openapi import SHAPES, document
+from txtopo.ui.openapi import OPERATIONS, document
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -128,7 +128,7 @@ def _answers(browser, counting: str, plain: str) -> None:
     with httpx.Client(base_url=origin, cookies=cookies, trust_env=False, timeout=30) as client:
         of_counting = f"/api/v1/topology/{slug_of(counting)}"
         wait_for("it commits", lambda: (client.get(of_counting).json()["committed"] or 0) > 1, SECS)
-        for (method, path), topology in itertools.product(SHAPES, (counting, plain)):
+        for (method, path), topology in itertools.product(OPERATIONS, (counting, plain)):
             if method != "get" or "{number}" in path or "rows" in path or (topology == plain and "{txid}" in path):
                 continue
             place = path.replace("{slug}", slug_of(topology)).replace("{txid}", "1")

@@ -49,8 +49,8 @@ class Passes(BatchBolt, ICommitter):
 
 
 def counts_of(source: FolderSource, slug: str) -> dict[str, tuple[float | None, dict[str, float]]]:
-    components = source.graph(slug)["components"]
-    return {each["id"]: (each["counts"]["in"], each["counts"]["out"]) for each in components}
+    components = source.graph(slug).components
+    return {each.id: (each.counts.in_, each.counts.out) for each in components}
 
 
 def test_streams_and_phases(tmp_path):
@@ -106,17 +106,17 @@ def test_earlier_runs_of_a_plain_topology(tmp_path):
             found.progressed(attrs.evolve(REPORT, emitted=emitted, acked=emitted - 1))
             found.ended = "" if emitted == 10 else "the spouts are exhausted"
     source = FolderSource(tmp_path)
-    runs = source.runs("plain")["runs"]
-    assert [(each["slug"], each["status"], each["roots"]["acked"]) for each in runs] == [
+    runs = source.runs("plain").runs
+    assert [(each.slug, each.status, each.roots.acked) for each in runs] == [
         ("plain", "ended", 10),
         ("plain@2", "killed", 9),
         ("plain@1", "ended", 8),
     ]
-    assert [source.header(each["slug"])["roots"]["emitted"] for each in runs] == [11, 10, 9]
-    assert source.header("plain@1")["workers"]["wanted"] == 2
+    assert [source.header(each.slug).roots.emitted for each in runs] == [11, 10, 9]
+    assert source.header("plain@1").workers.wanted == 2
     assert counts_of(source, "plain@1")["spout"] == (None, {"default": 10})
-    assert source.plots("plain@2", 60)["plots"]
-    assert source.errors("plain@2")["total"] == 6
+    assert source.plots("plain@2", 60).plots
+    assert source.errors("plain@2").total == 6
     part = runs_part(source.runs("plain"))
     assert ("acked" in part, "dead letters" in part) == (True, False)
     source.close()

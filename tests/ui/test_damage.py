@@ -98,9 +98,9 @@ def test_the_header_says_what_is_damaged(output, tmp_path, file):
     path.write_bytes(b"{")
     source, client = client_of(tmp_path / "copy")
     header = source.header(SLUG)
-    (said,) = header["damage"]
+    (said,) = header.damage
     assert str(path) in said
-    assert (header["status"], header["committed"]) == ("ended", 6)
+    assert (header.status, header.committed) == ("ended", 6)
     assert path.name in client.get(f"/part/{SLUG}/header").text
     source.close()
 
@@ -113,8 +113,8 @@ def test_transaction_with_a_damaged_journal(output, tmp_path):
         part.write_bytes(b"".join([*lines[:-1], b"{}\n", *lines[-1:]]))
     source, _ = client_of(tmp_path / "copy")
     story = source.transaction(SLUG, 3)
-    assert [each["outcome"] for each in story["attempts"]] == ["failed", "visible"]
-    assert "journal" in story["story"][0]["text"]
+    assert [each.outcome for each in story.attempts] == ["failed", "visible"]
+    assert "journal" in story.story[0].text
     source.close()
 
 

@@ -11,10 +11,11 @@ import pytest
 
 from tests.ui.runs import EVIL, TRANSACTIONS, run_in
 from txtopo.cluster.driver.folder import TopologyPlace
+from txtopo.cluster.supervisor.pages import DriverPages
+from txtopo.inspect.answers import Can
 from txtopo.inspect.slugs import slug_of
 from txtopo.inspect.source import NotFound
 from txtopo.ui.cluster import ClusterSource
-from txtopo.ui.drivers import DriverPages
 
 NAME = "shop@1"
 """Of the topology in the cluster; its slug has no @ of its own."""
@@ -65,12 +66,12 @@ def test_earlier_runs_in_a_cluster(pages):
     """They have slugs of the topology's name in the cluster, and lead to the same answers."""
     source = ClusterSource(Nimbus(pages))
     own = slug_of(NAME)
-    assert [each["slug"] for each in source.runs(own)["runs"]] == [own, f"{own}@1"]
+    assert [each.slug for each in source.runs(own).runs] == [own, f"{own}@1"]
     header = source.header(f"{own}@1")
-    assert (header["id"], header["slug"], header["past"], header["committed"]) == (NAME, f"{own}@1", 1, 2)
-    assert source.header(own)["committed"] == TRANSACTIONS
-    assert not any(header["can"].values())
-    assert source.plots(f"{own}@1", 60)["plots"]
+    assert (header.id, header.slug, header.past, header.committed) == (NAME, f"{own}@1", 1, 2)
+    assert source.header(own).committed == TRANSACTIONS
+    assert header.can == Can()
+    assert source.plots(f"{own}@1", 60).plots
     assert json.loads(source.timeline(f"{own}@1", 0))["attempts"]["txid"] == [1, 2]
     for slug in (f"{own}@7", "nobody@1"):
         with pytest.raises(NotFound):

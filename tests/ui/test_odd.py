@@ -22,7 +22,7 @@ from txtopo.inspect.slugs import slug_of
 from txtopo.inspect.source import FolderSource
 from txtopo.testing.inline import inline_environment
 from txtopo.ui.app import Page, application
-from txtopo.ui.openapi import SHAPES
+from txtopo.ui.openapi import OPERATIONS
 from txtopo.ui.security import Sessions, hosts_of
 
 NAMES = (
@@ -98,7 +98,7 @@ def test_every_answer(found):
     """Each address answers, with names that lead back to it."""
     topology, _, client = found
     slug = slug_of(topology)
-    api = [path.format(slug=slug, txid=3) for method, path in SHAPES if method == "get" and "{number}" not in path]
+    api = [path.format(slug=slug, txid=3) for method, path in OPERATIONS if method == "get" and "{number}" not in path]
     parts = ("header", "plots", "graph", "states", "errors", "settings", "transactions", "transaction/3", "runs")
     for address in [*api, *(f"/part/{slug}/{part}" for part in parts), f"/t/{slug}", f"/t/{slug}/tx/3"]:
         if "cluster" not in address:
@@ -110,7 +110,7 @@ def test_every_answer(found):
 def test_infinite_numbers_have_no_plot(found):
     """JSON has no infinity; what is finite is drawn."""
     topology, source, _ = found
-    lines = [line for each in source.plots(slug_of(topology), 3_600)["plots"] for line in each["lines"].values()]
+    lines = [line for each in source.plots(slug_of(topology), 3_600).plots for line in each.lines.values()]
     numbers = [value for line in lines for value in line if value is not None]
     assert all(map(math.isfinite, numbers))
     assert {1.7e308, -5.0} <= set(numbers)

@@ -33,6 +33,11 @@ def written_as(name: str) -> dict[str, str]:
     return {_WRITTEN_NAME: name}
 
 
+def name_in_json(field: attrs.Attribute[Any]) -> str:
+    """Return the name that a field of a record has in JSON."""
+    return str(field.metadata.get(_WRITTEN_NAME, field.name))
+
+
 WRITTEN_AS_LIFE = written_as(LIFE)
 """The metadata of an incarnation's field."""
 

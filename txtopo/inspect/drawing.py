@@ -8,6 +8,8 @@ from typing import Any
 
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.engine.timeline.records import COMPONENT, STREAM, OfComponent
+from txtopo.files.records import from_json
+from txtopo.inspect.answers import Component, Edge, Flow, Graph, GraphState
 from txtopo.inspect.facts import Facts
 from txtopo.inspect.failures import components_failed_at, groups_of, is_current
 from txtopo.inspect.header import counts_of
@@ -15,7 +17,7 @@ from txtopo.inspect.series import last_number
 from txtopo.transactional.core.history import first_line
 
 
-def graph(facts: Facts) -> dict[str, Any]:
+def graph(facts: Facts) -> Graph:
     """Return components, edges and states, each component with its counts since the run began and its last error.
 
     Raises:
@@ -24,8 +26,7 @@ def graph(facts: Facts) -> dict[str, Any]:
     if facts.run is None:
         facts.timeline.check("run")
         why = "no run has recorded its graph here"
-        kind = "plain" if facts.is_plain else "transactional"
-        return {"topology": facts.id, "kind": kind, "components": [], "edges": [], "states": {}, "why": why}
+        return Graph(facts.id, "plain" if facts.is_plain else "transactional", why=why)
     described = facts.run.graph
     samples = facts.timeline.last(COMPONENT)
     emitted = {name: counts_of(row) for name, row in samples.items()}
@@ -33,53 +34,46 @@ def graph(facts: Facts) -> dict[str, Any]:
     last_errors: dict[str, str] = {}
     failures: dict[str, int] = {}
     for group in groups_of(facts):
-        last_errors.setdefault(group["component"], first_line(group["first"]))
-        failures[group["component"]] = failures.get(group["component"], 0) + group["count"]
+        last_errors.setdefault(group.component, first_line(group.first))
+        failures[group.component] = failures.get(group.component, 0) + group.count
     failed_at = components_failed_at(facts)
-    edges = list(described.get("edges", ()))
+    edges = [from_json(each, Edge) for each in described.get("edges", ())]
     components = []
     for each in described.get("components", ()):
-        counts = emitted.get(each["id"], {})
-        tasks = each["tasks"]
-        components.append(
-            {
-                "id": each["id"],
-                "kind": each["kind"],
-                "class": each["class"],
-                "tasks": len(tasks) if isinstance(tasks, list) else tasks,
-                "phase": each.get("phase"),
-                "committer": each.get("committer", False),
-                "streams": each["streams"],
-                "states": each.get("states", []),
-                "counts": {
-                    "in": _taken(each["id"], edges, given),
-                    "out": given.get(each["id"], {}),
-                    "emitted": counts.get("emitted"),
-                    "executed": counts.get("executed"),
-                    "acked": counts.get("acked"),
-                    "failed": counts.get("failed") if facts.is_plain else failures.get(each["id"], 0),
-                    "queued": counts.get("queued"),
-                },
-                "lastError": last_errors.get(each["id"]),
-                "lastFailedAt": failed_at.get(each["id"]),
-                "isFailing": is_current(facts, failed_at.get(each["id"])),
-            }
+        name, tasks = each["id"], each["tasks"]
+        counts = emitted.get(name, {})
+        flow = Flow(
+            in_=_taken(name, edges, given),
+            out=given.get(name, {}),
+            emitted=counts.get("emitted"),
+            executed=counts.get("executed"),
+            acked=counts.get("acked"),
+            failed=counts.get("failed") if facts.is_plain else failures.get(name, 0),
+            queued=counts.get("queued"),
         )
-    return {
-        "topology": facts.id,
-        "kind": facts.run.kind,
-        "components": components,
-        "edges": edges,
-        "states": described.get("states", {}),
-        "why": "",
-    }
+        components.append(
+            Component(
+                name,
+                kind=each["kind"],
+                class_=each["class"],
+                tasks=len(tasks) if isinstance(tasks, list) else tasks,
+                phase=each.get("phase"),
+                committer=each.get("committer", False),
+                streams=each["streams"],
+                states=each.get("states", []),
+                counts=flow,
+                last_error=last_errors.get(name),
+                last_failed_at=failed_at.get(name),
+                is_failing=is_current(facts, failed_at.get(name)),
+            )
+        )
+    states = {name: from_json(each, GraphState) for name, each in described.get("states", {}).items()}
+    return Graph(facts.id, facts.run.kind, components, edges, states)
 
 
-def _taken(
-    component: str, edges: Sequence[Mapping[str, Any]], given: Mapping[str, Mapping[str, float]]
-) -> float | None:
+def _taken(component: str, edges: Sequence[Edge], given: Mapping[str, Mapping[str, float]]) -> float | None:
     """Return how many tuples a component got; None if it takes none, or no run has counted them."""
-    own = [given.get(edge["source"], {}).get(edge["stream"]) for edge in edges if edge["target"] == component]
+    own = [given.get(edge.source, {}).get(edge.stream) for edge in edges if edge.target == component]
     known = [each for each in own if each is not None]
     return sum(known) if known else None
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from txtopo.engine.timeline.records import COMPONENT, PROGRESS, ROOTS, ErrorRecord, OfComponent, OfProgress, OfRoots
+from txtopo.inspect.answers import Error, ErrorGroup, Errors, Failure
 from txtopo.inspect.facts import Facts, now_of
 from txtopo.inspect.series import last_growth, last_number
 from txtopo.secrecy import without_secrets
@@ -14,32 +13,24 @@ CURRENT_SECS = 60.0
 """What has gone on for so long without a failure fails no longer."""
 
 
-def errors(facts: Facts) -> dict[str, Any]:
+def errors(facts: Facts) -> Errors:
     """Return the last errors, grouped by component and first line, newest first.
 
     Raises:
         ConfigError: they can't be read.
     """
     facts.timeline.check("errors")
-    return {"total": _total_errors(facts), "groups": groups_of(facts)}
+    return Errors(_total_errors(facts), groups_of(facts))
 
 
-def groups_of(facts: Facts) -> list[dict[str, Any]]:
+def groups_of(facts: Facts) -> list[ErrorGroup]:
     """Return the groups of errors; none if they can't be read."""
-    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    groups: dict[tuple[str, str], list[Error]] = {}
     found = [_error(each) for each in reversed(facts.timeline.errors())]
     for error in found:
-        groups.setdefault((error["component"], first_line(error["text"])), []).append(error)
+        groups.setdefault((error.component, first_line(error.text)), []).append(error)
     return [
-        {
-            "component": component,
-            "first": first,
-            "count": len(own),
-            "firstAt": own[-1]["at"],
-            "lastAt": own[0]["at"],
-            "errors": own,
-        }
-        for (component, first), own in groups.items()
+        ErrorGroup(component, first, len(own), own[-1].at, own[0].at, own) for (component, first), own in groups.items()
     ]
 
 
@@ -49,15 +40,8 @@ def _total_errors(facts: Facts) -> int:
     return len(facts.timeline.errors()) if total is None else max(int(total), 0)
 
 
-def _error(each: ErrorRecord) -> dict[str, Any]:
-    return {
-        "at": each.at_secs,
-        "txid": each.txid,
-        "attempt": each.attempt,
-        "epoch": each.epoch,
-        "component": each.component,
-        "text": without_secrets(each.text),
-    }
+def _error(each: ErrorRecord) -> Error:
+    return Error(each.at_secs, each.txid, each.attempt, each.epoch, each.component, without_secrets(each.text))
 
 
 def is_current(facts: Facts, failed_at: float | None) -> bool:
@@ -84,16 +68,10 @@ def components_failed_at(facts: Facts) -> dict[str, float]:
     return {name: at for name, at in sorted(found, key=lambda each: each[1] or 0.0) if at is not None}
 
 
-def last_failure(facts: Facts) -> dict[str, Any] | None:
+def last_failure(facts: Facts) -> Failure | None:
     """Return the last error in a line; None if there was none."""
     found = facts.timeline.errors()
     if not found:
         return None
     error = _error(found[-1])
-    return {
-        "txid": error["txid"],
-        "attempt": error["attempt"],
-        "component": error["component"] or None,
-        "error": first_line(error["text"]),
-        "at": error["at"],
-    }
+    return Failure(error.txid, error.attempt, error.component or None, first_line(error.text), error.at)

@@ -1,10 +1,12 @@
-"""What a topology's header shows: from its snapshot and its timeline."""
+"""The status of a topology in figures: from its snapshot and its timeline."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import attrs
 
 from txtopo.attempts import epoch_and_try
 from txtopo.engine.timeline.records import (
@@ -20,6 +22,21 @@ from txtopo.engine.timeline.records import (
     OfProgress,
     OfRoots,
 )
+from txtopo.inspect.answers import (
+    Can,
+    ComponentCounts,
+    HasTimeline,
+    Header,
+    Latency,
+    Lowest,
+    Pending,
+    Process,
+    Rates,
+    Roots,
+    Run,
+    Summary,
+    Workers,
+)
 from txtopo.inspect.facts import Facts, is_live, status_of
 from txtopo.inspect.failures import is_current, last_failed_at, last_failure
 from txtopo.inspect.series import PHASES, last_number, rate
@@ -31,10 +48,10 @@ from txtopo.transactional.run.snapshot import Snapshot, TransactionSnapshot, Wri
 RATE_SECS = 10.0
 """Rates are those of so many seconds."""
 
-# Places in samples, by the name of the API.
+# Places in samples, by the name in an answer.
 _TOTALS = {
     "transactions": OfProgress.TRANSACTIONS,
-    "deadLetters": OfProgress.DEAD_LETTERS,
+    "dead_letters": OfProgress.DEAD_LETTERS,
     "attempts": OfProgress.ATTEMPTS,
     "failures": OfProgress.FAILURES,
     "tuples": OfProgress.TUPLES,
@@ -48,8 +65,13 @@ _ROOTS = {
 _COUNTS = {each.name.lower(): each for each in OfComponent}
 
 
-def summary(facts: Facts) -> dict[str, Any]:
+def summary(facts: Facts) -> Summary:
     """Return a topology's line in the list of all."""
+    return Summary(**_named(facts), rate=_rates(facts).transactions)
+
+
+def _named(facts: Facts) -> dict[str, Any]:
+    """Return what is said of a topology wherever it is named."""
     word, text = status_of(facts)
     errors = facts.timeline.errors()
     return {
@@ -57,82 +79,72 @@ def summary(facts: Facts) -> dict[str, Any]:
         "id": facts.id,
         "kind": "plain" if facts.is_plain else "transactional",
         "status": word,
-        "statusText": text,
+        "status_text": text,
         "committed": _committed(facts),
-        "rate": _rates(facts)["transactions"],
         **_lag(facts),
-        "lastError": first_line(without_secrets(errors[-1].text)) if errors else None,
-        "startedAt": None if facts.run is None else facts.run.started_secs,
-        "updatedAt": facts.updated_secs,
+        "last_error": first_line(without_secrets(errors[-1].text)) if errors else None,
+        "started_at": None if facts.run is None else facts.run.started_secs,
+        "updated_at": facts.updated_secs,
     }
 
 
-def header(facts: Facts, can: Mapping[str, bool]) -> dict[str, Any]:
+def header(facts: Facts, can: Can = Can()) -> Header:  # noqa: B008 - frozen
     """Return what a topology's header shows."""
     writer, snapshot = facts.last_writer, facts.snapshot
     driver = facts.timeline.last(DRIVER).get("")
     roots = facts.timeline.last(ROOTS).get("")
     if facts.is_plain:
-        p50, p99 = last_number(roots, OfRoots.P50), last_number(roots, OfRoots.P99)
+        latency = Latency(last_number(roots, OfRoots.P50), last_number(roots, OfRoots.P99))
     else:
-        p50, p99 = last_number(driver, OfDriver.P50), last_number(driver, OfDriver.P99)
+        latency = Latency(last_number(driver, OfDriver.P50), last_number(driver, OfDriver.P99))
     is_there = facts.timeline.is_there
-    found = summary(facts)
-    return {
-        **found,
-        "now": time.time(),
-        "endedAt": facts.updated_secs if facts.ended else None,
-        "process": None
-        if writer is None
-        else {"pid": writer.pid, "host": writer.host, "epoch": writer.epoch, "isAlive": writer.is_alive},
-        "past": facts.past,
-        "begun": _begun(facts),
+    workers = None
+    if roots is not None:
+        workers = Workers(
+            wanted=last_number(roots, OfRoots.WORKERS),
+            running=last_number(roots, OfRoots.WORKERS_RUNNING),
+            restarts=last_number(roots, OfRoots.RESTARTS),
+            killed=last_number(driver, OfDriver.WORKERS_KILLED),
+            cpu_secs=last_number(roots, OfRoots.WORKERS_CPU_SECS),
+        )
+    return Header(
+        **_named(facts),
         **_of_run(facts),
-        "rate": _rates(facts),
-        "latency": {"p50Secs": p50, "p99Secs": p99},
-        "lowest": None if snapshot is None or not is_live(facts) else _lowest(snapshot, facts.writer),
-        "lastFailure": last_failure(facts),
-        "isFailing": is_current(facts, last_failed_at(facts)),
-        "check": None,
-        "timeline": {"isThere": is_there, "why": "" if is_there else _why_none(facts)},
-        "damage": [text for text in (facts.damage, *map(facts.timeline.damage, FILES)) if text],
-        "can": dict(can),
-        "isActive": None,
-        "roots": None if roots is None else _wholes(roots, _ROOTS),
-        "workers": None
-        if roots is None
-        else {
-            "wanted": last_number(roots, OfRoots.WORKERS),
-            "running": last_number(roots, OfRoots.WORKERS_RUNNING),
-            "restarts": last_number(roots, OfRoots.RESTARTS),
-            "killed": last_number(driver, OfDriver.WORKERS_KILLED),
-            "cpuSecs": last_number(roots, OfRoots.WORKERS_CPU_SECS),
-        },
-        "components": components(facts),
-    }
+        now=time.time(),
+        past=facts.past,
+        ended_at=facts.updated_secs if facts.ended else None,
+        process=None if writer is None else Process(writer.pid, writer.host, writer.epoch, writer.is_alive),
+        begun=_begun(facts),
+        rate=_rates(facts),
+        latency=latency,
+        lowest=None if snapshot is None or not is_live(facts) else _lowest(snapshot, facts.writer),
+        last_failure=last_failure(facts),
+        is_failing=is_current(facts, last_failed_at(facts)),
+        timeline=HasTimeline(is_there, "" if is_there else _why_none(facts)),
+        damage=[text for text in (facts.damage, *map(facts.timeline.damage, FILES)) if text],
+        can=can,
+        roots=None if roots is None else Roots(**_wholes(roots, _ROOTS)),
+        workers=workers,
+        components=components(facts),
+    )
 
 
-def components(facts: Facts) -> list[dict[str, Any]]:
+def components(facts: Facts) -> list[ComponentCounts]:
     """Return what each component has counted since the run began."""
     last = facts.timeline.last(COMPONENT)
-    return [{"id": name, **counts_of(row)} for name, row in last.items()]
+    return [ComponentCounts(id=name, **counts_of(row)) for name, row in last.items()]
 
 
-def counts_of(row: Any) -> dict[str, Any]:
+def counts_of(row: Any) -> dict[str, float | None]:
     """Return the counts of a component from its last sample."""
     return {name: last_number(row, at) for name, at in _COUNTS.items()}
 
 
-_OF_RUN = (
-    *("slug", "kind", "status", "startedAt", "endedAt", "updatedAt", "process"),
-    *("committed", "transactions", "tuples", "deadLetters", "failures", "roots"),
-)
-
-
-def run_of(facts: Facts) -> dict[str, Any]:
+def run_of(facts: Facts) -> Run:
     """Return a run's line in the list of all of a topology."""
-    found = header(facts, {})
-    return {"past": facts.past, "why": facts.ended, **{name: found[name] for name in _OF_RUN}}
+    found = header(facts)
+    own = {field.name: getattr(found, field.name) for field in attrs.fields(Run) if field.name != "why"}
+    return Run(why=facts.ended, **own)
 
 
 def _committed(facts: Facts) -> int | None:
@@ -154,12 +166,12 @@ def _of_run(facts: Facts) -> dict[str, Any]:
     row = facts.timeline.last(PROGRESS).get("")
     return {
         **_wholes(row, _TOTALS),
-        "pending": None if row is None else _wholes(row, PHASES),
+        "pending": None if row is None else Pending(**_wholes(row, PHASES)),
         "remaining": _last_whole(row, OfProgress.REMAINING),
     }
 
 
-def _rates(facts: Facts) -> dict[str, float | None]:
+def _rates(facts: Facts) -> Rates:
     if not is_live(facts):
         return _averages(facts)
     if facts.is_plain:
@@ -168,21 +180,17 @@ def _rates(facts: Facts) -> dict[str, float | None]:
             for _, rows in facts.timeline.samples(COMPONENT, RATE_SECS)
             if (value := rate(rows, OfComponent.EXECUTED)) is not None
         ]
-        return {"transactions": last_rate(facts, ROOTS, OfRoots.ACKED), "tuples": sum(executed) if executed else None}
-    return {
-        "transactions": last_rate(facts, PROGRESS, OfProgress.TRANSACTIONS),
-        "tuples": last_rate(facts, PROGRESS, OfProgress.TUPLES),
-    }
+        return Rates(last_rate(facts, ROOTS, OfRoots.ACKED), sum(executed) if executed else None)
+    return Rates(*(last_rate(facts, PROGRESS, at) for at in _COMMITTED))
 
 
-def _averages(facts: Facts) -> dict[str, float | None]:
+def _averages(facts: Facts) -> Rates:
     """Return the rates of a whole run that is over."""
     kind, counts = (ROOTS, (OfRoots.ACKED, OfRoots.EMITTED)) if facts.is_plain else (PROGRESS, _COMMITTED)
     row, run = facts.timeline.last(kind).get(""), facts.run
     secs = 0.0 if run is None or facts.updated_secs is None else facts.updated_secs - run.started_secs
     totals = [last_number(row, at) for at in counts]
-    transactions, tuples = (None if total is None or secs <= 0 else total / secs for total in totals)
-    return {"transactions": transactions, "tuples": tuples}
+    return Rates(*(None if total is None or secs <= 0 else total / secs for total in totals))
 
 
 _COMMITTED = (OfProgress.TRANSACTIONS, OfProgress.TUPLES)
@@ -199,8 +207,8 @@ def _lag(facts: Facts) -> dict[str, int | None]:
     files = facts.timeline.last(LAG).get("")
     return {
         "lag": _last_whole(facts.timeline.last(kind).get(""), at),
-        "lagFiles": _last_whole(files, OfLag.FILES),
-        "lagBytes": _last_whole(files, OfLag.BYTES),
+        "lag_files": _last_whole(files, OfLag.FILES),
+        "lag_bytes": _last_whole(files, OfLag.BYTES),
     }
 
 
@@ -213,7 +221,7 @@ def _wholes(row: Any | None, places: Mapping[str, int]) -> dict[str, int | None]
     return {name: _last_whole(row, at) for name, at in places.items()}
 
 
-def _lowest(snapshot: Snapshot, writer: Writer | None) -> dict[str, Any] | None:
+def _lowest(snapshot: Snapshot, writer: Writer | None) -> Lowest | None:
     if not snapshot.transactions:
         return None
     found = snapshot.transactions[0]
@@ -221,13 +229,8 @@ def _lowest(snapshot: Snapshot, writer: Writer | None) -> dict[str, Any] | None:
     age_secs = 0.0 if writer is None else max(0.0, time.time() - writer.written_secs)
     since = None if not entries else (snapshot.now_ms - entries[-1].at_ms) / 1000 + age_secs
     attempts = [each.attempt for each in entries if each.attempt is not None]
-    return {
-        "txid": found.txid,
-        "status": found.status,
-        "waitsFor": _waits_for(found, snapshot.transactions),
-        "sinceSecs": since,
-        "attempt": epoch_and_try(attempts[-1].attempt)[1] if attempts else None,
-    }
+    last = epoch_and_try(attempts[-1].attempt)[1] if attempts else None
+    return Lowest(found.txid, found.status, _waits_for(found, snapshot.transactions), since, last)
 
 
 def _waits_for(found: TransactionSnapshot, pending: Sequence[TransactionSnapshot]) -> str:

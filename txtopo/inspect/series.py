@@ -26,6 +26,7 @@ from txtopo.engine.timeline.records import (
     OfRoots,
     OfState,
 )
+from txtopo.inspect.answers import Line, Plot, Plots
 from txtopo.inspect.rings import Rows
 from txtopo.inspect.timeline import TimelineReader
 from txtopo.transactional.tasks.readings import ReadingKind
@@ -34,8 +35,6 @@ POINTS_MAX = 300
 SECS_MAX = 3_600
 
 _MIB = 1 << 20
-
-Line = list[float | None]
 
 
 def known(value: float) -> float | None:
@@ -111,9 +110,7 @@ class _Axis:
         return line
 
 
-def plots(
-    timeline: TimelineReader, secs: int, until_secs: int | None, now_secs: float, *, is_over: bool
-) -> dict[str, Any]:
+def plots(timeline: TimelineReader, secs: int, until_secs: int | None, now_secs: float, *, is_over: bool) -> Plots:
     """Return the plots of some seconds, at most an hour: those before a moment, or the last ones, before now.
 
     ``is_over`` says that the run has ended with that.
@@ -128,9 +125,8 @@ def plots(
     found = {kind: dict(timeline.samples(kind, secs + axis.step, end_secs)) for kind in _KINDS}
     run = timeline.run()
     made = _plain(axis, found) if run is not None and run.kind == "plain" else _transactional(axis, found)
-    shown = [each for each in [*made, *_of_driver(axis, found)] if each["lines"]]
-    span = {"secs": secs, "stepSecs": axis.step, "until": axis.seconds[-1], "isLast": is_last}
-    return {**span, "at": axis.seconds if shown else [], "plots": shown}
+    shown = [each for each in [*made, *_of_driver(axis, found)] if each.lines]
+    return Plots(secs, axis.step, axis.seconds[-1], is_last, axis.seconds if shown else [], shown)
 
 
 _KINDS = (PROGRESS, DRIVER, STATE, READING, ROOTS, COMPONENT, LAG)
@@ -138,12 +134,12 @@ _KINDS = (PROGRESS, DRIVER, STATE, READING, ROOTS, COMPONENT, LAG)
 _Found = Mapping[int, Mapping[str, Rows]]
 
 
-def _plot(name: str, title: str, unit: str, lines: Mapping[str, Line]) -> dict[str, Any]:
+def _plot(name: str, title: str, unit: str, lines: Mapping[str, Line]) -> Plot:
     kept = {label: line for label, line in lines.items() if any(value is not None for value in line)}
-    return {"name": name, "title": title, "unit": unit, "lines": kept}
+    return Plot(name, title, unit, kept)
 
 
-def _transactional(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
+def _transactional(axis: _Axis, found: _Found) -> Iterable[Plot]:
     progress, driver = found[PROGRESS].get(""), found[DRIVER].get("")
     if progress is None or driver is None:
         return
@@ -180,7 +176,7 @@ PHASES = {
 }
 
 
-def _plain(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
+def _plain(axis: _Axis, found: _Found) -> Iterable[Plot]:
     roots = found[ROOTS].get("")
     if roots is None:
         return
@@ -202,7 +198,7 @@ def _plain(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
     yield _plot("lag", "lag of the sources", "records", {"lag": axis.gauge(roots, OfRoots.LAG)})
 
 
-def _of_driver(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
+def _of_driver(axis: _Axis, found: _Found) -> Iterable[Plot]:
     driver = found[DRIVER].get("")
     if driver is None:
         return
@@ -212,7 +208,7 @@ def _of_driver(axis: _Axis, found: _Found) -> Iterable[dict[str, Any]]:
     yield _plot("cpu", "processor time of the driver", "% of a core", {"driver": cpu})
 
 
-def _readings(axis: _Axis, found: Mapping[str, Rows]) -> Iterable[dict[str, Any]]:
+def _readings(axis: _Axis, found: Mapping[str, Rows]) -> Iterable[Plot]:
     """Yield a plot for each name of what components count or measure; times as seconds behind the sample's time."""
     grouped: dict[tuple[str, str], dict[str, Line]] = {}
     for key, rows in found.items():

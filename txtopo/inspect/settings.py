@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import attrs
 
 from txtopo.config import SETTINGS
+from txtopo.inspect.answers import Settings, SettingValue
 from txtopo.inspect.facts import Facts
 from txtopo.secrecy import HIDDEN, is_secret, shown
 
 
-def settings(facts: Facts, arguments: Mapping[str, str]) -> dict[str, Any]:
+def settings(facts: Facts, arguments: Mapping[str, str]) -> Settings:
     """Return all settings with their values, those that differ from their defaults first.
 
     Raises:
@@ -20,7 +20,7 @@ def settings(facts: Facts, arguments: Mapping[str, str]) -> dict[str, Any]:
     """
     if facts.run is None:
         facts.timeline.check("run")
-        return {"settings": [], "arguments": dict(arguments), "why": "no run has recorded its settings here"}
+        return Settings(arguments=dict(arguments), why="no run has recorded its settings here")
     given = facts.run.settings
     listed = []
     for name in [*SETTINGS, *(each for each in given if each not in SETTINGS)]:
@@ -31,18 +31,18 @@ def settings(facts: Facts, arguments: Mapping[str, str]) -> dict[str, Any]:
             default = own.default_text
         value = str(shown(name, given.get(name, default)))
         listed.append(
-            {
-                "name": name,
-                "inPython": "" if setting is None else setting.keyword,
-                "value": value,
-                "default": default,
-                "isDefault": name not in given or _is_same(value, default),
-                "purpose": "" if setting is None else setting.purpose,
-                "isSecret": value == HIDDEN or is_secret(name),
-            }
+            SettingValue(
+                name,
+                in_python="" if setting is None else setting.keyword,
+                value=value,
+                default=default,
+                is_default=name not in given or _is_same(value, default),
+                purpose="" if setting is None else setting.purpose,
+                is_secret=value == HIDDEN or is_secret(name),
+            )
         )
-    listed.sort(key=lambda each: (each["isDefault"], each["name"]))
-    return {"settings": listed, "arguments": {k: str(shown(k, v)) for k, v in arguments.items()}, "why": ""}
+    listed.sort(key=lambda each: (each.is_default, each.name))
+    return Settings(listed, {name: str(shown(name, value)) for name, value in arguments.items()})
 
 
 def _is_same(value: str, default: str) -> bool:

@@ -8,7 +8,7 @@ import time
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import attrs
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -19,6 +19,28 @@ from txtopo.errors import ConfigError, DivergenceError, TxtopoError
 from txtopo.extras import version
 from txtopo.files.durable import is_folder
 from txtopo.inspect import drawing, failures, header, series, settings, tables
+from txtopo.inspect.answers import (
+    Attempt,
+    Can,
+    CanCheck,
+    Changed,
+    Cluster,
+    Entered,
+    Errors,
+    Graph,
+    Header,
+    Plots,
+    Rows,
+    Run,
+    Runs,
+    Settings,
+    States,
+    StoryLine,
+    Topologies,
+    Transaction,
+    Transactions,
+    Write,
+)
 from txtopo.inspect.facts import Facts, is_live, now_of, status_of
 from txtopo.inspect.slugs import OF_RUN, slug_of
 from txtopo.inspect.story import Known, entry_of, story_of
@@ -54,47 +76,47 @@ class NotFound(TxtopoError):
 
 
 class Source(Protocol):
-    """Answers for topologies: every answer is what the route of its name gives as JSON.
+    """Answers for topologies.
 
     *An implementation* may be called in any thread, and does not cache what may change within a second.
 
     All methods raise NotFound for a topology that is not there, and ConfigError for what can't be read.
     """
 
-    def topologies(self) -> dict[str, Any]:
+    def topologies(self) -> Topologies:
         """Return all topologies."""
 
-    def header(self, slug: str) -> dict[str, Any]:
+    def header(self, slug: str) -> Header:
         """Return what a topology's header shows."""
 
     def timeline(self, slug: str, since: int) -> bytes:
         """Return the timeline after a record, as JSON text: many ask for it, so it is encoded once."""
 
-    def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> dict[str, Any]:
+    def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
         """Return transactions, newest first."""
 
-    def transaction(self, slug: str, txid: int) -> dict[str, Any]:
+    def transaction(self, slug: str, txid: int) -> Transaction:
         """Return all about one transaction."""
 
-    def errors(self, slug: str) -> dict[str, Any]:
+    def errors(self, slug: str) -> Errors:
         """Return the last errors in groups."""
 
-    def states(self, slug: str) -> dict[str, Any]:
+    def states(self, slug: str) -> States:
         """Return the states with their tables."""
 
-    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> dict[str, Any]:
+    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> Rows:
         """Return rows of a state."""
 
-    def graph(self, slug: str) -> dict[str, Any]:
+    def graph(self, slug: str) -> Graph:
         """Return components and edges."""
 
-    def plots(self, slug: str, secs: int, until: int | None = None) -> dict[str, Any]:
+    def plots(self, slug: str, secs: int, until: int | None = None) -> Plots:
         """Return the plots of some seconds, the last ones or those before a moment in seconds since 1970."""
 
-    def settings(self, slug: str) -> dict[str, Any]:
+    def settings(self, slug: str) -> Settings:
         """Return the settings."""
 
-    def runs(self, slug: str) -> dict[str, Any]:
+    def runs(self, slug: str) -> Runs:
         """Return the last run and those before it that are kept, each with the slug under which it is answered for."""
 
     def metrics(self) -> bytes:
@@ -103,10 +125,10 @@ class Source(Protocol):
     def health(self) -> dict[str, str]:
         """Return the status of each run, by topology."""
 
-    def cluster(self) -> dict[str, Any]:
+    def cluster(self) -> Cluster:
         """Return the daemons of a cluster."""
 
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> dict[str, Any]:
+    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
         """Activate, deactivate, rebalance or kill a topology of a cluster."""
 
 
@@ -181,7 +203,7 @@ class FolderSource:
         self._known: dict[str, _Topology] = {}
         self._past: dict[str, _Topology] = {}
         """Earlier runs that somebody looks at, by slug."""
-        self._lines: dict[tuple[Path, int], dict[str, Any]] = {}
+        self._lines: dict[tuple[Path, int], Run] = {}
         """Those of earlier runs in lists, by the folder and its time: they do not change any more."""
         if not self._look() and not may_be_empty:
             raise ConfigError(
@@ -194,33 +216,27 @@ class FolderSource:
         """Whether one of the topologies runs, as far as this machine can see."""
         return any(is_live(each.facts()) for each in self._look().values())
 
-    def topologies(self) -> dict[str, Any]:
+    def topologies(self) -> Topologies:
         """See :class:`Source`, as for all methods."""
         found = sorted(self._look().values(), key=lambda each: each.id)
-        return {
-            "version": version(),
-            "place": str(self.output),
-            "isCluster": False,
-            "topologies": [header.summary(each.facts()) for each in found],
-        }
+        return Topologies(version(), str(self.output), topologies=[header.summary(each.facts()) for each in found])
 
-    def header(self, slug: str) -> dict[str, Any]:
+    def header(self, slug: str) -> Header:
         """See :class:`Source`."""
         topology = self._find(slug)
         facts = topology.facts()
-        can = {"audit": topology.has_journal, "replay": topology.has_journal and self._can_replay}
-        return header.header(facts, {**can, "activate": False, "rebalance": False, "kill": False})
+        return header.header(facts, Can(topology.has_journal, topology.has_journal and self._can_replay))
 
     def timeline(self, slug: str, since: int) -> bytes:
         """See :class:`Source`."""
         topology = self._find(slug)
         return topology.timeline.since(since, now_of(topology.facts()))
 
-    def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> dict[str, Any]:
+    def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
         """See :class:`Source`."""
         return self._find(slug).timeline.transactions(first, last, limit, failed=failed)
 
-    def transaction(self, slug: str, txid: int) -> dict[str, Any]:
+    def transaction(self, slug: str, txid: int) -> Transaction:
         """See :class:`Source`."""
         topology = self._find(slug)
         if topology.past is not None:
@@ -232,67 +248,70 @@ class FolderSource:
             if not attempts:
                 raise
             return _told_by_timeline(topology, txid, without_secrets(error.message))
-        story = story_of(known, txid)
+        try:
+            story = story_of(known, txid)
+        except ConfigError as error:
+            raise NotFound(error.message) from error
         entered = entry_of(known.parts, txid)
         if not writes and entered is not None:
-            writes = [_write_of(state, *counts) for state, counts in entered[1].states.items()]
+            writes = [Write(state, *counts) for state, counts in entered[1].states.items()]
         is_committed = txid <= known.committed
         last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
-        return {
-            "txid": txid,
-            "now": now_of(topology.facts()),
-            "headline": story.headline,
-            "story": [{"label": line.label, "text": line.text} for line in story.lines],
-            "attempts": attempts,
-            "writes": writes,
-            "journal": None if entered is None else _journal(entered[1], entered[2]),
-            "can": {"audit": topology.has_journal, "replay": is_committed and self._can_replay},
-            "previous": txid - 1 if txid > 1 else None,
-            "next": txid + 1 if txid < last_begun else None,
-        }
+        return Transaction(
+            txid,
+            now=now_of(topology.facts()),
+            headline=story.headline,
+            story=story.lines,
+            attempts=attempts,
+            writes=writes,
+            journal=None if entered is None else _journal(entered[1], entered[2]),
+            can=CanCheck(topology.has_journal, is_committed and self._can_replay),
+            previous=txid - 1 if txid > 1 else None,
+            next=txid + 1 if txid < last_begun else None,
+        )
 
-    def errors(self, slug: str) -> dict[str, Any]:
+    def errors(self, slug: str) -> Errors:
         """See :class:`Source`."""
         topology = self._find(slug)
         return failures.errors(topology.facts())
 
-    def states(self, slug: str) -> dict[str, Any]:
+    def states(self, slug: str) -> States:
         """See :class:`Source`."""
         topology = self._find(slug)
         facts = topology.facts()
         described = {} if facts.run is None else facts.run.graph.get("states", {})
         found, why = tables.states(topology.metadata_dir, topology.id, described)
-        return {"states": found, "isLive": is_live(facts), "why": why}
+        return States(found, is_live(facts), why)
 
-    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> dict[str, Any]:
+    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> Rows:
         """See :class:`Source`."""
-        states = {each["name"]: each for each in self.states(slug)["states"]}
-        if name not in states or not states[name]["path"]:
+        paths = {each.name: each.path for each in self.states(slug).states}
+        if not paths.get(name):
             raise NotFound(f"there is no table of a state {name!r}")
-        return tables.rows(name, states[name]["path"], keys, txid, limit)
+        return tables.rows(name, paths[name], keys, txid, limit)
 
-    def graph(self, slug: str) -> dict[str, Any]:
+    def graph(self, slug: str) -> Graph:
         """See :class:`Source`."""
         return drawing.graph(self._find(slug).facts())
 
-    def plots(self, slug: str, secs: int, until: int | None = None) -> dict[str, Any]:
+    def plots(self, slug: str, secs: int, until: int | None = None) -> Plots:
         """See :class:`Source`."""
         topology = self._find(slug)
         facts = topology.facts()
         return series.plots(topology.timeline, secs, until, now_of(facts), is_over=not is_live(facts))
 
-    def settings(self, slug: str) -> dict[str, Any]:
+    def settings(self, slug: str) -> Settings:
         """See :class:`Source`."""
         return settings.settings(self._find(slug).facts(), self._arguments)
 
-    def runs(self, slug: str) -> dict[str, Any]:
+    def runs(self, slug: str) -> Runs:
         """See :class:`Source`."""
         topology = self._find(slug.partition(OF_RUN)[0])
         past = past_in(topology.timeline.folder)
         lines = [self._line_of(topology, number, folder) for number, folder in past.items()]
-        return {"runs": [header.run_of(topology.facts()), *filter(None, lines)]}
+        return Runs([header.run_of(topology.facts()), *filter(None, lines)])
 
-    def _line_of(self, topology: _Topology, number: int, folder: Path) -> dict[str, Any] | None:
+    def _line_of(self, topology: _Topology, number: int, folder: Path) -> Run | None:
         try:
             key = folder, folder.stat().st_mtime_ns
         except OSError:  # a later run has removed it
@@ -321,11 +340,11 @@ class FolderSource:
         """See :class:`Source`."""
         return {each.id: status_of(each.facts())[0] for each in self._look().values()}
 
-    def cluster(self) -> dict[str, Any]:
+    def cluster(self) -> Cluster:
         """See :class:`Source`."""
         raise NotFound("this page is of a folder; 'txtopo ui --cluster' shows a cluster")
 
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> dict[str, Any]:
+    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
         """See :class:`Source`."""
         del slug, settings
         raise NotFound(f"there is no cluster that could {what} it")
@@ -372,20 +391,18 @@ class FolderSource:
             return self._known.copy()
 
 
-_Made = dict[str, Any]
-
-
-def _attempts(topology: _Topology, txid: int) -> tuple[list[_Made], list[_Made]]:
+def _attempts(topology: _Topology, txid: int) -> tuple[list[Attempt], list[Write]]:
     """Return the attempts at a transaction with their errors, and the writes of the last one."""
-    attempts = topology.timeline.attempts(txid)
     errors = {(each.epoch, each.attempt): each.text for each in topology.timeline.errors() if each.txid == txid}
-    for attempt in attempts:
-        attempt["error"] = errors.get((attempt["epoch"], attempt["try"]), attempt["error"])
-    last = attempts[-1] if attempts else None
-    return attempts, topology.timeline.writes(last["epoch"], last["group"]) if last and last["group"] else []
+    attempts = [
+        attrs.evolve(each, error=errors.get((each.epoch, each.try_), each.error))
+        for each in topology.timeline.attempts(txid)
+    ]
+    group = attempts[-1].group if attempts else None
+    return attempts, [] if group is None else topology.timeline.writes(attempts[-1].epoch, group)
 
 
-def _told_by_timeline(topology: _Topology, txid: int, why: str = "") -> _Made:
+def _told_by_timeline(topology: _Topology, txid: int, why: str = "") -> Transaction:
     """Return what a run did for a transaction without the journal, which may be damaged: that is ``why``.
 
     The journal can't tell it of an earlier run: since then, the transaction may have been undone and run anew.
@@ -395,33 +412,26 @@ def _told_by_timeline(topology: _Topology, txid: int, why: str = "") -> _Made:
         raise NotFound(f"this run has begun no transaction {txid}, or its timeline no longer has it")
     status = outcome_of(attempts)
     is_over = status in {"committed", "dead letter"}
-    return {
-        "txid": txid,
-        "now": now_of(topology.facts()),
-        "headline": f"transaction {txid}: {status if is_over else 'not committed'} in this run",
-        "story": [{"label": "journal", "text": why}] if why else [],
-        "attempts": attempts,
-        "writes": writes,
-        "journal": None,
-        "can": {"audit": False, "replay": False},
-        "previous": txid - 1 if topology.timeline.attempts(txid - 1) else None,
-        "next": txid + 1 if topology.timeline.attempts(txid + 1) else None,
-    }
+    return Transaction(
+        txid,
+        now=now_of(topology.facts()),
+        headline=f"transaction {txid}: {status if is_over else 'not committed'} in this run",
+        story=[StoryLine("journal", why)] if why else [],
+        attempts=attempts,
+        writes=writes,
+        previous=txid - 1 if topology.timeline.attempts(txid - 1) else None,
+        next=txid + 1 if topology.timeline.attempts(txid + 1) else None,
+    )
 
 
-def _write_of(state: str, rows: int, removed: int) -> dict[str, Any]:
-    times = dict.fromkeys(("preparedAt", "decidedAt", "fromAt", "toAt"))
-    return {"state": state, "rows": rows, "removed": removed, **times}
-
-
-def _journal(entry: JournalEntry, transaction: JournalTransaction) -> dict[str, Any]:
+def _journal(entry: JournalEntry, transaction: JournalTransaction) -> Entered:
     planned = transaction.planned
-    return {
-        "group": [entry.first, entry.last],
-        "metadata": transaction.metadata,
-        "plannedAt": None if planned == NEVER else planned.at_ms / 1000,
-        "ranges": {name: list(span) for name, span in (transaction.ranges or {}).items()},
-        "skipped": {name: [list(span) for span in spans] for name, spans in transaction.skipped.items()},
-        "tuples": {name: number for name, (number, _) in transaction.fingerprints.items()},
-        "isDeadLetter": transaction.is_dead_letter,
-    }
+    return Entered(
+        group=[entry.first, entry.last],
+        metadata=transaction.metadata,
+        planned_at=None if planned == NEVER else planned.at_ms / 1000,
+        ranges={name: list(span) for name, span in (transaction.ranges or {}).items()},
+        skipped={name: [list(span) for span in spans] for name, spans in transaction.skipped.items()},
+        tuples={name: number for name, (number, _) in transaction.fingerprints.items()},
+        is_dead_letter=transaction.is_dead_letter,
+    )

@@ -14,6 +14,7 @@ import attrs
 from state.delta.read.consistent import committed_in_tables
 from txtopo.attempts import attempt_words, epoch_and_try, transactions_words
 from txtopo.errors import ConfigError
+from txtopo.inspect.answers import StoryLine
 from txtopo.inspect.wording import STATUS_WORDS, readings_of
 from txtopo.text.words import clock, count_of, cut
 from txtopo.transactional.core.events import NEVER, Turn
@@ -99,21 +100,13 @@ class Known:
 
 
 @attrs.frozen
-class Line:
-    """A line of a story: what it is about, in at most nine characters, and what there is to say; often a time first."""
-
-    label: str
-    text: str
-
-
-@attrs.frozen
 class Story:
     """What is known of a transaction, in words."""
 
     headline: str
-    lines: tuple[Line, ...] = ()
+    lines: tuple[StoryLine, ...] = ()
 
-    def with_lines(self, lines: Iterable[Line]) -> Story:
+    def with_lines(self, lines: Iterable[StoryLine]) -> Story:
         """Return it with further lines."""
         return Story(self.headline, (*self.lines, *lines))
 
@@ -135,7 +128,7 @@ def story_of(known: Known, txid: int) -> Story:
     if known.snapshot is None or known.writer is None:
         why = "none has recorded which transactions have begun; the next one resumes after the last committed one"
         last = known.committed or "none yet"
-        return Story(f"transaction {txid}: not committed; the last committed one is {last}", (Line("run", why),))
+        return Story(f"transaction {txid}: not committed; the last committed one is {last}", (StoryLine("run", why),))
     if txid > last_begun:
         far = f"the last one that has is {last_begun}, the last committed one is {known.committed or 'none yet'}"
         raise ConfigError(f"transaction {txid} has not begun: {far if last_begun else 'none has yet'}")
@@ -174,35 +167,35 @@ def _span(entry: JournalEntry) -> str:
 def _committed(known: Known, txid: int, entered: Entered | None) -> Story:
     if entered is None:
         why = "it no longer has it, or the topology keeps none (topology.journal.bytes.max)"
-        return Story(f"transaction {txid}: committed", (Line("journal", why),))
+        return Story(f"transaction {txid}: committed", (StoryLine("journal", why),))
     part, entry, transaction = entered
     what = "given up, its dead letter is written" if transaction.is_dead_letter else "committed"
     lines = [
-        Line("attempt", f"{attempt_words(transaction.attempt)}, of topology {part.header.topology!r}"),
-        Line("group", _span(entry)),
+        StoryLine("attempt", f"{attempt_words(transaction.attempt)}, of topology {part.header.topology!r}"),
+        StoryLine("group", _span(entry)),
     ]
     if transaction.planned != NEVER:
-        lines.append(Line("planned", f"{transaction.planned.at:%Y-%m-%d %H:%M:%S.%f} UTC"))
+        lines.append(StoryLine("planned", f"{transaction.planned.at:%Y-%m-%d %H:%M:%S.%f} UTC"))
     for partition, (start, end) in (transaction.ranges or {}).items():
-        lines.append(Line("input", f"{partition}: {start} to {end}"))
+        lines.append(StoryLine("input", f"{partition}: {start} to {end}"))
     for partition, gaps in transaction.skipped.items():
         spans = ", ".join(f"{start} to {end}" for start, end in gaps)
-        lines.append(Line("skipped", f"{partition}: {spans}: the records were gone, and the spout went on"))
+        lines.append(StoryLine("skipped", f"{partition}: {spans}: the records were gone, and the spout went on"))
     if transaction.failure:
-        lines.append(Line("failed", f"before, at last by: {transaction.failure}"))
+        lines.append(StoryLine("failed", f"before, at last by: {transaction.failure}"))
     if not transaction.planned.has_input:
-        lines.append(Line("input", f"none: {_WITHOUT_INPUT[transaction.planned.turn]}"))
+        lines.append(StoryLine("input", f"none: {_WITHOUT_INPUT[transaction.planned.turn]}"))
     elif not transaction.ranges:
         metadata = json.dumps(transaction.metadata, ensure_ascii=False)
-        lines.append(Line("input", f"metadata {cut(metadata, METADATA_CHARACTERS_MAX)}"))
+        lines.append(StoryLine("input", f"metadata {cut(metadata, METADATA_CHARACTERS_MAX)}"))
     if transaction.fingerprints:
         tuples = ", ".join(f"{name} {number:,}" for name, (number, _) in transaction.fingerprints.items())
-        lines.append(Line("tuples", tuples))
+        lines.append(StoryLine("tuples", tuples))
     lines += [
-        Line("written", f"{name}: {count_of(put, 'row')} put, {removed:,} removed, by the whole group")
+        StoryLine("written", f"{name}: {count_of(put, 'row')} put, {removed:,} removed, by the whole group")
         for name, (put, removed) in entry.states.items()
     ]
-    lines.append(Line("next", f"nothing: it is done; the last committed transaction is {known.committed}"))
+    lines.append(StoryLine("next", f"nothing: it is done; the last committed transaction is {known.committed}"))
     return Story(f"transaction {txid}: {what}", tuple(lines))
 
 
@@ -213,29 +206,31 @@ def _pending(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) ->
         what = "it is the first in line; the run has not recorded more about it"
         if txid > first:
             what = f"it waits for {transactions_words(first, txid - 1)}; explain {first}, which is first in line"
-        return Story(f"transaction {txid}: begun, not committed", (Line("next", what),))
+        return Story(f"transaction {txid}: begun, not committed", (StoryLine("next", what),))
     status = Status(found.status)
     verb = STATUS_WORDS[found.status] if is_live else "was not committed when the run ended"
     lines = []
     entries = found.history.entries
     if is_live and entries:
         ago_ms = snapshot.now_ms - entries[-1].at_ms
-        lines.append(Line("since", f"{_time_of(writer, snapshot, entries[-1].at_ms)}, for {clock(ago_ms / 1000)}"))
+        lines.append(StoryLine("since", f"{_time_of(writer, snapshot, entries[-1].at_ms)}, for {clock(ago_ms / 1000)}"))
     if is_live and found.component is not None:
-        lines.append(Line("waits for", f"component {found.component!r}, which is running for it now"))
+        lines.append(StoryLine("waits for", f"component {found.component!r}, which is running for it now"))
     if is_live and status in {Status.PROCESSING, Status.COMMITTING}:
         idle_ms = snapshot.now_ms - found.progress_ms
-        lines.append(Line("progress", f"{idle_ms / 1000:.1f} s ago; the timeout is {snapshot.timeout_ms / 1000:g} s"))
-    lines += [Line("input", f"{partition}: {start} to {end}") for partition, (start, end) in found.ranges.items()]
+        lines.append(
+            StoryLine("progress", f"{idle_ms / 1000:.1f} s ago; the timeout is {snapshot.timeout_ms / 1000:g} s")
+        )
+    lines += [StoryLine("input", f"{partition}: {start} to {end}") for partition, (start, end) in found.ranges.items()]
     failure = found.history.last_failure
     if failure is not None:
-        lines.append(Line("failed", _failure(failure, writer, snapshot)))
+        lines.append(StoryLine("failed", _failure(failure, writer, snapshot)))
     for number, each in enumerate(entries):
         if number == ABRIDGED_FIRST and found.history.left_out:
-            lines.append(Line("…", f"{found.history.left_out:,} events left out"))
-        lines.append(Line(_time_of(writer, snapshot, each.at_ms), str(each)))
+            lines.append(StoryLine("…", f"{found.history.left_out:,} events left out"))
+        lines.append(StoryLine(_time_of(writer, snapshot, each.at_ms), str(each)))
     if is_live:
-        lines.append(Line("next", _next(snapshot, found, status)))
+        lines.append(StoryLine("next", _next(snapshot, found, status)))
     return Story(f"transaction {txid}: {verb}", tuple(lines))
 
 
@@ -273,36 +268,37 @@ def _next(snapshot: Snapshot, found: TransactionSnapshot, status: Status) -> str
             return "nothing: it is done"
 
 
-def _run(snapshot: Snapshot, writer: Writer, resumes: str) -> list[Line]:
+def _run(snapshot: Snapshot, writer: Writer, resumes: str) -> list[StoryLine]:
     age_secs = max(0.0, time.time() - writer.written_secs)
     who = f"process {writer.pid} on {writer.host}, epoch {writer.epoch}"
     if snapshot.ended:
-        lines = [Line("run", f"ended {clock(age_secs)} ago: {snapshot.ended}")]
+        lines = [StoryLine("run", f"ended {clock(age_secs)} ago: {snapshot.ended}")]
         if snapshot.failed_txid is not None:
             where = "" if snapshot.failed_component is None else f", component {snapshot.failed_component!r}"
-            lines.append(Line("", f"that was in transaction {snapshot.failed_txid}{where}"))
-        return [*lines, Line("next", resumes)]
+            lines.append(StoryLine("", f"that was in transaction {snapshot.failed_txid}{where}"))
+        return [*lines, StoryLine("next", resumes)]
     alive = writer.is_alive
     if alive is False:
         return [
-            Line("run", f"{who}, is dead: {WHY_DEAD}; the one before is {clock(age_secs)} old"),
-            Line("next", resumes),
+            StoryLine("run", f"{who}, is dead: {WHY_DEAD}; the one before is {clock(age_secs)} old"),
+            StoryLine("next", resumes),
         ]
     if age_secs > SILENT_SECS:
         doubt = "it is alive" if alive else "this machine can't see whether it is alive"
-        return [Line("run", f"{who}: {doubt}, but its last report is {clock(age_secs)} old")]
-    return [Line("run", f"{who}, is running; as of {age_secs:.1f} s ago")]
+        return [StoryLine("run", f"{who}: {doubt}, but its last report is {clock(age_secs)} old")]
+    return [StoryLine("run", f"{who}, is running; as of {age_secs:.1f} s ago")]
 
 
-def _measured(readings: Sequence[Reading]) -> list[Line]:
+def _measured(readings: Sequence[Reading]) -> list[StoryLine]:
     """Return what each component has counted and measured in the run so far, a line for each of its parts.
 
     Nothing keeps the readings of a single transaction.
     """
     lines = [
-        Line("", f"{component}{f' {of!r}' if of else ''}: {values}") for component, of, values in readings_of(readings)
+        StoryLine("", f"{component}{f' {of!r}' if of else ''}: {values}")
+        for component, of, values in readings_of(readings)
     ]
-    return [Line("measured", "in the run so far, not in this transaction alone"), *lines] if lines else []
+    return [StoryLine("measured", "in the run so far, not in this transaction alone"), *lines] if lines else []
 
 
 def _time_of(writer: Writer, snapshot: Snapshot, at_ms: int) -> str:

@@ -19,6 +19,7 @@ from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
 from txtopo.files.records import DAMAGE
+from txtopo.inspect.answers import Rows, StateTable
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.commit.groups import REWRITTEN_BYTES_MIN
 from txtopo.transactional.journal.ending import read_end, table_path
@@ -28,7 +29,7 @@ TXID = "txid"
 CELL_CHARACTERS_MAX = 1_000
 
 
-def states(metadata_dir: Path, topology_id: str, described: Mapping[str, Any]) -> tuple[list[dict[str, Any]], str]:
+def states(metadata_dir: Path, topology_id: str, described: Mapping[str, Any]) -> tuple[list[StateTable], str]:
     """Return the states of a topology, as its graph and its journal know them, with the size of their tables.
 
     Also return why the journal, if it is damaged, can't add those that another run had.
@@ -43,26 +44,14 @@ def states(metadata_dir: Path, topology_id: str, described: Mapping[str, Any]) -
     for name in dict.fromkeys([*described, *paths]):
         own = described.get(name, {})
         path = paths.get(name) or own.get("path") or ""
-        found.append(
-            {
-                "name": name,
-                "kind": own.get("kind"),
-                "class": own.get("class"),
-                "key": own.get("key"),
-                "value": own.get("value"),
-                "path": without_secrets(path),
-                **_size(path),
-            }
-        )
+        declared = {field: own.get(field) for field in ("kind", "key", "value")}
+        found.append(StateTable(name, class_=own.get("class"), path=without_secrets(path), **declared, **_size(path)))
     return found, why
-
-
-_UNKNOWN = {**dict.fromkeys(("rows", "files", "bytes", "version", "txid", "updatedAt")), "note": ""}
 
 
 def _size(path: str) -> dict[str, Any]:
     if not path:
-        return {**_UNKNOWN, "error": None}
+        return {}
     try:
         location = Location.resolve(path, None)
         table = location.handle()
@@ -74,12 +63,11 @@ def _size(path: str) -> dict[str, Any]:
             "bytes": sum(file.size for file in files),
             "version": table.version(),
             "txid": None if owner is None else table.transaction_version(owner.application),
-            "updatedAt": None if changed is None else changed / 1000,
+            "updated_at": None if changed is None else changed / 1000,
             "note": _note(table, owner, sum(file.size for file in files)),
-            "error": None,
         }
     except Exception as error:  # noqa: BLE001 - delta-rs raises many kinds; the other states can be shown
-        return {**_UNKNOWN, "error": without_secrets(str(error))}
+        return {"error": without_secrets(str(error))}
 
 
 def _note(table: DeltaTable, owner: Owner | None, size: int) -> str:
@@ -94,26 +82,25 @@ def _note(table: DeltaTable, owner: Owner | None, size: int) -> str:
     )
 
 
-def rows(name: str, path: str, keys: Sequence[str], txid: int | None, limit: int) -> dict[str, Any]:
+def rows(name: str, path: str, keys: Sequence[str], txid: int | None, limit: int) -> Rows:
     """Return rows of a state's table as texts: those of a key, or the first ones, now or as of a transaction."""
-    answer: dict[str, Any] = {"name": name, "txid": txid, "columns": [], "types": [], "rows": [], "found": 0}
-    answer |= {"total": 0, "isCut": False, "lastTxid": None, "error": None}
     try:
         every = read_table(path, txid)
         found = sorted_rows(with_keys(every, keys))
     except (TxtopoError, *DAMAGE) as error:  # an entry of the log may be damaged
-        return {**answer, "error": without_secrets(str(error))}
+        return Rows(name, txid, error=without_secrets(str(error)))
     shown = found.slice(0, limit)
-    return {
-        **answer,
-        "columns": every.column_names,
-        "types": [str(field.type) for field in every.schema],
-        "rows": [[_text(value) for value in row.values()] for row in python_rows(shown)],
-        "found": found.num_rows,
-        "total": every.num_rows,
-        "isCut": found.num_rows > shown.num_rows,
-        "lastTxid": pc.max(every[TXID]).as_py() if TXID in every.column_names else None,
-    }
+    return Rows(
+        name,
+        txid,
+        columns=every.column_names,
+        types=[str(field.type) for field in every.schema],
+        rows=[[_text(value) for value in row.values()] for row in python_rows(shown)],
+        found=found.num_rows,
+        total=every.num_rows,
+        is_cut=found.num_rows > shown.num_rows,
+        last_txid=pc.max(every[TXID]).as_py() if TXID in every.column_names else None,
+    )
 
 
 def sorted_rows(rows: pa.Table) -> pa.Table:

@@ -34,6 +34,7 @@ from txtopo.engine.timeline.records import (
 from txtopo.engine.timeline.ring import TEXT, read_header
 from txtopo.errors import ConfigError
 from txtopo.files.records import DAMAGE, from_json
+from txtopo.inspect.answers import Attempt, TransactionLine, Transactions, Write
 from txtopo.inspect.rings import EVENTS, SAMPLES, Ring, Rows
 
 LOOK_SECS = 0.1
@@ -148,7 +149,7 @@ class TimelineReader:
             self._answers[key] = json.dumps(content, separators=(",", ":")).encode()[:-1]
         return self._answers[key]
 
-    def transactions(self, first: int, last: int | None, limit: int, *, failed: bool) -> dict[str, Any]:
+    def transactions(self, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
         """Return the answer to ``/transactions``: newest first.
 
         Raises:
@@ -165,9 +166,9 @@ class TimelineReader:
             of_interest = rows[rows["small"] == FAILED] if failed else rows
             txids = np.unique(of_interest["txid"])[::-1]
             shown = [_transaction(ring, rows[rows["txid"] == txid]) for txid in txids[:limit]]
-            return {"transactions": shown, "isCut": len(txids) > limit}
+            return Transactions(shown, len(txids) > limit)
 
-    def attempts(self, txid: int) -> list[dict[str, Any]]:
+    def attempts(self, txid: int) -> list[Attempt]:
         """Return the attempts at a transaction, in order."""
         with self._lock:
             self._look()
@@ -175,18 +176,18 @@ class TimelineReader:
             rows = ring.rows[(ring.rows["kind"] == ATTEMPT) & (ring.rows["txid"] == txid)]
             return [_attempt(ring, row) for row in _latest(rows)]
 
-    def writes(self, epoch: int, group: int) -> list[dict[str, Any]]:
+    def writes(self, epoch: int, group: int) -> list[Write]:
         """Return the writes of a commit group."""
         with self._lock:
             rows = self._events.rows
             own = rows[(rows["kind"] == WRITE) & (rows["epoch"] == epoch) & (rows["group"] == group)]
             return [
-                {
-                    "state": self._events.text(row["name"]),
-                    "rows": int(row["count"]),
-                    "removed": int(row["times"][4]),
-                    **dict(zip(("preparedAt", "decidedAt", "fromAt", "toAt"), map(_secs, row["times"]), strict=False)),
-                }
+                Write(
+                    self._events.text(row["name"]),
+                    int(row["count"]),
+                    int(row["times"][4]),
+                    *map(_secs, row["times"][:4]),
+                )
                 for row in own
             ]
 
@@ -328,52 +329,51 @@ def _latest(rows: Rows) -> Iterator[Any]:
     yield from latest.values()
 
 
-def _attempt(ring: Ring, row: Any) -> dict[str, Any]:
-    return {
-        "try": int(row["number"]),
-        "epoch": int(row["epoch"]),
-        "outcome": OUTCOMES.get(int(row["small"]), "open"),
-        "job": int(row["job"]) or None,
-        "group": int(row["group"]) or None,
-        "tuples": int(row["count"]),
-        "component": ring.text(row["name"]) or None,
-        "error": ring.text(row["text"]) or None,
-        **{f"{name}At": _secs(row["times"][at]) for at, name in enumerate(TIMES)},
-    }
+def _attempt(ring: Ring, row: Any) -> Attempt:
+    return Attempt(
+        int(row["number"]),
+        epoch=int(row["epoch"]),
+        outcome=OUTCOMES.get(int(row["small"]), "open"),
+        job=int(row["job"]) or None,
+        group=int(row["group"]) or None,
+        tuples=int(row["count"]),
+        component=ring.text(row["name"]) or None,
+        error=ring.text(row["text"]) or None,
+        **{f"{name}_at": _secs(row["times"][at]) for at, name in enumerate(TIMES)},
+    )
 
 
-def _transaction(ring: Ring, rows: Rows) -> dict[str, Any]:
+def _transaction(ring: Ring, rows: Rows) -> TransactionLine:
     attempts = [_attempt(ring, row) for row in _latest(rows)]
     last = attempts[-1]
-    failure: dict[str, Any] = next((each for each in reversed(attempts) if each["error"]), {})
-    began = min(filter(None, (each["begunAt"] for each in attempts)), default=None)
-    ended = last["endedAt"]
-    return {
-        "txid": int(rows["txid"][0]),
-        "status": outcome_of(attempts),
-        "attempts": len(attempts),
-        "epoch": last["epoch"],
-        "group": last["group"],
-        "tuples": last["tuples"],
-        "beganAt": began,
-        "endedAt": ended,
-        "secs": None if ended is None or began is None else ended - began,
-        "component": failure.get("component"),
-        "error": failure.get("error"),
-    }
+    failure = next((each for each in reversed(attempts) if each.error), None)
+    began = min(filter(None, (each.begun_at for each in attempts)), default=None)
+    return TransactionLine(
+        int(rows["txid"][0]),
+        status=outcome_of(attempts),
+        attempts=len(attempts),
+        epoch=last.epoch,
+        group=last.group,
+        tuples=last.tuples,
+        began_at=began,
+        ended_at=last.ended_at,
+        secs=None if last.ended_at is None or began is None else last.ended_at - began,
+        component=None if failure is None else failure.component,
+        error=None if failure is None else failure.error,
+    )
 
 
-def outcome_of(attempts: Sequence[dict[str, Any]]) -> str:
+def outcome_of(attempts: Sequence[Attempt]) -> str:
     """Return the status of a transaction in a word or two, from its attempts."""
     last = attempts[-1]
-    match last["outcome"]:
+    match last.outcome:
         case "visible":
             return "committed"
         case "dead letter" | "failed" as outcome:
-            return str(outcome)
+            return outcome
         case "returned":
             return "ready"
-        case _ if last["groupedAt"]:
+        case _ if last.grouped_at:
             return "committing"
         case _:
-            return "processed" if last["processedAt"] else "processing"
+            return "processed" if last.processed_at else "processing"

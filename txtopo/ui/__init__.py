@@ -5,5 +5,4 @@ It runs in a process of its own, and shows what :mod:`txtopo.inspect` reads: no 
 - ``cluster`` has the answers of a cluster's supervisors, for the page of a cluster.
 - ``app`` has the routes, ``security`` who may use them, ``checks`` the audits and replays that a page begins.
 - ``views`` makes HTML of the answers, from what ``markup`` offers, and ``static`` has what runs in the browser.
-- ``drivers`` lets a supervisor answer for the folders of its topologies.
 """

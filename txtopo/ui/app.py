@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,25 +25,21 @@ from starlette.types import ASGIApp, Scope
 
 from txtopo.cluster.serving.answers import Json, body_of, settings_in
 from txtopo.errors import NotAlive, TransitionError, TxtopoError
+from txtopo.files.records import to_json
+from txtopo.inspect.questions import QUESTIONS, BadQuestion, Question, whole
 from txtopo.inspect.source import NotFound, Source
 from txtopo.secrecy import without_secrets
 from txtopo.ui import views
-from txtopo.ui.checks import CheckRuns, Checks
+from txtopo.ui.checks import Begun, CheckAnswer, CheckRuns, Checks, PageHeader
 from txtopo.ui.openapi import document
-from txtopo.ui.security import INVITATION_SECS, Guard, Refusal, Sessions
+from txtopo.ui.security import INVITATION_SECS, Guard, Invitation, Refusal, Sessions
 from txtopo.ui.sharing import Sharing
 
 STATIC = Path(__file__).parent / "static"
 CHANGES = ("activate", "deactivate", "rebalance", "kill")
 """What a cluster does with a topology."""
 
-LIMIT_MAX = 1_000
-_TXID_MAX = 1 << 62
-_SECS_MAX = 1 << 33
-_NUMBER = re.compile(r"\d{1,19}")
 _LOG = logging.getLogger(__name__)
-
-Answer = dict[str, Any]
 
 
 @attrs.frozen
@@ -67,19 +62,18 @@ class Page:
     replay_words: Callable[[str, int], Sequence[str]] | None = None
     address: str = ""
 
-    def header(self, request: Request) -> Answer:
+    def header(self, slug: str) -> PageHeader:
         """Return a topology's header with the last check that the page has made of it."""
-        slug = request.path_params["slug"]
-        last = None if self.checks is None else self.checks.last_of(slug)
-        return {**self.source.header(slug), "check": None if last is None else last.as_json()}
+        last, header = None if self.checks is None else self.checks.last_of(slug), self.source.header(slug)
+        return PageHeader(**attrs.asdict(header, recurse=False), check=None if last is None else last.answer)
 
-    def begin(self, request: Request) -> Answer:
+    def begin(self, request: Request) -> Begun:
         """Begin an audit or a replay."""
         slug, txid = request.path_params["slug"], request.path_params.get("txid")
         kind = "audit" if txid is None else "replay"
-        number = None if txid is None else _checked("txid", txid, _TXID_MAX)
-        can = self.source.header(slug)["can"]
-        if self.checks is None or not can[kind]:
+        number = None if txid is None else whole("txid", txid)
+        can = self.source.header(slug).can
+        if self.checks is None or not (can.audit if number is None else can.replay):
             raise HTTPException(404, f"this page can't {kind} it here; use 'txtopo {kind}'")
         words: Sequence[str] = ()
         if number is None and self.audit_words is not None:
@@ -88,132 +82,59 @@ class Page:
             words = self.replay_words(slug, number)
         if not words:
             raise HTTPException(404, f"this page can't {kind} it here; use 'txtopo {kind}'")
-        return {"check": self.checks.begin(kind, slug, number, words).number}
+        return Begun(self.checks.begin(kind, slug, number, words).number)
 
-    def check(self, request: Request) -> Answer:
+    def check(self, request: Request) -> CheckAnswer:
         """Return a check."""
-        number = _checked("the check", request.path_params["number"], _TXID_MAX)
+        number = whole("the check", request.path_params["number"])
         found = None if self.checks is None else self.checks.find(number)
         if found is None:
             raise HTTPException(404, f"there is no check {number} any more")
-        return found.as_json()
+        return found.answer
 
-    def invite(self, _request: Request) -> Answer:
+    def invite(self, _request: Request) -> Invitation:
         """Return an address for another browser."""
-        return {"url": f"{self.address}/?token={self.sessions.invite(INVITATION_SECS)}"}
+        return Invitation(f"{self.address}/?token={self.sessions.invite(INVITATION_SECS)}")
 
 
-@attrs.frozen
-class _Thing:
-    """Something that the API answers as JSON and, if there is a view of it, as HTML."""
-
-    path: str
-    answer: Callable[[Request], Answer]
-    view: Callable[[Answer], str] | None = None
-    part: str = ""
-    """The path of the HTML, if it is not the API's."""
-
-
-def _things(page: Page) -> Iterator[_Thing]:
-    source = page.source
-
-    def of(method: Callable[[str], Answer]) -> Callable[[Request], Answer]:
-        return lambda request: method(request.path_params["slug"])
-
-    yield _Thing("topology", lambda _: source.topologies(), views.topologies_part, "topologies")
-    yield _Thing("cluster", lambda _: source.cluster(), views.cluster_part, "cluster")
-    yield _Thing("topology/{slug}", page.header, views.header_part, "{slug}/header")
-    yield _Thing("topology/{slug}/errors", of(source.errors), views.errors_part)
-    yield _Thing("topology/{slug}/graph", of(source.graph), views.graph_part)
-    yield _Thing("topology/{slug}/settings", of(source.settings), views.settings_part)
-    yield _Thing("topology/{slug}/runs", of(source.runs), views.runs_part)
-    yield _Thing("topology/{slug}/state", of(source.states), views.states_part, "{slug}/states")
-    yield _Thing(
-        "topology/{slug}/plots",
-        lambda request: source.plots(
-            request.path_params["slug"],
-            _number(request, "secs", 300, 3_600) or 1,
-            _number(request, "until", None, _SECS_MAX),
-        ),
-        views.plots_part,
-    )
-    yield _Thing("topology/{slug}/state/rows", lambda request: _rows(source, request), views.rows_part, "{slug}/rows")
-    yield _Thing(
-        "topology/{slug}/transactions", lambda request: _transactions(source, request), views.transactions_part
-    )
-    yield _Thing(
-        "topology/{slug}/transaction/{txid}", lambda request: _transaction(source, request), views.transaction_part
-    )
-    yield _Thing("check/{number}", page.check, views.check_part, "check/{number}")
-
-
-def _rows(source: Source, request: Request) -> Answer:
-    query = request.query_params
-    if "name" not in query:
-        raise HTTPException(400, "name the state: ?name=NAME")
-    return source.rows(
-        request.path_params["slug"],
-        query["name"],
-        [key for key in query.getlist("key") if key],
-        _number(request, "txid", None, _TXID_MAX),
-        _number(request, "limit", 50, LIMIT_MAX) or 0,
-    )
-
-
-def _transactions(source: Source, request: Request) -> Answer:
-    return source.transactions(
-        request.path_params["slug"],
-        _number(request, "from", 0, _TXID_MAX) or 0,
-        _number(request, "to", None, _TXID_MAX),
-        _number(request, "limit", 200, LIMIT_MAX) or 0,
-        failed=_number(request, "failed", 0, 1) == 1,
-    )
-
-
-def _transaction(source: Source, request: Request) -> Answer:
-    txid = _checked("txid", request.path_params["txid"], _TXID_MAX)
-    try:
-        return source.transaction(request.path_params["slug"], txid)
-    except NotFound:
-        raise
-    except TxtopoError as error:  # it has not begun, or nothing is known of it
-        raise HTTPException(404, without_secrets(error.message)) from error
+_VIEWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
+    "": ("header", views.header_part),
+    "errors": ("errors", views.errors_part),
+    "graph": ("graph", views.graph_part),
+    "settings": ("settings", views.settings_part),
+    "runs": ("runs", views.runs_part),
+    "state": ("states", views.states_part),
+    "plots": ("plots", views.plots_part),
+    "state/rows": ("rows", views.rows_part),
+    "transactions": ("transactions", views.transactions_part),
+    "transaction/{txid}": ("transaction/{txid}", views.transaction_part),
+}
+"""The view of an answer and the path of its HTML, by the path of the question."""
 
 
 def routes(page: Page) -> list[Route | Mount]:
     """Return the routes of a page."""
-    found: list[Route | Mount] = []
-    for thing in _things(page):
-        found.append(Route(f"/api/v1/{thing.path}", _as_json(thing.answer)))
-        if thing.view is not None:
-            part = thing.part or thing.path.removeprefix("topology/")
-            found.append(Route(f"/part/{part}", _as_html(thing.answer, thing.view)))
-
-    def timeline(request: Request) -> Response:
-        since = _number(request, "since", 0, _TXID_MAX) or 0
-        content = page.source.timeline(request.path_params["slug"], since)
-        return Response(content, media_type="application/json")
+    source = page.source
 
     def begun(request: Request) -> Response:
-        return Json(page.begin(request), 202)
+        return Json(to_json(page.begin(request)), 202)
 
     async def change(request: Request) -> Response:
         what = request.url.path.rpartition("/")[2]
         settings = settings_in(await body_of(request))
-        return Json(await run_in_threadpool(page.source.change, request.path_params["slug"], what, settings))
+        return Json(to_json(await run_in_threadpool(source.change, request.path_params["slug"], what, settings)))
 
     def metrics(_request: Request) -> Response:
-        return Response(page.source.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(source.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def health(_request: Request) -> Response:
-        runs = page.source.health()
+        runs = source.health()
         dead = [f"the run of {name!r} has {status}" for name, status in runs.items() if status in {"failed", "killed"}]
         status = "; ".join(dead).replace("has killed", "was killed") or "ok"
         return Json({"status": status, "runs": runs}, 503 if dead else 200)
 
     return [
-        *found,
-        Route("/api/v1/topology/{slug}/timeline", timeline),
+        *_answers(page),
         Route("/api/v1/topology/{slug}/audit", begun, methods=["POST"]),
         Route("/api/v1/topology/{slug}/replay/{txid}", begun, methods=["POST"]),
         *(Route(f"/api/v1/topology/{{slug}}/{what}", change, methods=["POST"]) for what in CHANGES),
@@ -226,21 +147,50 @@ def routes(page: Page) -> list[Route | Mount]:
     ]
 
 
+def _answers(page: Page) -> Iterator[Route]:
+    """Yield the routes of what is answered as JSON, and as a piece of HTML if there is a view of it."""
+
+    def of(question: Question) -> Callable[[Request], Any]:
+        def answer(request: Request) -> Any:
+            slug, query = request.path_params["slug"], request.query_params
+            if not question.path:
+                return page.header(slug)
+            texts = {name: query.getlist(name) for name in query}
+            return question.asked(page.source, slug, texts, request.path_params.get("txid"))
+
+        return answer
+
+    for question in QUESTIONS:
+        yield Route(f"/api/v1/topology/{{slug}}/{question.path}".removesuffix("/"), _as_json(of(question)))
+        if question.path in _VIEWS:
+            part, view = _VIEWS[question.path]
+            yield Route(f"/part/{{slug}}/{part}", _as_html(of(question), view))
+    others: Sequence[tuple[str, Callable[[Request], Any], Callable[[Any], str], str]] = (
+        ("topology", lambda _: page.source.topologies(), views.topologies_part, "topologies"),
+        ("cluster", lambda _: page.source.cluster(), views.cluster_part, "cluster"),
+        ("check/{number}", page.check, views.check_part, "check/{number}"),
+    )
+    for path, answer, view, part in others:
+        yield Route(f"/api/v1/{path}", _as_json(answer))
+        yield Route(f"/part/{part}", _as_html(answer, view))
+
+
 def _documents(page: Page) -> list[Route]:
     def topology(request: Request) -> Response:
-        return HTMLResponse(views.topology_page(page.header(request)))
+        return HTMLResponse(views.topology_page(page.header(request.path_params["slug"])))
 
     def transaction(request: Request) -> Response:
-        return HTMLResponse(views.transaction_page(page.header(request), _transaction(page.source, request)))
+        slug, txid = request.path_params["slug"], whole("txid", request.path_params["txid"])
+        return HTMLResponse(views.transaction_page(page.header(slug), page.source.transaction(slug, txid)))
 
     def begin(request: Request) -> Response:
         token = request.query_params.get("token")
         if token is not None:
             return _with_session(page, request, token)
         found = page.source.topologies()
-        if len(found["topologies"]) == 1 and not found["isCluster"]:
-            return RedirectResponse(f"/t/{quote(found['topologies'][0]['slug'])}", 303)
-        return HTMLResponse(views.topologies_page(found, page.source.cluster() if found["isCluster"] else None))
+        if len(found.topologies) == 1 and not found.is_cluster:
+            return RedirectResponse(f"/t/{quote(found.topologies[0].slug)}", 303)
+        return HTMLResponse(views.topologies_page(found, page.source.cluster() if found.is_cluster else None))
 
     return [Route("/", begin), Route("/t/{slug}", topology), Route("/t/{slug}/tx/{txid}", transaction)]
 
@@ -270,6 +220,7 @@ def application(page: Page, hosts: frozenset[str], port: int, secret: str = "") 
     handlers: dict[Any, Any] = {
         HTTPException: _refused,
         NotFound: _not_found,
+        BadQuestion: _bad,
         NotAlive: _not_found,
         CheckRuns: _conflict,
         TransitionError: _conflict,
@@ -311,24 +262,16 @@ class _Static(StaticFiles):
         return answer
 
 
-def _as_json(answer: Callable[[Request], Answer]) -> Callable[[Request], Response]:
-    return lambda request: Json(answer(request))
+def _as_json(answer: Callable[[Request], Any]) -> Callable[[Request], Response]:
+    def respond(request: Request) -> Response:
+        found = answer(request)
+        return Response(found, media_type="application/json") if isinstance(found, bytes) else Json(to_json(found))
+
+    return respond
 
 
-def _as_html(answer: Callable[[Request], Answer], view: Callable[[Answer], str]) -> Callable[[Request], Response]:
+def _as_html(answer: Callable[[Request], Any], view: Callable[[Any], str]) -> Callable[[Request], Response]:
     return lambda request: HTMLResponse(view(answer(request)))
-
-
-def _number(request: Request, name: str, default: int | None, most: int) -> int | None:
-    """Return a number of the query."""
-    text = request.query_params.get(name, "")
-    return default if not text else _checked(name, text, most)
-
-
-def _checked(name: str, text: str, most: int) -> int:
-    if _NUMBER.fullmatch(text) is None or not text.isascii() or int(text) > most:
-        raise HTTPException(400, f"{name} must be a whole number up to {most}")
-    return int(text)
 
 
 # Errors.
@@ -357,6 +300,10 @@ def _refused(request: Request, error: HTTPException) -> Response:
 
 def _not_found(request: Request, error: TxtopoError) -> Response:
     return _error(request.scope, 404, "NotFound", error.message)
+
+
+def _bad(request: Request, error: TxtopoError) -> Response:
+    return _error(request.scope, 400, "BadQuestion", error.message)
 
 
 def _conflict(request: Request, error: TxtopoError) -> Response:

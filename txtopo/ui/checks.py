@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from txtopo.errors import RuleError
+from txtopo.inspect.answers import Header, in_camel_case
 from txtopo.secrecy import without_secrets
 
 OUTPUT_BYTES_MAX = 64 * 1024
@@ -27,6 +27,34 @@ _FAULT = "✘"
 
 class CheckRuns(RuleError):
     """Another check runs."""
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class CheckAnswer:
+    """What is said of an audit or a replay."""
+
+    check: int
+    kind: str
+    slug: str
+    txid: int | None
+    state: str
+    started_at: float
+    ended_at: float | None = None
+    output: str = ""
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Begun:
+    """The number of a check that has begun."""
+
+    check: int
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class PageHeader(Header):
+    """A topology's header with the last check that the page has made of it."""
+
+    check: CheckAnswer | None = None
 
 
 @attrs.define(eq=False)
@@ -42,18 +70,19 @@ class Check:
     ended_secs: float | None = None
     output: str = ""
 
-    def as_json(self) -> dict[str, Any]:
-        """Return it as ``/api/v1/check`` does."""
-        return {
-            "check": self.number,
-            "kind": self.kind,
-            "slug": self.slug,
-            "txid": self.txid,
-            "state": self.state,
-            "startedAt": self.started_secs,
-            "endedAt": self.ended_secs,
-            "output": self.output,
-        }
+    @property
+    def answer(self) -> CheckAnswer:
+        """How it stands now."""
+        return CheckAnswer(
+            self.number,
+            self.kind,
+            self.slug,
+            self.txid,
+            self.state,
+            started_at=self.started_secs,
+            ended_at=self.ended_secs,
+            output=self.output,
+        )
 
 
 class Checks:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
 
 import attrs
@@ -24,12 +24,38 @@ from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.decisions.lifecycle import Status
 from txtopo.errors import ClusterError, NoLeader, TxtopoError
 from txtopo.extras import version
+from txtopo.files.records import from_json
 from txtopo.inspect import header
+from txtopo.inspect.answers import (
+    Can,
+    CanCheck,
+    Changed,
+    Cluster,
+    Driver,
+    Errors,
+    Graph,
+    HasTimeline,
+    Header,
+    Nimbus,
+    Plots,
+    Rows,
+    Runs,
+    Settings,
+    States,
+    Summary,
+    Supervisor,
+    Topologies,
+    Topology,
+    Transaction,
+    Transactions,
+)
 from txtopo.inspect.facts import Facts
 from txtopo.inspect.slugs import OF_RUN, slug_of
 from txtopo.inspect.source import NotFound
 from txtopo.inspect.timeline import TimelineReader
 from txtopo.transactional.core.history import first_line
+
+T = TypeVar("T")
 
 LOOK_SECS = 0.5
 """How old may be what is known of the whole cluster."""
@@ -56,7 +82,7 @@ class _Look:
     supervisors: Sequence[dict[str, Any]] = ()
     topologies: Mapping[str, dict[str, Any]] = attrs.field(factory=dict)
     """By slug."""
-    summaries: Mapping[str, dict[str, Any]] = attrs.field(factory=dict)
+    summaries: Mapping[str, Summary] = attrs.field(factory=dict)
     """What their runs say, by the topology's id."""
     why: str = ""
 
@@ -71,76 +97,76 @@ class ClusterSource:
         self._nimbuses: dict[str, dict[str, Any]] = {}
         """All that were ever seen, as they were then."""
 
-    def topologies(self) -> dict[str, Any]:
+    def topologies(self) -> Topologies:
         """See :class:`~txtopo.inspect.source.Source`, as for all methods."""
         look = self._look()
         found = [self._summary(look, each) for each in look.topologies.values()]
         place = ", ".join(look.nimbuses) or "a cluster of which no nimbus answers"
-        found.sort(key=lambda each: str(each["id"]))
-        return {"version": version(), "place": place, "isCluster": True, "topologies": found}
+        found.sort(key=lambda each: each.id)
+        return Topologies(version(), place, is_cluster=True, topologies=found)
 
-    def header(self, slug: str) -> dict[str, Any]:
+    def header(self, slug: str) -> Header:
         """See :class:`~txtopo.inspect.source.Source`."""
         look = self._look()
         topology = self._find(look, slug)
         if OF_RUN in slug:
-            return {**self._json(slug, ""), "slug": slug, "id": topology["id"]}
+            return attrs.evolve(self._asked(Header, slug, ""), slug=slug, id=topology["id"])
         status = topology["status"]
         try:
-            found = self._ask(slug, "").json()
+            found = self._asked(Header, slug, "")
         except (NotFound, ClusterError, NoLeader) as error:
-            found = header.header(_unreached(topology["id"]), {})
-            found["timeline"]["why"] = error.message
-        change = {"activate": status in _GOING_ON, "rebalance": status in _GOING_ON, "kill": True}
-        return {
-            **found,
+            found = header.header(_unreached(topology["id"]))
+            found = attrs.evolve(found, timeline=HasTimeline(is_there=False, why=error.message))
+        is_going_on = status in _GOING_ON
+        return attrs.evolve(
+            found,
             **self._own(look, topology, found),
-            "isActive": status == Status.ACTIVE.value,
-            "can": {"audit": False, "replay": False, **change},
-        }
+            is_active=status == Status.ACTIVE.value,
+            can=Can(activate=is_going_on, rebalance=is_going_on, kill=True),
+        )
 
     def timeline(self, slug: str, since: int) -> bytes:
         """See :class:`~txtopo.inspect.source.Source`."""
         return self._ask(slug, "timeline", since=since).content
 
-    def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> dict[str, Any]:
+    def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
         """See :class:`~txtopo.inspect.source.Source`."""
         query = {"from": first, "to": last, "limit": limit, "failed": int(failed)}
-        return self._json(slug, "transactions", **query)
+        return self._asked(Transactions, slug, "transactions", **query)
 
-    def transaction(self, slug: str, txid: int) -> dict[str, Any]:
+    def transaction(self, slug: str, txid: int) -> Transaction:
         """See :class:`~txtopo.inspect.source.Source`."""
-        return {**self._json(slug, f"transaction/{txid}"), "can": {"audit": False, "replay": False}}
+        return attrs.evolve(self._asked(Transaction, slug, f"transaction/{txid}"), can=CanCheck())
 
-    def errors(self, slug: str) -> dict[str, Any]:
+    def errors(self, slug: str) -> Errors:
         """See :class:`~txtopo.inspect.source.Source`."""
-        return self._json(slug, "errors")
+        return self._asked(Errors, slug, "errors")
 
-    def states(self, slug: str) -> dict[str, Any]:
+    def states(self, slug: str) -> States:
         """See :class:`~txtopo.inspect.source.Source`."""
-        return self._json(slug, "state")
+        return self._asked(States, slug, "state")
 
-    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> dict[str, Any]:
+    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> Rows:
         """See :class:`~txtopo.inspect.source.Source`."""
-        return self._json(slug, "state/rows", name=name, key=list(keys), txid=txid, limit=limit)
+        return self._asked(Rows, slug, "state/rows", name=name, key=list(keys), txid=txid, limit=limit)
 
-    def graph(self, slug: str) -> dict[str, Any]:
+    def graph(self, slug: str) -> Graph:
         """See :class:`~txtopo.inspect.source.Source`."""
-        return self._json(slug, "graph")
+        return self._asked(Graph, slug, "graph")
 
-    def plots(self, slug: str, secs: int, until: int | None = None) -> dict[str, Any]:
+    def plots(self, slug: str, secs: int, until: int | None = None) -> Plots:
         """See :class:`~txtopo.inspect.source.Source`."""
-        return self._json(slug, "plots", secs=secs, until=until)
+        return self._asked(Plots, slug, "plots", secs=secs, until=until)
 
-    def settings(self, slug: str) -> dict[str, Any]:
+    def settings(self, slug: str) -> Settings:
         """See :class:`~txtopo.inspect.source.Source`."""
-        return self._json(slug, "settings")
+        return self._asked(Settings, slug, "settings")
 
-    def runs(self, slug: str) -> dict[str, Any]:
+    def runs(self, slug: str) -> Runs:
         """See :class:`~txtopo.inspect.source.Source`."""
         own = slug.partition(OF_RUN)[0]
-        runs = self._json(own, "runs")["runs"]
-        return {"runs": [{**each, "slug": f"{own}{''.join(each['slug'].partition(OF_RUN)[1:])}"} for each in runs]}
+        runs = self._asked(Runs, own, "runs").runs
+        return Runs([attrs.evolve(each, slug=f"{own}{''.join(each.slug.partition(OF_RUN)[1:])}") for each in runs])
 
     def metrics(self) -> bytes:
         """Return nothing: each daemon has its own."""
@@ -150,47 +176,43 @@ class ClusterSource:
         """See :class:`Source`: each driver's metrics and health are its supervisor's."""
         return {}
 
-    def cluster(self) -> dict[str, Any]:
+    def cluster(self) -> Cluster:
         """See :class:`~txtopo.inspect.source.Source`."""
         look = self._look()
         topologies = sorted(look.topologies.values(), key=lambda each: str(each["id"]))
         nimbuses = [
-            {
-                "address": address,
-                "isLeader": each["isLeader"],
-                "isAlive": address in look.nimbuses,
-                "startedAt": each["startedAt"],
-                "version": each["version"],
-                "codeHeld": [topology["id"] for topology in topologies if address in topology["holders"]],
-            }
+            Nimbus(
+                address,
+                is_leader=each["isLeader"],
+                is_alive=address in look.nimbuses,
+                started_at=each["startedAt"],
+                version=each["version"],
+                code_held=[topology["id"] for topology in topologies if address in topology["holders"]],
+            )
             for address, each in sorted(self._nimbuses.items())
         ]
         supervisors = [
-            {
-                "host": each["address"],
-                "startedAt": each["startedAt"],
-                "slots": each["slotsTotal"],
-                "used": each["slotsUsed"],
-                "drivers": [
-                    {
-                        "slug": slug_of(topology["id"]),
-                        "id": topology["id"],
-                        "pid": (topology["heartbeat"] or {}).get("pid"),
-                    }
+            Supervisor(
+                each["address"],
+                started_at=each["startedAt"],
+                slots=each["slotsTotal"],
+                used=each["slotsUsed"],
+                drivers=[
+                    Driver(slug_of(topology["id"]), topology["id"], (topology["heartbeat"] or {}).get("pid"))
                     for topology in topologies
                     if (topology["assignment"] or {}).get("supervisor") == each["id"]
                 ],
-            }
+            )
             for each in look.supervisors
         ]
-        return {"now": time.time(), "nimbuses": nimbuses, "supervisors": supervisors, "why": look.why}
+        return Cluster(time.time(), nimbuses, supervisors, look.why)
 
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> dict[str, Any]:
+    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
         """See :class:`~txtopo.inspect.source.Source`."""
         name = self._find(self._look(), slug)["id"]
         after = self._client.change(name, what, settings=settings)
         self._last = attrs.evolve(self._last, at=float("-inf"))  # so that the next answer shows it
-        return {"id": after["id"], "status": after["status"], "secondsLeft": after["secondsLeft"]}
+        return Changed(after["id"], after["status"], after["secondsLeft"])
 
     # What all share.
 
@@ -215,6 +237,7 @@ class ClusterSource:
         while len(self._nimbuses) > _NIMBUSES_MAX:
             self._nimbuses.pop(next(iter(self._nimbuses)))
         said = summaries.json()["topologies"] if summaries.is_success else {}
+        said = {name: from_json(each, Summary) for name, each in said.items()}
         return _Look(time.monotonic(), nimbuses, supervisors, topologies, said)
 
     @staticmethod
@@ -224,17 +247,18 @@ class ClusterSource:
             raise NotFound(f"there is no topology {own!r} on the cluster{f': {look.why}' if look.why else ''}")
         return look.topologies[own]
 
-    def _summary(self, look: _Look, topology: dict[str, Any]) -> dict[str, Any]:
+    def _summary(self, look: _Look, topology: dict[str, Any]) -> Summary:
         said = look.summaries.get(topology["id"]) or header.summary(_unreached(topology["id"]))
-        found = {**said, **self._own(look, topology, said)}
-        return {**found, "statusText": topology["status"]} if topology["status"] in _WORDS and not look.why else found
+        found = attrs.evolve(said, **self._own(look, topology, said))
+        is_over = topology["status"] in _WORDS and not look.why
+        return attrs.evolve(found, status_text=topology["status"]) if is_over else found
 
     @staticmethod
-    def _own(look: _Look, topology: dict[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    def _own(look: _Look, topology: dict[str, Any], said: Topology) -> dict[str, Any]:
         """Return what the cluster knows better than the run: its name, whether it is to run, and why it failed."""
         status, beat, reason = topology["status"], topology["heartbeat"] or {}, topology["reason"]
         now = time.time()
-        word, text = said["status"], said["statusText"]
+        word, text = said.status, said.status_text
         if status in _WORDS:
             word, text = _WORDS[status], f"{status}{f': {first_line(reason)}' if reason else ''}"
         elif word == "unknown":
@@ -248,10 +272,10 @@ class ClusterSource:
             "slug": slug_of(topology["id"]),
             "id": topology["id"],
             "status": word,
-            "statusText": text,
-            "lastError": said["lastError"] or (first_line(reason) if reason else None),
-            "startedAt": said["startedAt"] or now - topology["uptimeSeconds"],
-            "updatedAt": said["updatedAt"] or now,
+            "status_text": text,
+            "last_error": said.last_error or (first_line(reason) if reason else None),
+            "started_at": said.started_at or now - topology["uptimeSeconds"],
+            "updated_at": said.updated_at or now,
         }
 
     def _ask(self, slug: str, path: str, **query: Any) -> httpx.Response:
@@ -275,9 +299,9 @@ class ClusterSource:
             text = f"the cluster answers with {answer.status_code}"
         raise NotFound(text) if answer.status_code == _NOT_FOUND else ClusterError(text)
 
-    def _json(self, slug: str, path: str, **query: Any) -> dict[str, Any]:
-        found: dict[str, Any] = self._ask(slug, path, **query).json()
-        return found
+    def _asked(self, kind: type[T], slug: str, path: str, **query: Any) -> T:
+        """Return an answer, which another version of txtopo may have made; see :meth:`_ask`."""
+        return from_json(self._ask(slug, path, **query).json(), kind)
 
 
 def _unreached(topology: str) -> Facts:

@@ -25,6 +25,8 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from txtopo.inspect.answers import in_camel_case
+
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -47,6 +49,13 @@ INVITATION_SECS = 600.0
 _SESSIONS_MAX = 100
 _INVITATIONS_MAX = 16
 _OPEN = ("/static/", "/health", "/metrics")
+
+
+@attrs.frozen(field_transformer=in_camel_case)
+class Invitation:
+    """A one-time address for another browser."""
+
+    url: str
 
 
 class Sessions:

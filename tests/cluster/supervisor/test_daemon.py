@@ -28,9 +28,9 @@ from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState
 from txtopo.cluster.supervisor.api import SupervisorApi
 from txtopo.cluster.supervisor.daemon import Supervisor
+from txtopo.cluster.supervisor.pages import DriverPages
 from txtopo.cluster.supervisor.slot import LocalSlot
 from txtopo.testing import ZooKeeperServer
-from txtopo.ui.drivers import DriverPages
 
 FOR_EVER = "import time\n\ntime.sleep(10_000)\n"
 """A module whose import does not end: its driver beats, and starts no Spark."""

@@ -43,15 +43,17 @@ def test_a_run(tmp_path):
     reader = TimelineReader(run_in(tmp_path))
     for txid in range(1, TRANSACTIONS + 1):
         attempts = reader.attempts(txid)
-        assert [each["outcome"] for each in attempts] == (["failed", "visible"] if txid % 3 == 0 else ["visible"])
+        assert [each.outcome for each in attempts] == (["failed", "visible"] if txid % 3 == 0 else ["visible"])
         last = attempts[-1]
-        moments = [last[f"{name}At"] for name in ("begun", "metadata", "started", "processed", "grouped", "phases")]
+        moments = [
+            getattr(last, f"{name}_at") for name in ("begun", "metadata", "started", "processed", "grouped", "phases")
+        ]
         assert moments == sorted(moments)
-        assert last["endedAt"] >= moments[-1]
-        assert [each["state"] for each in reader.writes(last["epoch"], last["group"])] == [EVIL]
+        assert last.ended_at >= moments[-1]
+        assert [each.state for each in reader.writes(last.epoch, last.group)] == [EVIL]
         if txid % 3 == 0:
-            assert attempts[0]["component"] == "fails"
-            assert attempts[0]["error"].startswith(SCRIPT)
+            assert attempts[0].component == "fails"
+            assert attempts[0].error.startswith(SCRIPT)
     sample = reader.last(PROGRESS)[""]
     assert sample["numbers"][1] == TRANSACTIONS
     assert reader.run().ended == "the spout is exhausted"
@@ -62,7 +64,7 @@ def test_the_next_run_goes_on(tmp_path):
     run_in(tmp_path, until=3)
     reader = TimelineReader(run_in(tmp_path))
     assert epochs_in(reader.folder) == [2]
-    assert [reader.attempts(txid)[-1]["epoch"] for txid in (1, 4)] == [1, 2]
+    assert [reader.attempts(txid)[-1].epoch for txid in (1, 4)] == [1, 2]
     assert {each.epoch for each in reader.errors()} == {1, 2}
 
 
@@ -145,7 +147,7 @@ class Told:
     folder: object
 
     def outcomes(self, txid):
-        return [each["outcome"] for each in TimelineReader(self.folder).attempts(txid)]
+        return [each.outcome for each in TimelineReader(self.folder).attempts(txid)]
 
 
 @pytest.fixture
@@ -164,8 +166,8 @@ def test_what_is_stuck_shows(timeline, tmp_path):
     with timeline:
         pass
     (found,) = reader.attempts(1)
-    assert (found["outcome"], found["processedAt"]) == ("open", None)
-    assert found["startedAt"] is not None
+    assert (found.outcome, found.processed_at) == ("open", None)
+    assert found.started_at is not None
 
 
 def test_hung_disk(tmp_path, monkeypatch):
@@ -213,7 +215,7 @@ def test_dead_letter_rollback_and_return(timeline, tmp_path):
         pass
     told = Told(tmp_path / "timeline")
     assert [told.outcomes(txid) for txid in (1, 2, 3)] == [["failed", "dead letter"], ["returned"], ["visible"]]
-    assert TimelineReader(tmp_path / "timeline").attempts(3)[0]["group"] == 3
+    assert TimelineReader(tmp_path / "timeline").attempts(3)[0].group == 3
 
 
 def test_what_stops_a_run(timeline, tmp_path):
@@ -250,7 +252,7 @@ def test_killed_workers_of_a_plain_topology(tmp_path):
     with Timeline(builder.build(), Config(), folder, 0.01) as found:
         found.progressed(attrs.evolve(REPORT, workers_killed=3))
     source = FolderSource(tmp_path)
-    assert source.header("plain")["workers"]["killed"] == 3
+    assert source.header("plain").workers.killed == 3
     source.close()
 
 

@@ -7,7 +7,10 @@ import re
 from typing import Any
 
 from tests.ui.answers import Answers
-from txtopo.ui.markup.graph import graph_svg
+from tests.ui.as_json import of_json
+from txtopo.ui.markup.graph import graph_svg as typed_graph_svg
+
+graph_svg = of_json(typed_graph_svg)
 
 
 def boxes(svg: str) -> dict[str, tuple[float, float, float, float]]:
@@ -26,7 +29,6 @@ def chain(*edges: tuple[str, str]) -> dict[str, Any]:
         "phase": None,
         "committer": False,
         "states": [],
-        "counts": None,
         "isFailing": False,
     }
     return {

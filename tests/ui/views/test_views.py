@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.ui.answers import Answers
-from txtopo.ui import views
+from tests.ui.as_json import views
 from txtopo.ui.views.states import key_names
 
 EVIL = "<script>hit=1</script>\"'><img src=x onerror=hit=1>"
@@ -71,9 +71,17 @@ def test_foreign_text_is_text(kind, name):
 @pytest.mark.parametrize(
     ("view", "empty", "says"),
     [
-        (views.plots_part, {"at": [], "plots": [], "until": 1, "isLast": True}, "nothing measured yet"),
-        (views.plots_part, {"at": [], "plots": [], "until": 1, "isLast": False}, "nothing was measured then"),
-        (views.graph_part, {"components": [], "why": "an older version ran it"}, "an older version ran it"),
+        (views.plots_part, {"secs": 1, "at": [], "plots": [], "until": 1, "isLast": True}, "nothing measured yet"),
+        (
+            views.plots_part,
+            {"secs": 1, "at": [], "plots": [], "until": 1, "isLast": False},
+            "nothing was measured then",
+        ),
+        (
+            views.graph_part,
+            {"topology": "t", "components": [], "why": "an older version ran it"},
+            "an older version ran it",
+        ),
         (views.states_part, {"states": [], "why": ""}, "no table is known"),
         (views.errors_part, {"groups": [], "total": 0}, "nothing has failed"),
         (views.settings_part, {"settings": [], "arguments": {}, "why": "unknown here"}, "unknown here"),
@@ -153,6 +161,7 @@ def test_plots_of_a_young_run():
     at = list(range(300))
     line = [None] * 200 + [1.0] * 100
     plots = {
+        "secs": 300,
         "until": 299,
         "isLast": True,
         "at": at,
@@ -202,6 +211,7 @@ def test_plots_of_many_lines():
     """A plot of 200 components shows the largest ones, in their order, and says so; a line without values takes no place."""
     lines = {f"bolt {n}": [float(n), None] for n in range(200)} | {"none": [None, None], "cold": [-1e6, None]}
     plots = {
+        "secs": 300,
         "until": 1,
         "isLast": True,
         "at": [0, 1],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -74,6 +73,7 @@ def _run(kind: str, path: Path | None, pairs: tuple[str, ...], log_file: Path | 
         from txtopo.cluster.settings import ClusterConfig, cluster_token  # noqa: PLC0415
         from txtopo.cluster.supervisor.api import SupervisorApi  # noqa: PLC0415
         from txtopo.cluster.supervisor.daemon import Supervisor  # noqa: PLC0415
+        from txtopo.cluster.supervisor.pages import DriverPages  # noqa: PLC0415
     log_to(log_file, log_format)
     log = logging.getLogger(f"txtopo.{kind}")
     with contextlib.ExitStack() as stack:
@@ -96,9 +96,7 @@ def _run(kind: str, path: Path | None, pairs: tuple[str, ...], log_file: Path | 
             click.get_current_context().exit(server.EXIT_START)
         log.info("%s %s listens on %s, with ZooKeeper at %s", kind, version(), address, config.zookeeper_hosts)
         if isinstance(running, Supervisor):
-            # By name, as the table of commands has it: the page stands above the command line.
-            pages = importlib.import_module("txtopo.ui.drivers").DriverPages(running.logs.place, running.topologies)
-            app = SupervisorApi(running, token, pages).app
+            app = SupervisorApi(running, token, DriverPages(running.logs.place, running.topologies)).app
         else:
             app = NimbusApi(running, token, version()).app
         server.serve(app, listener, running.begin_stop, running.stop)

@@ -41,10 +41,7 @@ from txtopo.cluster.supervisor.daemon import Supervisor
 from txtopo.engine.metrics import WrittenMetrics
 
 Pages = Callable[[str | None, str, bytes], Response]
-"""Answers as the page's API does, given a topology, a path below its own and the query; without one, a summary of all.
-
-It is an argument, because the page stands above the cluster.
-"""
+"""Answers given a topology, a path below its own and the query; without one, a summary of all."""
 
 _READERS_MAX = 4
 _LOG_BYTES_MAX = 1 << 20

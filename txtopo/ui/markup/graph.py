@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import attrs
 
-from txtopo.text.words import cut_inside
+from txtopo.inspect.answers import Component, Graph
+from txtopo.text.words import count_of, cut_inside
 from txtopo.ui.markup.elements import Markup, joined, tag
 from txtopo.ui.markup.plots import short
 
@@ -58,7 +58,7 @@ class _Edge:
     style: str
 
 
-def graph_svg(graph: Mapping[str, Any]) -> Markup:
+def graph_svg(graph: Graph) -> Markup:
     """Return the SVG of a graph in the form of ``/api/v1/topology/SLUG/graph``."""
     nodes = {node.name: node for node in _nodes(graph)}
     layers: list[list[_Node]] = [[] for _ in range(1 + max(node.layer for node in nodes.values()))]
@@ -83,7 +83,7 @@ def graph_svg(graph: Mapping[str, Any]) -> Markup:
         markerHeight=7,
         orient="auto",
     )
-    names = ", ".join(str(component["id"]) for component in graph["components"])
+    names = ", ".join(str(component.id) for component in graph.components)
     return tag(
         "svg",
         tag("defs", heads),
@@ -93,59 +93,58 @@ def graph_svg(graph: Mapping[str, Any]) -> Markup:
         height=f"{height:.0f}",
         role="img",
         class_="graph",
-        aria_label=f"Graph of {graph['topology']}: {names}. The table below has the same.",
+        aria_label=f"Graph of {graph.topology}: {names}. The table below has the same.",
     )
 
 
-def _links(graph: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+def _links(graph: Graph) -> Iterator[tuple[str, str, str, str]]:
     """The edges as source, target, label and style; a loop of a plain topology is drawn, too."""
-    for edge in graph["edges"]:
-        stream = "" if edge["stream"] == "default" else f"{edge['stream']}: "
-        yield edge["source"], edge["target"], f"{stream}{edge['grouping']}", "edge"
-    for component in graph["components"]:
-        for state in component.get("states") or ():
-            if state in graph["states"]:
-                yield component["id"], _STATE + state, "", "edge keeps"
+    for edge in graph.edges:
+        stream = "" if edge.stream == "default" else f"{edge.stream}: "
+        yield edge.source, edge.target, f"{stream}{edge.grouping}", "edge"
+    for component in graph.components:
+        for state in component.states:
+            if state in graph.states:
+                yield component.id, _STATE + state, "", "edge keeps"
 
 
-def _nodes(graph: Mapping[str, Any]) -> Iterator[_Node]:
+def _nodes(graph: Graph) -> Iterator[_Node]:
     layer_of = _layers(graph)
-    for component in graph["components"]:
-        name, phase = component["id"], component["phase"]
-        bad = " bad" if component["isFailing"] else ""
-        style = f"box {phase or 'plain'}{' committer' if component['committer'] else ''}{bad}"
+    for component in graph.components:
+        name, phase = component.id, component.phase
+        bad = " bad" if component.is_failing else ""
+        style = f"box {phase or 'plain'}{' committer' if component.committer else ''}{bad}"
         yield _Node(name, layer_of[name], style, [name, *component_lines(component)], name)
-    for state, about in graph["states"].items():
-        keepers = [layer_of[c["id"]] for c in graph["components"] if state in (c.get("states") or ())]
-        kind = f"{about['kind'] or ''} state".strip()
+    for state, about in graph.states.items():
+        keepers = [layer_of[c.id] for c in graph.components if state in c.states]
+        kind = f"{about.kind or ''} state".strip()
         yield _Node(_STATE + state, 1 + max(keepers, default=max(layer_of.values())), "box state", [state, kind], state)
 
 
-def component_lines(component: Mapping[str, Any]) -> list[str]:
+def component_lines(component: Component) -> list[str]:
     """Return what a component's box says below its name: kind and tasks, tuples, failures."""
-    counts = component["counts"] or {}
-    tasks = component["tasks"] if isinstance(component["tasks"], int) else len(component["tasks"])
-    kind = "committer" if component["committer"] else component["kind"]
-    lines = [f"{kind}, {tasks} task{'' if tasks == 1 else 's'}"]
-    given = counts.get("emitted", sum(each or 0 for each in (counts.get("out") or {}).values()) or None)
-    moved = [f"{short(n)} {word}" for n, word in ((counts.get("in"), "in"), (given, "out")) if n is not None]
+    counts = component.counts
+    kind = "committer" if component.committer else component.kind
+    lines = [f"{kind}, {count_of(component.tasks, 'task')}"]
+    given = sum((counts.out or {}).values()) or None if counts.emitted is None else counts.emitted
+    moved = [f"{short(n)} {word}" for n, word in ((counts.in_, "in"), (given, "out")) if n is not None]
     if moved:
         lines.append(" → ".join(moved))
-    if counts.get("queued"):
-        lines.append(f"{short(counts['queued'])} queued")
-    if counts.get("failed"):
-        lines.append(f"{short(counts['failed'])} failed{'' if component['isFailing'] else ' earlier'}")
+    if counts.queued:
+        lines.append(f"{short(counts.queued)} queued")
+    if counts.failed:
+        lines.append(f"{short(counts.failed)} failed{'' if component.is_failing else ' earlier'}")
     return lines
 
 
-def _layers(graph: Mapping[str, Any]) -> dict[str, int]:
+def _layers(graph: Graph) -> dict[str, int]:
     """The longest way to each component. As many rounds as components: a loop does not turn for ever."""
-    layer_of = {component["id"]: 0 for component in graph["components"]}
+    layer_of = {component.id: 0 for component in graph.components}
     for _ in layer_of:
-        for edge in graph["edges"]:
-            if edge["source"] in layer_of and edge["target"] in layer_of:
-                below = min(layer_of[edge["source"]] + 1, len(layer_of) - 1)
-                layer_of[edge["target"]] = max(layer_of[edge["target"]], below)
+        for edge in graph.edges:
+            if edge.source in layer_of and edge.target in layer_of:
+                below = min(layer_of[edge.source] + 1, len(layer_of) - 1)
+                layer_of[edge.target] = max(layer_of[edge.target], below)
     used = sorted(set(layer_of.values()))  # a loop may have left layers empty
     return {name: used.index(layer) for name, layer in layer_of.items()}
 
@@ -170,7 +169,7 @@ def _order(layers: list[list[_Node]], edges: Sequence[_Edge]) -> None:
     for sweep in range(_SWEEPS):
         neighbours, ordered = (above, layers) if sweep % 2 == 0 else (below, layers[::-1])
 
-        def middle(node: _Node, near: Any = neighbours) -> float:
+        def middle(node: _Node, near: Mapping[_Node, Sequence[_Node]] = neighbours) -> float:
             found = [place[each] for each in near.get(node, ())]
             return sum(found) / len(found) if found else place[node]
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from txtopo.inspect.answers import Attempt, Write
 from txtopo.text.words import cut_inside, duration
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.markup.plots import nice_step
 
 SPANS = (
-    ("metadata", "metadata", "begunAt", "metadataAt"),
-    ("waiting", "waiting", "metadataAt", "startedAt"),
-    ("processing", "processing", "startedAt", "processedAt"),
-    ("turn", "waiting for its turn", "processedAt", "groupedAt"),
-    ("commit", "commit phase", "groupedAt", "phasesAt"),
-    ("write", "Delta write", "phasesAt", "endedAt"),
+    ("metadata", "metadata", "begun_at", "metadata_at"),
+    ("waiting", "waiting", "metadata_at", "started_at"),
+    ("processing", "processing", "started_at", "processed_at"),
+    ("turn", "waiting for its turn", "processed_at", "grouped_at"),
+    ("commit", "commit phase", "grouped_at", "phases_at"),
+    ("write", "Delta write", "phases_at", "ended_at"),
 )
 """The spans of an attempt: style, words, the moment at which each begins, and the one at which it ends."""
 
@@ -23,34 +23,31 @@ _NAME_MAX = 20
 _WIDTH, _LEFT, _RIGHT, _BAR, _ROW, _AXIS = 900, 150, 70, 16, 24, 22
 
 
-def seconds_of(attempt: Mapping[str, Any], style: str) -> float | None:
+def seconds_of(attempt: Attempt, style: str) -> float | None:
     """Return how long a span of an attempt took; None if it did not get through it."""
     start, end = ends_of(attempt, style)
     return None if start is None or end is None else max(end - start, 0.0)
 
 
-def ends_of(attempt: Mapping[str, Any], style: str) -> tuple[float | None, float | None]:
+def ends_of(attempt: Attempt, style: str) -> tuple[float | None, float | None]:
     """Return the begin and the end of a span. A group that writes nothing ends with its commit phases."""
     _, _, begin, end = next(span for span in SPANS if span[0] == style)
-    if style == "commit" and attempt["phasesAt"] is None:
-        end = "endedAt"
-    return attempt[begin], attempt[end]
+    if style == "commit" and attempt.phases_at is None:
+        end = "ended_at"
+    return getattr(attempt, begin), getattr(attempt, end)
 
 
-def spans_svg(
-    attempts: Sequence[Mapping[str, Any]], writes: Sequence[Mapping[str, Any]], now: float | None = None
-) -> Markup | None:
+def spans_svg(attempts: Sequence[Attempt], writes: Sequence[Write], now: float | None = None) -> Markup | None:
     """Return the attempts and the writes as rows of bars on one axis; None if no time of theirs is known.
 
     What is open lasts until ``now``, or else until the last moment that is known.
     """
-    moments = [
-        at for each in attempts for name, at in each.items() if name.endswith("At") and name != "availableAt" and at
-    ]
-    moments += [at for each in writes for name, at in each.items() if name.endswith("At") and at]
+    names = {name for _, _, *ends in SPANS for name in ends}
+    moments = [at for each in attempts for name in names if (at := getattr(each, name))]
+    moments += [at for each in writes for at in (each.prepared_at, each.decided_at, each.from_at, each.to_at) if at]
     if not attempts or not moments:
         return None
-    if now is not None and attempts[-1]["outcome"] == "open":
+    if now is not None and attempts[-1].outcome == "open":
         moments.append(now)
     first, last = min(moments), max(moments)
     scale = (_WIDTH - _LEFT - _RIGHT) / max(last - first, 1e-6)
@@ -85,15 +82,15 @@ def spans_svg(
 _Row = tuple[str, list[tuple[str, float, float]]]
 
 
-def _attempts(attempts: Sequence[Mapping[str, Any]], last: float) -> Iterator[_Row]:
-    epochs = {each["epoch"] for each in attempts}
+def _attempts(attempts: Sequence[Attempt], last: float) -> Iterator[_Row]:
+    epochs = {each.epoch for each in attempts}
     for each in attempts:
-        label = f"attempt {each['try']}" + (f", epoch {each['epoch']}" if len(epochs) > 1 else "")
+        label = f"attempt {each.try_}" + (f", epoch {each.epoch}" if len(epochs) > 1 else "")
         # Of an attempt that was open when its run was killed nobody knows how long it went on.
-        is_lost = each["outcome"] == "open" and each is not attempts[-1]
-        if each["outcome"] in {"failed", "dead letter"}:
-            begin = each["startedAt"] or each["begunAt"]
-            yield label, [("failed", begin, each["endedAt"] or last)] if begin else []
+        is_lost = each.outcome == "open" and each is not attempts[-1]
+        if each.outcome in {"failed", "dead letter"}:
+            begin = each.started_at or each.begun_at
+            yield label, [("failed", begin, each.ended_at or last)] if begin else []
             continue
         bars = []
         for style, *_ in SPANS:
@@ -105,11 +102,11 @@ def _attempts(attempts: Sequence[Mapping[str, Any]], last: float) -> Iterator[_R
         yield label, bars
 
 
-def _writes(writes: Sequence[Mapping[str, Any]]) -> Iterator[_Row]:
+def _writes(writes: Sequence[Write]) -> Iterator[_Row]:
     for each in writes:
-        begin, end = each["preparedAt"] or each["fromAt"], each["toAt"]
+        begin, end = each.prepared_at or each.from_at, each.to_at
         if begin is not None and end is not None:
-            name = each["state"]
+            name = each.state
             yield cut_inside(name, _NAME_MAX), [("write", begin, end)]
 
 

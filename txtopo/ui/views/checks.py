@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from txtopo.text.words import duration, moment
+from txtopo.ui.checks import CheckAnswer
 from txtopo.ui.markup.elements import Markup, tag
 
 CHECK_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
@@ -21,17 +21,17 @@ CHECK_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
 """The outcome of a check and its tone, by its kind and state."""
 
 
-def check_part(check: Mapping[str, Any]) -> Markup:
+def check_part(check: CheckAnswer) -> Markup:
     """Return what a check has printed; ``data-running`` stands in it until it has ended."""
-    words, tone = CHECK_WORDS[check["kind"], check["state"]]
-    what = "audit of all transactions" if check["txid"] is None else f"{check['kind']} of transaction {check['txid']}"
-    is_running = check["state"] == "running"
-    took = "" if is_running or check["endedAt"] is None else f", took {duration(check['endedAt'] - check['startedAt'])}"
+    words, tone = CHECK_WORDS[check.kind, check.state]
+    what = "audit of all transactions" if check.txid is None else f"{check.kind} of transaction {check.txid}"
+    is_running = check.state == "running"
+    took = "" if is_running or check.ended_at is None else f", took {duration(check.ended_at - check.started_at)}"
     return tag(
         "div",
         tag("h3", f"{what}: ", tag("span", words, class_=tone or None)),
-        tag("p", f"began {moment(check['startedAt'])} UTC{took}", class_="about"),
-        tag("pre", check["output"], tabindex=0) if check["output"] else None,
+        tag("p", f"began {moment(check.started_at)} UTC{took}", class_="about"),
+        tag("pre", check.output, tabindex=0) if check.output else None,
         data_running=is_running,
         class_=f"check {tone}".strip(),
     )

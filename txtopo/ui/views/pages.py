@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from txtopo.inspect.answers import Cluster, Topologies, Transaction
 from txtopo.inspect.slugs import OF_RUN
+from txtopo.ui.checks import PageHeader
 from txtopo.ui.markup.elements import Attribute, Child, Markup, joined, tag
 from txtopo.ui.markup.spans import SPANS
 from txtopo.ui.views.cluster import cluster_part
@@ -39,13 +38,13 @@ _KEYS = (
 )
 
 
-def topology_page(header: Mapping[str, Any]) -> Markup:
+def topology_page(header: PageHeader) -> Markup:
     """Return the page of a topology: its header and one view for each tab."""
-    names = tuple(_TITLES) if header["kind"] == "transactional" else _PLAIN
+    names = _PLAIN if header.is_plain else tuple(_TITLES)
     back = None
-    if header["past"] is not None:
+    if header.past is not None:
         names = tuple(name for name in names if name not in _PAST)
-        back = _back(f"the last run of {header['id']}", header["slug"].partition(OF_RUN)[0])
+        back = _back(f"the last run of {header.id}", header.slug.partition(OF_RUN)[0])
     tabs = (tag("li", tag("a", _TITLES[name], href=f"#{name}")) for name in names)
     views = (_timeline(header) if name == "timeline" else _view(name) for name in names)
     return _document(
@@ -55,13 +54,13 @@ def topology_page(header: Mapping[str, Any]) -> Markup:
         tag("section", id="check", aria_live="polite"),
         tag("nav", tag("ul", tabs), aria_label="Views"),
         tag("main", views, id="main"),
-        data_slug=header["slug"],
-        data_kind=header["kind"],
+        data_slug=header.slug,
+        data_kind=header.kind,
     )
 
 
-def _title(header: Mapping[str, Any]) -> str:
-    return header["id"] if header["past"] is None else f"{header['id']}, run {header['past']}"
+def _title(header: PageHeader) -> str:
+    return header.id if header.past is None else f"{header.id}, run {header.past}"
 
 
 def _back(words: str, slug: str) -> Markup:
@@ -93,7 +92,7 @@ def _view(name: str) -> Markup:
     return tag("section", tag("h2", _TITLES[name]), tools, content, id=name, class_="view", hidden=True)
 
 
-def _timeline(header: Mapping[str, Any]) -> Markup:
+def _timeline(header: PageHeader) -> Markup:
     colours = [*((style, words) for style, words, *_ in SPANS), ("failed", "failed")]
     legend = tag("ul", (tag("li", tag("span", class_=f"swatch {s}"), words) for s, words in colours), class_="key")
     toggles = [
@@ -126,11 +125,11 @@ def _timeline(header: Mapping[str, Any]) -> Markup:
     shown = _part("transactions?limit=100", 2000, id="in-view")
     failed = tag("label", tag("input", type="checkbox", id="failed-only"), " failed ones only, of all that are known")
     rows = tag("details", tag("summary", "transactions in view, as a table"), tag("p", failed), shown, id="rows")
-    there = header["timeline"]["isThere"]
+    there = header.timeline.is_there
     return tag(
         "section",
         tag("h2", "Timeline"),
-        tag("p", None if there else header["timeline"]["why"], id="no-timeline", class_="none", hidden=there),
+        tag("p", None if there else header.timeline.why, id="no-timeline", class_="none", hidden=there),
         tag("div", tag("div", toggles, zooms, class_="group"), find, class_="tools"),
         legend,
         canvas,
@@ -144,24 +143,26 @@ def _timeline(header: Mapping[str, Any]) -> Markup:
     )
 
 
-def transaction_page(header: Mapping[str, Any], transaction: Mapping[str, Any]) -> Markup:
+def transaction_page(header: PageHeader, transaction: Transaction) -> Markup:
     """Return the page of one transaction."""
-    txid = transaction["txid"]
+    txid = transaction.txid
     return _document(
         f"{_title(header)}, transaction {txid}",
-        _back(_title(header), header["slug"]),
+        _back(_title(header), header.slug),
         tag("section", id="check", aria_live="polite"),
         tag("main", _part(f"transaction/{txid}", 1000, transaction_part(transaction), id="transaction"), id="main"),
-        data_slug=header["slug"],
-        data_kind=header["kind"],
+        data_slug=header.slug,
+        data_kind=header.kind,
     )
 
 
-def topologies_page(topologies: Mapping[str, Any], cluster: Mapping[str, Any] | None = None) -> Markup:
+def topologies_page(topologies: Topologies, cluster: Cluster | None = None) -> Markup:
     """Return the list of topologies, and of a cluster its daemons."""
-    daemons = topologies["isCluster"] and _part("/part/cluster", 2000, cluster and cluster_part(cluster), id="cluster")
+    daemons = topologies.is_cluster and _part(
+        "/part/cluster", 2000, None if cluster is None else cluster_part(cluster), id="cluster"
+    )
     return _document(
-        str(topologies["place"]),
+        topologies.place,
         tag(
             "main",
             tag("h2", "Topologies"),

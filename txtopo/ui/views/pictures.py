@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from typing import Any
 
+from txtopo.inspect.answers import Graph, Line, Plots
 from txtopo.text.words import moment, number
 from txtopo.ui.markup.elements import Child, Markup, tag
 from txtopo.ui.markup.graph import graph_svg
-from txtopo.ui.markup.plots import Line, Plot
+from txtopo.ui.markup.plots import Plot
 from txtopo.ui.views.tables import none, table
 
 _LINES_MAX = 12
@@ -19,21 +19,21 @@ _SHORTEST = 60
 """The values that a plot has room for at least."""
 
 
-def plots_part(plots: Mapping[str, Any]) -> Markup:
+def plots_part(plots: Plots) -> Markup:
     """Return a figure for each plot."""
-    span = {"data_until": plots["until"], "data_last": plots["isLast"]}
-    if not plots["at"] or not plots["plots"]:
+    span = {"data_until": plots.until, "data_last": plots.is_last}
+    if not plots.at or not plots.plots:
         yet, then = (
             "nothing measured yet: a run takes a sample each second",
             "nothing was measured then, or it is kept no longer",
         )
-        return tag("div", none(yet if plots["isLast"] else then), **span)
-    first = min(_first_value(line) for each in plots["plots"] for line in each["lines"].values())
-    first = max(0, min(first, len(plots["at"]) - _SHORTEST))
-    at = plots["at"][first:]
+        return tag("div", none(yet if plots.is_last else then), **span)
+    first = min(_first_value(line) for each in plots.plots for line in each.lines.values())
+    first = max(0, min(first, len(plots.at) - _SHORTEST))
+    at = plots.at[first:]
     figures = (
-        Plot(each["title"], each["unit"], at, _shown(each["lines"], first), len(each["lines"]), each["name"]).figure()
-        for each in plots["plots"]
+        Plot(each.title, each.unit, at, _shown(each.lines, first), len(each.lines), each.name).figure()
+        for each in plots.plots
     )
     return tag("div", figures, class_="plots", **span)
 
@@ -49,47 +49,48 @@ def _first_value(line: Line) -> int:
     return next((at for at, value in enumerate(line) if value is not None), len(line))
 
 
-def graph_part(graph: Mapping[str, Any]) -> Markup:
+def graph_part(graph: Graph) -> Markup:
     """Return the graph and a table of its components."""
-    if not graph["components"]:
-        return none(graph["why"] or "the graph of this run is unknown")
+    if not graph.components:
+        return none(graph.why or "the graph of this run is unknown")
     drawing = tag(
         "div", graph_svg(graph), class_="wide", tabindex=0, role="region", aria_label="Graph", id="graph-frame"
     )
     legend = [("processing", "processing phase"), ("commit", "commit phase"), ("state", "state")]
     keys = [tag("li", tag("span", class_=f"swatch {style}"), words) for style, words in legend]
-    is_plain = graph["kind"] == "plain"
+    is_plain = graph.is_plain
     return tag("div", None if is_plain else tag("ul", keys, class_="key"), drawing, _components(graph))
 
 
-def _components(graph: Mapping[str, Any]) -> Markup:
-    is_plain = graph["kind"] == "plain"
+def _components(graph: Graph) -> Markup:
+    is_plain = graph.is_plain
     middle = ("queued", "acked", "executed") if is_plain else ("phase",)
     heads = ("component", "kind", *middle, "tasks", "in", "out", "failed", "takes", "last error")
     rows = []
-    for each in graph["components"]:
-        counts = each["counts"] or {}
-        out = [[f"{stream} {number(given)}", tag("br")] for stream, given in (counts.get("out") or {}).items()]
+    for each in graph.components:
+        counts = each.counts
+        out = [[f"{stream} {number(given)}", tag("br")] for stream, given in (counts.out or {}).items()]
         inputs = [
             [
-                f"{edge['source']}{'' if edge['stream'] == 'default' else ' ' + edge['stream']}, {edge['grouping']}",
+                f"{edge.source}{'' if edge.stream == 'default' else ' ' + edge.stream}, {edge.grouping}",
                 tag("br"),
             ]
-            for edge in graph["edges"]
-            if edge["target"] == each["id"]
+            for edge in graph.edges
+            if edge.target == each.id
         ]
-        about: list[Child] = [number(counts.get(name)) for name in middle] if is_plain else [each["phase"]]
-        tasks = each["tasks"] if isinstance(each["tasks"], int) else len(each["tasks"])
+        about: list[Child] = (
+            [number(each) for each in (counts.queued, counts.acked, counts.executed)] if is_plain else [each.phase]
+        )
         kind = [
-            f"committer, {each['kind']}" if each["committer"] else each["kind"],
-            each["class"] and tag("small", each["class"]),
+            f"committer, {each.kind}" if each.committer else each.kind,
+            each.class_ and tag("small", each.class_),
         ]
         moved = (
-            number(counts.get("in")),
-            out or number(counts.get("emitted")),
-            number(counts.get("failed")),
+            number(counts.in_),
+            out or number(counts.emitted),
+            number(counts.failed),
         )
-        error = each["lastError"] and tag("span", each["lastError"], class_="reason" if each["isFailing"] else "past")
-        when = each["lastFailedAt"] and tag("small", f" {moment(each['lastFailedAt'])}")
-        rows.append([each["id"], kind, *about, tasks, *moved, inputs, [error, when]])
+        error = each.last_error and tag("span", each.last_error, class_="reason" if each.is_failing else "past")
+        when = each.last_failed_at and tag("small", f" {moment(each.last_failed_at)}")
+        rows.append([each.id, kind, *about, each.tasks, *moved, inputs, [error, when]])
     return table(heads, rows)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+from txtopo.inspect.answers import Settings, SettingValue
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.views.tables import none, table
 
 
-def settings_part(settings: Mapping[str, Any]) -> Markup:
+def settings_part(settings: Settings) -> Markup:
     """Return what the topology was called with, what was set, and what was left as it is."""
-    arguments = settings["arguments"] or {}
+    arguments = settings.arguments
     called = arguments and [tag("h3", "Arguments"), table(("argument", "value"), arguments.items())]
-    if not settings["settings"]:
-        return tag("div", called, none(settings["why"] or "the settings of this run are unknown"))
-    own = [each for each in settings["settings"] if not each["isDefault"]]
-    others = [each for each in settings["settings"] if each["isDefault"]]
+    if not settings.settings:
+        return tag("div", called, none(settings.why or "the settings of this run are unknown"))
+    own = [each for each in settings.settings if not each.is_default]
+    others = [each for each in settings.settings if each.is_default]
     return tag(
         "div",
         called,
@@ -31,13 +31,13 @@ def settings_part(settings: Mapping[str, Any]) -> Markup:
     )
 
 
-def _settings(settings: Iterable[Mapping[str, Any]], *, with_default: bool = False) -> Markup:
+def _settings(settings: Iterable[SettingValue], *, with_default: bool = False) -> Markup:
     rows = (
         [
-            [tag("code", each["name"]), each["inPython"] and tag("small", each["inPython"])],
-            tag("code", each["value"]),
-            *([tag("code", each["default"])] if with_default else []),
-            each["purpose"],
+            [tag("code", each.name), each.in_python and tag("small", each.in_python)],
+            tag("code", each.value),
+            *([tag("code", each.default)] if with_default else []),
+            each.purpose,
         ]
         for each in settings
     )

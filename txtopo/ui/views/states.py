@@ -2,50 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from txtopo.inspect.answers import Rows, States, StateTable
 from txtopo.text.words import count_of, moment, number, size
 from txtopo.ui.markup.elements import Markup, tag
 from txtopo.ui.views.tables import message, none, table
 
 
-def states_part(states: Mapping[str, Any]) -> Markup:
+def states_part(states: States) -> Markup:
     """Return a table of the states, and for each a form to look up rows in it."""
-    if not states["states"]:
-        return none(states["why"] or "no table is known: the topology has none, or none has been written yet")
+    if not states.states:
+        return none(states.why or "no table is known: the topology has none, or none has been written yet")
     heads = ("state", "kind", "rows", "files", "size", "version", "last txid", "updated (UTC)", "fields", "path")
     rows = [
         [
-            each["name"],
-            " ".join(filter(None, (each["kind"], each["class"]))),
-            *map(number, (each["rows"], each["files"])),
-            size(each["bytes"]),
-            *map(number, (each["version"], each["txid"])),
-            moment(each["updatedAt"]),
+            each.name,
+            " ".join(filter(None, (each.kind, each.class_))),
+            *map(number, (each.rows, each.files)),
+            size(each.bytes),
+            *map(number, (each.version, each.txid)),
+            moment(each.updated_at),
             _fields(each),
-            tag("span", each["error"], class_="reason") if each["error"] else tag("code", each["path"]),
+            tag("span", each.error, class_="reason") if each.error else tag("code", each.path),
         ]
-        for each in states["states"]
+        for each in states.states
     ]
-    notes = [tag("p", f"{each['name']}: {each['note']}", class_="about") for each in states["states"] if each["note"]]
-    why = states["why"] and message(states["why"])
-    return tag("div", why, table(heads, rows), notes, map(_lookup, states["states"]))
+    notes = [tag("p", f"{each.name}: {each.note}", class_="about") for each in states.states if each.note]
+    why = states.why and message(states.why)
+    return tag("div", why, table(heads, rows), notes, map(_lookup, states.states))
 
 
-def _fields(state: Mapping[str, Any]) -> str:
-    return f"{state['key']} → {state['value']}" if state["key"] else state["value"] or ""
+def _fields(state: StateTable) -> str:
+    return f"{state.key} → {state.value}" if state.key else state.value or ""
 
 
-def _lookup(state: Mapping[str, Any]) -> Markup:
+def _lookup(state: StateTable) -> Markup:
     """A form whose answer, like what is typed, stays when the part is asked for again (``data-own``)."""
     keys = [
         tag("label", name, " ", tag("input", name="key", autocomplete="off", spellcheck="false"))
-        for name in key_names(state["key"] or "")
+        for name in key_names(state.key or "")
     ]
     form = tag(
         "form",
-        tag("input", type="hidden", name="name", value=state["name"]),
+        tag("input", type="hidden", name="name", value=state.name),
         keys,
         tag("label", "as of transaction ", tag("input", name="txid", inputmode="numeric", placeholder="now", size=8)),
         tag("button", "look up" if keys else "show rows", type="submit"),
@@ -53,7 +54,7 @@ def _lookup(state: Mapping[str, Any]) -> Markup:
         class_="lookup",
     )
     answer = tag("div", data_own=True, class_="answer", aria_live="polite")
-    return tag("details", tag("summary", f"look into {state['name']}"), form, answer, data_key=state["name"])
+    return tag("details", tag("summary", f"look into {state.name}"), form, answer, data_key=state.name)
 
 
 def key_names(declared: str) -> list[str]:
@@ -67,20 +68,20 @@ def key_names(declared: str) -> list[str]:
     return [name for name in names if name]
 
 
-def rows_part(rows: Mapping[str, Any]) -> Markup:
+def rows_part(rows: Rows) -> Markup:
     """Return rows of a state, or why it can't show them."""
-    if rows["error"]:
-        return tag("p", rows["error"], class_="reason")
-    when = "now" if rows["txid"] is None else f"as of transaction {rows['txid']}"
-    head = f"{count_of(rows['found'], 'row')} of {number(rows['total'])}, {when}"
-    if rows["lastTxid"] is not None:
-        head += f"; the table's last transaction is {rows['lastTxid']}"
-    if not rows["rows"]:
+    if rows.error:
+        return tag("p", rows.error, class_="reason")
+    when = "now" if rows.txid is None else f"as of transaction {rows.txid}"
+    head = f"{count_of(rows.found, 'row')} of {number(rows.total)}, {when}"
+    if rows.last_txid is not None:
+        head += f"; the table's last transaction is {rows.last_txid}"
+    if not rows.rows:
         return tag("p", f"no row: {head}", class_="none")
-    heads = [f"{name}: {kind}" for name, kind in zip(rows["columns"], rows["types"], strict=True)]
-    cells = (tuple(map(_cell, row)) for row in rows["rows"])
-    cut = f"These are the first {len(rows['rows'])}." if rows["isCut"] else ""
-    return tag("div", tag("p", f"{head}. {cut}", class_="about"), _rows(heads, cells, rows["name"]))
+    heads = [f"{name}: {kind}" for name, kind in zip(rows.columns, rows.types, strict=True)]
+    cells = (tuple(map(_cell, row)) for row in rows.rows)
+    cut = f"These are the first {len(rows.rows)}." if rows.is_cut else ""
+    return tag("div", tag("p", f"{head}. {cut}", class_="about"), _rows(heads, cells, rows.name))
 
 
 def _rows(heads: Sequence[str], cells: Any, name: str) -> Markup:

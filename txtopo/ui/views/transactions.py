@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from txtopo.inspect.answers import Entered, Transaction, Transactions
 from txtopo.text.words import UNKNOWN, cut, duration, moment, number
 from txtopo.ui.markup.elements import Child, Markup, tag
 from txtopo.ui.markup.spans import SPANS, seconds_of, spans_svg
@@ -17,38 +17,37 @@ _METADATA_CHARACTERS_MAX = 20_000
 _LINES_MAX = 5
 
 
-def transactions_part(transactions: Mapping[str, Any]) -> Markup:
+def transactions_part(transactions: Transactions) -> Markup:
     """Return a table of transactions, newest first."""
     rows = [
         [
-            transaction_link(each["txid"], str(each["txid"])),
-            tag("span", each["status"], class_="bad" if each["status"] in _BAD else ""),
-            number(each["attempts"]),
-            number(each["tuples"]),
-            moment(each["beganAt"]),
-            duration(each["secs"]),
-            each["error"]
-            and tag("span", f"{each['component'] or 'unknown component'}: {each['error']}", class_="reason"),
+            transaction_link(each.txid, str(each.txid)),
+            tag("span", each.status, class_="bad" if each.status in _BAD else ""),
+            number(each.attempts),
+            number(each.tuples),
+            moment(each.began_at),
+            duration(each.secs),
+            each.error and tag("span", f"{each.component or 'unknown component'}: {each.error}", class_="reason"),
         ]
-        for each in transactions["transactions"]
+        for each in transactions.transactions
     ]
     if not rows:
         return none("no such transaction among those that the timeline still has")
     heads = ("transaction", "status", "attempts", "tuples", "began (UTC)", "took", "last failure")
-    more = transactions["isCut"] and tag("p", "There are more: show fewer rows of the timeline.", class_="about")
+    more = transactions.is_cut and tag("p", "There are more: show fewer rows of the timeline.", class_="about")
     return tag("div", table(heads, rows), more)
 
 
-def transaction_part(transaction: Mapping[str, Any]) -> Markup:
+def transaction_part(transaction: Transaction) -> Markup:
     """Return the story of a transaction, its attempts, writes and metadata, and what can be checked of it."""
-    attempts, journal = transaction["attempts"], transaction["journal"]
-    is_done = attempts[-1]["outcome"] in {"visible", "dead letter"} if attempts else journal is not None
+    attempts, journal = transaction.attempts, transaction.journal
+    is_done = attempts[-1].outcome in {"visible", "dead letter"} if attempts else journal is not None
     return tag(
         "article",
-        tag("h2", transaction["headline"]),
+        tag("h2", transaction.headline),
         _neighbours(transaction),
         _buttons(transaction),
-        tag("div", spans_svg(attempts, transaction["writes"], transaction.get("now")), class_="wide"),
+        tag("div", spans_svg(attempts, transaction.writes, transaction.now), class_="wide"),
         tag("div", None if is_done else _story(transaction)),  # what it waits for comes first
         _attempts(transaction),
         _errors(transaction),
@@ -57,22 +56,20 @@ def transaction_part(transaction: Mapping[str, Any]) -> Markup:
         _metadata(journal),
         class_="transaction",
         data_done=is_done,
-        data_key=f"transaction {transaction['txid']}",
+        data_key=f"transaction {transaction.txid}",
     )
 
 
-def _neighbours(transaction: Mapping[str, Any]) -> Markup:
+def _neighbours(transaction: Transaction) -> Markup:
     links: list[Child] = []
-    for name, arrow in (("previous", "← "), ("next", "→ ")):
-        if transaction[name] is not None:
-            links.append(tag("li", transaction_link(transaction[name], f"{arrow}{transaction[name]}")))
-    return tag(
-        "ul", links, tag("li", transaction_link(transaction["txid"], "its own page"), class_="own"), class_="links"
-    )
+    for txid, arrow in ((transaction.previous, "← "), (transaction.next, "→ ")):
+        if txid is not None:
+            links.append(tag("li", transaction_link(txid, f"{arrow}{txid}")))
+    return tag("ul", links, tag("li", transaction_link(transaction.txid, "its own page"), class_="own"), class_="links")
 
 
-def _buttons(transaction: Mapping[str, Any]) -> Markup | None:
-    can, txid = transaction["can"], transaction["txid"]
+def _buttons(transaction: Transaction) -> Markup | None:
+    can, txid = transaction.can, transaction.txid
     words = {
         "audit": (
             "audit this",
@@ -84,49 +81,49 @@ def _buttons(transaction: Mapping[str, Any]) -> Markup | None:
     buttons = [
         tag("button", word, type="button", id=f"{name}-{txid}", data_post=address, title=why)
         for name, (word, address, why) in words.items()
-        if can[name]
+        if getattr(can, name)
     ]
     return tag("p", buttons, class_="actions") if buttons else None
 
 
-def _attempts(transaction: Mapping[str, Any]) -> Child:
-    if not transaction["attempts"]:
+def _attempts(transaction: Transaction) -> Child:
+    if not transaction.attempts:
         return none("the timeline no longer has its attempts")
     heads = ("attempt", "outcome", "epoch", "job", "group", "tuples", *(words for _, words, *_ in SPANS))
-    last = transaction["attempts"][-1]
+    last = transaction.attempts[-1]
     rows = (
         [
-            number(each["try"]),
+            number(each.try_),
             tag(
                 "span",
-                "lost with its run" if each["outcome"] == "open" and each is not last else each["outcome"],
-                class_="bad" if each["outcome"] in {"failed", "dead letter"} else "",
+                "lost with its run" if each.outcome == "open" and each is not last else each.outcome,
+                class_="bad" if each.outcome in {"failed", "dead letter"} else "",
             ),
-            *map(number, (each["epoch"], each["job"], each["group"], each["tuples"])),
+            *map(number, (each.epoch, each.job, each.group, each.tuples)),
             *(duration(seconds_of(each, style)) for style, *_ in SPANS),
         ]
-        for each in transaction["attempts"]
+        for each in transaction.attempts
     )
     return [tag("h3", "Attempts"), table(heads, rows, numbers=True)]
 
 
-def _errors(transaction: Mapping[str, Any]) -> Iterator[Markup]:
-    for each in transaction["attempts"]:
-        if each["error"]:
-            where = f" in {each['component']}" if each["component"] else ""
+def _errors(transaction: Transaction) -> Iterator[Markup]:
+    for each in transaction.attempts:
+        if each.error:
+            where = f" in {each.component}" if each.component else ""
             yield tag(
                 "h3",
-                f"Attempt {each['try']} failed{where}",
-                f", {moment(each['endedAt'])} UTC" if each["endedAt"] else "",
+                f"Attempt {each.try_} failed{where}",
+                f", {moment(each.ended_at)} UTC" if each.ended_at else "",
             )
-            yield tag("pre", each["error"], class_="error", tabindex=0)
+            yield tag("pre", each.error, class_="error", tabindex=0)
 
 
-def _writes(transaction: Mapping[str, Any]) -> Child:
+def _writes(transaction: Transaction) -> Child:
     rows: list[Sequence[Child]] = []
-    for each in transaction["writes"]:
-        times = [_between(each[start], each[end]) for start, end in (("preparedAt", "decidedAt"), ("fromAt", "toAt"))]
-        rows.append([each["state"], number(each["rows"]), number(each["removed"]), *times, moment(each["toAt"])])
+    for each in transaction.writes:
+        times = [_between(each.prepared_at, each.decided_at), _between(each.from_at, each.to_at)]
+        rows.append([each.state, number(each.rows), number(each.removed), *times, moment(each.to_at)])
     heads = ("state", "rows put", "removed", "data files", "log entry", "visible (UTC)")
     return [tag("h3", "Delta writes of its whole group"), table(heads, rows, numbers=True)] if rows else None
 
@@ -135,11 +132,11 @@ def _between(start: float | None, end: float | None) -> str:
     return UNKNOWN if start is None or end is None else duration(end - start)
 
 
-def _story(transaction: Mapping[str, Any]) -> Markup:
+def _story(transaction: Transaction) -> Markup:
     """What ``txtopo explain`` says. A transaction may read a thousand files: only the first lines of a kind show."""
     lines: list[Child] = []
-    for label, group in itertools.groupby(transaction["story"], lambda line: line["label"]):
-        texts = [line["text"] for line in group]
+    for label, group in itertools.groupby(transaction.story, lambda line: line.label):
+        texts = [line.text for line in group]
         lines.append(tag("dt", label))
         lines += [tag("dd", text) for text in texts[:_LINES_MAX]]
         if len(texts) > _LINES_MAX:
@@ -148,8 +145,8 @@ def _story(transaction: Mapping[str, Any]) -> Markup:
     return tag("dl", lines, class_="story")
 
 
-def _metadata(journal: Mapping[str, Any] | None) -> Child:
+def _metadata(journal: Entered | None) -> Child:
     if journal is None:
         return None
-    text = cut(json.dumps(journal["metadata"], ensure_ascii=False, indent=2), _METADATA_CHARACTERS_MAX)
+    text = cut(json.dumps(journal.metadata, ensure_ascii=False, indent=2), _METADATA_CHARACTERS_MAX)
     return tag("details", tag("summary", "metadata"), tag("pre", text, tabindex=0), data_key="metadata")

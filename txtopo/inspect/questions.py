@@ -1,0 +1,186 @@
+"""What can be asked of a topology, once for all who serve it over HTTP: the page of a folder, and a supervisor.
+
+A question has a path below that of its topology, and parameters that come as texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.errors import RuleError
+from txtopo.inspect import answers
+from txtopo.inspect.source import Source
+
+TXID_MAX = 1 << 62
+LIMIT_MAX = 1_000
+_SECS_MAX = 1 << 33
+_HOUR_SECS = 3_600
+_NUMBER = re.compile(r"[0-9]{1,19}")
+
+Texts = Mapping[str, Sequence[str]]
+"""Parameters of a query: each name may be there several times."""
+
+
+class BadQuestion(RuleError):
+    """A parameter is missing, or not what it must be."""
+
+
+@attrs.frozen
+class Number:
+    """A parameter that is a whole number from 0 on.
+
+    Args:
+        name: its name.
+        default: what it is if it is not there, or empty.
+        most: the largest one.
+    """
+
+    name: str
+    default: int | None
+    most: int
+
+    kind = "integer"
+
+    def of(self, texts: Texts) -> int | None:
+        """Return it; raise a BadQuestion if it is something else."""
+        text = next(iter(texts.get(self.name, ())), "")
+        return whole(self.name, text, self.most) if text else self.default
+
+
+@attrs.frozen
+class Text:
+    """A parameter that is a text, which may be there several times if it ``is_list``; it is needed otherwise."""
+
+    name: str
+    is_list: bool = False
+
+    kind = "string"
+
+    def of(self, texts: Texts) -> Any:
+        """Return it; raise a BadQuestion if it is missing."""
+        if self.is_list:
+            return [each for each in texts.get(self.name, ()) if each]
+        if not texts.get(self.name):
+            raise BadQuestion(f"name the state: ?{self.name}=NAME")
+        return texts[self.name][0]
+
+
+def whole(name: str, text: str, most: int = TXID_MAX) -> int:
+    """Return a whole number; raise a BadQuestion if the text is none, or it is too large."""
+    if _NUMBER.fullmatch(text) is None or int(text) > most:
+        raise BadQuestion(f"{name} must be a whole number up to {most}")
+    return int(text)
+
+
+@attrs.frozen
+class Question:
+    """A question about a topology.
+
+    Args:
+        path: below the topology's; empty for its header. ``{txid}`` stands for a transaction.
+        summary: what it asks for, in words.
+        answer: the type of the answer.
+        ask: asks a source, given the topology's slug and the parameters by name. A timeline comes as JSON text, because
+            many ask for it at the same time.
+        parameters: the parameters.
+    """
+
+    path: str
+    summary: str
+    answer: type
+    ask: Callable[..., Any]
+    parameters: Sequence[Number | Text] = ()
+
+    def asked(self, source: Source, slug: str, texts: Texts, txid: str | None = None) -> Any:
+        """Return the answer.
+
+        Raises:
+            BadQuestion: a parameter is not what it must be.
+            TxtopoError: what the source raises.
+        """
+        given = {each.name: each.of(texts) for each in self.parameters}
+        return self.ask(source, slug, **given) if txid is None else self.ask(source, slug, whole("txid", txid), **given)
+
+
+def _transactions(source: Source, slug: str, **given: Any) -> answers.Transactions:
+    return source.transactions(slug, given["from"], given["to"], given["limit"], failed=given["failed"] == 1)
+
+
+QUESTIONS = (
+    Question(
+        "",
+        "Status, rate, lag, the lowest uncommitted transaction",
+        answers.Header,
+        lambda source, slug: source.header(slug),
+    ),
+    Question(
+        "timeline",
+        "Attempts and writes after a record; give `head` as `since` the next time",
+        answers.Timeline,
+        lambda source, slug, since: source.timeline(slug, since),
+        (Number("since", 0, TXID_MAX),),
+    ),
+    Question(
+        "transactions",
+        "Transactions, newest first",
+        answers.Transactions,
+        _transactions,
+        (
+            Number("from", 0, TXID_MAX),
+            Number("to", None, TXID_MAX),
+            Number("failed", 0, 1),
+            Number("limit", 200, LIMIT_MAX),
+        ),
+    ),
+    Question(
+        "transaction/{txid}",
+        "One transaction: story, attempts, writes",
+        answers.Transaction,
+        lambda source, slug, txid: source.transaction(slug, txid),
+    ),
+    Question("errors", "The last hundred errors, in groups", answers.Errors, lambda source, slug: source.errors(slug)),
+    Question(
+        "state", "The states and the size of their tables", answers.States, lambda source, slug: source.states(slug)
+    ),
+    Question(
+        "state/rows",
+        "Rows of a state, now or as of a transaction; `key` once for each key field",
+        answers.Rows,
+        lambda source, slug, **given: source.rows(slug, given["name"], given["key"], given["txid"], given["limit"]),
+        (Text("name"), Text("key", is_list=True), Number("txid", None, TXID_MAX), Number("limit", 50, LIMIT_MAX)),
+    ),
+    Question("graph", "Components, edges, states, counts", answers.Graph, lambda source, slug: source.graph(slug)),
+    Question(
+        "plots",
+        "Samples as lines over the last seconds, or those before a moment in seconds since 1970",
+        answers.Plots,
+        lambda source, slug, secs, until: source.plots(slug, secs or 1, until),
+        (Number("secs", 300, _HOUR_SECS), Number("until", None, _SECS_MAX)),
+    ),
+    Question(
+        "settings",
+        "The settings, those that differ from their default first",
+        answers.Settings,
+        lambda source, slug: source.settings(slug),
+    ),
+    Question(
+        "runs",
+        "The last run, and earlier ones that are kept: their slugs take the place of the topology's",
+        answers.Runs,
+        lambda source, slug: source.runs(slug),
+    ),
+)
+"""All questions, each once."""
+
+_OF_TRANSACTION = "transaction/"
+
+
+def find(path: str) -> tuple[Question, str | None] | None:
+    """Return the question with a path, and the transaction in it; None if there is no such question."""
+    txid = path.removeprefix(_OF_TRANSACTION) if path.startswith(_OF_TRANSACTION) else None
+    known = path if txid is None else f"{_OF_TRANSACTION}{{txid}}"
+    return next(((each, txid) for each in QUESTIONS if each.path == known), None)
