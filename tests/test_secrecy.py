@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shlex
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ import pytest
 
 from txtopo.cluster.settings import CLUSTER_SETTINGS
 from txtopo.config import SETTINGS
-from txtopo.secrecy import HIDDEN, command_line, is_secret, secrets_kept, shown, without_secrets
+from txtopo.secrecy import HIDDEN, Discretion, command_line, is_secret, secrets_kept, shown, without_secrets
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0\n-----END PRIVATE KEY-----"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmNHl0w5N"
@@ -70,6 +71,7 @@ def test_name_that_only_looks_like_it(name: str) -> None:
         ),
         ("--set=shop.password=hunter2", "--set=shop.password=…"),
         ("error: token: hunter2", "error: token: …"),
+        ("the token hunter12 is used up", "the token … is used up"),
         ("url=http://host/?token=hunter2&x=1", "url=http://host/?token=…&x=1"),
         ("{'options': 'password=hunter2 n=1'}", "{'options': 'password=… n=1'}"),
         ("options=-Dpw=hunter2", "options=-Dpw=…"),
@@ -159,6 +161,22 @@ def test_message_that_quotes_a_setting() -> None:
     settings = {"shop.password": "open sesame", "shop.pin": "12", "shop.discount": "three", "shop.token": "env:TOKEN"}
     message = "ValueError: 'open sesame' is wrong at 12 for three with env:TOKEN"
     assert without_secrets(message, settings) == "ValueError: '…' is wrong at 12 for three with env:TOKEN"
+
+
+def test_traceback_that_quotes_a_setting() -> None:
+    """A warning with a traceback shows no secret of a setting in either."""
+    secret, record = (
+        "open sesame",
+        logging.LogRecord("db", logging.WARNING, "", 0, "no access by %s", ("open sesame",), None),
+    )
+    with pytest.raises(ValueError, match="is wrong") as failure:
+        raise ValueError(f"{secret!r} is wrong")
+    record.exc_info = (failure.type, failure.value, failure.tb)
+    assert Discretion({"shop.password": secret}).filter(record)
+    shown_text = logging.Formatter().format(record)
+    assert "no access by …" in shown_text
+    assert "ValueError: '…' is wrong" in shown_text
+    assert secret not in shown_text
 
 
 @pytest.mark.parametrize("names", [("a.token", "b.token"), ("b.token", "a.token")])

@@ -36,6 +36,10 @@ def test_what_would_change_is_refused(kind: str, value: Any, before: list[Any]) 
         ("long", 1, np.bool_(1)),
         ("double", 1.5, True),
         ("double", 1.5, np.bool_(1)),
+        ("float", 0.5, 2.0**-150),
+        ("float", 0.5, 3.4028235677973366e38),
+        ("timestamp", AWARE, MOMENT),
+        ("timestamp_ntz", MOMENT, AWARE),
     ],
 )
 def test_a_misfit_among_good_values(kind: str, good: Any, bad: Any) -> None:

@@ -392,6 +392,15 @@ def test_same_error_again_and_again() -> None:
     assert "of another value" in story.supervisor.last_error
 
 
+def test_roots_that_were_acked_before_are_no_progress() -> None:
+    """A worker that lives tells again and again how many it has acked: only more of them begin the count anew."""
+    story = story_of_deaths()
+    for job in range(5):
+        story.beat(10, health(acked=7))
+        ended = dies(story, job, BUG)
+    assert Send(10, Stop()) in ended
+
+
 ELSEWHERE = UserCodeError("task 2: ValueError: a bug", component="bolt", cause='  File "bolt.py", line 8')
 
 
@@ -520,8 +529,8 @@ def test_broken_link(tellers: tuple[int, ...]) -> None:
     """Whoever tells, and however often: the younger end is ended by name and replaced, and nobody else."""
     story = three()
     for channel in tellers:
-        assert story.tell(Received(channel, broken(1 if channel == 10 else 0))) == []
-    story.now += LINK_SECS
+        assert story.tell(Received(channel, broken(1 if channel == 10 else 0)), after=LINK_SECS / 8) == []
+    story.now = LINK_SECS / 8 + LINK_SECS  # since the first of them
     why = "the connection between workers 0 and 1 has broken: reset"
     assert story.tell(Ticked()) == [
         Warn(f"worker 1 is ended: {why}"),
@@ -575,6 +584,8 @@ def test_link_that_breaks_again_and_again() -> None:
     ended = []
     for count in range(10):
         teller = count % 2
+        for each in (0, 1):
+            story.tell(Excused(each, incarnations[each]))
         story.tell(Received(channels[teller], broken(incarnations[1 - teller])))
         told = story.tell(Ticked(), after=LINK_SECS)
         [lost] = [action for action in told if isinstance(action, ReportLost)]
