@@ -312,6 +312,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         """Whether enough was written, and the last round is over."""
         writer = self._writer
         is_due = self._upkeep.is_due(writer.writes, writer.rows_grown, self._rows_at_upkeep)
+        is_due = is_due or self._log_upkeep.is_due(self._upkeep, is_written=writer.writes > 0)
         return is_due and not self._log_upkeep.is_running
 
     def maintain(self) -> None:

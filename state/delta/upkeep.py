@@ -2,38 +2,48 @@
 
 - *When*: after ``every_writes`` writes, or once the table has grown by many rows and by half. So where rows expire,
   large writes leave no more behind than small ones.
-- A *checkpoint* of the log, and the removal of log entries older than the table's ``delta.logRetentionDuration``
-  (30 days by default), ``topology.rewind.hours`` and the retention of vacuum. What they cost grows with the log, and no
-  write depends on them, so a thread does them while writes go on (:class:`LogUpkeep`).
-- *Vacuum*, in the same thread, and only if a retention of at least 7 days is configured, because recovery and snapshots
-  read old versions. It is not left to delta-rs, which skips the folder that txtopo writes data files to (see
+- A *checkpoint* of the log, and the removal of versions that nobody needs: their log entries, and their files. What it
+  costs grows with the log, and no write depends on it, so a thread does it while writes go on (:class:`LogUpkeep`). It
+  is not left to delta-rs, whose vacuum skips the folder that txtopo writes data files to (see
   :mod:`state.delta.log.data_files`), and takes what the checkpoint no longer knows for nobody's (see
   :func:`_removed_since`).
+
+Which versions are needed, a run says (:class:`~txtopo.api.state.History`):
+
+- with ``topology.history.recent.secs``, those of that time, or of ``vacuum_retention_hours`` if that is longer, and
+  the newest version up to each point. A version that was the newest at some moment of that time is one of it, so
+  whoever opened it then can read it to its end;
+- without, log entries stay as long as the table's ``delta.logRetentionDuration`` (30 days by default),
+  ``topology.rewind.hours`` and ``vacuum_retention_hours``, and files as long as the latter two, or for ever.
+
+Beside them stay the newest version, the last one that made a transaction visible with all later ones, which a start
+compares; the entries that turned the table back, which tell that later txids were undone; and for some minutes
+all entries, which make a late put fail (see :mod:`state.delta.writer`).
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import attrs
-import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from state.delta.log.data_files import DATA_FOLDER, DataFile
-from state.delta.log.entries import actions_of
+from state.delta.log.checkpoints import checkpoint_path, make_checkpoint, places_in, removals_in
+from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
+from state.delta.log.entries import actions_of, entry_path, log_entries, read_entry, valid_transactions
+from state.delta.log.kept import KeptLog
 from state.delta.log.location import LOG_FOLDER, Location
-from state.delta.log.ownership import Fence
-from state.delta.log.sync import CHECKPOINT, LAST_CHECKPOINT, sync_log
+from state.delta.log.ownership import Fence, rolled_back_application, turned_application
+from state.delta.log.sync import CHECKPOINT, sync_log
 from state.delta.log.vectors import places_of, vector_in
 from txtopo.api.state import History
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder
 
-__all__ = ["RETENTION_HOURS_MIN", "LogUpkeep", "Upkeep", "log_secs"]
+__all__ = ["ENTRIES_SECS", "RETENTION_HOURS_MIN", "LogUpkeep", "Upkeep", "log_secs"]
 
 RETENTION_HOURS_MIN = 7 * 24
 """The minimum retention of vacuum: Delta's default."""
@@ -58,10 +68,17 @@ _CLOCKS_SECS = 3600
 _LOOK_SECS = 1
 """How long a deletion trusts its last look at the table."""
 
-_LOG_ENTRY = re.compile(rf"{LOG_FOLDER}/(\d{{20}})\.(?:json|checkpoint\.parquet)")
+ENTRIES_SECS = 240
+"""How long log entries stay at least, so that a put that comes late finds its number taken."""
+
+_UNNAMED_SECS = 24 * 3600
+"""How long files stay that no version names: of writes that are being prepared, in any process, and of dead ones."""
 
 _CHECKPOINTS_PER_CLEAN_UP = 20
 """Removing what is too old lists all files, so it follows only every 20th checkpoint, including the first."""
+
+_CLEAN_UP_SECS = 60
+"""How often it follows at least, where only what is recent is kept."""
 
 
 @attrs.frozen
@@ -105,26 +122,43 @@ class Upkeep:
         return writes >= self.every_writes or rows_grown > max(GROWN_ROWS_MIN, rows_before // 2)
 
     @property
-    def files_hours(self) -> int | None:
-        """How long files are kept that no version needs any more, in hours; None: for ever."""
-        hours = self.vacuum_retention_hours
-        return hours if hours is None or self.history is None else max(hours, self.history.rewind_hours)
+    def is_recent_kept(self) -> bool:
+        """Whether of versions that are not recent those of points alone are kept."""
+        return self.history is not None and self.history.recent_secs is not None
 
-    def clean_log(self, table: DeltaTable, folder: Folder) -> None:
-        """Remove log entries that are too old, behind a checkpoint that is durable."""
-        # Without the entries of its time, vacuum does not know when a file was removed.
-        hours = max(_LOG_HOURS if self.history is None else self.history.rewind_hours, self.files_hours or 0)
-        if hours <= _LOG_HOURS or _LOG_RETENTION in table.metadata().configuration:
-            table.cleanup_metadata()  # by the table's property, or Delta's default
-            return
-        oldest_secs = time.time() - hours * 3600
-        entries = {item.path: item.modified_secs for item in folder.list(LOG_FOLDER)}
-        numbers = {path: int(found[1]) for path in entries if (found := _LOG_ENTRY.fullmatch(path)) is not None}
-        # The newest checkpoint that is too old itself: all later versions can be read from it on.
-        kept = max((numbers[p] for p in numbers if p.endswith(".parquet") and entries[p] < oldest_secs), default=0)
-        for path, number in numbers.items():  # oldest first: a crash leaves a log that begins later, without a gap
-            if number < kept:
-                folder.delete(path)
+    @property
+    def points(self) -> tuple[int, ...]:
+        """The transactions whose versions stay."""
+        return self.history.points if self.history is not None and self.is_recent_kept else ()
+
+    @property
+    def now_secs(self) -> float:
+        """The time that ages are of."""
+        return self.history.now_secs if self.history is not None and self.is_recent_kept else time.time()
+
+    @property
+    def files_secs(self) -> int | None:
+        """How long files are kept that no version needs any more, points aside; None: for ever."""
+        history, secs = (
+            self.history,
+            None if self.vacuum_retention_hours is None else self.vacuum_retention_hours * 3600,
+        )
+        if history is not None and history.recent_secs is not None:
+            return max(history.recent_secs, secs or 0)
+        return secs if secs is None or history is None else max(secs, history.rewind_hours * 3600)
+
+    def entries_secs(self, configuration: Mapping[str, str | None]) -> int | None:
+        """Return how long log entries are kept, points aside; None: for ever.
+
+        ``configuration`` are the table's properties.
+        """
+        if self.is_recent_kept:
+            return max(ENTRIES_SECS, self.files_secs or 0)
+        # Without the entries of its time, nobody knows when a file was removed.
+        hours = max(_LOG_HOURS if self.history is None else self.history.rewind_hours, (self.files_secs or 0) // 3600)
+        if hours <= _LOG_HOURS or _LOG_RETENTION in configuration:
+            return log_secs(configuration) or None
+        return hours * 3600
 
 
 def log_secs(configuration: Mapping[str, str | None]) -> int:
@@ -146,7 +180,14 @@ class LogUpkeep:
     def __init__(self, location: Location, fence: Fence) -> None:
         self._location = location
         self._fence = fence
+        self._past = _Past(location, fence)
         self._rounds = 0
+        self._cleaned_secs: float | None = None
+        """When the last clean-up began."""
+        self._points: tuple[int, ...] = ()
+        """The points that it has kept."""
+        self._is_aging = True
+        """Whether it has left what time alone makes removable."""
         self._thread: ThreadPoolExecutor | None = None
         self._round: Future[None] | None = None
 
@@ -154,6 +195,14 @@ class LogUpkeep:
     def is_running(self) -> bool:
         """Whether a round is under way."""
         return self._round is not None and not self._round.done()
+
+    def is_due(self, schedule: Upkeep, *, is_written: bool) -> bool:
+        """Return whether a clean-up is due by the time that has passed, although little or nothing was written."""
+        is_needed = is_written or self._is_aging or schedule.points != self._points
+        return schedule.is_recent_kept and is_needed and self._is_time(schedule)
+
+    def _is_time(self, schedule: Upkeep) -> bool:
+        return self._cleaned_secs is None or abs(schedule.now_secs - self._cleaned_secs) >= _CLEAN_UP_SECS
 
     def begin(self, schedule: Upkeep, version: int, held: Iterable[DataFile]) -> None:
         """Begin a round; none may be under way.
@@ -185,43 +234,135 @@ class LogUpkeep:
             self._thread = None
 
     def _run(self, schedule: Upkeep, version: int, held: list[DataFile]) -> None:
-        location, retention_hours = self._location, schedule.files_hours
-        location.handle(version).create_checkpoint()
-        made_secs = time.time()
-        _check_last(location.folder, version)
+        location = self._location
+        is_by_time = schedule.is_recent_kept and self._is_time(schedule)
+        is_clean_up_due = is_by_time or self._rounds % _CHECKPOINTS_PER_CLEAN_UP == 0
+        is_there = DataFolder(location).presence()
+        needed = {place for file in held for place in file.places}
+        of_points: Collection[int] = ()
+        if is_clean_up_due:
+            of_points = self._past.versions_of(schedule.points, version)
+            needed |= self._past.hold(of_points, is_there)
+        make_checkpoint(location, version, is_there)
         # The entries that it replaces may be removed once it is durable.
         if location.root is not None:
             sync_log(location.root)
-        is_clean_up_due = self._rounds % _CHECKPOINTS_PER_CLEAN_UP == 0
         self._rounds += 1
         if not is_clean_up_due:
             return
-        deletion = _Deletion(location, self._fence, version, held)
+        now_secs = schedule.now_secs
+        deletion = _Deletion(location, self._fence, version, needed)
         deletion.look()  # a coordinator that leads may keep the log longer
-        schedule.clean_log(deletion.table, location.folder)
+        is_log_aging = self._clean_log(schedule, deletion, version, of_points)
         _remove_late(location.folder)
-        if retention_hours is None:
-            return
-        oldest_secs = time.time() - retention_hours * 3600
-        old = {item.path for item in location.folder.list(DATA_FOLDER) if item.modified_secs < oldest_secs}
-        old.update(_old_outside(deletion.table, retention_hours))
-        old -= deletion.needed
-        if old:
-            old.difference_update(_removed_since(oldest_secs, location, deletion.table, version, made_secs))
-        deletion.delete(old)
+        is_aging = schedule.files_secs is not None and self._clean_files(schedule, deletion, version, is_there)
+        self._cleaned_secs, self._points, self._is_aging = now_secs, schedule.points, is_log_aging or is_aging
+
+    def _clean_log(self, schedule: Upkeep, deletion: _Deletion, version: int, of_points: Collection[int]) -> bool:
+        """Remove the log of versions that nobody needs; return whether time alone will leave more of them.
+
+        What stays can be opened from a checkpoint on. The oldest goes first: a crash leaves entries before a gap, by
+        which no version can be opened.
+        """
+        secs = schedule.entries_secs(deletion.table.metadata().configuration)
+        if secs is None:
+            return False
+        log = KeptLog.of(self._location)
+        oldest_secs = schedule.now_secs - secs
+        # The newest that is too old itself was the newest version when the time began.
+        old = [each for each, item in log.entries.items() if each <= version and item.modified_secs < oldest_secs]
+        first = self._last_transaction(max(old, default=0))
+        base = max((each for each in log.checkpoints if each <= first), default=0)
+        for each in [each for each in log.files if each < base]:
+            kept: tuple[str, ...] = ()
+            if each in of_points:
+                kept = (entry_path(each), checkpoint_path(each))
+            elif self._past.is_turn(each, deletion.table):
+                kept = (entry_path(each),)
+            deletion.delete(path for path in log.files[each] if path not in kept)
+        return first < self._last_transaction(version)
+
+    def _last_transaction(self, version: int) -> int:
+        """Return the version that made the last transaction up to one visible; 0 if the log does not say."""
+        entries = log_entries(self._location, version)
+        return next((entry.version for entry in entries if entry.txid is not None), 0)
+
+    def _clean_files(
+        self, schedule: Upkeep, deletion: _Deletion, version: int, is_there: Callable[[str], bool]
+    ) -> bool:
+        """Remove the files that nobody needs; return whether time alone will leave more of them."""
+        assert schedule.files_secs is not None, "files are removed"
+        location, now_secs = self._location, schedule.now_secs
+        oldest_secs = now_secs - schedule.files_secs
+        removals = removals_in(location, version)
+        gone = {
+            place
+            for removal in removals
+            if removal.time_ms < oldest_secs * 1000
+            for place in removal.places
+            if is_there(place)
+        }
+        unnamed_secs = min(oldest_secs, now_secs - _UNNAMED_SECS)
+        gone.update(item.path for item in location.folder.list(DATA_FOLDER) if item.modified_secs < unnamed_secs)
+        gone.update(_old_outside(deletion.table, max(RETENTION_HOURS_MIN, schedule.files_secs // 3600)))
+        gone -= deletion.needed
+        if gone:
+            gone.difference_update(_removed_since(oldest_secs, location, deletion.table, version, now_secs))
+        deletion.delete(gone)
+        return any(removal.time_ms >= oldest_secs * 1000 for removal in removals)
 
 
-def _check_last(folder: Folder, version: int) -> None:
-    """Remove the name of the last checkpoint if that of a version, just made and named, is not the last one.
+class _Past:
+    """The versions of a table that stay for what they are, however old: those of points, and those that turned back."""
 
-    1. A coordinator makes a checkpoint, and is paused before it names it.
-    2. Others make later ones, and remove that one.
-    3. It names it: readers that look for it there read nothing any more. Without a name, they list the log.
-    """
-    names = [item.path.removeprefix(f"{LOG_FOLDER}/") for item in folder.list(LOG_FOLDER, f"{version:020d}")]
-    checkpoints = [name for name in names if CHECKPOINT in name]
-    if not checkpoints or any(not name.startswith(f"{version:020d}.") for name in checkpoints):
-        folder.delete(f"{LOG_FOLDER}/{LAST_CHECKPOINT}")
+    def __init__(self, location: Location, fence: Fence) -> None:
+        self._location = location
+        self._application = fence.application
+        self._versions: dict[int, int | None] = {}
+        """By point, the version that the table's last write up to it has made; None if there is none."""
+        self._places: dict[int, frozenset[str]] = {}
+        """By version, what it needs."""
+        self._turns: dict[int, bool] = {}
+        """By version, of those that were there before this coordinator: whether it turned back."""
+        self._first: int | None = None
+        """The version from which on this coordinator has made them."""
+
+    def versions_of(self, points: Collection[int], version: int) -> set[int]:
+        """Return the versions of points, as of a version that this coordinator has made."""
+        self._first = version if self._first is None else self._first
+        self._versions = {point: at for point, at in self._versions.items() if point in points}
+        wanted = sorted(point for point in points if point not in self._versions)
+        if wanted:
+            for at, txid in valid_transactions(self._location, version):
+                while wanted and wanted[-1] >= txid:
+                    self._versions[wanted.pop()] = at
+                if not wanted:
+                    break
+        self._versions |= dict.fromkeys(wanted)
+        return {at for at in self._versions.values() if at is not None}
+
+    def hold(self, versions: Collection[int], is_there: Callable[[str], bool]) -> set[str]:
+        """See to it that versions can be opened whatever becomes of the others; return what they need."""
+        log = KeptLog.of(self._location)
+        openable = log.versions()
+        self._places = {version: places for version, places in self._places.items() if version in versions}
+        for version in sorted(versions):
+            if version in self._places or version not in openable:
+                continue
+            if checkpoint_path(version) not in log.files[version]:
+                make_checkpoint(self._location, version, is_there, is_newest=False)
+            self._places[version] = places_in(self._location, version)
+        return {place for places in self._places.values() for place in places}
+
+    def is_turn(self, version: int, table: DeltaTable) -> bool:
+        """Return whether a version has turned the table back, or marks a turn; ``table`` is a handle of a later one."""
+        if self._first is None or version > self._first:
+            names = (rolled_back_application(self._application), turned_application(self._application))
+            return version in {table.transaction_version(name) for name in names}
+        if version not in self._turns:
+            entry = read_entry(self._location, version)
+            self._turns[version] = entry is not None and not (entry.restored is None and entry.turn is None)
+        return self._turns[version]
 
 
 def _remove_late(folder: Folder) -> None:
@@ -261,15 +402,16 @@ class _Deletion:
     :meth:`~state.delta.opened_table.OpenedDeltaTable.roll_back`). Then the newest version lacks that file.
     """
 
-    def __init__(self, location: Location, fence: Fence, version: int, held: Iterable[DataFile]) -> None:
+    def __init__(self, location: Location, fence: Fence, version: int, needed: set[str]) -> None:
         self.table = location.handle()
         """A handle of the version that was looked at last."""
-        self.needed = {place for file in held for place in file.places}
-        """The files of that version and of a prepared write, and those of versions in between."""
+        self.needed = needed
+        """The files of that version, of points and of a prepared write, and those of versions in between."""
         self._location = location
         self._fence = fence
         self._seen = version
         """The last version whose files are among them."""
+        self._looked_secs = 0.0
 
     def look(self) -> None:
         """Check the fence, and take note of the files that later versions have taken in.
@@ -287,11 +429,11 @@ class _Deletion:
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files, but none that is needed; see :meth:`look`. A crash leaves some, which the next round finds."""
-        folder, looked_secs = self._location.folder, 0.0
+        folder = self._location.folder
         for path in paths:
             # Not by a monotonic clock, which may stand still while the machine sleeps.
-            if abs(time.time() - looked_secs) > _LOOK_SECS:
-                looked_secs = time.time()
+            if abs(time.time() - self._looked_secs) > _LOOK_SECS:
+                self._looked_secs = time.time()
                 self.look()
             if path not in self.needed:
                 folder.delete(path)
@@ -316,21 +458,17 @@ def _removed_since(
         location: the table's location.
         table: a handle of it.
         version: a version that has a checkpoint.
-        made_secs: a time at which that was made already.
+        made_secs: a time at which that was made already, or shortly before.
     """
-    checkpoint = pa.BufferReader(location.folder.get(f"{LOG_FOLDER}/{version:020d}.checkpoint.parquet"))
-    columns = ["remove.path", "remove.deletionTimestamp", "remove.deletionVector"]
-    rows = pq.ParquetFile(checkpoint).read(columns=columns)
-    removals = [row for row in rows["remove"].to_pylist() if row is not None and row["path"] is not None]
+    for removal in removals_in(location, version):
+        if removal.time_ms >= oldest_secs * 1000:
+            yield from removal.places
     first_secs = oldest_secs - _CLOCKS_SECS
     last_secs = made_secs - _REMOVALS_SECS + _CLOCKS_SECS
     is_default = _FILE_RETENTION not in table.metadata().configuration
-    for item in location.folder.list(LOG_FOLDER):
-        entry = _LOG_ENTRY.fullmatch(item.path)
-        if entry is None or not item.path.endswith(".json") or int(entry[1]) > version:
+    for number, item in KeptLog.of(location).entries.items():
+        if number > version or item.modified_secs < first_secs or (is_default and item.modified_secs > last_secs):
             continue
-        if first_secs <= item.modified_secs and not (is_default and item.modified_secs > last_secs):
-            removals += actions_of(location, int(entry[1]), "remove")
-    for removal in removals:
-        if (removal.get("deletionTimestamp") or 0) >= oldest_secs * 1000:
-            yield from places_of(removal["path"], vector_in(removal))
+        for removed in actions_of(location, number, "remove"):
+            if (removed.get("deletionTimestamp") or 0) >= oldest_secs * 1000:
+                yield from places_of(removed["path"], vector_in(removed))

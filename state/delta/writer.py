@@ -32,7 +32,7 @@ from state.delta.log.ownership import WORLD_ERRORS, Fence
 from state.delta.log.put import Change, entry_of, refuse_unknown
 from state.delta.log.sync import CHECKPOINT, sync_files, sync_log
 from state.delta.read.foreign import change_since
-from state.delta.upkeep import log_secs
+from state.delta.upkeep import ENTRIES_SECS, log_secs
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach
@@ -46,7 +46,7 @@ WRITE_TRIES_MAX = 10
 _MARKER_TRIES_MAX = 100
 """The maximum number of tries to write the marker."""
 
-_KNOWN_SECS = 600
+_KNOWN_SECS = ENTRIES_SECS / 2
 """How long the head is taken for known at most. Later, others may have written the next version, and removed its entry
 from the log, behind a checkpoint; then a put would not notice it."""
 

@@ -84,10 +84,10 @@ def test_a_checkpoint_is_durable_before_log_entries_are_removed(tmp_path, monkey
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noting)
-    monkeypatch.setattr(DeltaTable, "cleanup_metadata", lambda _table: at_clean_up.append(set(synced)))
-    state = keyed(tmp_path)
-    state.write(1, {})
-    maintain(state)
+    monkeypatch.setattr(state.delta.upkeep._Deletion, "look", lambda _deletion: at_clean_up.append(set(synced)))
+    opened = keyed(tmp_path)
+    opened.write(1, {})
+    maintain(opened)
     assert {"00000000000000000002.checkpoint.parquet", "_last_checkpoint", "_delta_log"} <= at_clean_up[0]
 
 
@@ -513,7 +513,6 @@ def test_a_checkpoint_that_is_named_late(tmp_path, monkeypatch, is_removed):
     def make_late(table):
         monkeypatch.setattr(DeltaTable, "create_checkpoint", make_checkpoint)
         make_checkpoint(table)
-        named = (log / "_last_checkpoint").read_text()
         new = keyed(tmp_path, epoch=2)
         for txid in (2, 3):
             new.write(txid, {"k": TransactionalValue(txid, txid)})
@@ -521,7 +520,6 @@ def test_a_checkpoint_that_is_named_late(tmp_path, monkeypatch, is_removed):
         for version in range(table.version() + is_removed):
             for file in log.glob(f"{version:020d}.*"):
                 file.unlink()
-        (log / "_last_checkpoint").write_text(named)
 
     old = keyed(tmp_path)
     old.write(1, {"k": TransactionalValue(1, 1)})

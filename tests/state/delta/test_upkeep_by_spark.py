@@ -24,8 +24,18 @@ from tests.state.delta.read.kinds import KINDS
 from tests.state.delta.read.readers import READERS
 from tests.state.delta.read.test_readers import comparable
 from tests.state.delta.read.test_readers_during_upkeep import DAY_SECS, RETENTION_DAYS, History, clock, keys, rows
-from tests.state.delta.spark_session import HELD, attempt_sql, checkpoint, hold, process_id, read_held, run_sql
+from tests.state.delta.spark_session import (
+    HELD,
+    attempt_sql,
+    checkpoint,
+    hold,
+    process_id,
+    read_held,
+    rows_at,
+    run_sql,
+)
 from tests.state.delta.test_foreign_optimize import Table
+from tests.state.delta.test_history_of_points import RECENT_SECS, Life
 
 pytestmark = pytest.mark.long
 
@@ -175,6 +185,29 @@ def test_what_is_held_open_over_our_upkeep(
         maintain(opened)
     look("after a week", "version", "run before", "view")
     assert wrong == [], "\n".join(map(str, wrong))
+
+
+@pytest.mark.parametrize("deletion_vectors", [False, True])
+def test_points_are_read_and_left_whole(
+    spark: ProcessPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletion_vectors: bool
+) -> None:
+    """Spark opens each by its number, before and after its own upkeep at its defaults; the newest version, too."""
+    life = Life(monkeypatch, tmp_path / "t", deletion_vectors=deletion_vectors)
+    rows_after = life.run(range(1, 70))
+    life.maintain(RECENT_SECS + 61)
+    *points, newest = [version for version in life.versions() if life.txid_of(version) is not None]
+    expected = {version: rows_after[life.txid_of(version)].to_pylist() for version in (*points, newest)}
+    assert [life.txid_of(version) for version in points] == [20, 40, 60]
+    spark.submit(run_sql, "SET spark.databricks.delta.retentionDurationCheck.enabled=true").result()
+    for statement in (None, "VACUUM delta.`{}`", "VACUUM delta.`{}` LITE", None):
+        if statement is None:
+            spark.submit(checkpoint, life.path).result()
+        else:
+            spark.submit(run_sql, statement.format(life.path)).result()
+        for version, rows_then in expected.items():
+            found = spark.submit(rows_at, life.path, version).result()
+            assert sorted(found, key=lambda row: row["id"]) == rows_then, (statement, version)
+    assert life.declared.table().kept(range(70)) >= {0, *life.points}
 
 
 def as_rows(found: list[int] | str) -> pa.Table:

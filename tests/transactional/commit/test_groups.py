@@ -188,7 +188,7 @@ def test_upkeep_that_fails_stops_no_run(tmp_path, monkeypatch, caplog):
 
 
 def test_a_mark_that_is_older_than_what_the_log_keeps(tmp_path):
-    """Upkeep after a long pause removes the version that the durable mark names: a crash right after it does no harm."""
+    """Upkeep after a long pause keeps the version that the durable mark names: a crash right after it does no harm."""
 
     def run(every_writes, until=None):
         spout = MemoryTransactionalSpout(DATA, Fields("word: string"), 4)
@@ -203,7 +203,8 @@ def test_a_mark_that_is_older_than_what_the_log_keeps(tmp_path):
     kept = set(log.glob("*.json"))
     with dying("table.maintain.after"):
         run(1)
-    assert kept - set(log.glob("*.json")), "the next upkeep has removed some of the log"
+    mark = max(kept)
+    assert mark in {*log.glob("*.json")}
     run(1)
     assert sorted(read_table(tmp_path / "rows")["word"].to_pylist()) == sorted(
         word for rows in DATA.values() for (word,) in rows

@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.api.state import OpenedState, Writes, put_and_removed
+from txtopo.api.state import KeepsHistory, OpenedState, Writes, put_and_removed
 from txtopo.api.values import stored_value
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import (
@@ -387,6 +387,17 @@ class GroupCommitter:
                 ) from attempt.failure
             logger.warning("a write of transaction %d failed; trying again: %s", txid, attempt.failure)
             self._threads.sleep(pause_secs)
+
+    @property
+    def has_upkeep_by_time(self) -> bool:
+        """Whether :meth:`keep_up` may have something to do."""
+        is_bounded = self._keeping is not None and self._keeping.is_recent_kept
+        return is_bounded and any(isinstance(state, KeepsHistory) for state in self._states.values())
+
+    def keep_up(self) -> list[Event]:
+        """Let the states do the upkeep that has become due by time, while no group is committed."""
+        self._maintain()
+        return []
 
     def _maintain(self) -> None:
         """Let the states do their upkeep. A crash in it leaves the rows as they are; it runs again later.

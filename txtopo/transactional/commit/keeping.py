@@ -32,6 +32,8 @@ class Keeping:
     ) -> None:
         self._coordinator_state = coordinator_state
         self._wall_secs = wall_secs
+        self.is_recent_kept = recent_secs is not None
+        """Whether only recent versions and those of points are kept, so that time alone makes others removable."""
         self._recent_secs = recent_secs
         self._rewind_hours = rewind_hours
         self._points = coordinator_state.points().until(committed)

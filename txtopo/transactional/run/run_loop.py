@@ -73,6 +73,9 @@ from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 logger = logging.getLogger("txtopo")
 
+KEEP_UP_SECS = 60.0
+"""How often the tables are looked after while nothing is committed."""
+
 TICK_SECS = 0.02
 """The interval of the core's clock."""
 
@@ -100,6 +103,7 @@ class RunLoop:
         self._commit_position: tuple[object, ...] = ()
         self._started = self._threads.now_secs()
         self._ticked = self._started - TICK_SECS
+        self._kept_up = self._started
         self._statistics = RunStatistics(parts, self._started)
         self._stop: Stop | None = None
         self._is_active = True
@@ -277,6 +281,15 @@ class RunLoop:
             self._handle(Ticked(self._now_ms()))
             self._tell_of_busy_jobs()
             self._statistics.show(now)
+            self._keep_up(now)
+
+    def _keep_up(self, now: float) -> None:
+        """Have the tables looked after now and then while nothing is committed; otherwise each group sees to it."""
+        if now - self._kept_up < KEEP_UP_SECS or not self._parts.committer.has_upkeep_by_time:
+            return
+        self._kept_up = now
+        if not any(each.status is Status.COMMITTING for each in self._core.pending.values()):
+            self._submit(Role.COMMIT, self._parts.committer.keep_up)
 
     def _take_late(self) -> TxtopoError | None:
         """Return an error of a user's thread that acted after its batch was over; None if there is no new one."""
