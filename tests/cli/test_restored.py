@@ -11,6 +11,7 @@ from tests.transactional.recovery.divergences import Place
 from tests.variants import variants
 from txtopo import Config
 from txtopo.testing.inline import run_inline
+from txtopo.testing.zookeeper import running_zookeeper
 
 DATA = make_data(2, 24)
 FORMER, LATTER = 4, 6
@@ -197,3 +198,46 @@ def test_with_a_shortened_journal(command_line, place, rewound, txid, kind):
     else:
         command_line.refusal("repair", "counting", "--yes", *settings)
         assert place.txids() == {"words": txid, "total": 5}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("to", [1, 3])
+def test_a_real_zookeeper_that_was_restored_from_a_backup(command_line, place, tmp_path_factory, to):
+    """Its data are from before a rewind, at any transaction: a start refuses, and after a repair each row counts once."""
+    folder = tmp_path_factory.mktemp("zookeeper")
+    with running_zookeeper(folder / "server", tick_time_ms=500) as server:
+        values = {"topology.state.store": "zookeeper", "transactional.zookeeper.servers": server.hosts}
+        settings = (
+            "--set",
+            f"take={LATTER}",
+            *(word for name, value in values.items() for word in ("--set", f"{name}={value}")),
+        )
+        config = Config(group_transactions_max=1).with_settings(values)
+
+        def copied(moment: str, *names: str, is_back: bool = False) -> None:
+            """Copy the data of the server, which is down meanwhile, and what else is named; or bring them back."""
+            server.kill()
+            for own in (server.data, *(place.folder / name for name in names)):
+                kept = folder / moment / own.name
+                source, copy = (kept, own) if is_back else (own, kept)
+                shutil.rmtree(copy, ignore_errors=True)
+                shutil.copytree(source, copy)
+            server.start()
+
+        for txid in BACKUPS:
+            run_inline(words_topology(place.folder, DATA, take=FORMER), config, until=txid)
+            copied(str(txid))
+        command_line.told("rewind", "counting", str(to), "--yes", *settings)
+        run_inline(words_topology(place.folder, DATA, take=LATTER), config, until=to + 2)
+        copied("latter", "words", "total", "_txtopo")
+        for txid in BACKUPS:
+            copied("latter", "words", "total", "_txtopo", is_back=True)
+            copied(str(txid), is_back=True)
+            told = command_line("run", "counting", "--until", "1", *settings)
+            assert told.exit_code == 1, told.output
+            unasked = command_line("repair", "counting", *settings)
+            assert "safe: " in unasked.output, "the journal knows what was committed, and where it ended"
+            run_inline(words_topology(place.folder, DATA, take=LATTER), config)
+            assert read_words(place.folder) == counts_of(DATA), txid
+            assert read_total(place.folder) == sum(counts_of(DATA).values())
+            command_line.told("audit", ".")
