@@ -20,7 +20,7 @@ from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAtt
 from txtopo.api.reduction import Combiner
 from txtopo.api.tuples import TupleSource
 from txtopo.columnar.conversion import fitted_array
-from txtopo.columnar.rows_by_time import are_after, are_up_to
+from txtopo.columnar.rows_by_time import are_after, are_over
 from txtopo.columnar.rows_file import read_rows_file
 from txtopo.errors import TopologyError
 from txtopo.utc import micros_at
@@ -185,7 +185,7 @@ class TimedCommitter(ReducingCommitter):
         untils = [self.taken_until(), None if watermark.before is None else lowered(watermark.before, self._lateness)]
         until = max((each for each in untils if each is not None), default=None)
         if until is not None:
-            refused.append(are_up_to(rows, EXPIRES, until).to_numpy())
+            refused.append(are_over(rows, EXPIRES, until).to_numpy())
         if rows[AHEAD].null_count < rows.num_rows:
             refused.append(are_after(rows, AHEAD, watermark.limit).to_numpy())
         refused.append(self.changes_what_was_said(rows))

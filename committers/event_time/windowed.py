@@ -23,7 +23,7 @@ from txtopo.api.fields import checked_fields_of
 from txtopo.api.reduction import Combiner, Reductions
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.columnar.conversion import cast_rows
-from txtopo.columnar.rows_by_time import BEFORE_ALL, rows_after
+from txtopo.columnar.rows_by_time import BEFORE_ALL, not_over
 from txtopo.errors import FieldsError
 
 
@@ -287,7 +287,7 @@ class WindowCommitter(WindowedCommitter):
         rows = pa.table(
             [kept.get(each.name, pa.nulls(said.num_rows, each.type)) for each in columns], pa.schema(columns)
         )
-        self._state.append(rows_after(rows, EXPIRES, until))
+        self._state.append(not_over(rows, EXPIRES, until))
 
     def _ended(self, rows: pa.Table, until: int) -> pa.Table:
         """Return the parts of sessions that are over, as rows of whole sessions; put back what the others have."""

@@ -38,7 +38,7 @@ from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.put import Change
 from state.delta.log.vectors import live_positions
 from txtopo.columnar.key_index import Positions
-from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, are_up_to, times_of
+from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, are_over, times_of
 
 __all__ = ["Ended", "Merged", "Merging", "Policy", "Put", "in_bins", "in_tiers", "is_mostly_dead"]
 
@@ -360,9 +360,9 @@ class Merging:
             is_left = np.zeros(count, dtype=np.bool_)
             is_left[live_positions(count, _between(dead, at, at + count))] = True
             if time:
-                are_over = are_up_to(rows, time, until).to_numpy()
-                expired += int((is_left & are_over).sum())
-                is_left &= ~are_over
+                is_over = are_over(rows, time, until).to_numpy()
+                expired += int((is_left & is_over).sum())
+                is_left &= ~is_over
             left = rows.filter(pa.array(is_left))
             last = max(last, int(times_of(left, time).max(initial=BEFORE_ALL)) if time else AFTER_ALL)
             lives.append(at + np.flatnonzero(is_left))

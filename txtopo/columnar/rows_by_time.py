@@ -21,9 +21,9 @@ __all__ = [
     "RowsByTime",
     "Run",
     "are_after",
-    "are_up_to",
+    "are_over",
     "held_in",
-    "rows_after",
+    "not_over",
     "rows_of_keys",
     "times_of",
 ]
@@ -40,19 +40,23 @@ _AT = ":at"
 Held = npt.NDArray[np.bool_]
 
 
-def rows_after(rows: pa.Table, column: str, time: int) -> pa.Table:
-    """Return the rows whose time in a column is after a time in µs since 1970 UTC."""
-    return rows.filter(are_after(rows, column, time))
-
-
 def are_after(rows: pa.Table, column: str, time: int) -> pa.ChunkedArray:
     """Return for each row whether its time in a column is after a time in µs since 1970 UTC; not if it is null."""
     return pc.fill_null(pc.greater(rows[column].cast(pa.int64()), pa.scalar(time, pa.int64())), fill_value=False)
 
 
-def are_up_to(rows: pa.Table, column: str, time: int) -> pa.ChunkedArray:
-    """Return for each row whether its time in a column is not after a time in µs since 1970 UTC; not if it is null."""
-    return pc.fill_null(pc.less_equal(rows[column].cast(pa.int64()), pa.scalar(time, pa.int64())), fill_value=False)
+def are_over(rows: pa.Table, column: str, until: int) -> pa.ChunkedArray:
+    """Return for each row whether it has expired: its time in a column is not after a time in µs since 1970 UTC.
+
+    A row without a time never has. It is the one rule of all that expires, rows and keys: when they are read, folded,
+    taken, written again and merged.
+    """
+    return pc.fill_null(pc.less_equal(rows[column].cast(pa.int64()), pa.scalar(until, pa.int64())), fill_value=False)
+
+
+def not_over(rows: pa.Table, column: str, until: int) -> pa.Table:
+    """Return the rows that have not expired; see :func:`are_over`."""
+    return rows.filter(pc.invert(are_over(rows, column, until)))
 
 
 def times_of(rows: pa.Table, column: str) -> npt.NDArray[np.int64]:

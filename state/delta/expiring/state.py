@@ -22,21 +22,22 @@ import pyarrow as pa
 
 from state.delta.columns import is_key_type, no_equality
 from state.delta.expiring.past import PastDeltaExpiringRows
+from state.delta.expiring.runs import ReadsRuns
 from state.delta.log.data_files import DataFile, files_in
 from state.delta.log.growth import Growth
 from state.delta.log.put import Change
 from state.delta.merging import Ended, Policy
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.rows.files import with_txid
-from state.delta.rows.format import KeylessRows, RowsFormat, arranged, fitted_rows, no_keys
+from state.delta.rows.format import RowsFormat, arranged, fitted_rows, no_keys
 from state.delta.rows.state import DeltaRows
 from state.delta.upkeep import RETENTION_HOURS_MIN, Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
-from txtopo.api.state import ExpiresRows, StateKind, TakesRows, Writes
+from txtopo.api.state import StateKind, TakesRows, Writes
 from txtopo.api.types import ddl_name
-from txtopo.columnar.rows_by_time import Run, held_in, rows_after, rows_of_keys
+from txtopo.columnar.rows_by_time import Run, not_over
 from txtopo.columnar.rows_file import in_memory
 from txtopo.columnar.taking import taken
 from txtopo.errors import FieldsError
@@ -169,47 +170,25 @@ class ExpiringWrites(PreparedWrites):
         return bool(self.added) or self.is_taking
 
 
-class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresRows):
+class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaTable, TakesRows):
     """A table of rows that expire, opened by one coordinator; made by :meth:`DeltaExpiringRows.open`."""
 
     def __init__(self, declared: DeltaExpiringRows, writer: TableWriter, upkeep: Upkeep) -> None:
         form = declared.form(writer.fence.state)
         policy = Policy(self._to_merge, time=declared.expires, arranged=self._pieces, kept=pa.concat_tables)
         OpenedDeltaTable.__init__(self, declared, writer, form.schema(), upkeep, policy)
-        KeylessRows.__init__(self, form)
-        self._fit = declared.fit
-        self._expires = declared.expires
-        self._key = tuple(declared.key)
+        ReadsRuns.__init__(self, declared, form)
         self._runs: dict[str, Run] = {}
         """The rows of the head's files that were not taken when they were read or written, by path."""
         self._written: dict[str, Run] = {}
         """The rows of files that this coordinator has written last, which the head may come to have."""
 
-    def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table:
-        """Return rows with the table's fields, in memory; see :meth:`TakesRows.rows_to_write`."""
-        return self._fit(self._form, rows, mode)
-
     def taken_until(self) -> int:
         """Return the time up to which rows are taken; see :meth:`ExpiresRows.taken_until`."""
         return self._writer.taken
 
-    def expired(self, after: int, until: int) -> pa.Table:
-        """Return the rows that expire after one time and up to another; see :meth:`ExpiresRows.expired`."""
-        found = [run.between(after, until) for run in self._held().values()]
-        return pa.concat_tables([self._schema.empty_table(), *found]).select(self._form.fields.names)
-
-    def count(self, after: int) -> int:
-        """Return the number of rows that expire after a time; see :meth:`ExpiresRows.count`."""
-        return sum(run.count(after) for run in self._held().values())
-
-    def holds(self, keys: pa.Table, after: int) -> pa.BooleanArray:
-        """Return for each key whether it has a row that expires after a time; see :meth:`ExpiresRows.holds`."""
-        return pa.array(held_in(list(self._held().values()), keys, after))
-
-    def of_keys(self, keys: pa.Table, after: int) -> pa.Table:
-        """Return the rows of some keys that expire after a time; see :meth:`ExpiresRows.of_keys`."""
-        found = rows_of_keys(list(self._held().values()), keys, after)
-        return pa.concat_tables([self._schema.empty_table(), *found]).select(self._form.fields.names)
+    def _runs_held(self) -> list[Run]:
+        return list(self._held().values())
 
     def write_rows(self, parts: Sequence[TransactionRows]) -> ExpiringWrites:
         """Write the rows of some transactions that are not taken at the end to a file of no version of the table yet.
@@ -222,10 +201,10 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         rows = [
             with_txid(in_memory(part.rows), part.txid, self._schema) for part in parts if part.mode is RowsMode.APPEND
         ]
-        left = rows_after(pa.concat_tables([self._schema.empty_table(), *rows]), self._expires, until)
+        left = not_over(pa.concat_tables([self._schema.empty_table(), *rows]), self._expires, until)
         with self._writer.failing("its rows cannot be written", parts[-1].txid if parts else None):
             added = self._put(left, f"rows-{parts[0].txid}-{parts[-1].txid}" if parts else "rows")
-            removed = sum(run.count(taken) - run.count(until) for run in self._held().values()) if until > taken else 0
+            removed = self.count(taken) - self.count(until) if until > taken else 0
         return ExpiringWrites(added, until, removed, is_taking=until > taken)
 
     def roll_back(self, txid: int | None) -> None:
@@ -305,9 +284,6 @@ class OpenedDeltaExpiringRows(KeylessRows, OpenedDeltaTable, TakesRows, ExpiresR
         for path, file in self._writer.files.items():
             run = self._runs.get(path) or self._written.get(path)
             if run is None:
-                run = self._run(rows_after(self._data.read(file, self._schema), self._expires, self._writer.taken))
+                run = self._run(not_over(self._data.read(file, self._schema), self._expires, self._writer.taken))
             runs[path] = run
         return runs
-
-    def _run(self, rows: pa.Table) -> Run:
-        return Run.of(rows, self._expires, self._key)

@@ -29,7 +29,7 @@ from txtopo.api.reduction import ColumnReduction, Folding, Reducible, Reduction,
 from txtopo.api.state import Key, StateKind
 from txtopo.columnar.key_index import Mask
 from txtopo.columnar.reducing import is_reducible, reduced
-from txtopo.columnar.rows_by_time import BEFORE_ALL, are_up_to
+from txtopo.columnar.rows_by_time import BEFORE_ALL, are_over
 from txtopo.columnar.rows_file import in_memory
 
 __all__ = ["Reducer", "TooManyKeys"]
@@ -110,7 +110,7 @@ class Reducer:
             return None
         if self.time:
             untils = [BEFORE_ALL if part.until is None else part.until for part in parts]
-            is_alive = pc.invert(are_up_to(stored, self.time, untils[0]))
+            is_alive = pc.invert(are_over(stored, self.time, untils[0]))
             if not pc.all(is_alive).as_py():
                 stored, is_there = stored.filter(is_alive), is_there.copy()
                 is_there[is_there] = is_alive.to_numpy()
@@ -191,13 +191,13 @@ class Reducer:
             reduction: the function to fold with.
         """
         time, keys, parts = self.time, list(self.rows.key), [stored, *(rows for _, rows in new)]
-        over = pa.concat_tables(part.filter(are_up_to(part, time, new[-1][0])).select(keys) for part in parts)
+        over = pa.concat_tables(part.filter(are_over(part, time, new[-1][0])).select(keys) for part in parts)
         made, *others = [part.filter(key_mask(part, over)) for part in parts]
         for (until, _), own in zip(new, others, strict=True):
             if own.num_rows:
                 # Not of a key that this transaction leaves alone: its row must still replace the stored one, which may
                 # have no time, and would live on.
-                is_over = pc.and_(are_up_to(made, time, until), pc.less(made[TXID_FIELD], pc.min(own[TXID_FIELD])))
+                is_over = pc.and_(are_over(made, time, until), pc.less(made[TXID_FIELD], pc.min(own[TXID_FIELD])))
                 is_over = pc.and_(is_over, key_mask(made, own.select(keys)))
                 made = self._reduced(pa.concat_tables([made.filter(pc.invert(is_over)), own]), reduction)
                 if made is None:

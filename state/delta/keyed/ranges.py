@@ -22,7 +22,6 @@ from collections.abc import Mapping
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from state.delta.keyed.folding import Reducer
@@ -32,7 +31,7 @@ from txtopo.api.reduction import Folding, RowsFile, TransactionRows
 from txtopo.api.state import Executors
 from txtopo.columnar.hashing import PARTS, parts_of
 from txtopo.columnar.key_index import HashIndex, Mask, Positions, are_equal, hashes_of
-from txtopo.columnar.rows_by_time import are_up_to
+from txtopo.columnar.rows_by_time import not_over
 from txtopo.columnar.rows_file import read_rows_file
 from txtopo.columnar.taking import taken
 
@@ -169,7 +168,7 @@ class _OldRows:
 
     def _unexpired(self, rows: pa.Table) -> pa.Table:
         time, until = self.task.reducer.time, self.task.new[0].until
-        return rows if not time or until is None else rows.filter(pc.invert(are_up_to(rows, time, until)))
+        return rows if not time or until is None else not_over(rows, time, until)
 
 
 def _file_of(part: TransactionRows) -> RowsFile:

@@ -38,7 +38,7 @@ from txtopo.api.types import ddl_name
 from txtopo.api.values import StateKind, StateValue
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import Mask
-from txtopo.columnar.rows_by_time import are_up_to
+from txtopo.columnar.rows_by_time import are_over
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import ConfigError, FieldsError, StateFailure
 from txtopo.utc import micros_at
@@ -307,7 +307,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
     def _rewritten(self, rows: pa.Table, name: str) -> tuple[list[DataFile], list[DataFile]]:
         """Write rows, and the others of the files that they touch; return the new files and the old ones."""
         data, held = self._data, self._writer.files
-        is_over = partial(are_up_to, column=self._time, time=self._writer.taken) if self._time else None
+        is_over = partial(are_over, column=self._time, until=self._writer.taken) if self._time else None
         rewrites = self._cache.rewritten(self._writer, rows, is_over)
         made = [(each, data.put_all(name, each.rows)) for each in rewrites]
         self._hold = lambda segments: segments.replace(made)

@@ -30,7 +30,7 @@ from state.delta.schema import TXID_FIELD
 from txtopo.api.table_history import SAMPLES_MAX, RowChanges, TableHistory, TableVersion, rolled_back_from
 from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.conversion import python_rows
-from txtopo.columnar.rows_by_time import are_up_to
+from txtopo.columnar.rows_by_time import not_over
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import table_path
 from txtopo.transactional.journal.journal import JournalTable
@@ -181,7 +181,7 @@ class _Reader:
         if not self.owner.expires:
             return rows
         until = taken_until(self.location.handle(version), self._application)
-        return rows.filter(pc.invert(are_up_to(rows, self.owner.expires, until)))
+        return not_over(rows, self.owner.expires, until)
 
     def _takes(self, actions: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether a version takes out expired rows."""

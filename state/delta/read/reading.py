@@ -24,7 +24,7 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import Owner, taken_until
 from state.delta.log.put import KNOWN_READER_FEATURES
 from txtopo.api.values import ROWS_KINDS
-from txtopo.columnar.rows_by_time import are_up_to
+from txtopo.columnar.rows_by_time import not_over
 from txtopo.transactional.tasks.progress_probe import current_probe
 
 __all__ = ["key_mask", "read_rows", "rows_of"]
@@ -52,7 +52,7 @@ def read_rows(location: Location, table: DeltaTable, schema: pa.Schema, *, live:
     columns = schema if owner.expires in schema.names else schema.append(expires)
     rows = pa.concat_tables([columns.empty_table(), *_batches(location, table, columns)])
     taken = taken_until(table, owner.application)
-    return rows.filter(pc.invert(are_up_to(rows, owner.expires, taken))).select(schema.names)
+    return not_over(rows, owner.expires, taken).select(schema.names)
 
 
 def rows_of(location: Location, table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:
