@@ -61,6 +61,7 @@ _FLOAT_32_MIN = 2.0**-150
 _DECIMAL_DIGITS_MAX = 76
 
 _SMALL_END = 1 << 31
+_FEW = 64
 
 _OFFSET_MAX = (1 << 31) - 1
 """Of the items of a column's lists."""
@@ -198,8 +199,9 @@ def _fit_simple(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
         else:
             if array.type == kind:
                 return array
-    # The bytes of numbers say their classes, too: 12 ns instead of 37. Those with nulls or of more bits don't do.
-    if values and _is_small(values[0], kind) and _is_small(values[-1], kind):
+    # The bytes of numbers say their classes, too: 12 ns instead of 37. Those with nulls or of more bits don't do, which
+    # the first ones mostly tell: 41 ns instead of 52 of a nullable column.
+    if values and _is_small(values[0], kind) and _is_small(values[-1], kind) and None not in values[:_FEW]:
         encoded = to_bytes(list(values))
         array = None if encoded is None else encoded.to_array(len(values))
         if array is not None:
@@ -263,10 +265,11 @@ def _offsets_of(values: Sequence[Any]) -> pa.Array:
 def _fits(values: Sequence[Any], kind: pa.DataType) -> bool:
     """Whether values are of the kind of a simple type; whether they are in its range, Arrow itself decides."""
     # Column by column, not value by value: the class of most values is found in C.
-    classes = set(map(type, values)) - {type(None)}
+    kinds = set(map(type, values))
+    classes = kinds - {type(None)}
     if classes <= {_own_class(kind)} or (pa.types.is_decimal(kind) and classes == {decimal.Decimal}):
         return True
-    there = [value for value in values if value is not None]
+    there = values if classes == kinds else [value for value in values if value is not None]
     if pa.types.is_timestamp(kind) and classes == {dt.datetime}:
         zone_of = attrgetter("tzinfo")
         if kind.tz is not None and all(map(zone_of, there)):  # no zone is false; this takes a third of the next line
