@@ -58,7 +58,7 @@ def test_times_of_other_years_are_shown(command_line, tmp_path, form):
         state.close()
         said = f"{at} us since 1970"
         assert said in command_line("state", str(path), "--format", form).output
-        assert said in str(rows("times", str(path), [], None, 10)["rows"])
+        assert said in str(rows("times", str(path), [], None, 10).rows)
     told = command_line("diff", str(tmp_path / "a" / "times"), str(tmp_path / "b" / "times")).output
     assert f"{(1 << 63) - 1} us since 1970 in A, {-(1 << 63)} us since 1970 in B" in " ".join(told.split())
 
