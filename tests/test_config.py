@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import pickle
 
 import pytest
 
 from txtopo import Config
+from txtopo.cluster.settings import CLUSTER_SETTINGS, ClusterConfig
 from txtopo.config import SETTINGS, TopologyKind
 from txtopo.errors import ConfigError
+
+ODD = [-1, 10**400, 1.5, math.nan, -math.inf, True, None, b"x", object(), [], [1], {}, {1: 2}, ("a", 1), int]
+ODD += ["", " ", "nan", "-inf", "1e999", "9" * 5000, "0x10", "\ud800", "\0", "none", "a=1,b", "[::1"]
 
 
 def test_both_spellings() -> None:
@@ -58,6 +64,8 @@ def test_unknown_name(name: str, nearest: str) -> None:
         ("topology.max.spout.pending", 0, "an integer of at least 1"),
         ("topology.transaction.max.attempts.policy", "GIVE UP", "one of WAIT, SKIP"),
         ("topology.acker.executors", True, "an integer of at least 0, or none"),
+        ("topology.state.start.empty", 1, "NAME=TXID pairs, separated by commas, or none"),
+        ("transactional.zookeeper.port", 65_536, "a port, from 1 to 65535"),
     ],
 )
 def test_what_a_value_must_be_is_told_in_our_words(name: str, value: object, expected: str) -> None:
@@ -66,6 +74,18 @@ def test_what_a_value_must_be_is_told_in_our_words(name: str, value: object, exp
         Config({name: value})
     assert name.replace("_", ".") in str(raised.value)
     assert str(raised.value).split("; it must be ")[1].split(" (")[0] == expected
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: f"{value!r:.20}")
+def test_any_value_of_any_setting_is_taken_or_refused(value: object) -> None:
+    """Whatever a program passes, it is no other error than ours; what is taken can be read."""
+    for name in SETTINGS:
+        with contextlib.suppress(ConfigError):
+            config = Config({name: value})
+            assert isinstance(config.workers, int | None)
+    for name in CLUSTER_SETTINGS:
+        with contextlib.suppress(ConfigError):
+            ClusterConfig({name: value})
 
 
 def test_own_and_spark_names() -> None:

@@ -58,6 +58,13 @@ def whole(low: int) -> Kind:
     return Kind(f"an integer of at least {low}", convert)
 
 
+def _to_port(value: Any) -> int:
+    port: int = whole(1).convert(value)
+    if port > PORT_MAX:
+        raise ValueError
+    return port
+
+
 def or_none(kind: Kind) -> Kind:
     """Return a kind that also takes None, which a text spells as nothing or ``none``."""
 
@@ -101,7 +108,7 @@ def _to_flag(value: Any) -> bool:
 _SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[\w.-]+)(?::(\d{1,5}))?")
 """A host, or an IPv6 address in brackets, with or without a port."""
 
-_PORT_MAX = 65_535
+PORT_MAX = 65_535
 
 
 def to_servers(value: Any) -> tuple[str, ...]:
@@ -116,7 +123,7 @@ def to_servers(value: Any) -> tuple[str, ...]:
         raise ValueError("there is none")
     for server in servers:
         found = _SERVER.fullmatch(server)
-        if found is None or not 1 <= int(found[1] or 1) <= _PORT_MAX:
+        if found is None or not 1 <= int(found[1] or 1) <= PORT_MAX:
             raise ValueError(f"{server!r} is none; write host:port, and an IPv6 address in brackets, as in [::1]:9092")
     return servers
 
@@ -152,12 +159,13 @@ def _to_txids(value: Any) -> dict[str, int]:
     if isinstance(value, str):
         pairs = [pair.rpartition("=")[::2] for pair in value.split(",") if pair.strip()]
         value = {name.strip(): int(txid) for name, txid in pairs}
-    txids = {name: whole(0).convert(txid) for name, txid in value.items()}
+    txids = {name: whole(0).convert(txid) for name, txid in dict(value).items()}
     if not all(isinstance(name, str) and name for name in txids):
         raise ValueError
     return txids
 
 
+PORT = Kind(f"a port, from 1 to {PORT_MAX}", _to_port)
 SECONDS = Kind("a number of seconds above 0", _to_seconds)
 TEXT = Kind("a non-empty string", _to_text)
 TEXT_OR_NONE = Kind("a non-empty string, or none", lambda value: None if value is None else _to_text(str(value)))
@@ -340,7 +348,7 @@ SETTINGS: Mapping[str, Setting] = {
             "topology for a while; TXID is the last committed transaction",
         ),
         Setting("transactional.zookeeper.servers", ("127.0.0.1",), SERVERS, "ZooKeeper servers"),
-        Setting("transactional.zookeeper.port", 2181, whole(1), "port of servers given without one"),
+        Setting("transactional.zookeeper.port", 2181, PORT, "port of servers given without one"),
         Setting("transactional.zookeeper.root", "/txtopo", NODE, "ZooKeeper node above all topologies"),
         Setting(
             "transactional.zookeeper.auth",

@@ -113,6 +113,12 @@ def test_bad_addresses(command_line, address: str) -> None:
     )
 
 
+@pytest.mark.parametrize("address", ["::1", "::1:8000", "fe80::1", "[::1:8000"])
+def test_addresses_without_brackets(command_line, address: str) -> None:
+    said = command_line.refusal("run", "examples.global_count", "--metrics", address, status=2)
+    assert "is neither PORT nor HOST:PORT" in said or "an IPv6 address stands in brackets, as in [::1]:8000" in said
+
+
 def test_port_that_is_taken(command_line) -> None:
     """It is found before Spark is started."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -23,6 +23,7 @@ from txtopo.config import (
     CREDENTIALS,
     FLAG,
     NODE,
+    PORT,
     SECONDS,
     SERVERS,
     TEXT,
@@ -72,7 +73,7 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
         Setting("cluster.token.file", "~/.txtopo/token", TEXT, "file of the token that requests need; made if missing"),
         Setting("nimbus.seeds", ("127.0.0.1:6627",), SERVERS, "nimbuses that commands ask for the leader"),
         Setting("nimbus.host", "127.0.0.1", TEXT, "address that nimbus listens on"),
-        Setting("nimbus.port", 6627, whole(1), "port that nimbus listens on"),
+        Setting("nimbus.port", 6627, PORT, "port that nimbus listens on"),
         Setting(
             "nimbus.address", None, TEXT_OR_NONE, "host:port by which others reach this nimbus; none: as it listens"
         ),
@@ -93,7 +94,7 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
         Setting("topology.min.replication.count", 1, whole(1), "nimbuses that hold new code, the leader among them"),
         Setting("topology.max.replication.wait.time.sec", 60.0, _wait, "how long a submission waits for them"),
         Setting("supervisor.host", "127.0.0.1", TEXT, "address that a supervisor listens on"),
-        Setting("supervisor.port", 6628, whole(1), "port that a supervisor listens on"),
+        Setting("supervisor.port", 6628, PORT, "port that a supervisor listens on"),
         Setting("supervisor.slots", 4, whole(0), "drivers that a supervisor runs at a time"),
         Setting("supervisor.monitor.frequency.secs", 1.0, SECONDS, "how often a supervisor looks at its drivers"),
         Setting("supervisor.worker.start.timeout.secs", 120.0, SECONDS, "how long a driver may take to start"),

@@ -61,6 +61,8 @@ class Address(click.ParamType):  # type: ignore[type-arg] # generic since click 
         host, _, port = str(value).rpartition(":")
         if not port.isdecimal() or int(port) > _PORT_MAX:
             self.fail(f"{value!r} is neither PORT nor HOST:PORT", param, ctx)
+        if ":" in host and not (host.startswith("[") and host.endswith("]")):
+            self.fail(f"{value!r} is no HOST:PORT: an IPv6 address stands in brackets, as in [::1]:8000", param, ctx)
         return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
