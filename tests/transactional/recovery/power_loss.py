@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -29,6 +30,8 @@ class Disk:
     names: dict[int, dict[str, int]] = attrs.field(factory=dict)
     held: list[int] = attrs.field(factory=list)
     """Descriptors of what was synced, so that no inode comes twice."""
+    lock: threading.Lock = attrs.field(factory=threading.Lock)
+    """Files are put side by side: of two syncs of a folder, the later one has the last word on what it has."""
 
     def watch(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Take note of each sync from now on."""
@@ -54,7 +57,8 @@ class Disk:
             for path in self.folder.rglob(f"{STORE}*")
             if not path.name.endswith(".lock")
         }
-        return Left(self.folder.stat().st_ino, dict(self.contents), dict(self.names), entries, stores)
+        with self.lock:
+            return Left(self.folder.stat().st_ino, dict(self.contents), dict(self.names), entries, stores)
 
     def close(self) -> None:
         for descriptor in self.held:
@@ -62,6 +66,10 @@ class Disk:
 
     def _noting(self, sync):
         def noting(descriptor):
+            with self.lock:
+                note(descriptor)
+
+        def note(descriptor):
             sync(descriptor)
             path = pathlib.Path(f"/proc/self/fd/{descriptor}").readlink()
             if not path.is_relative_to(self.folder):
