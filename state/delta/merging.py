@@ -36,7 +36,7 @@ from pyroaring import BitMap64
 
 from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.put import Change
-from state.delta.log.vectors import live_positions
+from state.delta.log.vectors import live_positions, positions_in
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, are_over, times_of
 
@@ -316,7 +316,7 @@ class Merging:
                 now = dead_now(file)
                 if source.dead - now:
                     return None
-                died = np.intersect1d(np.array((now - source.dead).to_array(), dtype=np.int64), live)
+                died = np.intersect1d(positions_in(now - source.dead), live)
                 dead |= BitMap64((at + live.searchsorted(died)).astype(np.uint64))
             elif source.last > until:
                 dead |= BitMap64(range(at, at + len(live)))

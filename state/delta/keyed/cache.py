@@ -7,6 +7,7 @@ keys are looked up among the rows; those that are looked up alone are cached, al
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
@@ -24,7 +25,7 @@ from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.values import StateValue
 from txtopo.columnar.key_index import Mask
-from txtopo.errors import FailedException
+from txtopo.errors import FailedException, StateFailure
 from txtopo.transactional.tasks.progress_probe import ProgressProbe, current_probe
 
 __all__ = ["BYTES_MAX", "TableCache"]
@@ -189,8 +190,20 @@ class TableCache:
     def _take(self, version: int, hold: Callable[[Segments], None] | None) -> None:
         is_known, self._held_version = hold is not None and self._held_version == version - 1, None
         if hold is not None and is_known:
-            hold(self._held)
-            self._held_version = version
+            # If there is no disk for a file, the write is made all the same; the next look-up meets that.
+            with contextlib.suppress(StateFailure):
+                with self._whole():
+                    hold(self._held)
+                self._held_version = version
+
+    @contextlib.contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Hold no rows if not all of them can be held."""
+        try:
+            yield
+        except BaseException:
+            self._held.clear()
+            raise
 
     def _hold(self, source: Source) -> Segments:
         """Return the rows of the source's version, and read them if necessary."""
@@ -199,7 +212,8 @@ class TableCache:
             self._held, self._held_version = loading.segments, loading.version
         if self._held_version != source.version:
             self._held_version, version = None, source.version
-            self._held.hold(source.files, self._read)
+            with self._whole():
+                self._held.hold(source.files, self._read)
             self._held_version = version
         return self._held
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from state.delta.log.data_files import BUCKET_ROWS, DataFile
-from state.delta.log.vectors import live_positions
+from state.delta.log.vectors import live_positions, positions_in
 from state.delta.merging import Put
 from state.delta.schema import TXID_FIELD
 from txtopo.columnar.hashing import Hashes, stable_hash
@@ -148,7 +148,8 @@ class Segments:
     Args:
         schema: the table's columns.
         keys: the names of the key columns.
-        bytes_max: the most bytes to hold in memory, half of them rows and half the index; small segments may be more.
+        bytes_max: the most bytes to hold in memory: a quarter for rows, which do not change and so cost little in a
+            file, and three for the index. Small segments may be more.
     """
 
     def __init__(self, schema: pa.Schema, keys: Sequence[str], bytes_max: int) -> None:
@@ -188,16 +189,22 @@ class Segments:
     ) -> None:
         """Hold the rows of some files, and no others; those that are not held yet are read.
 
-        ``read`` returns all rows of a file in portions, and the positions of those that are dead.
+        ``read`` returns all rows of a file in portions, which need not be taken, and the positions of those that are
+        dead. *You* must clear all if it fails.
         """
-        gone = [path for path, segment in self._by_path.items() if not segment.file.is_in(files)]
-        new = [file for path, file in files.items() if path not in self._by_path or path in gone]
+        self._found = None
+        gone = self._by_path.keys() - files.keys()
+        new = [file for path, file in files.items() if path not in self._by_path]
         if len(gone) == len(self._by_path):
             self.clear()
         for path in gone:
             segment = self._by_path.pop(path, None)
             if segment is not None and self._index is not None:
                 self._index.remap(segment.first, np.full(segment.rows.num_rows, -1))
+        turned = [file for file in files.values() if file.path in self._by_path]
+        self._turn(
+            {file.path: (file, read(file)[1]) for file in turned if not self._by_path[file.path].file.is_in(files)}
+        )
         for file in new:
             portions, dead = read(file)
             rows = self.kept(portions)
@@ -205,8 +212,19 @@ class Segments:
             segment = self._by_path[file.path] = _Segment(file, rows, first, end, dead)
             if self._index is not None:
                 self._index.add(self._live_hashes(segment), first + segment.live)
-        if gone or new:
-            self._found = None
+
+    def _turn(self, dead: Mapping[str, tuple[DataFile, BitMap64]]) -> None:
+        """Have other rows of files be dead: more of them, or fewer in a table that has gone back."""
+        died, back = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for path, (file, now) in dead.items():
+            segment = self._by_path[path]
+            died.append(segment.first + positions_in(now - segment.dead))
+            back.append(segment.first + positions_in(segment.dead - now))
+            self._by_path[path] = attrs.evolve(segment, file=file, dead=now)
+        if self._index is not None:
+            gone, there = np.concatenate(died), np.concatenate(back)
+            self._index.remove(_hashes(self.take(gone, self._keys)), gone)
+            self._index.add(_hashes(self.take(there, self._keys)), there)
 
     def kept(self, portions: Iterable[pa.Table]) -> pa.Table:
         """Return rows as they are to be held: in memory if they are few or there is room, otherwise in a mapped file.
@@ -217,7 +235,7 @@ class Segments:
             StateFailure: the file cannot be written.
         """
         held, size, rest = [], 0, iter(portions)
-        room = max(SMALL_BYTES, self.bytes_max // 2 - self.nbytes)
+        room = max(SMALL_BYTES, self.bytes_max // 4 - self.nbytes)
         for portion in rest:
             held.append(portion)
             size += portion.nbytes
@@ -228,7 +246,7 @@ class Segments:
 
     def _array(self, count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
         size = count * np.dtype(kind).itemsize  # the larger one of an index has two thirds of its bytes
-        return (ones if size <= max(SMALL_BYTES, self.bytes_max // 3) else mapped_array)(count, kind)
+        return (ones if size <= max(SMALL_BYTES, self.bytes_max // 2) else mapped_array)(count, kind)
 
     def clear(self) -> None:
         """Drop everything."""
@@ -449,10 +467,14 @@ class Segments:
 
     def _key_index(self) -> HashIndex:
         if self._index is None:
-            index = HashIndex(lambda: current_probe().step(), self._array)
-            index.expect(self.num_rows)
+            index, count, at = HashIndex(lambda: current_probe().step(), self._array), self.num_rows, 0
+            hashes, numbers = self._array(count, np.uint64), self._array(count, np.int32)
             for segment in self._by_path.values():
-                index.add(self._live_hashes(segment), segment.first + segment.live)
+                live = segment.live
+                hashes[at : at + len(live)] = self._live_hashes(segment)
+                numbers[at : at + len(live)] = segment.first + live
+                at += len(live)
+            index.add(hashes, numbers)
             self._index = index
         return self._index
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,7 +21,7 @@ from state.delta.keyed.past import PastDeltaState
 from state.delta.keyed.ranges import RangeTask, fold_on_executors
 from state.delta.keyed.segments import Segments
 from state.delta.keyed.writing import FileWrites, RowWrites
-from state.delta.log.data_files import DataFile, DataFolder
+from state.delta.log.data_files import DataFile, DataFolder, slices_of
 from state.delta.log.put import Change
 from state.delta.merging import Ended, Policy
 from state.delta.opened_table import OpenedDeltaTable
@@ -309,11 +310,13 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         data, held = self._data, self._writer.files
         is_over = partial(are_over, column=self._time, until=self._writer.taken) if self._time else None
         rewrites = self._cache.rewritten(self._writer, rows, is_over)
-        made = [(each, data.put_all(name, each.rows)) for each in rewrites]
+        parts = [slices_of(each.rows) for each in rewrites]
+        files = iter(data.put_each(name, [(part, None) for own in parts for part in own]))
+        made = [(each, list(itertools.islice(files, len(own)))) for each, own in zip(rewrites, parts, strict=True)]
         self._hold = lambda segments: segments.replace(made)
         if any(each.has_expired for each in rewrites):
             self._fitted = None  # the values in memory have those that go
-        added = [file for _, files in made for file in files]
+        added = [file for _, own in made for file in own]
         return added, [held[each.path] for each in rewrites if each.path is not None]
 
     def _marked(self, rows: pa.Table, name: str) -> tuple[list[DataFile], list[DataFile]]:

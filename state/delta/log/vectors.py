@@ -37,6 +37,7 @@ __all__ = [
     "is_vector_file",
     "live_positions",
     "places_of",
+    "positions_in",
     "vector_file",
     "vector_in",
 ]
@@ -147,8 +148,13 @@ def is_vector_file(place: str) -> bool:
 def live_positions(count: int, dead: BitMap64) -> npt.NDArray[np.int64]:
     """Return the positions of a file's rows that are not dead."""
     is_live = np.ones(count, dtype=np.bool_)
-    is_live[np.array(dead.to_array(), dtype=np.int64)] = False
+    is_live[positions_in(dead)] = False
     return np.flatnonzero(is_live)
+
+
+def positions_in(dead: BitMap64) -> npt.NDArray[np.int64]:
+    """Return the positions in a bitmap, in their order."""
+    return np.array(dead.to_array(), dtype=np.int64)
 
 
 def dead_rows(location: Location, vector: Vector) -> BitMap64:

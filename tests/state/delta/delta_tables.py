@@ -30,9 +30,10 @@ def counted(txid: int, **counts: int) -> dict[str, TransactionalValue]:
 
 
 def hold_no_rows(monkeypatch):
-    """Have no rows in memory, nor an index, but in mapped files, as for a large table."""
+    """Have no rows in memory, nor an index, but in mapped files, and no room in data files, as for a large table."""
     monkeypatch.setattr(cache, "BYTES_MAX", 0)
     monkeypatch.setattr(segments, "SMALL_BYTES", 0)
+    have_many_files(monkeypatch)
 
 
 def have_many_files(monkeypatch):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import threading
 from concurrent.futures import wait
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, TransactionalValue, read_table
@@ -383,3 +386,49 @@ def test_wide_rows_are_taken_from_chunks(tmp_path, monkeypatch) -> None:
         state.write(2, {"k7": None, "k8": TransactionalValue(2, "new")})
         assert state.multi_get(["k7", "k8", "k9"]) == [None, (2, "new"), values["k9"]]
         state.close()
+
+
+@pytest.mark.parametrize("has_vectors", [False, True], ids=["rewritten", "vectors"])
+@settings(max_examples=examples(40), deadline=None)
+@given(groups=GROUPS, fails=st.sets(st.integers(0, 40)))
+def test_a_disk_that_is_full_at_times(tmp_path_factory, has_vectors, groups, fails) -> None:
+    """Wherever there is no room for rows or index, it is an error before the write or none, and nothing is found wrong."""
+    calls = itertools.count()
+
+    def at_times(make):
+        def made(*args):
+            if next(calls) in fails:
+                raise StateFailure("the disk is full")
+            return make(*args)
+
+        return made
+
+    path = tmp_path_factory.mktemp("index")
+    with pytest.MonkeyPatch.context() as patch:
+        hold_no_rows(patch)
+        patch.setattr(key_index, "_SLOTS_MIN", 4)
+        for name in ("mapped_rows", "mapped_array"):
+            patch.setattr(segments, name, at_times(getattr(segments, name)))
+        key = Fields("word: string", "part: long")
+        declared = DeltaState(path / "t", key, Fields("n: long"), cached_keys_max=1, deletion_vectors=has_vectors)
+        state = declared.open("topology", "s", "life", 1)
+        model: dict[Any, int] = {}
+        for txid, values in enumerate(groups, 1):
+            version = DeltaTable(path / "t").version()
+            written = {key: None if n is None else TransactionalValue(txid, n) for key, n in values.items()}
+            tried(lambda: state.write(txid, written))  # noqa: B023
+            assert DeltaTable(path / "t").version() == version + 1
+            model = {key: n for key, n in {**model, **values}.items() if n is not None}
+            found = tried(lambda: state.multi_get(KEYS))
+            assert [each and each.value for each in found] == [model.get(key) for key in KEYS]
+        state.close()
+
+
+def tried(deed):
+    """Do something that may fail some times."""
+    while True:
+        try:
+            return deed()
+        except StateFailure as error:
+            if "the disk is full" not in str(error):
+                raise

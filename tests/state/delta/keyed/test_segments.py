@@ -12,7 +12,7 @@ from state import DeltaState, read_table
 from state.delta import merging
 from state.delta.keyed import segments
 from state.delta.log import data_files
-from state.delta.log.data_files import DataFile
+from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.vectors import Vector
 from state.delta.merging import in_tiers, is_mostly_dead
 from tests.budgets import examples
@@ -299,3 +299,28 @@ def test_what_is_merged(files, chosen) -> None:
     found = [file for own in in_tiers(files, is_mostly_dead) for file in own]
     assert len(found) == chosen
     assert len({file.live.bit_length() for file in found}) <= 1
+
+
+@pytest.mark.parametrize("rows", ["held", "mapped"])
+def test_rows_whose_vectors_change_are_not_read_again(tmp_path, monkeypatch, rows) -> None:
+    """Where a table has gone back, or others have marked rows, those are found that are there now."""
+    if rows != "held":
+        hold_no_rows(monkeypatch)
+    table = Table(tmp_path / "t", cached_keys_max=1)
+    table.write("put", dict.fromkeys("abcdef", 1))
+    table.write("put", {"a": 2, "b": None})
+    table.write("put", {"a": 3, "c": 3, "g": 3})
+    read, portions = [], DataFolder.portions
+    monkeypatch.setattr(
+        DataFolder,
+        "portions",
+        lambda *args, **options: (read.append(each) or each for each in portions(*args, **options)),
+    )
+    for count in (1, 1):
+        table.go_back(count)
+        found = table.state.multi_get([*"abcdefg"])
+        assert [each and each.value for each in found] == [table.model.get(word) for word in "abcdefg"]
+    assert [rows.num_rows for rows in read] == [1], "all rows of the second file had died, so it was let go"
+    table.write("put", {"a": 4, "g": 4})
+    table.check()
+    table.state.close()

@@ -248,7 +248,8 @@ def test_upkeep_drops_what_has_expired(tmp_path: Path, monkeypatch: pytest.Monke
     maintain(states["keys"])
     alive = {"c": (3, at(30)), "d": (4, at(20)), "e": (5, at(20))}
     assert live(tmp_path) == alive
-    assert set(read_table(tmp_path / "keys")["word"].to_pylist()) == {"a", "b", "c", "d", "e"}, "2 of 5 are not most"
+    raw = set(read_table(tmp_path / "keys")["word"].to_pylist())
+    assert raw == ({"a", "b", "c", "d", "e"} if is_held else {"c", "d", "e"}), "2 of 5 are not most"
     put(states, 4, 27, {"c": (6, 31), "d": (7, 30)})
     put(states, 5, 27, {"f": (8, 1)})
     maintain(states["keys"])
