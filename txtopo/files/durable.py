@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+DESCRIPTOR_SECS = 300.0
+"""How long work waits for a file descriptor before it is tried without one, and fails."""
+
+_DESCRIPTOR_PAUSE_SECS = 0.5
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 
 _SHORTAGES = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM},
 )
+
+
+logger = logging.getLogger("txtopo")
 
 
 def sync_path(path: str | Path) -> None:
@@ -50,9 +60,28 @@ def is_shortage(error: OSError) -> bool:
     return error.errno in _SHORTAGES
 
 
+def has_descriptor() -> bool:
+    """Whether this process can open a file."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno not in _NO_DESCRIPTOR
+    return True
+
+
+def wait_for_descriptor(sleep: Callable[[float], None]) -> None:
+    """Wait while this process can open no file, at most :data:`DESCRIPTOR_SECS`; whoever goes on may still fail."""
+    for waited in range(int(DESCRIPTOR_SECS / _DESCRIPTOR_PAUSE_SECS)):
+        if has_descriptor():
+            return
+        if not waited:
+            logger.warning("no file descriptor is left (ulimit -n): work waits until this process can open files again")
+        sleep(_DESCRIPTOR_PAUSE_SECS)
+
+
 def remedy(error: OSError) -> str:
     """Return what to do before the next try at writing a file."""
-    if error.errno in {errno.EMFILE, errno.ENFILE}:
+    if error.errno in _NO_DESCRIPTOR:
         return "Let the process open more files (ulimit -n)"
     return "Free some disk space"
 

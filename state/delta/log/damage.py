@@ -6,6 +6,7 @@ checked here. Only tables in local folders can be checked.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import json
@@ -22,6 +23,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from txtopo.errors import StateFailure
+from txtopo.files.durable import has_descriptor
 from txtopo.files.folder import Folder
 
 __all__ = [
@@ -148,8 +150,9 @@ def state_failure(
     ``message`` names the failed operation and its place; ``folder`` is None for a table in an object store.
     """
     found = None
-    if folder is not None:
-        found = damage_of_log(folder) or (None if table is None else damage_of_data(folder, table))
+    if folder is not None and has_descriptor():  # without one, nothing can be read, damaged or not
+        with contextlib.suppress(OSError):
+            found = damage_of_log(folder) or (None if table is None else damage_of_data(folder, table))
     text = message if found is None else f"{message}: {found}; restore it, for example from a backup"
     return StateFailure(text, txid=txid, cause=f"{type(error).__name__}: {plain_text(error)}")
 

@@ -7,6 +7,7 @@ import itertools
 import operator
 import os
 import shutil
+import threading
 import time
 from typing import ClassVar
 
@@ -22,9 +23,11 @@ from state.stores.memory import MemoryPlace
 from tests.acceptance.topologies import CountTuples
 from tests.bolts import Collecting, Take
 from tests.crashes import dying
+from tests.full_disk import no_descriptor_left
 from tests.journals import opened_journal
 from tests.topologies import committing
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config, Fields, ICommitter
 from txtopo.api.state import StateKind
 from txtopo.engine.runner import run_with
@@ -95,6 +98,37 @@ def test_a_note_that_cannot_be_written_stops_the_run(tmp_path, monkeypatch):
         patched.setattr(LocalFolder, "put", no_space)
         place.run()
     place.run()
+    place.check_totals()
+
+
+WAITS = "no file descriptor is left (ulimit -n): work waits until this process can open files again"
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    "step", ["group.journal.before", "table.prepare.before", "group.decide.after", "table.write.before", "bolt.execute"]
+)
+def test_a_driver_without_descriptors_waits_for_them(tmp_path, monkeypatch, caplog, step):
+    """From any step on it begins nothing until there are some again, says so, and goes on as if nothing had been."""
+    monkeypatch.setattr("txtopo.files.durable._DESCRIPTOR_PAUSE_SECS", 0.01)
+    reached: list[str] = []
+
+    def starve() -> None:
+        with no_descriptor_left():
+            is_gone.set()
+            wait_for("somebody waits", lambda: any(WAITS in record.getMessage() for record in records))
+
+    def handler(name: str) -> None:
+        reached.append(name)
+        if name == step and reached.count(step) == 3:  # what is imported late is there by then
+            starving.start()
+            assert is_gone.wait(DEADLINE_SECS)
+
+    records, is_gone, starving = caplog.records, threading.Event(), threading.Thread(target=starve, daemon=True)
+    place = Place(tmp_path)
+    with armed(handler):
+        place.run()
+    starving.join(DEADLINE_SECS)
     place.check_totals()
 
 

@@ -39,6 +39,7 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.failpoints import durable_step
+from txtopo.files.durable import wait_for_descriptor
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.commit.entries import entry_of, input_ranges
 from txtopo.transactional.commit.keeping import Keeping
@@ -246,6 +247,7 @@ class GroupCommitter:
         txid = group[0].attempt.txid
         states = {name: state for name, state in self._states.items() if name != self._dead_letters}
         for pause_secs in _pauses():
+            wait_for_descriptor(self._threads.sleep)
             # User code may have caught the StateFailure and raised an error of its own: the failure of the outcome then
             # has it as its cause. If txtopo itself read the table, after the last transaction, it is raised as it is.
             try:
@@ -356,6 +358,7 @@ class GroupCommitter:
 
     def _enter(self, journal: Journal, entry: JournalEntry) -> None:
         with durable_step("group.journal"):
+            wait_for_descriptor(self._threads.sleep)
             journal.enter(entry)
 
     def _publish(self, spans: _Spans, name: str, txid: int, note: Any) -> None:
@@ -375,6 +378,7 @@ class GroupCommitter:
     def _tries(self, txid: int, done: str, what_now: str) -> Iterator[_Try]:
         """Yield contexts to prepare or publish in, until one ends without a FailedException."""
         for pause_secs in _pauses():
+            wait_for_descriptor(self._threads.sleep)
             attempt = _Try()
             yield attempt
             if attempt.failure is None:

@@ -30,6 +30,7 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.failpoints import durable_step
+from txtopo.files.durable import wait_for_descriptor
 from txtopo.topology.output import OutputOrigin
 from txtopo.transactional.core.actions import (
     AbandonCommit,
@@ -325,6 +326,7 @@ class RunLoop:
 
     def _in_thread(self, work: Callable[[], list[Event]]) -> None:
         """Do work in another thread; whatever it raises becomes an event that stops the run."""
+        wait_for_descriptor(self._threads.sleep)
         try:
             events = work()
         except StopError as error:
