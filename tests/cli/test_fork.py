@@ -399,6 +399,15 @@ def test_a_decided_group_that_was_interrupted(command_line, both, step):
     assert "forked after transaction 3" in command_line.told("fork", "counting", "3", "side")
 
 
+def test_a_first_group_whose_mark_is_not_written_yet(command_line, both):
+    """The coordinator state does not know the tables yet, but the journal does, and they have the group."""
+    with dying("group.commit.before"):
+        both.run()
+    command_line.told("fork", "counting", "1", "side")
+    both.run("side")
+    assert read_words(both.folder / "side") == dict(counts_of(DATA))
+
+
 def test_what_a_spout_keeps(command_line, tmp_path):
     """A fork has what the spout's coordinator keeps, as of the last transaction that the fork takes over."""
     command_line.write_module("keeping", WITH_OWN_VALUES)

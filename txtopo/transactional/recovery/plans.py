@@ -71,8 +71,8 @@ class GoTo:
     def beside(cls, each: Checkpoint, committed: CommittedMark) -> GoTo:
         """Return the plan of a fork that goes on from a checkpoint of a topology, which has committed a transaction."""
         # The journal may name states of a backfill that died just before it joined: that alone means nothing.
-        marks = {name: mark for name, mark in each.states.items() if each.has(name) and name in committed.states}
-        states = {name: mark.txid or 0 for name, mark in marks.items()}
+        marks = {name: mark for name, mark in each.states.items() if each.has(name)}
+        states = {name: mark.txid or 0 for name, mark in marks.items() if name in committed.states}
         plan = cls(each.txid, each.metadata, each.incarnation, each.spout, states, is_as_it_is=False, number=0)
         until = max(committed.txid, each.txid)
         return attrs.evolve(plan, marks=marks, planned=each.planned, until=until, held=states, is_beside=True)
