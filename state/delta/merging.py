@@ -42,8 +42,8 @@ from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, are_over, times_
 
 __all__ = ["Ended", "Merged", "Merging", "Policy", "Put", "in_bins", "in_tiers", "is_mostly_dead"]
 
-SEGMENT_ROWS = 5_000_000
-"""The maximum number of rows of a file in tiers: with few large ones, a write has few vectors to write."""
+SEGMENT_ROWS, SEGMENT_BYTES = 5_000_000, 1 << 30
+"""The most rows of a file in tiers, and the most bytes: with few large ones, a write has few vectors to write."""
 
 _TIER = 8
 """How many files of a tier become one of the next tier."""
@@ -51,8 +51,9 @@ _TIER = 8
 _SMALL_ROWS, _TIER_BITS = 1 << 10, 3
 """Files of fewer rows are all of one tier; each further one has 8 times as many rows."""
 
-_REWRITTEN_ROWS_MIN = 1 << 16
-"""A smaller file in tiers is not written again for the rows that are over alone: its tier is merged soon."""
+_REWRITTEN_ROWS_MIN, _REWRITTEN_BYTES_MIN = 1 << 16, SEGMENT_BYTES // _TIER
+"""A file in tiers that is smaller by both is not written again for the rows that are over alone: its tier is merged
+soon."""
 
 FILE_BYTES = 64 * 1024 * 1024
 """The approximate size of files that were merged in bins; those of at least half this size are left alone."""
@@ -70,18 +71,24 @@ def in_tiers(files: Files, is_over: IsOver) -> list[Files]:
         tiers.setdefault(max(0, (file.live // _SMALL_ROWS).bit_length() - 1) // _TIER_BITS, []).append(file)
     full: list[DataFile] = []
     for tier in sorted(tiers):
-        own = _up_to(SEGMENT_ROWS, tiers[tier])
+        own = _for_one(tiers[tier])
         if len(own) >= _TIER:
             full = tiers.pop(tier)[: len(own)]
             break
-    over = [file for own in tiers.values() for file in own if file.rows >= _REWRITTEN_ROWS_MIN and is_over(file)]
-    return [each for each in (full, _up_to(SEGMENT_ROWS, over)) if each]
+    large = (
+        file
+        for own in tiers.values()
+        for file in own
+        if file.rows >= _REWRITTEN_ROWS_MIN or file.size >= _REWRITTEN_BYTES_MIN
+    )
+    return [each for each in (full, _for_one([file for file in large if is_over(file)])) if each]
 
 
-def _up_to(rows: int, files: Files) -> list[DataFile]:
-    """Return the first files, whose live rows are at most ``rows`` together."""
-    totals = np.cumsum([file.live for file in files])
-    return list(files[: int(np.searchsorted(totals, rows, side="right"))])
+def _for_one(files: Files) -> list[DataFile]:
+    """Return the first files, as many as their live rows fit into one file; at least one, which others have made."""
+    rows = np.cumsum([file.live for file in files])
+    sizes = np.cumsum([file.size * file.live // max(file.rows, 1) for file in files])
+    return list(files[: max(1, int(((rows <= SEGMENT_ROWS) & (sizes <= SEGMENT_BYTES)).sum()))])
 
 
 def in_bins(files: Files, is_over: IsOver, files_max: int) -> list[Files]:

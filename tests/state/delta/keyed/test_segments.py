@@ -275,8 +275,8 @@ def test_rows_that_die_while_their_segments_are_merged(tmp_path, monkeypatch, ro
     table.state.close()
 
 
-def file_of(live: int, dead: int = 0) -> DataFile:
-    return DataFile(f"{live}-{dead}", 0, live + dead, vector=Vector("i", "", None, 0, dead) if dead else None)
+def file_of(live: int, dead: int = 0, mib: int = 0) -> DataFile:
+    return DataFile(f"{live}-{dead}", mib << 20, live + dead, vector=Vector("i", "", None, 0, dead) if dead else None)
 
 
 @pytest.mark.parametrize(
@@ -292,6 +292,13 @@ def file_of(live: int, dead: int = 0) -> DataFile:
         ([file_of(5_000_000), file_of(4_000_000, 3_999_999)], 0),
         ([file_of(5_000_000), file_of(2_000_000, 2_000_001)], 1),
         ([file_of(100, 5_000)], 0),
+        ([file_of(8_000_000, 8_000_001)], 1),
+        ([file_of(900, mib=128)] * 8, 8),
+        ([file_of(900, mib=129)] * 9, 0),
+        ([file_of(900, 2_700, mib=512)] * 8, 8),
+        ([file_of(100, 5_000, mib=127)], 0),
+        ([file_of(100, 5_000, mib=128)], 1),
+        ([file_of(900, 901, mib=1_000)] * 3, 2),
     ],
 )
 def test_what_is_merged(files, chosen) -> None:
