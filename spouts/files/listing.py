@@ -245,15 +245,22 @@ def _glob(parts: Sequence[str]) -> Iterable[str]:
 
 def _root(path: str) -> tuple[str, bool]:
     """Return the folder of a path, and whether the path is a glob."""
-    if Path(path).is_dir():
-        return path, False
-    if Path(path).exists():
-        return str(Path(path).parent), False
+    try:
+        is_folder = stat.S_ISDIR(Path(path).stat().st_mode)
+    except OSError as error:
+        return _root_of_pattern(path, error), True
+    return (path if is_folder else str(Path(path).parent)), False
+
+
+def _root_of_pattern(path: str, why: OSError) -> str:
+    """Return the folder above the first pattern in a path, which can't be read itself."""
     parts = Path(path).parts
     fixed = next((index for index, part in enumerate(parts) if glob.has_magic(part)), None)
-    if fixed is None:
+    if fixed is not None:
+        return str(Path(*parts[:fixed]))
+    if why.errno in _LEADS_NOWHERE:
         raise InputError(f"there is no file or folder {path}; check the path")
-    return str(Path(*parts[:fixed])), True
+    raise InputError(f"{path} cannot be read: {why.strerror}", cause=str(why)) from why
 
 
 def _walk(path: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, os.stat_result]]:

@@ -127,6 +127,9 @@ def test_what_cannot_be_compared(command_line, outputs):
     assert "--from 3 is after --to 2" in command_line.refusal("diff", "a", "a", "--from", "3", "--to", "2", status=2)
     assert "there is no journal" in command_line.refusal("diff", "a", "nothing", status=2)
     assert "is 4" in command_line.refusal("diff", "a", "a", "--to", "9", status=2)
+    for address in ("hdfs://x", "s3://"):
+        said = command_line.refusal("diff", address, "a/words", status=2)
+        assert "cannot be read; it may be damaged, or out of reach" in said
 
 
 UNDONE = """

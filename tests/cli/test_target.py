@@ -79,6 +79,10 @@ def test_what_is_not_there_is_told_in_one_line(command_line, target, options, ex
         ("import sys\ndef topology():\n    sys.exit()", "the function that makes topology broken failed: SystemExit"),
         ("x = (", "SyntaxError: '(' was never closed"),
         (
+            "class E(Exception):\n    def __str__(self):\n        return 1 / 0\nraise E",
+            "E: (its text can't be had: Zero",
+        ),
+        (
             "def topology():\n    raise KeyError('k')",
             "the function that makes topology broken failed: KeyError",
         ),

@@ -103,6 +103,16 @@ def test_drafts_are_not_listed(folder: LocalFolder) -> None:
     assert [path.name for path in (folder.root / "log").iterdir()] == ["1"]
 
 
+def test_what_is_no_file_is_not_listed(folder: LocalFolder) -> None:
+    """Links that lead nowhere or round in a circle, pipes and folders are passed over."""
+    folder.put("log/1", b"x")
+    (folder.root / "log" / "circle").symlink_to(folder.root / "log" / "circle")
+    (folder.root / "log" / "nowhere").symlink_to(folder.root / "gone")
+    (folder.root / "log" / "folder").mkdir()
+    os.mkfifo(folder.root / "log" / "pipe")
+    assert [item.path for item in folder.list("log")] == ["log/1"]
+
+
 def test_a_write_that_fails_leaves_no_draft(folder: LocalFolder) -> None:
     """Whoever tries again each second would fill the disk: where it is full, and where the name can't be given."""
     (folder.root / "log" / "taken" / "x").mkdir(parents=True)

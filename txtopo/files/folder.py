@@ -6,9 +6,9 @@ object store has the same operations, so this is the seam behind which a table m
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
+import stat
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +25,9 @@ __all__ = ["Folder", "Item", "LocalFolder"]
 _DRAFT = ".draft-"
 """Begins the name of a file that is being written: hidden from Spark, delta-rs and vacuum, and before all versions of
 a log."""
+
+_NO_FILE = {errno.ENOENT, errno.ELOOP}
+"""The errors of a name that was removed since it was listed, and of a link that leads round in a circle."""
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -194,10 +197,14 @@ class LocalFolder:
             return
         for name in names:
             path = f"{below}/{name}" if below else name
-            with contextlib.suppress(FileNotFoundError):  # removed since it was listed
+            try:
                 found = (self.root / path).stat()
-                if not name.startswith(_DRAFT) and (self.root / path).is_file():
-                    yield Item(path, found.st_size, found.st_mtime)
+            except OSError as error:
+                if error.errno not in _NO_FILE:
+                    raise
+                continue
+            if not name.startswith(_DRAFT) and stat.S_ISREG(found.st_mode):
+                yield Item(path, found.st_size, found.st_mtime)
 
     def delete(self, path: str) -> None:
         """See :class:`Folder`."""

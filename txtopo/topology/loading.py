@@ -23,6 +23,7 @@ from txtopo.suggestions import did_you_mean
 from txtopo.topology.arguments import Given, all_arguments, divide, settable_parameters
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import Topology, TransactionalTopology
+from txtopo.topology.user_code import text_of
 from txtopo.user_modules import refuse_twins, why_hidden
 
 DEFAULT_ATTRIBUTE = "topology"
@@ -211,7 +212,7 @@ def _explain(what: str, error: BaseException, hidden: str = "") -> str:
     where = f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""
     extra = extra_of(error) if isinstance(error, ImportError) else None
     remedy = "--debug shows the traceback" if extra is None else how_to_install(extra)
-    return f"{what}: {type(error).__name__}: {error}{where}{hidden or f'; {remedy}'}"
+    return f"{what}: {type(error).__name__}: {text_of(error)}{where}{hidden or f'; {remedy}'}"
 
 
 def _near_module(name: str, missing: str) -> str:

@@ -79,16 +79,17 @@ def blame(error: BaseException, remedy: str, where: str = "", **origin: Any) -> 
             error.message += f"\n{at}"  # in a line of its own: failures that differ in it alone are one for a display
             del error.__notes__
         return error
-    name, message = type(error).__name__, _text_of(error)
+    name, message = type(error).__name__, text_of(error)
     what = f"{name}: {message}" if message else name
     what = f"{what}, {at}" if at else what
     return UserCodeError(f"{where}{what}; {remedy}", **origin, cause="".join(traceback.format_exception(error)))
 
 
-def _text_of(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
+    """Return the text of an exception of the user's, whose own class may have a bug."""
     try:
         return str(error)
-    except Exception as broken:  # noqa: BLE001 - its own class has a bug, too
+    except Exception as broken:  # noqa: BLE001 - as above
         return f"(its text can't be had: {type(broken).__name__})"
 
 

@@ -87,13 +87,7 @@ def read_table(
             with others, and the table has no version between them. The message names the nearest that can be shown.
     """
     location = Location.resolve(os.fspath(path), storage_options)
-    try:
-        table = location.existing()
-    except WORLD_ERRORS as error:
-        raise StateAccessError(
-            f"the table at {location.address} cannot be read; it may be damaged, or out of reach",
-            cause=plain_text(error),
-        ) from error
+    table = _existing(location)
     if table is None:
         raise ConfigError(f"{location.address} is not a table of a txtopo state{_advice(location)}")
     owner = Owner.of(table)
@@ -110,12 +104,26 @@ def read_table(
 
 
 def last_transaction(path: str | os.PathLike[str]) -> int | None:
-    """Return the last transaction in a table; None if it has none yet, or is of no state, or is missing."""
-    table = Location.resolve(os.fspath(path), None).existing()
+    """Return the last transaction in a table; None if it has none yet, or is of no state, or is missing.
+
+    Raises:
+        StateAccessError: the table can't be read.
+    """
+    table = _existing(Location.resolve(os.fspath(path), None))
     owner = None if table is None else Owner.of(table)
     if table is None or owner is None:
         return None
     return table.transaction_version(owner.application)
+
+
+def _existing(location: Location) -> DeltaTable | None:
+    try:
+        return location.existing()
+    except WORLD_ERRORS as error:
+        raise StateAccessError(
+            f"the table at {location.address} cannot be read; it may be damaged, or out of reach",
+            cause=plain_text(error),
+        ) from error
 
 
 def _advice(location: Location) -> str:

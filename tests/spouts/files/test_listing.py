@@ -69,6 +69,10 @@ def test_linked_folders_are_passed_over(folder):
         ("packed", r"x\.tar\.gz is compressed, or an archive, in a way that is not read; unpack it"),
         ("broken", "cannot be read: No such file"),
         ("pipes", "neither a file nor a folder"),
+        ("ring", "there is no file or folder"),
+        ("n" * 300, "cannot be read: File name too long"),
+        ("n" * 300 + "/*.csv", "there is no file in"),
+        ("/".join(["n" * 200] * 25), "cannot be read: File name too long"),
     ],
 )
 def test_paths_that_lead_to_nothing_readable_are_named(folder, path, message):
@@ -77,6 +81,7 @@ def test_paths_that_lead_to_nothing_readable_are_named(folder, path, message):
     (folder / "packed" / "x.tar.gz").write_text("x")
     (folder / "broken" / "link").symlink_to(folder / "gone")
     os.mkfifo(folder / "pipes" / "pipe")
+    (folder / "ring").symlink_to(folder / "ring")
     with pytest.raises(InputError, match=message):
         names(folder / path)
 
