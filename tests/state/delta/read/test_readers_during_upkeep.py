@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 import types
 from collections.abc import Callable
@@ -122,15 +123,17 @@ def held_readers(path: Path, version: int) -> dict[str, Read]:
 
 
 def look_at_each_step(monkeypatch: pytest.MonkeyPatch, look: Callable[[str], None]) -> None:
-    """Call ``look`` after each step by which upkeep changes the table's folder."""
+    """Call ``look`` after each step by which upkeep changes the table's folder, in one thread at a time."""
+    lock = threading.RLock()
 
     def patch(owner: type, name: str) -> None:
         original = getattr(owner, name)
 
         def stepping(self: Any, *arguments: Any) -> Any:
-            result = original(self, *arguments)
-            look(f"{name} {arguments[0] if arguments else ''}")
-            return result
+            with lock:
+                result = original(self, *arguments)
+                look(f"{name} {arguments[0] if arguments else ''}")
+                return result
 
         monkeypatch.setattr(owner, name, stepping)
 
