@@ -12,8 +12,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.columnar.hashing import Hashes, hash_columns
+from txtopo.columnar.taking import taken
 
-__all__ = ["NUMBERS", "HashIndex", "HashedKeys", "Positions", "RowIndex", "are_equal", "hashes_of", "ones"]
+__all__ = [
+    "NUMBERS",
+    "HashIndex",
+    "HashedKeys",
+    "KeyNumbers",
+    "Positions",
+    "RowIndex",
+    "are_equal",
+    "hashes_of",
+    "ones",
+]
 
 Positions = npt.NDArray[np.int64]
 """Positions of rows in a table, from 0; -1 for missing rows."""
@@ -210,6 +221,28 @@ def _have_numbers(numbers: Positions) -> Callable[[Positions, Positions], Mask]:
 def ones(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
     """Return an array of integers all of whose bits are set."""
     return np.full(count, np.array(-1).astype(kind))
+
+
+class KeyNumbers:
+    """The numbers of some keys, to tell which rows of a table have which of them, a portion at a time.
+
+    Args:
+        keys: a table of the key columns, with each key once; its number is its position.
+    """
+
+    def __init__(self, keys: pa.Table) -> None:
+        self._keys = keys.combine_chunks()
+        self._index = HashIndex()
+        self._index.add(hashes_of(self._keys), np.arange(keys.num_rows))
+
+    def of(self, rows: pa.Table) -> Positions:
+        """Return for each row of the key columns the number of its key; -1 if it has none of them."""
+        rows = rows.combine_chunks()
+
+        def are_same(own: Positions, numbers: Positions) -> Mask:
+            return are_equal(rows.take(own), taken(self._keys, numbers))
+
+        return self._index.find(hashes_of(rows), are_same)
 
 
 class RowIndex:

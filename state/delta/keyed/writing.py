@@ -27,12 +27,12 @@ from pyroaring import BitMap64
 
 from state.delta.log.data_files import DataFile, DataFolder, files_in
 from state.delta.log.put import Change
-from state.delta.read.reading import key_mask
 from state.delta.schema import FittedRows, RowFormat
 from txtopo.api.reduction import PreparedWrites
 from txtopo.columnar.hashing import PARTS, parts_of
+from txtopo.columnar.key_index import KeyNumbers
 
-__all__ = ["FileWrites", "RowWrites", "has_key_of", "marked", "others"]
+__all__ = ["FileWrites", "RowWrites", "marked", "others"]
 
 
 @attrs.frozen(eq=False)
@@ -142,7 +142,8 @@ class FileWrites(PreparedWrites):
                 is_new[slice(*(file.parts or ()))] = True
             return lambda keys: pa.array(is_new[parts_of(keys)])
         schema = _keys_of(rows)
-        return has_key_of(pa.concat_tables([data.read(file, schema) for file in (*new, *self.without)]))
+        numbers = KeyNumbers(pa.concat_tables([data.read(file, schema) for file in (*new, *self.without)]))
+        return lambda keys: pa.array(numbers.of(keys) >= 0)
 
 
 Mask = Callable[[pa.Table], Any]
@@ -178,11 +179,6 @@ def marked(
             dead[file.path] = own | before
             touched.append(file)
     return touched, data.with_dead(touched, dead)
-
-
-def has_key_of(wanted: pa.Table) -> Mask:
-    """Return what tells the rows of some keys, a table of the key columns."""
-    return lambda keys: key_mask(keys, wanted)
 
 
 def _keys_of(rows: RowFormat) -> pa.Schema:
