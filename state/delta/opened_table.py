@@ -330,12 +330,25 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
             if not is_log_due:
                 return
             log_upkeep.end()
+            self._tell_retentions()
         except WORLD_ERRORS as error:
             writer.fence.check(writer.fresh_handle())
             raise writer.failure("upkeep failed", error) from error
         log_upkeep.begin(self._upkeep, writer.version, [*writer.files.values(), *files_in(self._prepared or {})])
         writer.writes = writer.rows_grown = 0
         self._rows_at_upkeep = writer.rows
+
+    def _tell_retentions(self) -> None:
+        """Let the table's properties say how long others are to keep what versions need."""
+        metadata = self._writer.metadata
+        lacking = self._upkeep.retentions(metadata["configuration"])
+        if lacking:
+            configuration = {**metadata["configuration"], **lacking}
+            change = Change(is_of_rows=False, metadata=[{"metaData": {**metadata, "configuration": configuration}}])
+            # A crash before this leaves it for later, and one after it a table that says so. It is not the head if
+            # others were faster: the next round sees to it.
+            if self._writer.put_next(change, None):
+                self._landed(None)
 
     def _put_merged(self) -> None:
         """Put the files that were merged, if they are.

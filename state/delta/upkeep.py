@@ -160,12 +160,31 @@ class Upkeep:
             return log_secs(configuration) or None
         return hours * 3600
 
+    def retentions(self, configuration: Mapping[str, str | None]) -> dict[str, str]:
+        """Return the properties that a table lacks so that what others do at its properties leaves all versions whole.
+
+        ``configuration`` are its properties.
+        """
+        if self.history is None or not self.is_recent_kept:
+            return {}
+        hours = max(self.history.rewind_hours, (self.files_secs or 0) // 3600)
+        known = {_LOG_RETENTION: _LOG_HOURS * 3600, _FILE_RETENTION: _REMOVALS_SECS}
+        return {
+            name: f"interval {hours} hours"
+            for name, default_secs in known.items()
+            if _secs_of(configuration.get(name), default_secs) < hours * 3600
+        }
+
 
 def log_secs(configuration: Mapping[str, str | None]) -> int:
     """Return how long the entries of a table's log surely stay, by its properties; 0 if those are not understood."""
-    interval = configuration.get(_LOG_RETENTION)
+    return _secs_of(configuration.get(_LOG_RETENTION), _LOG_HOURS * 3600)
+
+
+def _secs_of(interval: str | None, default_secs: int) -> int:
+    """Return how long an interval is, as properties have it; 0 if it is not understood."""
     if interval is None:
-        return _LOG_HOURS * 3600
+        return default_secs
     found = _INTERVAL.fullmatch(interval.strip())
     return 0 if found is None else int(found[1]) * _UNIT_SECS.get(found[2].lower(), 0)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import shutil
+import time
 from collections.abc import Iterable
 
 import pytest
@@ -60,6 +61,27 @@ def test_the_later_points_are_taken_back(command_line, place):
     command_line.told("rewind", "counting", "2", "--yes")
     assert [point.txid for point in points_after_runs(place, (), secs).points] == [1, 2]
     assert [point.txid for point in points_after_runs(place, (3, 4), secs + 20).points] == [1, 2, 3, 4]
+
+
+def test_points_are_gone_back_to_when_all_else_is_gone(command_line, place):
+    """Old versions of tables go but for those of points; a wish between two goes to the earlier one, and says so."""
+    secs = int(time.time())
+    config = Config({"topology.group.transactions.max": 1, "topology.history.recent.secs": 300})
+    for txid in range(1, TRANSACTIONS + 1):  # two in each slot, of which the first is a point
+        at_secs = secs + (txid + 1) // 2 * 2 * SLOT_MS // 1000
+        run_inline(place.topology(), config, until=txid, wall_secs=lambda at_secs=at_secs: at_secs)
+    kept = {name: state.table().kept(range(TRANSACTIONS + 1)) for name, state in place.topology().plan.states.items()}
+    assert kept == {name: {0, 1, 3, 5, 6} for name in kept}
+    for name in kept:
+        assert read_table(place.folder / name, 3).num_rows
+        with pytest.raises(StateAccessError, match="lies between these points"):
+            read_table(place.folder / name, 4)
+    assert command_line("audit", str(place.folder)).exit_code == 0
+    text = command_line.told("rewind", "counting", "4", "--yes")
+    assert "the topology goes back to transaction 3, planned " in text
+    assert place.txids() == {"words": 3, "total": 3}
+    place.run()
+    place.check_totals()
 
 
 def points_after_runs(place: Place, txids: Iterable[int], secs: int) -> KeptPoints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,8 @@ from deltalake import DeltaTable
 
 from state.delta.log.data_files import DataFile, files_of
 from state.delta.log.entries import entry_path
-from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.kept import KeptLog
+from state.delta.log.location import Location
 from state.delta.log.ownership import (
     WORLD_ERRORS,
     Owner,
@@ -36,8 +38,6 @@ from txtopo.transactional.journal.ending import table_path
 from txtopo.transactional.journal.journal import JournalTable
 
 __all__ = ["compare_bags", "compare_rows", "read_histories"]
-
-_ENTRY = ".json"
 
 
 def read_histories(
@@ -163,18 +163,18 @@ class _Reader:
         return TableHistory(self.state, self.location.address, identity, tuple(versions), doubled)
 
     def _log(self) -> Iterator[tuple[int, list[Mapping[str, Any]]]]:
-        """Yield each kept version up to the latest, with its actions."""
-        names = (Path(item.path).name for item in self.location.folder.list(LOG_FOLDER))
-        stems = sorted(int(name.removesuffix(_ENTRY)) for name in names if name.removesuffix(_ENTRY).isdecimal())
-        is_kept = False
-        for version in stems:
-            if version > self.latest.version():
-                return
-            # The log of old versions is removed; from the first version that can be read on, all can.
-            is_kept = is_kept or self._is_kept(version)
-            if is_kept:
-                lines = self.location.folder.get(entry_path(version)).splitlines()
-                yield version, [json.loads(line) for line in lines if line.strip()]
+        """Yield the versions up to the latest after which none is missing, with their actions, oldest first.
+
+        Of those before, which are of points, none can be compared with the one before it.
+        """
+        log = KeptLog.of(self.location)
+        versions = [
+            version for version in log.versions() if version <= self.latest.version() and version in log.entries
+        ]
+        gaps = [at for at, (one, other) in enumerate(itertools.pairwise(versions), 1) if other != one + 1]
+        for version in versions[gaps[-1] if gaps else 0 :]:
+            lines = self.location.folder.get(entry_path(version)).splitlines()
+            yield version, [json.loads(line) for line in lines if line.strip()]
 
     def _alive(self, rows: pa.Table, version: int) -> pa.Table:
         """Return rows without those of keys that have expired in a version."""
@@ -188,13 +188,6 @@ class _Reader:
         return any(
             "txn" in action and action["txn"]["appId"] == taken_application(self._application) for action in actions
         )
-
-    def _is_kept(self, version: int) -> bool:
-        try:
-            self.location.handle(version)
-        except WORLD_ERRORS:
-            return False
-        return True
 
     def _first(self, version: int, actions: Sequence[Mapping[str, Any]]) -> TableVersion:
         table = self.location.handle(version)
