@@ -64,6 +64,11 @@ def test_unknown_name(name: str, nearest: str) -> None:
         ("topology.max.spout.pending", 0, "an integer of at least 1"),
         ("topology.transaction.max.attempts.policy", "GIVE UP", "one of WAIT, SKIP"),
         ("topology.acker.executors", True, "an integer of at least 0, or none"),
+        (
+            "topology.state.dir",
+            "a\0b",
+            "a path of a file system, not an address such as s3://…, or none",
+        ),
         ("topology.state.start.empty", 1, "NAME=TXID pairs, separated by commas, or none"),
         ("transactional.zookeeper.port", 65_536, "a port, from 1 to 65535"),
     ],

@@ -92,7 +92,7 @@ def _to_folder(value: Any) -> str | None:
     if value is None:
         return None
     folder = _to_text(str(value))
-    if "://" in folder:  # Path would make a folder "s3:" here
+    if "://" in folder or "\0" in folder:  # Path would make a folder "s3:" here
         raise ValueError(folder)
     return folder
 

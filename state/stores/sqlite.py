@@ -54,7 +54,7 @@ class SqliteStore(Store):
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path).resolve()
+        self.path = Path(os.path.realpath(path))  # Path.resolve raises an error of its own for a circle of links
         self._lock = threading.RLock()
         self._leads: list[SqliteLead] = []
         self._wal = self.path.with_name(f"{self.path.name}-wal")

@@ -224,3 +224,10 @@ def test_a_move_is_synced(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) 
     folder.move("table", "far/aside/table.1")
     assert {path for path, is_moved in synced if is_moved} == {folder.root, folder.root / "far" / "aside"}
     assert {path for path, is_moved in synced if not is_moved} == {folder.root, folder.root / "far"}
+
+
+@pytest.mark.parametrize("address", ["http://[/x", "://", "s3://b ad/x"])
+def test_what_is_no_address(address: str) -> None:
+    """It is refused in one sentence."""
+    with pytest.raises(ConfigError, match=r"a table cannot be at .*, which is no address"):
+        ObjectFolder(address).get("a")

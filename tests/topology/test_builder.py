@@ -258,6 +258,14 @@ def test_a_table_inside_another_is_refused(outer):
     built(f"{top}/ab")
 
 
+def test_a_path_that_no_file_can_have():
+    """It is refused with the state's name."""
+    builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout([("a",)], Fields("word"), 1))
+    builder.set_state("counts", DeltaState("a\0b", key=Fields("k: string"), value=Fields("n: long")))
+    with pytest.raises(TopologyError, match=r"state 'counts': its table can't be at 'a\\x00b': no path has a null"):
+        builder.build()
+
+
 def test_a_table_inside_another_by_a_symbolic_link(tmp_path):
     """What counts is where it really is."""
     (tmp_path / "a").mkdir()

@@ -101,6 +101,10 @@ def place_of(address: str) -> PurePath:
 def check_places(states: Iterable[tuple[str, Any]]) -> Iterator[str]:
     """Find states whose table is inside another state's: a foreign vacuum of the outer one deletes it with its log."""
     addresses = [(name, state.address) for name, state in states if isinstance(state, State)]
+    for name, address in addresses:
+        if address is not None and "\0" in address:
+            yield f"state {name!r}: its table can't be at {address!r}: no path has a null character"
+            return
     places = [(name, address, place_of(address)) for name, address in addresses if address is not None]
     for inner, address, path in places:
         for outer, around, above in places:

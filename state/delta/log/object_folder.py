@@ -124,10 +124,17 @@ def _store_of(obstore: Any, address: str, options: tuple[tuple[str, str], ...]) 
             client[of_client[1]] = value
             continue
         try:
-            obstore.store.from_url(address, config={name: value})
+            _opened(obstore, address, config={name: value})
         except obstore.exceptions.UnknownConfigurationKeyError:
             continue  # delta-rs' own
         except obstore.exceptions.BaseError:
             pass  # it is known, and not enough alone
         config[name] = value
-    return obstore.store.from_url(address, config=config or None, client_options=client or None)
+    return _opened(obstore, address, config=config or None, client_options=client or None)
+
+
+def _opened(obstore: Any, address: str, **options: Any) -> Any:
+    try:
+        return obstore.store.from_url(address, **options)
+    except ValueError as error:
+        raise ConfigError(f"a table cannot be at {address}, which is no address: {error}") from error

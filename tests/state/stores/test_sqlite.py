@@ -277,6 +277,14 @@ def test_folder_that_cannot_be_made_is_refused(tmp_path):
         SqliteStore(tmp_path / "file" / "store.db")
 
 
+def test_circle_of_links_is_refused(tmp_path):
+    """So is a file, or a folder above it, that is a link to itself."""
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    for path in (tmp_path / "circle", tmp_path / "circle" / "store.db"):
+        with pytest.raises(StopError, match="cannot be read or written"):
+            SqliteStore(path)
+
+
 def test_later_format_is_refused(tmp_path):
     """A store that a later txtopo has written is left alone, and the version that reads it is named."""
     SqliteStore(tmp_path / "store.db").close()
