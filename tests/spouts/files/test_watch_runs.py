@@ -173,6 +173,22 @@ def test_a_number_is_never_given_twice(place: LogPlace, is_read_back: bool) -> N
     assert log.of_name("4.txt").number == 4
 
 
+def test_a_compaction_keeps_what_is_known_of_a_file(place: LogPlace) -> None:
+    """Whether a rewind has promised to read it again, or a warning was logged, wherever its folder is by then."""
+    log = new_log(place)
+    files = [InputFile(f"{number}.txt", "", number + 1, number) for number in range(3)]
+    log.admit(files, 0)
+    log.flag([1])
+    log.owe([files[2]], 0)
+    before = list(log.entries_from(0))
+    assert [(file.is_flagged, file.is_owed) for file in before] == [(False, False), (True, False), (False, True)]
+    log.rename("/", "in/")
+    log.rename("/in")
+    again = FileLog(place)
+    moved = [attrs.evolve(file, name=f"in/{file.name}") for file in before]
+    assert list(log.entries_from(0)) == list(again.entries_from(0)) == moved
+
+
 def test_what_a_crash_left_of_a_compaction_is_not_read(place: LogPlace) -> None:
     """A store may divide a long write, so a compaction may be cut short: the next one begins anew."""
     log = new_log(place)
