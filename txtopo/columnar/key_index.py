@@ -118,6 +118,7 @@ class HashIndex:
 
     def add(self, hashes: Hashes, numbers: Positions) -> None:
         """Add keys that are not there."""
+        assert not len(numbers) or numbers.max() < NUMBERS, "numbers begin anew before they end"
         self.expect(len(hashes))
         for own in _portions(hashes):
             self._put(hashes[own], numbers[own].astype(np.int64))
@@ -149,6 +150,7 @@ class HashIndex:
 
     def move(self, hashes: Hashes, olds: Positions, news: Positions) -> None:
         """Give keys that are there other numbers."""
+        assert not len(news) or news.max() < NUMBERS, "numbers begin anew before they end"
         for own in _portions(hashes):
             slots = self._slots_of(hashes[own], _have_numbers(olds[own]))
             assert slots.min() >= 0, "the keys are there"

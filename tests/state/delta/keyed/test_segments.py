@@ -21,6 +21,7 @@ from tests.state.delta.foreign import live_files
 from tests.transactional.recovery.altered_tables import put_entry
 from txtopo import Fields
 from txtopo.api.values import KEYED_KINDS
+from txtopo.columnar import key_index
 from txtopo.transactional.commit.write_buffer import group_state
 
 KEY, VALUE = Fields("word: string"), Fields("n: long")
@@ -106,6 +107,7 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
         (merging, "_REWRITTEN_ROWS_MIN", 1),
         (segments, "_SPARE_MIN", 2),
         (segments, "NUMBERS", 64),
+        (key_index, "NUMBERS", 64),
         (segments, "_PORTION_ROWS", 2),
         (segments, "BUCKET_ROWS", 4),
         (data_files, "BUCKET_ROWS", 4),
@@ -223,9 +225,10 @@ STORIES = {
 }
 
 
-@pytest.mark.few(18)
-@pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "rewritten"])
-@pytest.mark.parametrize("rows", ["held", "mapped"])
+@pytest.mark.few(12)
+@pytest.mark.parametrize(
+    ("rows", "vectors"), [("held", True), ("mapped", True), ("held", False), ("mapped", False)], ids=str
+)
 @pytest.mark.parametrize("story", STORIES)
 def test_stories(tmp_path, monkeypatch, rows, vectors, story) -> None:
     """What has gone wrong, or would by one wrong number, with the driver's rows in memory and without."""
