@@ -170,6 +170,13 @@ STORIES = {
         ("fold", {"c": 1, "d": 2}, "a version without rows"),
         ("fold again",),
     ],
+    "a file with dead rows, read again after a version of others": [
+        ("put", dict.fromkeys("abcd", 1)),
+        ("fold", {"a": 1}),
+        ("fold", {"b": 1}, "a version without rows"),
+        ("read",),
+        ("fold", {"c": 1, "d": 1}),
+    ],
     "a segment exactly full": [
         ("put", {"a": 1}),
         ("put", dict.fromkeys("bcde", 2)),
@@ -221,11 +228,15 @@ STORIES = {
         ("fold", {"d": 1}),
         ("read",),
     ],
-    "so often that numbers begin anew": [*(("fold", dict.fromkeys("abc", 1)),) * 14, ("read",)],
+    "so often that numbers begin anew": [
+        *(("fold", dict.fromkeys("abc", 1)),) * 14,
+        *(("put", {"a": None}), ("put", {"a": 1})) * 16,
+        ("read",),
+    ],
 }
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(13)
 @pytest.mark.parametrize(
     ("rows", "vectors"), [("held", True), ("mapped", True), ("held", False), ("mapped", False)], ids=str
 )
