@@ -361,9 +361,11 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         ended = writer.reading(lambda: self._merging.ended(writer.files, writer.taken, self._dead))
         if ended is None:
             return
-        change = ended.change
+        change, grown = ended.change, writer.rows_grown
         metadata = [] if change.is_of_rows else [{"metaData": writer.metadata}]
         if writer.put_next(attrs.evolve(change, metadata=metadata), None):
+            self._rows_at_upkeep += writer.rows_grown - grown  # there are fewer then, and it comes no later for that
+            writer.rows_grown = grown
             self._moved(ended)
 
     def _moved(self, ended: Ended) -> None:  # noqa: ARG002 - what it is to those that hold rows
