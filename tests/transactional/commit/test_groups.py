@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import itertools
+import logging
 import operator
 import os
 import shutil
@@ -116,7 +117,7 @@ def test_a_driver_without_descriptors_waits_for_them(tmp_path, monkeypatch, capl
     def starve() -> None:
         with no_descriptor_left():
             is_gone.set()
-            wait_for("somebody waits", lambda: any(WAITS in record.getMessage() for record in records))
+            wait_for("somebody waits", lambda: is_over.is_set() or WAITS in map(logging.LogRecord.getMessage, records))
 
     def handler(name: str) -> None:
         reached.append(name)
@@ -124,12 +125,21 @@ def test_a_driver_without_descriptors_waits_for_them(tmp_path, monkeypatch, capl
             starving.start()
             assert is_gone.wait(DEADLINE_SECS)
 
-    records, is_gone, starving = caplog.records, threading.Event(), threading.Thread(target=starve, daemon=True)
+    records, is_gone, is_over, starving = (
+        caplog.records,
+        threading.Event(),
+        threading.Event(),
+        threading.Thread(target=starve),
+    )
     place = Place(tmp_path)
-    with armed(handler):
-        place.run()
-    starving.join(DEADLINE_SECS)
+    try:
+        with armed(handler):
+            place.run()
+    finally:
+        is_over.set()
+        starving.join()
     place.check_totals()
+    assert WAITS in caplog.text
 
 
 STEPS = ["group.decide.after", "table.write.before", "table.write.after", "group.commit.before", "group.commit.after"]
