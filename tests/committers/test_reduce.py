@@ -360,7 +360,7 @@ def of_rows(rows):
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("fields", [PRICED, UNPRICED], ids=["typed", "untyped"])
-@pytest.mark.parametrize("way", ["executors", "driver", "files", "key by key", "combined"])
+@pytest.mark.parametrize("way", ["executors", "marks", "driver", "files", "key by key", "combined"])
 def test_several_values(tmp_path, monkeypatch, fields, way) -> None:
     """Each field has its own aggregate, nulls are skipped, and the result is a plain loop's, whoever folds how."""
     if way == "files":
@@ -374,9 +374,10 @@ def test_several_values(tmp_path, monkeypatch, fields, way) -> None:
             ReduceCommitter, "execute_combined", lambda own, batch: (combined.append(len(batch)), execute(own, batch))
         )
     kind = StateKind.OPAQUE if way == "key by key" else StateKind.TRANSACTIONAL
-    rows_max = 0 if way in {"executors", "files"} else 1_000
+    rows_max = 0 if way in {"executors", "marks", "files"} else 1_000
     config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=6, group_transactions_max=3)
-    state = DeltaState(tmp_path / "words", key=Fields("word: string"), value=SHOP, kind=kind)
+    key, marks = Fields("word: string"), way == "marks"
+    state = DeltaState(tmp_path / "words", key=key, value=SHOP, kind=kind, deletion_vectors=marks)
     for _ in range(2):
         run_inline(shops(state, fields, 40 if way == "combined" else 6), config)
     words = defaultdict(list)
