@@ -217,6 +217,8 @@ class LogUpkeep:
 
     def is_due(self, schedule: Upkeep, *, is_written: bool) -> bool:
         """Return whether a clean-up is due by the time that has passed, although little or nothing was written."""
+        if self._cleaned_secs is None:  # a run that ends soon has nothing to remove
+            self._cleaned_secs = schedule.now_secs
         is_needed = is_written or self._is_aging or schedule.points != self._points
         return schedule.is_recent_kept and is_needed and self._is_time(schedule)
 

@@ -63,8 +63,9 @@ def test_the_later_points_are_taken_back(command_line, place):
     assert [point.txid for point in points_after_runs(place, (3, 4), secs + 20).points] == [1, 2, 3, 4]
 
 
-def test_points_are_gone_back_to_when_all_else_is_gone(command_line, place):
+def test_points_are_gone_back_to_when_all_else_is_gone(command_line, place, monkeypatch):
     """Old versions of tables go but for those of points; a wish between two goes to the earlier one, and says so."""
+    monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)
     secs = int(time.time())
     config = Config({"topology.group.transactions.max": 1, "topology.history.recent.secs": 300})
     for txid in range(1, TRANSACTIONS + 1):  # two in each slot, of which the first is a point

@@ -21,7 +21,7 @@ from deltalake import DeltaTable
 
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
-from state.delta.read.history import shown_schema, version_as_of
+from state.delta.read.history import exact_version_as_of, shown_schema
 from state.delta.read.reading import rows_of
 from state.delta.schema import TXID_FIELD
 from txtopo.api.values import KEYED_KINDS
@@ -172,7 +172,7 @@ class _KeyReader:
         """Return the row of a key as of a transaction, at which or before which a group ends; None if there is none."""
         gone = f"the table no longer keeps its version of transaction {txid}, so earlier writes are not known"
         try:
-            table = version_as_of(self.location, self.latest, self.application, txid)
+            table = exact_version_as_of(self.location, self.latest, self.application, txid)
             if table is None:
                 raise _GoneError(gone)
             rows = python_rows(rows_of(self.location, table, self.schema, key))

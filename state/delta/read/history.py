@@ -51,6 +51,7 @@ from txtopo.transactional.journal.journal import JournalPart, counting_entries, 
 
 __all__ = [
     "PastDeltaTable",
+    "exact_version_as_of",
     "last_transaction",
     "read_snapshot",
     "read_table",
@@ -237,6 +238,27 @@ def version_as_of(location: Location, latest: DeltaTable, application: str, txid
     return found
 
 
+def exact_version_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:
+    """Return what :func:`version_as_of` does, but None, too, where the table may have been written in between.
+
+    Of the versions between two points, nothing is known but what the journal has.
+    """
+    found = version_as_of(location, latest, application, txid)
+    if found is None or found.version() >= latest.version():
+        return found
+    reached = found.transaction_version(application) or 0
+    if reached == txid or _following(location, found) == found.version() + 1:
+        return found
+    owner = Owner.of(latest)
+    is_known = owner is not None and _is_last_write(location, latest, owner, reached, txid)
+    return found if is_known else None
+
+
+def _following(location: Location, table: DeltaTable) -> int:
+    """Return the number of the next version that is kept after one that is not the newest."""
+    return next(version for version in KeptLog.of(location).versions() if version > table.version())
+
+
 def _kept_version(location: Location, version: int) -> DeltaTable | None:
     try:
         return location.handle(version)
@@ -267,7 +289,7 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
     if reached == txid or found.version() >= latest.version():
         return read_rows(location, found, schema, live=live)
     owner = Owner.of(latest)  # by its names of today, as the journal
-    following = next(version for version in KeptLog.of(location).versions() if version > found.version())
+    following = _following(location, found)
     after = location.handle(following)
     above = after.transaction_version(application) or 0
     if following != found.version() + 1:  # the versions between two points are gone
@@ -362,7 +384,7 @@ class PastDeltaTable(OpenedState):
             raise ConfigError(f"state {state!r}: there is no table at {location.address}")
         owner = Owner.of(latest)
         self._application = state_application(topology_id, state) if owner is None else owner.application
-        found = version_as_of(location, latest, self._application, txid)
+        found = exact_version_as_of(location, latest, self._application, txid)
         if found is None:
             raise self._gone(txid)
         self._table: DeltaTable = found

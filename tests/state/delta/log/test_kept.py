@@ -63,6 +63,9 @@ def test_the_versions_of_points_are_kept(tmp_path, deletion_vectors):
         with pytest.raises(StateAccessError, match="lies between these points"):
             read_table(path, txid)
         assert read_table(path, txid, nearest=True).equals(read_table(path, txid // 3 * 3))
+        with pytest.raises(StateAccessError, match="is no longer kept"):  # what was written in between is not known
+            declared(path, deletion_vectors).open_as_of("topology", "s", txid)
+    assert declared(path, deletion_vectors).open_as_of("topology", "s", 6).last_txid == 6
     with pytest.raises(StateAccessError, match="no longer keeps its version"):
         read_table(path, 2)
     opened = declared(path, deletion_vectors).open("topology", "s", "life", 2)
