@@ -66,7 +66,7 @@ print("the end", sorted(set(read_table("out/counts").to_pydict()["n"])), flush=T
 def test_a_child_that_comes_back_from_user_code_ends_there(tmp_path):
     """It executes no further tuple, commits nothing and never leaves the run; its parent sees a status."""
     (tmp_path / "forks.py").write_text(TOPOLOGY)
-    process = python("forks.py", cwd=tmp_path, stderr=subprocess.PIPE)
+    process = python("-Wignore", "forks.py", cwd=tmp_path, stderr=subprocess.PIPE)
     out, err = process.communicate(timeout=DEADLINE_SECS)
     came_back = "forked came back from there, and is ended: let it call os._exit"
     tuples, keys = 2 * 2, 5  # of what returns or raises; each key is added up once
