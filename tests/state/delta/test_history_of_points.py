@@ -251,7 +251,7 @@ def test_properties_say_how_long_others_keep_what_points_need(tmp_path, monkeypa
     path = tmp_path / "t"
     life = Life(monkeypatch, path)
     life.rewind_hours = 31 * 24
-    life.run(range(1, 4))
+    life.run(range(1, 10))
     named = {"delta.logRetentionDuration", "delta.deletedFileRetentionDuration"}
     told = lambda: {name: DeltaTable(path).metadata().configuration.get(name) for name in named}
     assert told() == dict.fromkeys(named, "interval 744 hours")
