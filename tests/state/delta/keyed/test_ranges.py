@@ -239,6 +239,15 @@ def files_of_key(path, key) -> str:
 
 
 @VECTORS
+def test_keys_that_several_files_have_had(tmp_path, vectors) -> None:
+    """Of the rows that a key has had in several files, the last one is folded on."""
+    state = opened(tmp_path, vectors=vectors, executors=InlineExecutors(1))
+    for txid, words in enumerate(("abc", "ab", "a", "abc", "cb"), 1):
+        commit(state, (txid, dict.fromkeys(words, 1)))
+    assert rows(tmp_path) == {"a": (4, 4), "b": (4, 5), "c": (3, 5)}
+
+
+@VECTORS
 def test_a_folder_named_as_a_partition(tmp_path, vectors) -> None:
     """A table below a folder with a name such as n=5 is read as every other: only the log tells of partitions."""
     path = tmp_path / "n=5" / "word=x"
