@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
@@ -28,7 +29,8 @@ from committers import (
     WindowCommitter,
 )
 from committers.event_time import Window
-from committers.event_time.times import MICROS_MAX
+from committers.event_time.times import MICROS_MAX, TIMESTAMP
+from committers.event_time.windows import sessions
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, read_table
 from tests.budgets import examples
@@ -354,3 +356,14 @@ def test_no_zone() -> None:
     """A zone that does not exist is refused."""
     with pytest.raises(ConfigError, match="there is no time zone 'Europe/Bärlin'"):
         Days("Europe/Bärlin")
+
+
+def test_a_row_within_a_session_does_not_end_it() -> None:
+    """What others have made a long session of, and a row in the midst of it, end when the longer one does."""
+    spans = [("a", 0, 100), ("a", 10, 20), ("b", 15, 25), ("a", 100, 110), ("b", 5, 9)]
+    keys, starts, ends = (list(each) for each in zip(*spans, strict=True))
+    rows = pa.table({"key": keys, "window_start": pa.array(starts, TIMESTAMP), "window_end": pa.array(ends, TIMESTAMP)})
+    found = [each.tolist() for each in sessions(rows, ["key"])]
+    assert found == [[0, 0, 15, 0, 5], [110, 110, 25, 110, 9]]
+    found = [each.tolist() for each in sessions(rows.slice(0, 3), ["key"])]
+    assert found == [[0, 0, 15], [100, 100, 25]]
