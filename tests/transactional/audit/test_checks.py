@@ -72,9 +72,16 @@ def test_a_group_that_recovery_finished():
     parts = [part(1, 0, group(1, 2, "t")), part(3, 2, t=2)]
     for epoch in (2, 3):
         assert found(parts, history(marker(1), write(2, epoch=epoch))) == []
-    assert found(parts, history(marker(1), write(2, epoch=4))) == [
-        "transaction 2, state 't', table version 2: epoch 1 entered it, but epoch 4 wrote it"
+        assert found(parts, history(marker(1), marker(epoch), write(2, epoch=epoch))) == []
+    assert found(parts, history(marker(1), marker(3), marker(4), write(2, epoch=4))) == [
+        "transaction 2, state 't', table version 4: epoch 1 entered it, but epoch 4 wrote it"
     ]
+
+
+def test_a_group_of_a_table_that_was_restored():
+    """Restored with the store from before anybody else had opened it, it gets the group from whoever recovers then."""
+    parts = [part(1, 0, group(1, 2, "t")), part(3, 2, t=2), part(4, 2, t=2)]
+    assert found(parts, history(marker(1), marker(5), write(2, epoch=5))) == []
 
 
 def test_a_coordinator_that_lost_its_lead_wrote():

@@ -100,7 +100,8 @@ class AuditReport:
 class CountedEntry:
     """An entry that counts, and the epochs that may have written its tables: from its own to that of the next header.
 
-    The next coordinator finishes a group that this one left.
+    The next coordinator finishes a group that this one left; only a table that was restored from before it opened that
+    may get it from a later one.
     """
 
     entry: JournalEntry

@@ -26,7 +26,8 @@ class TableWalk:
         self._report = report
         first, *self._versions = _without_rolled_back(history.versions)
         self._txid = first.txid or 0
-        self._epoch = first.epoch or 0
+        self._epoch = self._opened = first.epoch or 0
+        """The newest epoch up to the version that is looked at, and the one before that version."""
         self._from = max(self._txid, report.first - 1, begun_after)
         """Transactions up to this one are not in the table's log, or not in the journal, or before its begin."""
         self._expected: Iterator[CountedEntry] = iter([each for each in counted if each.entry.last > self._from])
@@ -40,7 +41,7 @@ class TableWalk:
     def run(self) -> TableProof:
         """Check each version in order, and then the end."""
         for version in self._versions:
-            txid = version.txid or 0
+            txid, self._opened = version.txid or 0, self._epoch
             if version.is_adoption:  # the user has accepted all changes by others up to here
                 self._doubts.clear()
             if version.is_rollback or version.is_adoption:
@@ -112,7 +113,8 @@ class TableWalk:
         found, self._next = self._next, next(self._expected, None)
         entry = found.entry
         self._proof.groups += 1
-        too_late = found.epoch_max is not None and (version.epoch or 0) > found.epoch_max
+        # A table that was restored from before the next coordinator opened it gets the group from a later one.
+        too_late = found.epoch_max is not None and self._opened >= found.epoch_max < (version.epoch or 0)
         if version.epoch is not None and (version.epoch < found.epoch or too_late):
             self._find(f"epoch {found.epoch} entered it, but epoch {version.epoch} wrote it", txid, version)
         if version.changes is None:
