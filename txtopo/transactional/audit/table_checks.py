@@ -26,8 +26,9 @@ class TableWalk:
         self._report = report
         first, *self._versions = _without_rolled_back(history.versions)
         self._txid = first.txid or 0
-        self._epoch = self._opened = first.epoch or 0
-        """The newest epoch up to the version that is looked at, and the one before that version."""
+        self._epoch = first.epoch or 0
+        self._epochs = {self._epoch}
+        """Those of the versions up to the one that is looked at."""
         self._from = max(self._txid, report.first - 1, begun_after)
         """Transactions up to this one are not in the table's log, or not in the journal, or before its begin."""
         self._expected: Iterator[CountedEntry] = iter([each for each in counted if each.entry.last > self._from])
@@ -41,7 +42,7 @@ class TableWalk:
     def run(self) -> TableProof:
         """Check each version in order, and then the end."""
         for version in self._versions:
-            txid, self._opened = version.txid or 0, self._epoch
+            txid = version.txid or 0
             if version.is_adoption:  # the user has accepted all changes by others up to here
                 self._doubts.clear()
             if version.is_rollback or version.is_adoption:
@@ -82,6 +83,7 @@ class TableWalk:
             text = f"a coordinator of epoch {version.epoch} wrote it after one of epoch {self._epoch}"
             self._find(text, version.txid, version)
         self._epoch = max(self._epoch, version.epoch)
+        self._epochs.add(version.epoch)
 
     def _check_rows(self, version: TableVersion) -> None:
         changes = version.changes
@@ -114,7 +116,9 @@ class TableWalk:
         entry = found.entry
         self._proof.groups += 1
         # A table that was restored from before the next coordinator opened it gets the group from a later one.
-        too_late = found.epoch_max is not None and self._opened >= found.epoch_max < (version.epoch or 0)
+        too_late = found.epoch_max is not None and any(
+            found.epoch_max <= epoch < (version.epoch or 0) for epoch in self._epochs
+        )
         if version.epoch is not None and (version.epoch < found.epoch or too_late):
             self._find(f"epoch {found.epoch} entered it, but epoch {version.epoch} wrote it", txid, version)
         if version.changes is None:
