@@ -133,7 +133,7 @@ def folder() -> Iterator[Path]:
 def test_any_steps(kind: type[Rows | Expiring], data: st.DataObject) -> None:
     """Whatever is appended, replaced, taken, moved by others, gone back and opened again while files are merged."""
     with folder() as path, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(expiring_state, "FILE_ROWS", 3)
+        patch.setattr(expiring_state, "FILE_ROWS", 8)
         gate, _ = held_merges(patch)
         table = kind(path)
         for step in data.draw(st.lists(STEPS[kind], max_size=14)):
