@@ -95,7 +95,9 @@ def merge(state):
     """Let a state merge what should be, to the end, and put it."""
     state._log_upkeep.close()  # none is due before the last round is over
     state.maintain()
-    while state._merging._under_way is not None:
+    for _ in range(20):  # each may be in vain, and the next one too, if others have changed the table
+        if state._merging._under_way is None:
+            break
         state._merging._under_way.exception()
         state.maintain()
 
