@@ -13,6 +13,7 @@ from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
 from txtopo.transactional.recovery.diagnosis import RepairSubject
 from txtopo.transactional.recovery.fork import Fork, ForkSubject, claim, find_fork, make
+from txtopo.transactional.recovery.plans import GoTo
 
 
 @pytest.fixture
@@ -20,7 +21,8 @@ def subject(tmp_path):
     origin = RepairSubject("first", "repeatable", {}, tmp_path / "out" / "_txtopo", {})
     point = Checkpoint(3, "metadata", "a life", "repeatable", {}, "the journal")
     begun = [TransactionMetadata(4, "next", Planned(1000)), TransactionMetadata(5, "last", NEVER)]
-    return ForkSubject(Fork("second", "own life", "first"), tmp_path / "side", origin, point, {}, begun, {"a/b": b"1"})
+    plan = GoTo.beside(point, CommittedMark(3, "metadata"))
+    return ForkSubject(Fork("second", "own life", "first"), tmp_path / "side", origin, plan, {}, begun, {"a/b": b"1"})
 
 
 def coordinator_state(store: MemoryStore) -> CoordinatorState:
@@ -64,6 +66,6 @@ def test_a_fork_of_a_newer_version_is_refused(subject):
 def test_one_folder_is_of_one_fork(subject):
     """Two forks with different ids, whose leads do not exclude each other, never share a folder."""
     claim(subject)
-    other = ForkSubject(Fork("third", "other life", "first"), subject.folder, subject.origin, subject.point, {}, (), {})
+    other = ForkSubject(Fork("third", "other life", "first"), subject.folder, subject.origin, subject.plan, {}, (), {})
     with pytest.raises(ConfigError, match="holds a fork 'second' that is not finished: make it with --id second"):
         claim(other)

@@ -243,7 +243,10 @@ def test_refused_and_then_evolved(command, tmp_path):
         run(folder)
 
 
-STRIDES = [pytest.param(range(3, 400, 50), id="some"), pytest.param(range(1, 400), id="all", marks=pytest.mark.long)]
+STRIDES = [
+    pytest.param(range(3, 4_000, 50), id="some"),
+    pytest.param(range(1, 4_000), id="all", marks=pytest.mark.long),
+]
 
 
 @pytest.mark.slow
@@ -263,7 +266,7 @@ def test_in_the_middle_of_a_kill_loop(command_line, tmp_path, numbers):
         assert result.exit_code == 0, (at, second.name, result.output)
     else:
         pytest.fail("the run reaches more failpoints than that")
-    assert len(numbers) < 100 or {"table.grow.before", "table.grow.after", "delta.write.landed"} <= died
+    assert numbers.step > 1 or {"table.grow.before", "table.grow.after", "delta.write.landed"} <= died
 
 
 SPARK = """
