@@ -98,6 +98,7 @@ def files(path):
     return {file.name for file in (path / DATA_FOLDER).iterdir()}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("deletion_vectors", [False, True])
 def test_what_is_recent_and_the_points_stay(tmp_path, monkeypatch, deletion_vectors):
     """They are read and returned to; the rest is gone, files and log, while the table is written."""
@@ -126,6 +127,7 @@ def places(path, version):
     return {place for file in files_of(location, location.handle(version)).values() for place in file.places}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("deletion_vectors", [False, True])
 def test_readers_that_have_opened_a_version_read_it_to_its_end(tmp_path, monkeypatch, deletion_vectors):
     """For as long as is recent, whatever is removed meanwhile; and a version that was the newest just before, too."""
@@ -170,6 +172,7 @@ def test_a_start_compares_what_came_after_the_last_transaction(tmp_path, monkeyp
     assert life.declared.table().kept(range(40)) >= {0, 20, 29, 39}
 
 
+@pytest.mark.slow
 def test_turns_stay_known(tmp_path, monkeypatch):
     """A start with coordinator state of before a turn learns how far back it went, long after."""
     life = Life(monkeypatch, tmp_path / "t")
@@ -211,6 +214,7 @@ def test_every_version_of_a_week(tmp_path, monkeypatch):
     assert life.declared.table().kept(range(60)) == {*range(60)}
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("deletion_vectors", [False, True])
 def test_others_leave_points_whole(tmp_path, monkeypatch, deletion_vectors):
     """delta-rs' vacuum, clean-up of the log and checkpoint, each at its defaults."""
@@ -231,6 +235,7 @@ def test_others_leave_points_whole(tmp_path, monkeypatch, deletion_vectors):
     assert life.declared.table().kept(range(90)) >= {0, 20, 40, 60, 80}
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_small(tmp_path, monkeypatch):
     """It has what is live, and removals of files that are still there; and it is named with its size."""
     life = Life(monkeypatch, tmp_path / "t")
@@ -286,6 +291,7 @@ def test_nothing_that_is_promised_is_ever_gone(tmp_path, monkeypatch):
     assert sorted_rows(read_table(life.path, life.points[0])).equals(rows[life.points[0]])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("at", [1, 2, 10, 40, 60])
 def test_a_deletion_that_dies(tmp_path, monkeypatch, at):
     """The next coordinator finds all that is promised, and removes the rest."""
