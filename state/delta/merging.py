@@ -35,6 +35,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from state.delta.log.data_files import DataFile, DataFolder
+from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.log.put import Change
 from state.delta.log.vectors import live_positions, positions_in
 from txtopo.columnar.key_index import Positions
@@ -255,6 +256,8 @@ class Merging:
         self._under_way: Future[list[Merged]] | None = None
         self._until = BEFORE_ALL
         """Up to when rows had expired for the round under way."""
+        self._reads: list[str] = []
+        """The paths of the files that the round under way reads."""
         self._half_over: dict[str, int] = {}
         """For each file the time from which on most of its rows have expired."""
 
@@ -282,14 +285,21 @@ class Merging:
             dead_now: returns the positions of the dead rows of one of its files.
 
         Raises:
-            Exception: one of :data:`~state.delta.log.ownership.WORLD_ERRORS`, for which it was in vain.
+            Exception: one of :data:`~state.delta.log.ownership.WORLD_ERRORS`, for which it was in vain, although the
+                version has all that it was to read.
         """
         under_way = self._under_way
         if under_way is None or not under_way.done():
             return None
         self._under_way = None
         puts, again = [], []
-        for merged in under_way.result():
+        try:
+            ended = under_way.result()
+        except WORLD_ERRORS:
+            if all(path in files for path in self._reads):
+                raise
+            return None  # somebody has moved rows that it was to read, and removed the files
+        for merged in ended:
             put = self._put(merged, files, until, dead_now) if until >= self._until else None
             if put is not None and put.removed and (self._policy.has_vectors or not put.dead):
                 puts.append(put)
@@ -347,7 +357,9 @@ class Merging:
         return self._policy.choose(files, until, lambda file: self._is_over(file, until))
 
     def _round(self, chosen: Callable[[], Sequence[Files]], until: int) -> list[Merged]:
-        return [self._merge(files, until) for files in chosen()]
+        groups = chosen()
+        self._reads = [file.path for files in groups for file in files]
+        return [self._merge(files, until) for files in groups]
 
     def _merge(self, files: Files, until: int) -> Merged:
         sources: list[Source] = []

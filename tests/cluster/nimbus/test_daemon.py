@@ -268,7 +268,7 @@ def test_elector_and_distributor_of_ones_own(make: Make) -> None:
         ("nimbus_code_distributor", "txtopo.cluster:ZooKeeperLeaderElector", "is not a CodeDistributor"),
         ("nimbus_code_distributor", "shared", "set nimbus.code.distributor.folder, too"),
         ("nimbus_leader_elector", "txtopo.cluster:LocalCodeDistributor", "is not a LeaderElector"),
-        ("nimbus_port", "x", "nimbus.port is 'x'; it must be an integer"),
+        ("nimbus_port", "x", "nimbus.port is 'x'; it must be a port"),
     ],
 )
 def test_mistake_in_a_setting(make: Make, setting: str, value: str, why: str) -> None:
