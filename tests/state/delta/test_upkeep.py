@@ -173,7 +173,7 @@ def test_the_versions_that_are_kept(tmp_path, monkeypatch, is_vacuumed):
         wait_days(monkeypatch, 60)
         maintain(opened)
         for version in range(3):
-            (tmp_path / "t" / "_delta_log" / f"{version:020d}.json").unlink()
+            (tmp_path / "t" / "_delta_log" / f"{version:020d}.json").unlink(missing_ok=True)
     opened.write(9, {"new": TransactionalValue(9, 9)})
     table, txids = declared.table(), range(12)
     kept = {0, *range(8 if is_vacuumed else 1, 10)}
