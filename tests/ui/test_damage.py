@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from starlette.testclient import TestClient
 
 from tests.ui.runs import EVIL, run_in
 from txtopo.inspect.slugs import slug_of
-from txtopo.inspect.source import FolderSource
+from txtopo.inspect.source import FACTS_SECS, FolderSource
 from txtopo.ui.app import Page, application
 from txtopo.ui.security import Sessions, hosts_of
 
@@ -115,6 +116,27 @@ def test_transaction_with_a_damaged_journal(output, tmp_path):
     story = source.transaction(SLUG, 3)
     assert [each.outcome for each in story.attempts] == ["failed", "visible"]
     assert "journal" in story.story[0].text
+    source.close()
+
+
+def test_transaction_that_nothing_is_known_of(output, tmp_path):
+    """Without a timeline and with a damaged journal, or without any record: it is not there, and the answer says why."""
+    shutil.copytree(output, tmp_path / "copy")
+    for part in (tmp_path / "copy" / "_txtopo" / "journal").rglob("*.jsonl"):
+        lines = part.read_bytes().splitlines(keepends=True)
+        part.write_bytes(b"".join([*lines[:-1], b"{}\n", *lines[-1:]]))
+    for folder in (tmp_path / "copy" / "_txtopo").glob("timeline-*"):
+        shutil.rmtree(folder)
+    source, client = client_of(tmp_path / "copy")
+    answer = client.get(f"/api/v1/topology/{SLUG}/transaction/3")
+    assert (answer.status_code, "journal" in answer.json()["errorMessage"]) == (404, True)
+    for part in (tmp_path / "copy" / "_txtopo" / "journal").rglob("*.jsonl"):
+        part.unlink()
+    for snapshot in (tmp_path / "copy" / "_txtopo").glob("run-*"):
+        snapshot.unlink()
+    time.sleep(FACTS_SECS)
+    answer = client.get(f"/api/v1/topology/{SLUG}/transaction/3")
+    assert (answer.status_code, "no record of a run" in answer.json()["errorMessage"]) == (404, True)
     source.close()
 
 

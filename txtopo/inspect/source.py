@@ -244,14 +244,12 @@ class FolderSource:
         attempts, writes = _attempts(topology, txid)
         try:
             known = Known.of(topology.metadata_dir, topology.id, topology.snapshot())
-        except DivergenceError as error:  # the journal is damaged
-            if not attempts:
-                raise
-            return _told_by_timeline(topology, txid, without_secrets(error.message))
-        try:
             story = story_of(known, txid)
-        except ConfigError as error:
-            raise NotFound(error.message) from error
+        except TxtopoError as error:  # the journal is damaged, nothing is known of the transaction, or it has not begun
+            why = without_secrets(error.message)
+            if isinstance(error, DivergenceError) and attempts:
+                return _told_by_timeline(topology, txid, why)
+            raise NotFound(why) from error
         entered = entry_of(known.parts, txid)
         if not writes and entered is not None:
             writes = [Write(state, *counts) for state, counts in entered[1].states.items()]
