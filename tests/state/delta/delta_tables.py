@@ -77,6 +77,28 @@ def held_merges(monkeypatch):
     return gate, begun
 
 
+def step_beside(table, gate, step):
+    """Do a step of generated ones that writes nothing: go back, merge, be opened again.
+
+    ``gate`` is that of :func:`held_merges`.
+    """
+    match step:
+        case ("go back", count):
+            if table.txid:
+                table.go_back(count)
+        case ("merge",):
+            gate.set()
+            merge(table.state)
+        case ("merge slowly",):
+            gate.clear()
+            table.state.maintain()
+        case ("open again",):
+            gate.set()
+            table.open()
+        case _:
+            raise ValueError(f"there is no step {step!r}")
+
+
 class AtOnce(ThreadPoolExecutor):
     """Does what it is given at once."""
 

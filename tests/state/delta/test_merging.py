@@ -22,7 +22,7 @@ from state.delta.expiring import state as expiring_state
 from state.delta.log.data_files import DATA_FOLDER
 from tests.budgets import examples
 from tests.crashes import Crash, survives
-from tests.state.delta.delta_tables import have_many_files, held_merges, merge
+from tests.state.delta.delta_tables import have_many_files, held_merges, merge, step_beside
 from tests.state.delta.expiring import expiring_tables
 from tests.state.delta.expiring.expiring_tables import held
 from tests.state.delta.foreign import live_files
@@ -138,22 +138,12 @@ def test_any_steps(kind: type[Rows | Expiring], data: st.DataObject) -> None:
         table = kind(path)
         for step in data.draw(st.lists(STEPS[kind], max_size=14)):
             match step:
-                case ("go back", count):
-                    if table.txid:
-                        table.go_back(count)
-                case ("merge",):
-                    gate.set()
-                    merge(table.state)
-                case ("merge slowly",):
-                    gate.clear()
-                    table.state.maintain()
-                case ("open again",):
-                    gate.set()
-                    table.open()
                 case ("optimize",):
                     DeltaTable(path / "t").optimize.compact()
-                case (how, what):
+                case ("append" | "replace_partitions" | "take" as how, what):
                     table.write(how, what)
+                case _:
+                    step_beside(table, gate, step)
             table.check()
         gate.set()
         merge(table.state)

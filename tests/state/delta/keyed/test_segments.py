@@ -16,7 +16,7 @@ from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.vectors import Vector
 from state.delta.merging import in_tiers, is_mostly_dead
 from tests.budgets import examples
-from tests.state.delta.delta_tables import held_merges, hold_no_rows, merge
+from tests.state.delta.delta_tables import held_merges, hold_no_rows, merge, step_beside
 from tests.state.delta.foreign import live_files
 from tests.transactional.recovery.altered_tables import put_entry
 from txtopo import Fields
@@ -126,24 +126,14 @@ def follow(table: Table, steps) -> None:
                     table.write(name, values, *between)
                 case ("fold again",):
                     table.write("fold", table.last)
-                case ("go back", count):
-                    if table.txid:
-                        table.go_back(count)
-                case ("merge",):
-                    gate.set()
-                    merge(table.state)
-                case ("merge slowly",):
-                    gate.clear()
-                    table.state.maintain()
-                case ("open again",):
-                    gate.set()
-                    table.open()
                 case ("nobody looks",):
                     put_entry(DeltaTable(table.path))
                 case ("optimize",):
                     DeltaTable(table.path).optimize.compact()
                 case ("read",):
                     table.check_reads()
+                case _:
+                    step_beside(table, gate, step)
             table.check()
         gate.set()
         table.check_reads()
