@@ -30,7 +30,7 @@ from txtopo.inspect.questions import QUESTIONS, BadQuestion, Question, whole
 from txtopo.inspect.source import NotFound, Source
 from txtopo.secrecy import without_secrets
 from txtopo.ui import views
-from txtopo.ui.checks import Begun, CheckAnswer, CheckRuns, Checks, PageHeader
+from txtopo.ui.checks import Begun, Check, CheckRuns, Checks, PageHeader
 from txtopo.ui.openapi import document
 from txtopo.ui.security import INVITATION_SECS, Guard, Invitation, Refusal, Sessions
 from txtopo.ui.sharing import Sharing
@@ -65,7 +65,7 @@ class Page:
     def header(self, slug: str) -> PageHeader:
         """Return a topology's header with the last check that the page has made of it."""
         last, header = None if self.checks is None else self.checks.last_of(slug), self.source.header(slug)
-        return PageHeader(**attrs.asdict(header, recurse=False), check=None if last is None else last.answer)
+        return PageHeader(**attrs.asdict(header, recurse=False), check=last)
 
     def begin(self, request: Request) -> Begun:
         """Begin an audit or a replay."""
@@ -84,13 +84,13 @@ class Page:
             raise HTTPException(404, f"this page can't {kind} it here; use 'txtopo {kind}'")
         return Begun(self.checks.begin(kind, slug, number, words).number)
 
-    def check(self, request: Request) -> CheckAnswer:
+    def check(self, request: Request) -> Check:
         """Return a check."""
         number = whole("the check", request.path_params["number"])
         found = None if self.checks is None else self.checks.find(number)
         if found is None:
             raise HTTPException(404, f"there is no check {number} any more")
-        return found.answer
+        return found
 
     def invite(self, _request: Request) -> Invitation:
         """Return an address for another browser."""

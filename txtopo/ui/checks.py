@@ -14,6 +14,7 @@ from pathlib import Path
 import attrs
 
 from txtopo.errors import RuleError
+from txtopo.files.records import written_as
 from txtopo.inspect.answers import Header, in_camel_case
 from txtopo.secrecy import without_secrets
 
@@ -30,59 +31,31 @@ class CheckRuns(RuleError):
 
 
 @attrs.frozen(field_transformer=in_camel_case)
-class CheckAnswer:
-    """What is said of an audit or a replay."""
-
-    check: int
-    kind: str
-    slug: str
-    txid: int | None
-    state: str
-    started_at: float
-    ended_at: float | None = None
-    output: str = ""
-
-
-@attrs.frozen(field_transformer=in_camel_case)
 class Begun:
     """The number of a check that has begun."""
 
     check: int
 
 
+@attrs.define(eq=False, field_transformer=in_camel_case)
+class Check:
+    """An audit or a replay."""
+
+    number: int = attrs.field(metadata=written_as("check"))
+    kind: str
+    slug: str
+    txid: int | None
+    started_at: float
+    state: str = "running"
+    ended_at: float | None = None
+    output: str = ""
+
+
 @attrs.frozen(field_transformer=in_camel_case)
 class PageHeader(Header):
     """A topology's header with the last check that the page has made of it."""
 
-    check: CheckAnswer | None = None
-
-
-@attrs.define(eq=False)
-class Check:
-    """An audit or a replay."""
-
-    number: int
-    kind: str
-    slug: str
-    txid: int | None
-    started_secs: float
-    state: str = "running"
-    ended_secs: float | None = None
-    output: str = ""
-
-    @property
-    def answer(self) -> CheckAnswer:
-        """How it stands now."""
-        return CheckAnswer(
-            self.number,
-            self.kind,
-            self.slug,
-            self.txid,
-            self.state,
-            started_at=self.started_secs,
-            ended_at=self.ended_secs,
-            output=self.output,
-        )
+    check: Check | None = None
 
 
 class Checks:
@@ -157,7 +130,7 @@ class Checks:
                 check.output = without_secrets(output.decode(errors="replace"))
         status = process.wait()
         too_long.cancel()
-        check.ended_secs = time.time()
+        check.ended_at = time.time()
         has_fault = any(line.startswith(_FAULT) for line in check.output.splitlines())
         check.state = "same" if status == 0 else "differs" if has_fault else "failed"
 

@@ -8,7 +8,7 @@ import attrs
 
 from txtopo.inspect.answers import Changed, Cluster, Topologies, schema_of
 from txtopo.inspect.questions import QUESTIONS
-from txtopo.ui.checks import Begun, CheckAnswer, PageHeader
+from txtopo.ui.checks import Begun, Check, PageHeader
 from txtopo.ui.security import Invitation
 
 _OF_TOPOLOGY = "/api/v1/topology/{slug}"
@@ -40,7 +40,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         )
         for each in QUESTIONS
     },
-    ("get", "/api/v1/check/{number}"): Operation("An audit or a replay that the page has begun", CheckAnswer),
+    ("get", "/api/v1/check/{number}"): Operation("An audit or a replay that the page has begun", Check),
     ("post", f"{_OF_TOPOLOGY}/audit"): Operation("Begin an audit", Begun),
     ("post", f"{_OF_TOPOLOGY}/replay/{{txid}}"): Operation("Begin a replay of a transaction", Begun),
     **{

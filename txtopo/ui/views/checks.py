@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from txtopo.text.words import duration, moment
-from txtopo.ui.checks import CheckAnswer
+from txtopo.ui.checks import Check
 from txtopo.ui.markup.elements import Markup, tag
 
 CHECK_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
@@ -21,7 +21,7 @@ CHECK_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
 """The outcome of a check and its tone, by its kind and state."""
 
 
-def check_part(check: CheckAnswer) -> Markup:
+def check_part(check: Check) -> Markup:
     """Return what a check has printed; ``data-running`` stands in it until it has ended."""
     words, tone = CHECK_WORDS[check.kind, check.state]
     what = "audit of all transactions" if check.txid is None else f"{check.kind} of transaction {check.txid}"
