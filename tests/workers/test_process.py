@@ -315,6 +315,7 @@ def test_congestion_ends_with_its_link(links: dict[tuple[int, int], dict[type, C
     Congested.anew()
     server = begin(2, Record(), {}, body=Congested)
     wait_for("congestion", lambda: Congested.throttled == {0: True, 1: True})
+    wait_for("the link", lambda: Incoming in links.get(way, {}))  # the news needs only one of the two
     cut(links[way][Incoming])
     wait_for("end of the congestion", lambda: Congested.throttled == {0: False, 1: False})
     Congested.is_over.set()
