@@ -2,43 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import click
 from rich.text import Text
 
-from state.delta.read.audit import read_histories
 from txtopo.api.partitioned import spout_as_written
 from txtopo.api.spout import AnySpout, PartitionedTransactionalSpout
-from txtopo.api.table_history import TableHistory
 from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, json_option, print_json
 from txtopo.cli.console import Console
 from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
-from txtopo.errors import ConfigError
+from txtopo.inspect.audit import audited
 from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
-from txtopo.transactional.audit.checks import audit, tables_of
 from txtopo.transactional.audit.report import AuditReport, TableProof
-from txtopo.transactional.journal.backfills import backfills_of
-from txtopo.transactional.journal.journal import (
-    JournalHeader,
-    JournalPart,
-    find_journal,
-    read_journal,
-)
-from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in
 
 FINDINGS_SHOWN = 20
 SPANS_SHOWN = 5
-TRIES_MAX = 5
-"""How often to read again because another coordinator has begun meanwhile."""
-
-Evidence = tuple[list[JournalPart], dict[str, TableHistory], int]
-"""Journal, histories of the tables, and the last transaction that a run has reported as committed."""
 
 
 @click.command("audit", cls=Command)
@@ -54,21 +36,22 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
     check fails, it names the fault and the exit status is 1.
     """
     metadata_dir, topology_id = journal_place(target)
-    parts, histories, committed = _evidence(metadata_dir, topology_id, with_rows=not quick)
-    report = audit(parts, histories, committed, backfills_of(metadata_dir, parts))
+    report = audited(metadata_dir, topology_id, with_rows=not quick)
     if is_json:
         print_json(_document(topology_id, report, is_quick=quick))
     else:
         spout = None if isinstance(target, OutputFolder) else spout_as_written(target.plan.spout.component)
-        _show(report, len(histories), _range_method(spout), is_quick=quick)
+        _show(report, _range_method(spout), is_quick=quick)
     ctx.exit(1 if report.findings else 0)
 
 
-def _show(report: AuditReport, tables: int, method: str, *, is_quick: bool) -> None:
+def _show(report: AuditReport, method: str, *, is_quick: bool) -> None:
     """Print what an audit of some tables has found or proved; ``method`` is as :func:`_range_method` returns it."""
     console = Console()
     if report.findings:
-        checked = f"checked {count_of(report.groups, 'group')} of the journal and {count_of(tables, 'table')}:"
+        checked = (
+            f"checked {count_of(report.groups, 'group')} of the journal and {count_of(report.tables_read, 'table')}:"
+        )
         console.print(Text(checked))
     else:
         for line in [
@@ -151,43 +134,6 @@ def _table_of(proof: TableProof, *, is_quick: bool) -> dict[str, Any]:
         "leftAfter": proof.left_after,
         "away": [list(span) for span in proof.away],
     }
-
-
-def _evidence(metadata_dir: Path, topology_id: str, *, with_rows: bool) -> Evidence:
-    """Read journal and tables so that they agree, even if a coordinator writes meanwhile.
-
-    1. Read the journal, and how far its run says that it is.
-    2. Read the tables, which may contain later groups by now.
-    3. Read the journal again. If it has only grown, cut the tables' histories at the end of the first reading. If
-       another coordinator has begun, start over.
-    """
-    journal = find_journal(metadata_dir, topology_id)
-    for _ in range(TRIES_MAX):
-        parts = read_journal(journal)
-        if not parts:
-            raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to prove")
-        committed = _reported(metadata_dir, parts[-1].header)
-        tables, departed = tables_of(parts)
-        histories: Mapping[str, TableHistory] = read_histories(
-            metadata_dir, tables, with_rows=with_rows, departed=departed
-        )
-        again = read_journal(journal)
-        if again == parts:
-            return parts, dict(histories), committed
-        if again[-1].header.epoch == parts[-1].header.epoch:
-            entries = parts[-1].entries
-            end = entries[-1].last if entries else parts[-1].header.committed
-            return parts, {name: history.until(end) for name, history in histories.items()}, min(committed, end)
-    raise ConfigError(f"coordinators follow one another too fast to be audited; gave up after {TRIES_MAX} tries")
-
-
-def _reported(metadata_dir: Path, header: JournalHeader) -> int:
-    """Return the last transaction that the newest coordinator's run has reported as committed; 0 if there is none."""
-    with contextlib.suppress(ConfigError):  # a report that can't be read proves nothing
-        found = read_snapshot(snapshots_in(metadata_dir), header.topology)
-        if found is not None and found[0].wrote(header):
-            return found[1].committed
-    return 0
 
 
 def _in_flight_line(report: AuditReport, first: int, last: int) -> str:

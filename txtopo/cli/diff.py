@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import attrs
 import click
-import pyarrow as pa
 from rich.text import Text
 
-from state.delta.log.location import LOG_FOLDER
-from state.delta.read.consistent import ConsistentView, committed_in_tables, end_of, read_tables
-from state.delta.read.difference import TableDifference, difference
-from state.delta.read.history import last_transaction, read_table
+from state.delta.read.difference import TableDifference
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError
-from txtopo.files.durable import is_folder
+from txtopo.inspect.difference import Compared, Moment, Output, is_table
 from txtopo.printable import escaped
 from txtopo.text.words import count_of
-from txtopo.transactional.journal.backfills import backfills_of
-from txtopo.transactional.journal.ending import journal_below
-from txtopo.transactional.journal.journal import JournalPart, counting_parts, find_journal, read_journal
 
 SAMPLES_SHOWN = 5
 
 _SIDES = 2
-
-_Tables = Mapping[str, pa.Table]
 
 
 class _Comparison(Command):
@@ -83,21 +72,23 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
     """
     if since is not None and to is not None and since > to:
         raise CommandLineError(f"--from {since} is after --to {to}")
-    if _is_table(a) != _is_table(b):
+    if is_table(a) != is_table(b):
         raise CommandLineError("A and B must both be tables, or both be folders with the tables of a topology")
-    if len(topologies) > _SIDES or (topologies and _is_table(a)):
+    if len(topologies) > _SIDES or (topologies and is_table(a)):
         raise CommandLineError("--topology is for two folders, once for both or twice: first that of A, then that of B")
     console = Console()
 
     def say(text: str, style: str = "") -> None:
         console.print(Text(text, style), soft_wrap=True)
 
-    if _is_table(a):
-        tables_a, tables_b = _tables(a, b, to, say)
+    if is_table(a):
+        compared = Compared.pair(a, b, to)
+        if to is None and compared.txid is not None:
+            say(f"as of transaction {compared.txid}")
     else:
         own_a, own_b = (topologies or (None,))[0], (topologies or (None,))[-1]
-        tables_a, tables_b = _outputs(_Folder.of(a, own_a), _Folder.of(b, own_b), to, say)
-    found = {name: difference(tables_a[name], tables_b[name], since=since, with_txids=with_txids) for name in tables_a}
+        compared = _outputs(Output.of(a, own_a), Output.of(b, own_b), to, say)
+    found = compared.differences(since, with_txids=with_txids)
     for name, each in found.items():
         say(f"{name}: {_numbers(each)}", "bold" if each.count else "")
         for line in _samples(each, limit):
@@ -108,65 +99,8 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
     say("✔ the same", "bold green")
 
 
-@attrs.frozen
-class _Folder:
-    """A topology's output folder."""
-
-    path: str
-    metadata_dir: Path
-    topology_id: str
-
-    @classmethod
-    def of(cls, path: str, topology_id: str | None) -> _Folder:
-        """Find the journal of the topology that is meant."""
-        return cls(path, *journal_below(path, topology_id))
-
-    def states(self) -> list[str]:
-        """Return the states with a table that the topology has now."""
-        return list(end_of(self.metadata_dir, self.topology_id).header.tables)
-
-    def read(self, txid: int | None, states: Collection[str] | None = None) -> ConsistentView:
-        """Read the tables."""
-        return read_tables(self.path, txid, states=states, topology=self.topology_id)
-
-
-@attrs.frozen
-class _Output:
-    """An output folder, as far as it is committed."""
-
-    committed: int
-    """The last transaction that all tables have."""
-    ends: frozenset[int]
-    """The transactions up to it that end a commit group, as far as the journal goes back."""
-
-    @classmethod
-    def of(cls, folder: _Folder, states: Collection[str]) -> _Output:
-        """Look at the tables of some states."""
-        place = folder.metadata_dir, folder.topology_id
-        found = committed_in_tables(*place)
-        # If it can't be told, reading the tables says why.
-        committed = folder.read(None).txid if found is None else found[0]
-        parts = counting_parts(read_journal(find_journal(*place)), lambda entry: entry.last <= committed)
-        ends = {end for end in _ends_in(parts) if end <= committed}
-        for name, filled in backfills_of(folder.metadata_dir, parts).items() if parts else ():
-            # Up to where it joined, the groups of its backfill are those that a state's table can show.
-            if name in states:
-                own = _ends_in(filled)
-                ends = {end for end in ends if end in own or end > max(own)}
-        return cls(committed, frozenset(ends))
-
-
-def _ends_in(parts: Sequence[JournalPart]) -> set[int]:
-    ends: set[int] = set()
-    for part in parts:
-        # A rewind may have gone back to where a part begins: groups after it are undone, and later ones end elsewhere.
-        ends = {end for end in ends if end <= part.header.committed} | {part.header.committed}
-        ends |= {entry.last for entry in part.entries}
-    return ends
-
-
-def _outputs(a: _Folder, b: _Folder, to: int | None, say: Callable[[str], None]) -> tuple[_Tables, _Tables]:
-    """Return the tables of both folders that both have, as of the same transaction."""
+def _outputs(a: Output, b: Output, to: int | None, say: Callable[[str], None]) -> Compared:
+    """Read the tables that both folders have, as of the same transaction."""
     states_a, states_b = a.states(), b.states()
     states = [name for name in states_a if name in states_b]
     if not states:
@@ -176,32 +110,14 @@ def _outputs(a: _Folder, b: _Folder, to: int | None, say: Callable[[str], None])
             missing = ", ".join(name for name in here if name not in states)
             say(f"not compared, because only {which} has them: {missing}")
     if to is None:
-        found_a, found_b = _Output.of(a, states), _Output.of(b, states)
-        common = found_a.ends & found_b.ends
-        if not common:
-            raise ConfigError(
-                f"no transaction ends a commit group in both {a.path} and {b.path}: name one with --to that both can "
-                "show"
-            )
-        to = max(common)
-        say(f"A, {a.path}, is at transaction {found_a.committed}; B, {b.path}, at {found_b.committed}")
-        behind, ahead = sorted((found_a, found_b), key=lambda each: each.committed)
-        later = min((end for end in ahead.ends if end > behind.committed), default=None)
-        if to < behind.committed and later is not None:
-            say(f"to compare them later, run {'A' if behind is found_a else 'B'} with --until {later}")
-    tables = a.read(to, states).tables, b.read(to, states).tables
+        moment = Moment.of(a, b, states)
+        to, (of_a, of_b) = moment.txid, moment.committed
+        say(f"A, {a.path}, is at transaction {of_a}; B, {b.path}, at {of_b}")
+        if moment.later is not None:
+            say(f"to compare them later, run {'A' if of_a <= of_b else 'B'} with --until {moment.later}")
+    compared = Compared.outputs(a, b, states, to)
     say(f"as of transaction {to}")
-    return tables
-
-
-def _tables(a: str, b: str, to: int | None, say: Callable[[str], None]) -> tuple[_Tables, _Tables]:
-    """Return two single tables, by default as of the last transaction that both have."""
-    last = [last_transaction(a), last_transaction(b)]
-    if to is None and None not in last and last[0] != last[1]:
-        to = min(each for each in last if each is not None)
-        say(f"as of transaction {to}")
-    name = Path(a).name
-    return {name: read_table(a, to)}, {name: read_table(b, to)}
+    return compared
 
 
 def _numbers(found: TableDifference) -> str:
@@ -233,7 +149,3 @@ def _shown(row: Mapping[str, Any]) -> str:
 
 def _text(value: Any) -> str:
     return "null" if value is None else escaped(str(value))
-
-
-def _is_table(path: str) -> bool:
-    return "://" in path or is_folder(Path(path) / LOG_FOLDER)

@@ -9,7 +9,8 @@ from txtopo.cli.repair import ask
 from txtopo.cli.target import takes_target
 from txtopo.secrecy import command_line
 from txtopo.topology.loading import Target
-from txtopo.transactional.run.rewinding import forgo as go_on_without
+from txtopo.transactional.recovery.going_back import forgo as go_on_without
+from txtopo.transactional.run.storage import store_place
 
 
 @click.command(cls=Command)
@@ -29,5 +30,6 @@ def forgo(target: Target, files: tuple[str, ...], yes: bool) -> None:  # noqa: F
             click.echo(line)
         ask("What they held will count nowhere. Go on without them?", is_agreed=yes)
 
-    go_on_without(target.plan, target.config, files, agree)
+    plan, config = target.plan, target.config
+    go_on_without(plan, config, store_place(plan, config).open, files, agree)
     click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")

@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
+from pathlib import Path
 
-import attrs
 import click
 
-from state.stores.memory import MemoryStore
-from state.stores.sqlite import damage_of_store, set_damaged_store_aside
-from txtopo.api.store import Change, Lead, Store
 from txtopo.cli.command import Command, CommandLineError
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
-from txtopo.failpoints import durable_step
 from txtopo.secrecy import command_line
 from txtopo.topology.loading import Target
 from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.transactional.recovery.coordinator_state import (
-    CoordinatorState,
-    all_values,
-    damage_in,
-    set_damaged_aside,
-)
-from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject, diagnose
+from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.divergence import DivergenceKind
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew
-from txtopo.transactional.recovery.repair import carry_out
-from txtopo.transactional.run.rewinding import checked
-from txtopo.transactional.run.storage import (
-    address_from,
-    make_store,
-    metadata_dir_of,
-    optional_states,
-    states_of,
-    store_file_of,
-)
-
-NOTHING_CHANGED = "nothing was changed"
+from txtopo.transactional.recovery.procedure import NOTHING_CHANGED, Procedure
+from txtopo.transactional.run.storage import store_place, subject_of
 
 
 @click.command(cls=Command)
@@ -70,7 +49,7 @@ def repair(target: Target, yes: bool, is_accepting: bool, is_anew: bool) -> None
     """
     if is_accepting and is_anew:
         raise CommandLineError("--accept-foreign-writes and --start-anew exclude each other; give one of them")
-    subject = subject_of(target)
+    subject = subject_of(target.plan, target.config)
 
     def show(diagnosis: Diagnosis) -> None:
         for line in _diagnosis_lines(subject, diagnosis):
@@ -82,122 +61,20 @@ def repair(target: Target, yes: bool, is_accepting: bool, is_anew: bool) -> None
     def agree(diagnosis: Diagnosis, plan: Repair) -> None:
         _agree(diagnosis, plan, is_agreed=yes)
 
-    if carried_out(target, subject, Procedure("txtopo repair", show, decide, agree)) is None:
+    def kept(path: Path) -> None:
+        click.echo(f"the damaged store is kept as {path}")
+
+    if carried_out(target, Procedure("txtopo repair", show, decide, agree, kept)) is None:
         click.echo("nothing to repair")
 
 
-@attrs.frozen
-class Procedure:
-    """What a command that brings coordinator state and tables together does before it changes anything."""
-
-    owner: str
-    """The name of the command, for whoever finds that it holds the lead."""
-    show: Callable[[Diagnosis], None]
-    """Tells what was found."""
-    decide: Callable[[Diagnosis], Repair | None]
-    """Returns what to do; None if there is nothing to do. Asked again if the lead is taken again."""
-    agree: Callable[[Diagnosis, Repair], None]
-    """Tells what will be done, and asks; raises StopError if there is no agreement."""
-
-
-def carried_out(target: Target, subject: RepairSubject, procedure: Procedure) -> Repair | None:
-    """Take the lead, and carry out what a procedure decides; return the plan, None if there was nothing to do."""
-    with contextlib.ExitStack() as stack:
-        coordinator_state, damage = _looked_at(target, subject, procedure.owner, stack)
-        diagnosis = diagnose(subject, coordinator_state, damage)
-        procedure.show(diagnosis)
-        plan = procedure.decide(diagnosis)
-        if plan is None:
-            return None
-        # Before the question, and before anything is changed.
-        of_spout = checked(target.plan, target.config, subject, coordinator_state, plan)
-        procedure.agree(diagnosis, plan)
-        if damage or coordinator_state.epoch < diagnosis.epoch_min:
-            # A store that was wiped counts epochs anew, and tables refuse one below their own. So take the lead again
-            # from the lowest epoch that they accept, and diagnose again: another process may have led in between.
-            stack.pop_all().close()
-            if damage:
-                _set_damage_aside(target, subject, procedure.owner)
-            coordinator_state = _lead(target, subject, procedure.owner, stack, diagnosis.epoch_min)
-            again = procedure.decide(diagnose(subject, coordinator_state))
-            if again is not None and again != plan:
-                raise StopError(f"the tables or the coordinator state changed meanwhile; {NOTHING_CHANGED}; try again")
-            of_spout = checked(target.plan, target.config, subject, coordinator_state, plan)
-        carry_out(subject, coordinator_state, plan, of_spout)
-    click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
-    return plan
-
-
-def subject_of(target: Target) -> RepairSubject:
-    """Return the topology that a target names as a subject of repair."""
-    plan, metadata_dir = target.plan, metadata_dir_of(target.plan, target.config)
-    states = states_of(plan, target.config)
-    return RepairSubject(
-        topology_id=plan.topology_id,
-        spout=plan.semantics.name,
-        states=states,
-        metadata_dir=metadata_dir,
-        addresses={
-            name: address_from(metadata_dir.parent, state.address)
-            for name, state in states.items()
-            if state.address is not None
-        },
-        optional=optional_states(plan, states),
-    )
-
-
-def _lead(
-    target: Target, subject: RepairSubject, owner: str, stack: contextlib.ExitStack, epoch_min: int
-) -> CoordinatorState:
-    store, lead = _store_and_lead(target, subject, owner, stack, epoch_min)
-    return CoordinatorState(store, lead, subject.topology_id, subject.rooms())
-
-
-def _store_and_lead(
-    target: Target, subject: RepairSubject, owner: str, stack: contextlib.ExitStack, epoch_min: int = 1
-) -> tuple[Store, Lead]:
-    store = make_store(target.plan, target.config)
-    stack.callback(store.close)
-    lead = store.take_lead(subject.topology_id, owner, epoch_min)
-    stack.callback(lead.release)
-    return store, lead
-
-
-def _looked_at(
-    target: Target, subject: RepairSubject, owner: str, stack: contextlib.ExitStack
-) -> tuple[CoordinatorState, tuple[str, ...]]:
-    """Return the coordinator state, with the lead; if it is damaged, one as it will be, and what is damaged."""
-    file, topology_id = store_file_of(target.plan, target.config), subject.topology_id
-    damage = None if file is None else damage_of_store(file)
-    if file is not None and damage is not None:
-        whose = "with the coordinator state of all topologies that use it"
-        text = f"the store {file.absolute()}, {whose}, is damaged: {damage}"
-        return _as_if_aside(topology_id, owner, ()), (text,)
-    store, lead = _store_and_lead(target, subject, owner, stack)
-    damage = damage_in(store, lead, topology_id)
-    if damage is not None:
-        return _as_if_aside(topology_id, owner, all_values(store, topology_id)), (damage,)
-    return CoordinatorState(store, lead, topology_id, subject.rooms()), ()
-
-
-def _as_if_aside(topology_id: str, owner: str, values: Sequence[Change]) -> CoordinatorState:
-    """Return a coordinator state, in memory, whose values are set aside."""
-    store = MemoryStore()
-    lead = store.take_lead(topology_id, owner)
-    lead.write(values)
-    set_damaged_aside(store, lead, topology_id)
-    return CoordinatorState(store, lead, topology_id)
-
-
-def _set_damage_aside(target: Target, subject: RepairSubject, owner: str) -> None:
-    """Set aside what is damaged; a crash after it leaves coordinator state that counts as wiped."""
-    file = store_file_of(target.plan, target.config)
-    with durable_step("repair.damage"), contextlib.ExitStack() as stack:
-        if file is not None and damage_of_store(file) is not None:
-            click.echo(f"the damaged store is kept as {set_damaged_store_aside(file, owner)}")
-            return
-        store, lead = _store_and_lead(target, subject, owner, stack)
-        set_damaged_aside(store, lead, subject.topology_id)
+def carried_out(target: Target, procedure: Procedure) -> Repair | None:
+    """Carry out what a procedure decides, and tell how to go on; return that, None if there was nothing to do."""
+    plan, config = target.plan, target.config
+    repair = procedure.carry_out(plan, config, subject_of(plan, config), store_place(plan, config))
+    if repair is not None:
+        click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
+    return repair
 
 
 def _choose(diagnosis: Diagnosis, *, is_accepting: bool, is_anew: bool) -> Repair | None:

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import itertools
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-import attrs
 import click
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from txtopo.api.optional import call_if_there
-from txtopo.api.state import State
-from txtopo.api.values import ROWS_KINDS
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
-from txtopo.cli.repair import NOTHING_CHANGED, Procedure, ask, carried_out, subject_of
+from txtopo.cli.repair import ask, carried_out
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
 from txtopo.secrecy import command_line
@@ -26,15 +19,14 @@ from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.topology.plan import Phase
 from txtopo.transactional.core.events import NEVER, Planned
-from txtopo.transactional.journal.ending import metadata_dir_with_journal
-from txtopo.transactional.journal.journal import JournalPart, JournalTransaction, find_journal, read_journal
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
+from txtopo.transactional.journal.journal import JournalTransaction
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject
-from txtopo.transactional.recovery.divergence import CoordinatorRecord, Divergence, DivergenceKind
-from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, recorded_plan
+from txtopo.transactional.recovery.divergence import Divergence, DivergenceKind
+from txtopo.transactional.recovery.going_back import Looked, journal_of
+from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair
+from txtopo.transactional.recovery.procedure import NOTHING_CHANGED, Procedure
 from txtopo.transactional.recovery.rewind import Past, Point, refuse_other_store, without_new
-from txtopo.transactional.run.rewinding import GatheringLead, checked
-from txtopo.transactional.run.storage import make_store
+from txtopo.transactional.run.storage import store_place, subject_of
 from txtopo.utc import micros_at
 
 PARTITIONS_SHOWN = 10
@@ -84,16 +76,16 @@ def rewind(target: Target, txid: int | None, time_ms: int | None, is_dry: bool, 
     if txid is None and time_ms is None:
         if is_dry:
             raise CommandLineError("--dry-run needs a TXID or --to")
-        _echo(_point_lines(_Looked.of(target)))
+        _echo(_point_lines(target, _looked(target)))
     elif is_dry:
-        looked = _Looked.of(target)
-        _echo(_dry_lines(looked, _wanted(looked.past, txid, time_ms)))
+        looked = _looked(target)
+        _echo(_dry_lines(target, looked, _wanted(looked.past, txid, time_ms)))
     else:
         _rewind(target, txid, time_ms, is_agreed=yes)
 
 
 def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed: bool) -> None:
-    subject = subject_of(target)
+    subject = subject_of(target.plan, target.config)
     found: list[tuple[Past, Point, list[str]]] = []
     new: list[str] = []
 
@@ -102,12 +94,12 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
             return diagnosis.unfinished
         if diagnosis.damage:
             raise StopError(f"{'; '.join(diagnosis.damage)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
-        refuse_other_store(subject.topology_id, diagnosis.record.incarnation, _journal(subject))
+        refuse_other_store(subject.topology_id, diagnosis.record.incarnation, journal_of(subject))
         known, new[:] = without_new(subject, diagnosis.record.committed)
         wrong = [each.text for each in diagnosis.divergences if _is_obstacle(each, new)]
         if wrong:
             raise StopError(f"{'; '.join(wrong)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
-        past = _past(known, diagnosis.record)
+        past = Past.of(known, journal_of(known), diagnosis.record)
         point, reasons = past.nearest(_wanted(past, txid, time_ms))
         found[:] = [(past, point, reasons)]
         is_there = point.txid == past.committed.txid and diagnosis.record.group is None
@@ -124,9 +116,9 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
         ask(_effect(past, point), is_agreed=is_agreed)
 
     procedure = Procedure("txtopo rewind", _show_nothing, decide, agree)
-    plan = carried_out(target, subject, procedure)
+    plan = carried_out(target, procedure)
     if isinstance(plan, BeginEmpty | Join | Adopt):  # one that was in the way, and goes back nowhere
-        plan = carried_out(target, subject, procedure)
+        plan = carried_out(target, procedure)
     if plan is None:
         click.echo(f"the topology is at transaction {found[0][1].txid} already; nothing to rewind")
 
@@ -153,53 +145,9 @@ def _show_nothing(_diagnosis: Diagnosis) -> None:
     pass
 
 
-def _journal(subject: RepairSubject) -> list[JournalPart]:
-    metadata_dir_with_journal(subject.metadata_dir, subject.topology_id)
-    return read_journal(find_journal(subject.metadata_dir, subject.topology_id))
-
-
-def _past(subject: RepairSubject, record: CoordinatorRecord) -> Past:
-    return Past.of(subject, _journal(subject), record)
-
-
-@attrs.frozen
-class _Looked:
-    """A topology that is only looked at, and may be running."""
-
-    target: Target
-    subject: RepairSubject
-    past: Past
-    new: tuple[str, ...]
-    """The states that are new in the code, and no part of the subject."""
-    committed: int
-    """The last transaction that is committed; a group after it may be decided."""
-
-    @classmethod
-    def of(cls, target: Target) -> _Looked:
-        """Read journal and tables; raise StopError if a repair or a rewind is unfinished."""
-        subject = subject_of(target)
-        store = make_store(target.plan, target.config)
-        try:
-            coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())
-            refuse_other_store(subject.topology_id, incarnation_in(store, subject.topology_id), _journal(subject))
-            unfinished = recorded_plan(coordinator_state)
-            record = CoordinatorRecord.of(coordinator_state, 0, functools.partial(_journal, subject))
-            subject, new = without_new(subject, record.committed)
-        finally:
-            store.close()
-        if unfinished is not None:
-            raise StopError(f"a {unfinished.command} was interrupted: {unfinished.way_on}")
-        return cls(target, subject, _past(subject, record), new, record.committed.txid)
-
-    def check(self, plan: GoTo) -> None:
-        """Raise what a rewind would be refused with; nothing is written."""
-        store = make_store(self.target.plan, self.target.config)
-        try:
-            subject = self.subject
-            coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())
-            checked(self.target.plan, self.target.config, subject, coordinator_state, plan)
-        finally:
-            store.close()
+def _looked(target: Target) -> Looked:
+    plan, config = target.plan, target.config
+    return Looked.of(subject_of(plan, config), store_place(plan, config).open)
 
 
 def _echo(lines: Iterable[str]) -> None:
@@ -207,7 +155,7 @@ def _echo(lines: Iterable[str]) -> None:
         click.echo(line)
 
 
-def _point_lines(looked: _Looked) -> Iterator[str]:
+def _point_lines(target: Target, looked: Looked) -> Iterator[str]:
     """Yield the points that a topology can be brought back to, and what bounds them."""
     past = looked.past
     yield f"topology {looked.subject.topology_id!r}: at transaction {_named(past.points[0])}"
@@ -231,7 +179,7 @@ def _point_lines(looked: _Looked) -> Iterator[str]:
             yield f"not to {bounds[0].txid}: {obstacle}"
     oldest = past.transactions[0].txid if past.transactions else past.committed.txid
     yield f"the journal begins with transaction {oldest}"
-    config = looked.target.config
+    config = target.config
     yield _REACH.format(hours=config["topology.rewind.hours"], bytes=config["topology.journal.bytes.max"])
 
 
@@ -301,7 +249,7 @@ def _effect(past: Past, point: Point) -> str:
     )
 
 
-def _dry_lines(looked: _Looked, txid: int) -> Iterator[str]:
+def _dry_lines(target: Target, looked: Looked, txid: int) -> Iterator[str]:
     """Yield what a rewind would change: versions and rows of tables, and the input that is read again."""
     past = looked.past
     point, reasons = past.nearest(txid)
@@ -309,10 +257,10 @@ def _dry_lines(looked: _Looked, txid: int) -> Iterator[str]:
         yield f"the topology is at transaction {point.txid} already; nothing to rewind"
         return
     plan = past.plan(point, 0)
-    looked.check(plan)
+    looked.check(target.plan, target.config, store_place(target.plan, target.config).open, plan)
     yield f"to transaction {_named(point)}; transactions {point.txid + 1} to {past.committed.txid} would run again"
-    yield from _plan_lines(looked.target, point, reasons, looked.committed)
-    yield from _way_on_lines(subject_of(looked.target), past, plan, looked.new)
+    yield from _plan_lines(target, point, reasons, looked.committed)
+    yield from _way_on_lines(subject_of(target.plan, target.config), past, plan, looked.new)
     for name in past.descriptions:
         if name not in plan.forgotten:
             yield f"state {name!r}: {_change_text(looked, name, point)}"
@@ -320,31 +268,14 @@ def _dry_lines(looked: _Looked, txid: int) -> Iterator[str]:
     yield NOTHING_CHANGED
 
 
-def _change_text(looked: _Looked, name: str, point: Point) -> str:
+def _change_text(looked: Looked, name: str, point: Point) -> str:
     """Describe what going back to a point changes in a table."""
-    description = looked.past.descriptions[name]
-    if name not in point.rolled_back:
-        return f"version {description.version}, no change"
-    state, mark = looked.subject.states[name], point.checkpoint.states.get(name)
-    txid = 0 if mark is None else mark.txid or 0
-    then = call_if_there(state, "open_as_of", looked.subject.topology_id, name, txid) if txid else None
-    like = "an empty table" if then is None else f"version {then.version}"
-    versions = f"version {description.version}; a new one would equal {like}"
-    now = state.snapshot(None)
-    before = now.slice(0, 0) if then is None else then.snapshot()
-    return f"{versions}, {_counts_text(state, now, before, txid)}"
-
-
-def _counts_text(state: State, now: pa.Table, then: pa.Table, txid: int) -> str:
-    """Count the rows that would go, come back and change, given a table's rows now and after a transaction.
-
-    A row that has no later transaction is as it was then.
-    """
-    newer = now.filter(pc.greater(now["txid"], txid))
-    keys = list(state.key.names) if getattr(state, "kind", None) not in ROWS_KINDS else []
-    changed = newer.select(keys).join(then.select(keys), keys, join_type="left semi").num_rows if keys else 0
-    gone, back = newer.num_rows - changed, then.num_rows - (now.num_rows - newer.num_rows) - changed
-    return f"{count_of(gone, 'row')} would go, {back:,} come back, {changed:,} change back"
+    version, change = looked.past.descriptions[name].version, looked.change(name, point)
+    if change is None:
+        return f"version {version}, no change"
+    like = "an empty table" if change.like is None else f"version {change.like}"
+    counts = f"{count_of(change.gone, 'row')} would go, {change.back:,} come back, {change.changed:,} change back"
+    return f"version {version}; a new one would equal {like}, {counts}"
 
 
 def _input_lines(undone: Sequence[JournalTransaction]) -> Iterator[str]:

@@ -22,10 +22,10 @@ from txtopo.transactional.journal.journal import DEAD_LETTERS
 from txtopo.transactional.journal.turns import Rename
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in, tables_of
 from txtopo.transactional.recovery.diagnosis import descriptions_of
+from txtopo.transactional.recovery.going_back import GatheringLead
 from txtopo.transactional.recovery.plans import NewNames, recorded_plan
 from txtopo.transactional.recovery.renaming import NOTHING_CHANGED, Renaming
 from txtopo.transactional.run.assembly import recovered_alone, take_lead
-from txtopo.transactional.run.rewinding import GatheringLead
 from txtopo.transactional.run.snapshot import remove_snapshot
 from txtopo.transactional.run.storage import dead_letters_of, make_store, metadata_dir_of, states_of, store_file_of
 

@@ -61,6 +61,7 @@ def audit(
     backfills, by the state whose table they wrote until it joined the topology.
     """
     report = AuditReport(epochs=len(parts), first=begin_of(parts) + 1, renames=parts[-1].header.renames)
+    report.tables_read = len(histories)
     rolled_back = {
         each.epoch for history in histories.values() for each in history.versions if each.is_rollback and each.epoch
     }

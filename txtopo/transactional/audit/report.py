@@ -89,6 +89,8 @@ class AuditReport:
     """The other states that it names."""
     renames: tuple[Rename, ...] = ()
     """The renames of the topology and its states."""
+    tables_read: int = 0
+    """The number of tables whose histories were read."""
     tables: list[TableProof] = attrs.field(factory=list)
     elsewhere: list[str] = attrs.field(factory=list)
     """States of the topology in the journal whose tables were not audited."""

@@ -33,10 +33,10 @@ from txtopo.transactional.recovery.divergence import (
     refuse,
     refuse_two_timelines,
 )
+from txtopo.transactional.recovery.going_back import GatheringLead
 from txtopo.transactional.recovery.membership import Membership, join, record_join
 from txtopo.transactional.recovery.plans import Join
 from txtopo.transactional.recovery.recover import recover
-from txtopo.transactional.run.rewinding import GatheringLead
 
 OWNER = "txtopo backfill"
 

@@ -50,8 +50,8 @@ def carry_out(
     """Carry out a plan, or continue one that was interrupted.
 
     The lead of ``coordinator_state`` must have an epoch that no table has seen. ``of_spout`` are the changes of the
-    spout's own values that belong to the plan, see :func:`txtopo.transactional.run.rewinding.checked`, which must have
-    been called: also if the plan is continued, perhaps with other code and other input.
+    spout's own values that belong to the plan, see :func:`txtopo.transactional.recovery.going_back.checked`, which must
+    have been called: also if the plan is continued, perhaps with other code and other input.
 
     Raises:
         StateAccessError: a table no longer keeps the version to roll back to.

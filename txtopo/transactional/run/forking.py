@@ -40,9 +40,9 @@ from txtopo.transactional.recovery.coordinator_state import (
 )
 from txtopo.transactional.recovery.diagnosis import RepairSubject
 from txtopo.transactional.recovery.fork import Fork, ForkPoint, ForkSubject, claim, discard, find_fork, make
+from txtopo.transactional.recovery.going_back import checked
 from txtopo.transactional.recovery.plans import GoTo
 from txtopo.transactional.recovery.rewind import refuse_other_store
-from txtopo.transactional.run.rewinding import checked
 from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 
 OWNER = "txtopo fork"

@@ -9,7 +9,7 @@ from typing import Any
 
 from state.delta.keyed.state import DeltaState
 from state.stores.memory import MemoryPlace, MemoryStore
-from state.stores.sqlite import SqliteStore
+from state.stores.sqlite import SqliteStore, damage_of_store, set_damaged_store_aside
 from txtopo.api.fields import Fields
 from txtopo.api.state import State
 from txtopo.api.store import Store
@@ -19,6 +19,8 @@ from txtopo.topology.checks import check_places as find_nested, place_of
 from txtopo.topology.plan import Plan
 from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.journal.journal import DEAD_LETTERS, FOLDER
+from txtopo.transactional.recovery.diagnosis import RepairSubject
+from txtopo.transactional.recovery.procedure import StorePlace
 
 STORE_FILE = "coordinator.sqlite"
 
@@ -99,6 +101,41 @@ def store_file_of(plan: Plan, config: Config) -> pathlib.Path | None:
     in_memory = plan.states and not any(state.is_durable for state in plan.states.values()) and config.state_dir is None
     is_other = config.state_store == "zookeeper" or in_memory
     return None if is_other else metadata_dir_of(plan, config) / STORE_FILE
+
+
+def store_place(plan: Plan, config: Config) -> StorePlace:
+    """Return where a topology keeps its coordinator state."""
+    file = store_file_of(plan, config)
+
+    def damage() -> str | None:
+        found = None if file is None else damage_of_store(file)
+        if file is None or found is None:
+            return None
+        whose = "with the coordinator state of all topologies that use it"
+        return f"the store {file.absolute()}, {whose}, is damaged: {found}"
+
+    def set_aside(owner: str) -> pathlib.Path:
+        assert file is not None, "no other store is damaged as a whole"
+        return set_damaged_store_aside(file, owner)
+
+    return StorePlace(lambda: make_store(plan, config), MemoryStore, damage, set_aside)
+
+
+def subject_of(plan: Plan, config: Config) -> RepairSubject:
+    """Return a topology as a subject of repair."""
+    metadata_dir, states = metadata_dir_of(plan, config), states_of(plan, config)
+    return RepairSubject(
+        topology_id=plan.topology_id,
+        spout=plan.semantics.name,
+        states=states,
+        metadata_dir=metadata_dir,
+        addresses={
+            name: address_from(metadata_dir.parent, state.address)
+            for name, state in states.items()
+            if state.address is not None
+        },
+        optional=optional_states(plan, states),
+    )
 
 
 def store_words(plan: Plan, config: Config) -> str:

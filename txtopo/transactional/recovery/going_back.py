@@ -12,23 +12,38 @@ is changed.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from txtopo.api.optional import call_if_there
+from txtopo.api.state import State
 from txtopo.api.store import Change, Delete, Lead, Put, Store
+from txtopo.api.values import ROWS_KINDS
 from txtopo.config import Config
 from txtopo.errors import StateAccessError, StopError
 from txtopo.topology.plan import Plan
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.journal.ending import metadata_dir_with_journal
+from txtopo.transactional.journal.journal import JournalPart, find_journal, read_journal
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
 from txtopo.transactional.recovery.diagnosis import RepairSubject
-from txtopo.transactional.recovery.divergence import refuse_two_timelines
+from txtopo.transactional.recovery.divergence import CoordinatorRecord, refuse_two_timelines
 from txtopo.transactional.recovery.membership import refuse_what_stays
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew, recorded_plan
-from txtopo.transactional.recovery.rewind import metadata_after, refuse_left_behind
-from txtopo.transactional.run.storage import make_store
+from txtopo.transactional.recovery.rewind import (
+    Past,
+    Point,
+    metadata_after,
+    refuse_left_behind,
+    refuse_other_store,
+    without_new,
+)
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory
 
@@ -145,12 +160,91 @@ def checked(
     return gathering.changes
 
 
-def forgo(plan: Plan, config: Config, names: Sequence[str], agree: Callable[[list[str]], None]) -> None:
+@attrs.frozen
+class Looked:
+    """A topology that is only looked at, and may be running."""
+
+    subject: RepairSubject
+    past: Past
+    new: tuple[str, ...]
+    """The states that are new in the code, and no part of the subject."""
+    committed: int
+    """The last transaction that is committed; a group after it may be decided."""
+
+    @classmethod
+    def of(cls, subject: RepairSubject, open_store: Callable[[], Store]) -> Looked:
+        """Read journal and tables; raise StopError if a repair or a rewind is unfinished."""
+        with contextlib.closing(open_store()) as store:
+            coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())
+            refuse_other_store(subject.topology_id, incarnation_in(store, subject.topology_id), journal_of(subject))
+            unfinished = recorded_plan(coordinator_state)
+            record = CoordinatorRecord.of(coordinator_state, 0, functools.partial(journal_of, subject))
+            subject, new = without_new(subject, record.committed)
+        if unfinished is not None:
+            raise StopError(f"a {unfinished.command} was interrupted: {unfinished.way_on}")
+        return cls(subject, Past.of(subject, journal_of(subject), record), new, record.committed.txid)
+
+    def check(self, plan: Plan, config: Config, open_store: Callable[[], Store], to: GoTo) -> None:
+        """Raise what a rewind would be refused with; nothing is written."""
+        with contextlib.closing(open_store()) as store:
+            subject = self.subject
+            coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())
+            checked(plan, config, subject, coordinator_state, to)
+
+    def change(self, name: str, point: Point) -> TableChange | None:
+        """Return what going back to a point changes in a table; None if nothing."""
+        if name not in point.rolled_back:
+            return None
+        state, mark = self.subject.states[name], point.checkpoint.states.get(name)
+        txid = 0 if mark is None else mark.txid or 0
+        then = call_if_there(state, "open_as_of", self.subject.topology_id, name, txid) if txid else None
+        now = state.snapshot(None)
+        before = now.slice(0, 0) if then is None else then.snapshot()
+        return TableChange(None if then is None else then.version, *_counts(state, now, before, txid))
+
+
+@attrs.frozen
+class TableChange:
+    """What a rewind changes in a table."""
+
+    like: int | None
+    """The version that the new one would equal; None: an empty table."""
+    gone: int
+    back: int
+    changed: int
+
+
+def _counts(state: State, now: pa.Table, then: pa.Table, txid: int) -> tuple[int, int, int]:
+    """Count the rows that would go, come back and change, given a table's rows now and after a transaction.
+
+    A row that has no later transaction is as it was then.
+    """
+    newer = now.filter(pc.greater(now["txid"], txid))
+    keys = list(state.key.names) if getattr(state, "kind", None) not in ROWS_KINDS else []
+    changed = newer.select(keys).join(then.select(keys), keys, join_type="left semi").num_rows if keys else 0
+    gone, back = newer.num_rows - changed, then.num_rows - (now.num_rows - newer.num_rows) - changed
+    return gone, back, changed
+
+
+def journal_of(subject: RepairSubject) -> list[JournalPart]:
+    """Return the journal of a topology; raise ConfigError if it has none."""
+    metadata_dir_with_journal(subject.metadata_dir, subject.topology_id)
+    return read_journal(find_journal(subject.metadata_dir, subject.topology_id))
+
+
+def forgo(
+    plan: Plan,
+    config: Config,
+    open_store: Callable[[], Store],
+    names: Sequence[str],
+    agree: Callable[[list[str]], None],
+) -> None:
     """Let a spout go on without input that a rewind has promised to read again, while the topology doesn't run.
 
     Args:
         plan: the topology's.
         config: its configuration.
+        open_store: opens the store of its coordinator state.
         names: what is lost, as the spout calls it.
         agree: is told what that is before anything is written, and raises StopError if that is not to be.
 
@@ -159,7 +253,7 @@ def forgo(plan: Plan, config: Config, names: Sequence[str], agree: Callable[[lis
         StopError: a repair or a rewind is unfinished, or the spout owes nothing.
     """
     with contextlib.ExitStack() as stack:
-        store = make_store(plan, config)
+        store = open_store()
         stack.callback(store.close)
         lead = store.take_lead(plan.topology_id, "txtopo forgo")
         stack.callback(lead.release)

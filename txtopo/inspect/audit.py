@@ -1,0 +1,58 @@
+"""The audit of a topology: the journal and the tables that it names, read so that they agree."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from state.delta.read.audit import read_histories
+from txtopo.errors import ConfigError
+from txtopo.transactional.audit.checks import audit, tables_of
+from txtopo.transactional.audit.report import AuditReport
+from txtopo.transactional.journal.backfills import backfills_of
+from txtopo.transactional.journal.journal import JournalHeader, find_journal, read_journal
+from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in
+
+TRIES_MAX = 5
+"""How often to read again because another coordinator has begun meanwhile."""
+
+
+def audited(metadata_dir: Path, topology_id: str, *, with_rows: bool) -> AuditReport:
+    """Audit a topology, even if a coordinator writes meanwhile.
+
+    1. Read the journal, and how far its run says that it is.
+    2. Read the tables, which may contain later groups by now.
+    3. Read the journal again. If it has only grown, cut the tables' histories at the end of the first reading. If
+       another coordinator has begun, start over.
+
+    Raises:
+        ConfigError: there is nothing to prove, or coordinators follow one another too fast.
+        DivergenceError: the journal is damaged, or a table is missing or is not a table of a state.
+        StateAccessError: a table can't be read.
+    """
+    journal = find_journal(metadata_dir, topology_id)
+    for _ in range(TRIES_MAX):
+        parts = read_journal(journal)
+        if not parts:
+            raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to prove")
+        committed = _reported(metadata_dir, parts[-1].header)
+        tables, departed = tables_of(parts)
+        histories = read_histories(metadata_dir, tables, with_rows=with_rows, departed=departed)
+        again = read_journal(journal)
+        if again == parts:
+            return audit(parts, histories, committed, backfills_of(metadata_dir, parts))
+        if again[-1].header.epoch == parts[-1].header.epoch:
+            entries = parts[-1].entries
+            end = entries[-1].last if entries else parts[-1].header.committed
+            cut = {name: history.until(end) for name, history in histories.items()}
+            return audit(parts, cut, min(committed, end), backfills_of(metadata_dir, parts))
+    raise ConfigError(f"coordinators follow one another too fast to be audited; gave up after {TRIES_MAX} tries")
+
+
+def _reported(metadata_dir: Path, header: JournalHeader) -> int:
+    """Return the last transaction that the newest coordinator's run has reported as committed; 0 if there is none."""
+    with contextlib.suppress(ConfigError):  # a report that can't be read proves nothing
+        found = read_snapshot(snapshots_in(metadata_dir), header.topology)
+        if found is not None and found[0].wrote(header):
+            return found[1].committed
+    return 0

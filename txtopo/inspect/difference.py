@@ -1,0 +1,144 @@
+"""The difference between the tables of two outputs, or between two tables, as of the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+import pyarrow as pa
+
+from state.delta.log.location import LOG_FOLDER
+from state.delta.read.consistent import ConsistentView, committed_in_tables, end_of, read_tables
+from state.delta.read.difference import TableDifference, difference
+from state.delta.read.history import last_transaction, read_table
+from txtopo.errors import ConfigError
+from txtopo.files.durable import is_folder
+from txtopo.transactional.journal.backfills import backfills_of
+from txtopo.transactional.journal.ending import journal_below
+from txtopo.transactional.journal.journal import JournalPart, counting_parts, find_journal, read_journal
+
+__all__ = ["Compared", "Moment", "Output", "is_table"]
+
+
+@attrs.frozen
+class Output:
+    """A topology's output folder."""
+
+    path: str
+    metadata_dir: Path
+    topology_id: str
+
+    @classmethod
+    def of(cls, path: str, topology_id: str | None) -> Output:
+        """Find the journal of the topology that is meant."""
+        return cls(path, *journal_below(path, topology_id))
+
+    def states(self) -> list[str]:
+        """Return the states with a table that the topology has now."""
+        return list(end_of(self.metadata_dir, self.topology_id).header.tables)
+
+    def read(self, txid: int | None, states: Collection[str] | None = None) -> ConsistentView:
+        """Read the tables."""
+        return read_tables(self.path, txid, states=states, topology=self.topology_id)
+
+
+@attrs.frozen
+class Moment:
+    """The newest transaction as of which two outputs can be compared."""
+
+    txid: int
+    committed: tuple[int, int]
+    """The last transaction of each that all of its tables have."""
+    later: int | None
+    """The transaction up to which the one behind must run, so that they can be compared later; None if there is none.
+    """
+
+    @classmethod
+    def of(cls, a: Output, b: Output, states: Collection[str]) -> Moment:
+        """Find it.
+
+        Raises:
+            ConfigError: there is none.
+        """
+        found_a, found_b = _Reach.of(a, states), _Reach.of(b, states)
+        common = found_a.ends & found_b.ends
+        if not common:
+            raise ConfigError(
+                f"no transaction ends a commit group in both {a.path} and {b.path}: name one with --to that both can "
+                "show"
+            )
+        txid = max(common)
+        behind, ahead = sorted((found_a, found_b), key=lambda each: each.committed)
+        later = min((end for end in ahead.ends if end > behind.committed), default=None)
+        return cls(txid, (found_a.committed, found_b.committed), later if txid < behind.committed else None)
+
+
+@attrs.frozen
+class Compared:
+    """The tables that two outputs both have, as of the same transaction."""
+
+    txid: int | None
+    """None: as they are now."""
+    tables: Mapping[str, tuple[pa.Table, pa.Table]]
+
+    @classmethod
+    def outputs(cls, a: Output, b: Output, states: Sequence[str], txid: int) -> Compared:
+        """Read the tables of some states of two outputs."""
+        of_a, of_b = a.read(txid, states).tables, b.read(txid, states).tables
+        return cls(txid, {name: (of_a[name], of_b[name]) for name in of_a})
+
+    @classmethod
+    def pair(cls, a: str, b: str, txid: int | None) -> Compared:
+        """Read two single tables, by default as of the last transaction that both have."""
+        last = last_transaction(a), last_transaction(b)
+        if txid is None and None not in last and last[0] != last[1]:
+            txid = min(each for each in last if each is not None)
+        return cls(txid, {Path(a).name: (read_table(a, txid), read_table(b, txid))})
+
+    def differences(self, since: int | None, *, with_txids: bool) -> dict[str, TableDifference]:
+        """Return the difference of each table; see :func:`state.delta.read.difference.difference`."""
+        return {
+            name: difference(of_a, of_b, since=since, with_txids=with_txids)
+            for name, (of_a, of_b) in self.tables.items()
+        }
+
+
+def is_table(path: str) -> bool:
+    """Return whether a path is that of a single table."""
+    return "://" in path or is_folder(Path(path) / LOG_FOLDER)
+
+
+@attrs.frozen
+class _Reach:
+    """How far an output is committed."""
+
+    committed: int
+    """The last transaction that all tables have."""
+    ends: frozenset[int]
+    """The transactions up to it that end a commit group, as far as the journal goes back."""
+
+    @classmethod
+    def of(cls, output: Output, states: Collection[str]) -> _Reach:
+        """Look at the tables of some states."""
+        place = output.metadata_dir, output.topology_id
+        found = committed_in_tables(*place)
+        # If it can't be told, reading the tables says why.
+        committed = output.read(None).txid if found is None else found[0]
+        parts = counting_parts(read_journal(find_journal(*place)), lambda entry: entry.last <= committed)
+        ends = {end for end in _ends_in(parts) if end <= committed}
+        for name, filled in backfills_of(output.metadata_dir, parts).items() if parts else ():
+            # Up to where it joined, the groups of its backfill are those that a state's table can show.
+            if name in states:
+                own = _ends_in(filled)
+                ends = {end for end in ends if end in own or end > max(own)}
+        return cls(committed, frozenset(ends))
+
+
+def _ends_in(parts: Sequence[JournalPart]) -> set[int]:
+    ends: set[int] = set()
+    for part in parts:
+        # A rewind may have gone back to where a part begins: groups after it are undone, and later ones end elsewhere.
+        ends = {end for end in ends if end <= part.header.committed} | {part.header.committed}
+        ends |= {entry.last for entry in part.entries}
+    return ends
