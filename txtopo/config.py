@@ -314,19 +314,19 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.journal.bytes.max",
             1024 * 1024 * 1024,
             whole(0),
-            "maximum size of the journal, which audit, replay, repair and rewind read; oldest parts go first; "
-            "0: no journal",
+            "maximum size of the journal, which audit, replay, repair and rewind read; oldest parts go first, also "
+            "those that no point needs; 0: no journal",
         ),
         Setting(
             "topology.rewind.hours",
             7 * 24,
             whole(1),
-            "how many hours back a rewind, replays and reads of the past reach at least, as far as the journal does: "
-            "whatever a state says, its table keeps what versions of that time need",
+            "how many hours back points reach, which a rewind goes to; if topology.history.recent.secs is none, how "
+            "long tables at least keep what all versions need, whatever a state says",
         ),
         Setting(
             "topology.history.recent.secs",
-            None,
+            300,
             or_none(whole(1)),
             "for how many seconds tables keep every version, and so how long a reader of one may take; of older ones, "
             "those of points stay: each 5 minutes for an hour, each hour for a day, each day for "

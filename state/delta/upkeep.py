@@ -88,13 +88,15 @@ class Upkeep:
     Args:
         every_writes: the number of own writes between two checkpoints.
         files_max: small files are combined when that saves at least this many.
-        vacuum_retention_hours: how long unreferenced files are kept, in hours; None: forever.
+        vacuum_retention_hours: how long unreferenced files are kept, in hours; None: as long as the run says.
+        unbounded_hours: how long they are then if the run does not say; None: forever.
         history: what a run keeps of the past; None outside of one.
     """
 
     every_writes: int = attrs.field(default=50)
     files_max: int = attrs.field(default=32)
     vacuum_retention_hours: int | None = attrs.field(default=None)
+    unbounded_hours: int | None = None
     history: History | None = None
 
     @every_writes.validator
@@ -139,13 +141,13 @@ class Upkeep:
     @property
     def files_secs(self) -> int | None:
         """How long files are kept that no version needs any more, points aside; None: for ever."""
-        history, secs = (
-            self.history,
-            None if self.vacuum_retention_hours is None else self.vacuum_retention_hours * 3600,
-        )
+        history, hours = self.history, self.vacuum_retention_hours
         if history is not None and history.recent_secs is not None:
-            return max(history.recent_secs, secs or 0)
-        return secs if secs is None or history is None else max(secs, history.rewind_hours * 3600)
+            return max(history.recent_secs, (hours or 0) * 3600)
+        hours = self.unbounded_hours if hours is None else hours
+        if hours is None:
+            return None
+        return max(hours, 0 if history is None else history.rewind_hours) * 3600
 
     def entries_secs(self, configuration: Mapping[str, str | None]) -> int | None:
         """Return how long log entries are kept, points aside; None: for ever.

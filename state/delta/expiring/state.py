@@ -74,8 +74,9 @@ class DeltaExpiringRows(DeltaRows):
         storage_options: options for the object store, as delta-rs has them.
         upkeep_every_writes: the number of writes between two checkpoints of the log.
         files_max: small files are combined when that saves at least this many files.
-        vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168, the default; None:
-            forever. The table cannot be rolled back further, nor read as of an earlier transaction.
+        vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168; None (the default):
+            as long as ``topology.history.recent.secs`` says, or 168 hours if it is none. The table cannot be rolled
+            back further, nor read as of an earlier transaction, except to a point.
 
     Raises:
         ConfigError: an option is out of range.
@@ -93,7 +94,7 @@ class DeltaExpiringRows(DeltaRows):
         storage_options: Mapping[str, str] | None = None,
         upkeep_every_writes: int = 50,
         files_max: int = 64,
-        vacuum_retention_hours: int | None = RETENTION_HOURS_MIN,
+        vacuum_retention_hours: int | None = None,
     ) -> None:
         super().__init__(
             path,
@@ -103,6 +104,7 @@ class DeltaExpiringRows(DeltaRows):
             files_max=files_max,
             vacuum_retention_hours=vacuum_retention_hours,
         )
+        self._upkeep = attrs.evolve(self._upkeep, unbounded_hours=RETENTION_HOURS_MIN)
         kind = fields.types[fields.index(expires)]
         if kind != _EXPIRES_TYPE:
             raise FieldsError(f"field {expires!r} is {ddl_name(kind)}; rows expire at a timestamp")

@@ -71,7 +71,7 @@ class DeltaState(DeclaredDeltaTable):
         upkeep_every_writes: the number of writes between two checkpoints of the log.
         files_max: small files are combined when that saves at least this many files.
         vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168; None (the default):
-            forever.
+            as long as ``topology.history.recent.secs`` says, or forever if it is none.
         ttl: how long after its time a key expires; None: never. For transaction N, a key has expired if its time plus
             ``ttl`` is at or before the watermark after transaction N-1: it has no value then, and what N puts or folds
             is its first. A key without a time stays. The table must be made with a ``ttl``; how long it is may change

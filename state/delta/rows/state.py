@@ -44,7 +44,7 @@ class DeltaRows(DeclaredDeltaTable):
         upkeep_every_writes: the number of writes between two checkpoints of the log.
         files_max: small files are combined when that saves at least this many files.
         vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168; None (the default):
-            forever.
+            as long as ``topology.history.recent.secs`` says, or forever if it is none.
         schema_evolution: ``"add"``: when a run begins, the table gets the fields that it lacks, and earlier
             rows have nulls there. By default they are refused; ``txtopo evolve`` adds them once.
 

@@ -15,12 +15,13 @@ from deltalake import DeltaTable
 
 import state.delta.upkeep
 import state.delta.writer
-from state import DeltaState, TransactionalValue, read_table
+from state import DeltaExpiringRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DATA_FOLDER, files_of
 from state.delta.log.entries import read_entry
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
 from tests.state.delta.delta_tables import hold_no_rows, maintain
+from tests.state.delta.expiring.expiring_tables import FIELDS, held, put
 from txtopo import Fields
 from txtopo.api.state import History
 from txtopo.errors import FailedException
@@ -39,13 +40,16 @@ class Life:
         monkeypatch.setattr(state.delta.writer, "time", clock)
         self.now_secs = BEGAN_SECS
         self.path = path
-        self.declared = DeltaState(path, Fields("id: long"), Fields("n: long"), **options)
+        self.declared = self._declare(**options)
         self.opened = self.declared.open("topology", "s", "life", epoch)
         self.recent_secs = recent_secs
         self.rewind_hours = 168
         self.points: list[int] = []
         self._dated: set[str] = set()
         self.date()
+
+    def _declare(self, **options):
+        return DeltaState(self.path, Fields("id: long"), Fields("n: long"), **options)
 
     def date(self):
         """Let the files that are new be of now."""
@@ -57,8 +61,11 @@ class Life:
     def write(self, txid, *, every_secs=10):
         """Write a transaction, which puts its number into the keys of its last digits, and do the upkeep."""
         self.now_secs += every_secs
-        self.opened.write(txid, {key: TransactionalValue(txid, txid) for key in (txid % 7, txid % 3)})
+        self._write(txid)
         self.date()
+
+    def _write(self, txid):
+        self.opened.write(txid, {key: TransactionalValue(txid, txid) for key in (txid % 7, txid % 3)})
 
     def maintain(self, later_secs=0):
         """Do the upkeep that is due, as of some time later; wait for it."""
@@ -88,6 +95,16 @@ class Life:
             rows[txid] = sorted_rows(read_table(self.path))
             self.maintain()
         return rows
+
+
+class LifeOfRowsThatExpire(Life):
+    """Of a table as committers have for what they remember for a while."""
+
+    def _declare(self, **options):
+        return DeltaExpiringRows(self.path, FIELDS, "end", **options)
+
+    def _write(self, txid):
+        put(self.opened, (txid, [("k", 10 * txid + 100)], 10 * txid))
 
 
 def sorted_rows(rows: pa.Table) -> pa.Table:
@@ -120,6 +137,22 @@ def test_what_is_recent_and_the_points_stay(tmp_path, monkeypatch, deletion_vect
     assert files(life.path) <= {name.rpartition("/")[2] for name in live}
     life.opened.roll_back(180)
     assert sorted_rows(read_table(life.path)).equals(rows[180])
+
+
+def test_tables_of_committers_are_bounded_as_others(tmp_path, monkeypatch):
+    """What a committer remembers for a while has no week of its own."""
+    life = LifeOfRowsThatExpire(monkeypatch, tmp_path / "t")
+    for txid in range(1, 100):
+        life.write(txid)
+        if txid % 20 == 0:
+            life.points.append(txid)
+        life.maintain()
+    life.maintain(RECENT_SECS + 61)
+    life.maintain(61)
+    assert life.declared.table().kept(range(100)) == {0, *life.points, 99}
+    assert held(read_table(life.path, 40)) == [("k", 10 * txid + 100) for txid in range(31, 41)]
+    live = {place for version in life.versions() for place in places(life.path, version)}
+    assert {f"{DATA_FOLDER}/{name}" for name in files(life.path)} <= live
 
 
 def places(path, version):
