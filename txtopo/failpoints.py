@@ -45,6 +45,7 @@ _STEPS = {
     "table.write": "a table's write is published; once for each table of a group",
     "group.commit": "a published group is marked as committed in the coordinator state, by the next write to it",
     "table.maintain": "a table is maintained",
+    "journal.cut": "a file of the journal that no point needs is removed; once for each file",
     "repair.damage": "a repair sets aside coordinator state that can't be read",
     "repair.begin": "a repair writes its plan into the coordinator state",
     "repair.alteration": "a repair takes back what others have changed of a table itself; once for each table",

@@ -269,7 +269,9 @@ def test_without_a_snapshot(tmp_path, command_line):
 def test_without_a_journal(tmp_path, command_line):
     """The snapshot alone tells how far the run came."""
     run_inline(topology(tmp_path), Config({"topology.journal.bytes.max": 0}))
-    assert "transaction 2: committed\n  journal   it no longer has it" in explained(command_line, tmp_path, 2)
+    assert "transaction 2: committed\n  journal   the topology keeps none (topology.journal.bytes.max)" in explained(
+        command_line, tmp_path, 2
+    )
 
 
 def test_what_is_asked_wrongly(tmp_path, command_line):

@@ -92,8 +92,11 @@ class Folder(Protocol):
             after: only names greater than this one.
         """
 
-    def delete(self, path: str) -> None:
-        """Remove a file if it is there. Not synced: a removal that a power failure takes back does no harm."""
+    def delete(self, path: str, *, is_durable: bool = False) -> None:
+        """Remove a file if it is there.
+
+        Not synced unless it is asked for: mostly, a removal that a power failure takes back does no harm.
+        """
 
     def move(self, below: str, to: str) -> None:
         """Move what lies below one path, if anything does, to another, below which nothing may lie; durable on return.
@@ -206,9 +209,12 @@ class LocalFolder:
             if not name.startswith(_DRAFT) and stat.S_ISREG(found.st_mode):
                 yield Item(path, found.st_size, found.st_mtime)
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, *, is_durable: bool = False) -> None:
         """See :class:`Folder`."""
-        (self.root / path).unlink(missing_ok=True)
+        place = self.root / path
+        place.unlink(missing_ok=True)
+        if is_durable:
+            sync_path(place.parent)
 
     def move(self, below: str, to: str) -> None:
         """See :class:`Folder`. Here it is one rename."""

@@ -17,6 +17,7 @@ from txtopo.errors import ConfigError
 from txtopo.inspect.answers import StoryLine
 from txtopo.inspect.wording import STATUS_WORDS, readings_of
 from txtopo.text.words import clock, count_of, cut
+from txtopo.transactional.audit.journal_checks import begin_of
 from txtopo.transactional.core.events import NEVER, Turn
 from txtopo.transactional.core.history import ABRIDGED_FIRST, HistoryEntry, HistoryEvent
 from txtopo.transactional.core.transitions import Status
@@ -164,10 +165,18 @@ def _span(entry: JournalEntry) -> str:
     return f"transactions {entry.first} to {entry.last}" if entry.first < entry.last else "which holds it alone"
 
 
+def _lacks(parts: Sequence[JournalPart]) -> str:
+    if not parts:
+        return "the topology keeps none (topology.journal.bytes.max)"
+    return (
+        f"it begins with transaction {begin_of(parts) + 1}: earlier ones are before the oldest point "
+        "(topology.rewind.hours), or were too much for topology.journal.bytes.max"
+    )
+
+
 def _committed(known: Known, txid: int, entered: Entered | None) -> Story:
     if entered is None:
-        why = "it no longer has it, or the topology keeps none (topology.journal.bytes.max)"
-        return Story(f"transaction {txid}: committed", (StoryLine("journal", why),))
+        return Story(f"transaction {txid}: committed", (StoryLine("journal", _lacks(known.parts)),))
     part, entry, transaction = entered
     what = "given up, its dead letter is written" if transaction.is_dead_letter else "committed"
     lines = [

@@ -80,7 +80,7 @@ class ObjectFolder:
             if each["path"].rpartition("/")[2] > after:
                 yield Item(each["path"], each["size"], each["last_modified"].timestamp())
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, *, is_durable: bool = False) -> None:  # noqa: ARG002 - it is so anyway
         with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store):
             obstore.delete(store, path)
 

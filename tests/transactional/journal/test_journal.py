@@ -11,10 +11,11 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_tables
 from tests.acceptance.topologies import CountTuples
+from tests.crashes import dying
 from tests.full_disk import no_descriptor_left, no_file_larger_than
 from tests.topologies import committing
 from txtopo import Config, Fields, Topology
-from txtopo.errors import ConfigError, DivergenceError, StopError
+from txtopo.errors import ConfigError, DivergenceError, LostLead, StopError
 from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.core.events import Planned, Turn
@@ -269,6 +270,119 @@ def test_the_oldest_files_go_and_no_more_than_needed(tmp_path: Path, monkeypatch
         states={"words": before, "idle": None},
         format=kept.header.format,
     )
+
+
+LATER_MS = 1
+HEADER = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
+
+
+def enter(writer: JournalWriter, *txids: int) -> None:
+    for txid in txids:
+        writer.enter(JournalEntry({}, (JournalTransaction(txid, 1, None, {}),)))
+
+
+def begins(folder: LocalFolder) -> list[int]:
+    """Return what each file of a journal begins after."""
+    return [journal.header_of(journal.first_line(folder, file), "").committed for file in journal_files(folder)]
+
+
+def test_files_that_are_not_needed_go(tmp_path: Path) -> None:
+    """All before the last one that begins up to a transaction, and never the one that is written."""
+    folder, asked = LocalFolder(tmp_path), []
+    writer = JournalWriter(folder, HEADER, 1 << 20)
+    for txid in range(1, 10):
+        enter(writer, txid)
+        if txid % 3 == 0:
+            writer.end_part()
+    assert begins(folder) == [0, 3, 6]
+    for txid, expected in ((0, [0, 3, 6]), (2, [0, 3, 6]), (3, [3, 6]), (5, [3, 6]), (9, [6])):
+        writer.keep_after(txid, LATER_MS, lambda txid=txid: asked.append(txid))
+        assert begins(folder) == expected
+    assert asked == [3, 9], "it is asked before files go, and only then"
+    assert txids_in(read_journal(folder)) == [7, 8, 9]
+    enter(writer, 10)
+    writer.keep_after(9, LATER_MS, lambda: None)
+    assert (begins(folder), txids_in(read_journal(folder))) == ([9], [10])
+
+
+def test_a_file_from_before_a_rewind_goes_with_those_that_it_undid(tmp_path: Path) -> None:
+    """What is needed of one transaction begins where the topology went back to last."""
+    folder = LocalFolder(tmp_path)
+    enter(JournalWriter(folder, HEADER, 1 << 20), *range(1, 11))
+    enter(JournalWriter(folder, attrs.evolve(HEADER, epoch=2, committed=10), 1 << 20), *range(11, 21))
+    writer = JournalWriter(folder, attrs.evolve(HEADER, epoch=3, committed=5, undone_until=20), 1 << 20)
+    enter(writer, *range(6, 15))
+    writer.keep_after(4, LATER_MS, lambda: None)
+    assert begins(folder) == [0, 10, 5]
+    writer.keep_after(5, LATER_MS, lambda: None)
+    assert begins(folder) == [5]
+
+
+def test_a_file_that_nobody_can_read_is_no_beginning(tmp_path: Path) -> None:
+    """Nobody knows what it has, so it only goes with what comes after it."""
+    folder = LocalFolder(tmp_path)
+    for epoch in (1, 2):
+        enter(JournalWriter(folder, attrs.evolve(HEADER, epoch=epoch, committed=epoch - 1), 1 << 20), epoch)
+    (tmp_path / "0000000002-000000.jsonl").write_bytes(b"damaged\n")
+    writer = JournalWriter(folder, attrs.evolve(HEADER, epoch=3, committed=2), 1 << 20)
+    writer.keep_after(1, LATER_MS, lambda: None)
+    assert len(journal_files(folder)) == 3
+    writer.keep_after(2, LATER_MS, lambda: None)
+    assert begins(folder) == [2]
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_cut_that_dies_leaves_a_journal_without_a_gap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at) -> None:
+    """Each file is gone for good before the next one goes; the next call removes the rest."""
+    folder, order = LocalFolder(tmp_path), []
+    writer = JournalWriter(folder, HEADER, 1 << 20)
+    for txid in range(1, 6):
+        enter(writer, txid)
+        writer.end_part()
+    monkeypatch.setattr("txtopo.files.folder.sync_path", order.append)
+    with dying("journal.cut.after", at):
+        writer.keep_after(5, LATER_MS, lambda: None)
+    assert order == [tmp_path] * at
+    assert txids_in(read_journal(folder)) == list(range(at + 1, 6))
+    writer = JournalWriter(folder, attrs.evolve(HEADER, epoch=2, committed=5), 1 << 20)
+    writer.keep_after(5, LATER_MS, lambda: None)
+    assert begins(folder) == [5]
+
+
+def test_a_coordinator_that_leads_no_more_cuts_nothing(tmp_path: Path) -> None:
+    """It is asked just before."""
+
+    def leads_no_more() -> None:
+        raise LostLead("another one leads")
+
+    folder = LocalFolder(tmp_path)
+    writer = JournalWriter(folder, HEADER, 1 << 20)
+    enter(writer, 1)
+    writer.end_part()
+    enter(writer, 2)
+    with pytest.raises(LostLead):
+        writer.keep_after(1, LATER_MS, leads_no_more)
+    assert begins(folder) == [0, 1]
+
+
+def test_a_reader_beside_a_cut_reads_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that go after they were listed, and those before them, are not there for it."""
+    folder = LocalFolder(tmp_path)
+    writer = JournalWriter(folder, HEADER, 1 << 20)
+    for txid in range(1, 6):
+        enter(writer, txid)
+        writer.end_part()
+    get, read = LocalFolder.get, []
+
+    def beside(own, path):
+        read.append(path)
+        if len(read) == 2:
+            writer.keep_after(3, LATER_MS, lambda: None)
+        return get(own, path)
+
+    monkeypatch.setattr(LocalFolder, "get", beside)
+    (found,) = read_journal(folder)
+    assert (found.header.committed, txids_in([found])) == (3, [4, 5])
 
 
 def test_a_coordinator_removes_no_file_of_its_successors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,37 @@
-"""Keeps the points of a running topology: makes them as groups are committed, and tells its states which there are."""
+"""Keeps the points of a running topology: makes them as groups are committed, and tells its states which there are.
+
+The journal is cut to what the oldest point needs: what was committed by then, and all transactions since.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from txtopo.api.state import History, KeepsHistory, OpenedState
+from txtopo.transactional.core.points import SLOT_MS, settled_ms
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 
-__all__ = ["Keeping"]
+__all__ = ["Keeping", "KeptJournal"]
+
+logger = logging.getLogger("txtopo")
+
+
+class KeptJournal(Protocol):
+    """What is kept of a journal."""
+
+    def end_part(self) -> None:
+        """Let the next entry begin a new file."""
+
+    def keep_after(self, txid: int, before_ms: int, before_any: Callable[[], None]) -> None:
+        """Remove the files whose transactions are all up to ``txid`` and were planned before a time.
+
+        ``before_any`` is called before the first one is removed, if any is.
+
+        Raises:
+            OSError: a file can't be removed.
+        """
 
 
 class Keeping:
@@ -19,9 +43,10 @@ class Keeping:
         wall_secs: returns the seconds since 1970.
         recent_secs: for how long every version is kept; None: for ever.
         rewind_hours: for how long points are.
+        journal: the topology's; None: it has none, or all of it stays.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is kept, and by which settings
         self,
         coordinator_state: CoordinatorState,
         committed: int,
@@ -29,6 +54,7 @@ class Keeping:
         *,
         recent_secs: int | None,
         rewind_hours: int,
+        journal: KeptJournal | None = None,
     ) -> None:
         self._coordinator_state = coordinator_state
         self._wall_secs = wall_secs
@@ -37,6 +63,9 @@ class Keeping:
         self._recent_secs = recent_secs
         self._rewind_hours = rewind_hours
         self._points = coordinator_state.points().until(committed)
+        self._journal = journal if self.is_recent_kept else None
+        self._cut_to: tuple[int, int] | None = None
+        """What the journal was cut to last: the oldest point, and the slot of its time."""
 
     def note_committed(self, txid: int) -> None:
         """Take note that a group that ends with a transaction is committed: it may end with a point.
@@ -49,6 +78,8 @@ class Keeping:
         if points is not self._points:
             self._points = points.at(now_ms, self._rewind_hours)
             self._coordinator_state.note_points(self._points)
+            if self._journal is not None and points.begins_hour:
+                self._journal.end_part()
 
     def tell(self, states: Iterable[OpenedState]) -> None:
         """Tell the states that keep a history what to keep from now on."""
@@ -59,3 +90,25 @@ class Keeping:
         for state in states:
             if isinstance(state, KeepsHistory):
                 state.keep_history(history)
+        if self._journal is not None and txids:
+            self._cut(self._journal, txids[0], settled_ms(int(now_secs * 1000), self._rewind_hours))
+
+    def _cut(self, journal: KeptJournal, oldest: int, before_ms: int) -> None:
+        """Cut the journal to the oldest point, as far as that is older than a time; see :func:`settled_ms`.
+
+        Before anything goes, the points on record are those that stay: nobody takes one that the journal lacks. That
+        write needs the lead, so a coordinator that has lost it removes nothing. One that loses it meanwhile removes
+        what its successor would: the points up to where that one goes on are the same, and age alike.
+        """
+        if self._cut_to == (oldest, before_ms // SLOT_MS):
+            return
+        self._cut_to = oldest, before_ms // SLOT_MS
+
+        def record() -> None:
+            self._coordinator_state.note_points(self._points)
+            self._coordinator_state.flush()
+
+        try:
+            journal.keep_after(oldest, before_ms, record)
+        except OSError as error:
+            logger.warning("old files of the journal can't be removed; it is tried again later: %s", error)

@@ -9,9 +9,14 @@ nothing is committed. Of the points, time leaves
 - the first of each day for ``topology.rewind.hours``.
 
 The first of a day is the first of its hour, too: what stays in the end has stayed all along.
+
+The journal goes back to the oldest point. While a topology is younger than points become, it goes back to the beginning
+instead: transaction 0, where all tables are empty, is as good as a point.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import attrs
 
@@ -24,6 +29,13 @@ SLOT_MS = 300 * _SECOND_MS
 
 _LADDER = ((SLOT_MS, _HOUR_MS), (_HOUR_MS, _DAY_MS), (_DAY_MS, None))
 """The slots of which the first point stays, each with the age up to which it does; None: as long as any."""
+
+
+def settled_ms(now_ms: int, rewind_hours: int) -> int:
+    """Return the time before which there is at most one point, which is the oldest one, in milliseconds since 1970."""
+    rewind_ms = rewind_hours * _HOUR_MS
+    slot_ms = next(slot_ms for slot_ms, age_ms in _LADDER if age_ms is None or rewind_ms <= age_ms)
+    return now_ms - rewind_ms + slot_ms
 
 
 @attrs.frozen
@@ -44,6 +56,11 @@ class KeptPoints:
     """The points of a topology, oldest first."""
 
     points: tuple[KeptPoint, ...] = ()
+
+    @property
+    def begins_hour(self) -> bool:
+        """Whether the last point is the first of its hour, which may be the oldest one that is left some day."""
+        return any(before.at_ms // _HOUR_MS != last.at_ms // _HOUR_MS for before, last in pairwise(self.points[-2:]))
 
     def after(self, txid: int, now_ms: int) -> KeptPoints:
         """Return the points once a group that ends with a transaction is committed."""

@@ -82,6 +82,16 @@ class JournalFollower:
             DivergenceError: the journal is damaged, or the topology has gone back behind what was read.
         """
         file, header, bound = self._next_file()
+        try:
+            found = self._read(file, header, bound, committed)
+        except FileNotFoundError:  # a coordinator has just removed it, and those before it
+            raise self._lacks(max(self.after + 1, *(each.committed for _, each in self._known()))) from None
+        self._check_gap(found, bound)
+        if found:
+            self.after, self.epoch = found[-1].txid, header.epoch
+        return found
+
+    def _read(self, file: Item, header: JournalHeader, bound: int | None, committed: int) -> list[JournalTransaction]:
         if file.path != self._path:
             self._open(file, header)
         found: list[JournalTransaction] = []
@@ -95,9 +105,6 @@ class JournalFollower:
             self._last = None
             if len(found) >= READ_TRANSACTIONS:
                 break
-        self._check_gap(found, bound)
-        if found:
-            self.after, self.epoch = found[-1].txid, header.epoch
         return found
 
     def _next_file(self) -> tuple[Item, JournalHeader, int | None]:
@@ -140,7 +147,10 @@ class JournalFollower:
         known = []
         for file in journal_files(self._folder):
             if file.path not in self._headers:
-                line = first_line(self._folder, file)
+                try:
+                    line = first_line(self._folder, file)
+                except FileNotFoundError:  # a coordinator has just removed it
+                    continue
                 if not line.endswith(b"\n"):
                     continue
                 try:

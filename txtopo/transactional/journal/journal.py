@@ -9,6 +9,8 @@ file is its header, each further line a commit group:
    committed. So an entry of an earlier epoch counts if no later header has a lower committed txid.
 3. An entry of the last epoch counts if every table that it names has reached its last txid.
 4. What was entered before a topology or a state was renamed is read by the names since; the files stay as they are.
+5. The oldest files go once no point needs them (:meth:`JournalWriter.keep_after`), so the journal may begin anywhere:
+   the header of its first file says all of what came before.
 
 ``txtopo audit``, ``replay``, ``repair`` and consistent reads use the journal. Recovery never needs it.
 """
@@ -26,6 +28,7 @@ from typing import Any, TypeVar
 import attrs
 
 from txtopo.errors import DivergenceError, StopError
+from txtopo.failpoints import durable_step
 from txtopo.files.durable import is_folder, remedy
 from txtopo.files.folder import Folder, Item, LocalFolder
 from txtopo.files.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_newer
@@ -155,7 +158,50 @@ class JournalWriter:
         self._header = attrs.evolve(header, format=JOURNAL_FORMAT)
         self._bytes_max = bytes_max
         self._part = 0
+        self._is_part_over = False
+        self._headers: dict[str, JournalHeader | None] = {}
+        """By file, its header; None if that can't be read."""
         self._begin_part()
+
+    def end_part(self) -> None:
+        """Let the next entry begin a new file, so that what came before can go without it."""
+        self._is_part_over = True
+
+    def keep_after(self, txid: int, before_ms: int, before_any: Callable[[], None]) -> None:
+        """Remove the files whose transactions are all up to ``txid`` and were planned before a time, in ms since 1970.
+
+        The one that is written stays. ``before_any`` is called before the first one is removed, if any is, and raises
+        if this coordinator leads no more. The oldest go first, each durably: a crash, also of the machine, leaves a
+        journal without a gap, and the next call goes on.
+
+        1. A rewind may have gone back, so that the transactions of a file come after those of a later one.
+        2. So not the first file that begins up to ``txid`` is needed with all after it, but the last one.
+
+        Raises:
+            OSError: a file can't be read or removed.
+        """
+        files = self._own_past()
+        headers = [self._header_of(file) for file in files]
+        first = max(
+            (
+                index
+                for index, header in enumerate(headers)
+                if header is not None and header.committed <= txid and header.planned.at_ms < before_ms
+            ),
+            default=0,
+        )
+        if first:
+            before_any()
+        for file in files[:first]:
+            with durable_step("journal.cut"):
+                self._folder.delete(file.path, is_durable=True)
+
+    def _header_of(self, file: Item) -> JournalHeader | None:
+        if file.path not in self._headers:
+            self._headers[file.path] = None
+            with contextlib.suppress(*DAMAGE):  # an audit says so
+                self._headers[file.path] = header_of(first_line(self._folder, file), file.path)
+        return self._headers[file.path]
 
     def enter(self, entry: JournalEntry) -> None:
         """Append an entry; durable on return.
@@ -163,7 +209,7 @@ class JournalWriter:
         Raises:
             StopError: the file can't be written, or was removed.
         """
-        if self._size > PART_BYTES_MAX:
+        if self._size > PART_BYTES_MAX or self._is_part_over:
             self._next_part()
         line = _line(entry)
         # A crash within this leaves an incomplete line, which readers skip: no table was written yet. A crash after it
@@ -199,20 +245,25 @@ class JournalWriter:
                 f"{self._header.epoch}, of another store or before this one's was restored; nothing was written. Start "
                 "again with the store that belongs to the journal; each start has a higher epoch"
             )
-        self._size = len(line)
+        self._size, self._is_part_over = len(line), False
+        self._headers[self._path] = self._header
 
     def _next_part(self) -> None:
         self._part += 1
         self._begin_part()
         # Old files are removed only now, so that there is always one with a header. A crash in between leaves the
         # journal too large until the next part.
-        files = [file for file in journal_files(self._folder) if file.path <= self._path]  # never a successor's
+        files = self._own_past()
         total = sum(file.size for file in files)
         for file in files[:-1]:
             if total <= self._bytes_max:
                 return
-            self._folder.delete(file.path)
+            self._folder.delete(file.path, is_durable=True)
             total -= file.size
+
+    def _own_past(self) -> list[Item]:
+        """Return the files up to the one that is written, oldest first: never a successor's."""
+        return [file for file in journal_files(self._folder) if file.path <= self._path]
 
     def _not_written(self, error: OSError) -> StopError:
         return StopError(
@@ -405,7 +456,11 @@ def read_journal(folder: Folder) -> list[JournalPart]:
     """
     parts: dict[int, JournalPart] = {}
     for file in journal_files(folder):
-        header, entries = _read_file(folder, file.path)
+        try:
+            header, entries = _read_file(folder, file.path)
+        except FileNotFoundError:  # a coordinator has just removed it: the oldest go first
+            parts.clear()
+            continue
         if header is None:
             continue
         known = parts.get(header.epoch)

@@ -162,6 +162,7 @@ def assembled(
             threads.wall_secs,
             recent_secs=config["topology.history.recent.secs"],
             rewind_hours=config["topology.rewind.hours"],
+            journal=journal if isinstance(journal, JournalWriter) and environment.make_journal is None else None,
         )
         committer = _make_committer(environment, threads, task_factory, recovered, coordinator_state, journal, keeping)
         parts = Parts(

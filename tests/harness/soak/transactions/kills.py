@@ -71,12 +71,13 @@ ELSEWHERE = (
     "recovery.aside.",
     "recovery.begun.",
     "table.grow.",
+    "journal.cut.",
     "fork.",
     "backfill.",
     "pool.",
 )
 """The beginnings of failpoints that have tests of their own: of repairs, of a spout that keeps something, of a
-cluster's daemons, of states that are begun empty, of tables that get new columns, of forks and backfills, and of the
+cluster's daemons, of states that are begun empty, of tables that get new columns, of a journal that is cut, of forks and backfills, and of the
 workers of real-time mode.
 """
 
