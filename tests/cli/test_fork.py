@@ -202,11 +202,10 @@ def test_a_transaction_within_a_commit_group(command_line, both):
     ends = sorted({entry.last for entry in counting_entries(both.journal("out"), lambda _: True)})
     within = next(txid for txid in range(2, TRANSACTIONS) if txid not in ends)
     before, after = max(end for end in ends if end < within), min(end for end in ends if end > within)
-    said = command_line.told("fork", "counting", str(within), "side").splitlines()
-    assert said[:2] == [
-        f"a later transaction is not possible: transactions {before + 1} to {after} were written together",
-        f"topology 'words' is forked after transaction {before}, as 'words-fork' in side",
-    ]
+    why, point, forked, *_ = command_line.told("fork", "counting", str(within), "side").splitlines()
+    assert why == f"a later transaction is not possible: transactions {before + 1} to {after} were written together"
+    assert point.startswith(f"it is forked at the newest point before: {before}, planned ")
+    assert forked == f"topology 'words' is forked after transaction {before}, as 'words-fork' in side"
     assert both.run("side").transactions == TRANSACTIONS - before
 
 
@@ -349,11 +348,11 @@ def test_versions_that_are_gone(command_line, both):
             pathlib.Path(path).unlink()
 
     forget(3)
-    said = command_line.told("fork", "counting", "3", "side")
-    assert said.startswith(
-        "a later transaction is not possible: the version of 'words' after transaction 3 is gone (vacuumed, or its log "
-        "was deleted)\ntopology 'words' is forked after transaction 2, as 'words-fork' in side\n"
-    )
+    gone, point, forked, *_ = command_line.told("fork", "counting", "3", "side").splitlines()
+    what = "the version of 'words' after transaction 3 is gone (it is of no point, or was vacuumed)"
+    assert gone == f"a later transaction is not possible: {what}"
+    assert point.startswith("it is forked at the newest point before: 2, planned ")
+    assert forked == "topology 'words' is forked after transaction 2, as 'words-fork' in side"
     assert both.rows("side")["words"] == sorted(map(str, read_table("out/words", 2).to_pylist()))
     shutil.rmtree(both.folder / "out" / "total")
     refusal = command_line.refusal("fork", "counting", "3", "other")

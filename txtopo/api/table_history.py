@@ -48,11 +48,13 @@ class TableVersion:
     """Whether a repair accepted other writers' changes with it."""
     changes: RowChanges | None = None
     """The changes of its rows; None if they were not compared, or the files are gone."""
+    follows: bool = True
+    """Whether the version before it in the history made way for it; False if those in between are gone."""
 
 
 @attrs.frozen
 class TableHistory:
-    """The existing versions of a state's table, oldest first."""
+    """The existing versions of a state's table, oldest first; of older ones, those of points."""
 
     state: str
     address: str

@@ -128,6 +128,7 @@ def _table_of(proof: TableProof, *, is_quick: bool) -> dict[str, Any]:
         "rowsPut": None if is_quick else proof.rows_put,
         "rowsRemoved": None if is_quick else proof.rows_removed,
         "unread": None if is_quick else proof.unread,
+        "between": proof.between,
         "repairs": proof.repaired,
         "begunAfter": proof.begun_after or None,
         "backfilledTo": proof.backfilled_to or None,
@@ -226,6 +227,8 @@ def _table_line(proof: TableProof, *, is_quick: bool) -> str:
         parts.append(f"not in the topology for transactions {spans}, which put nothing into it")
     if proof.left_after is not None:
         parts.append(f"it left the topology after transaction {proof.left_after}")
+    if proof.between:
+        parts.append(f"{count_of(proof.between, 'group')} between points: only what they made together")
     if proof.unread and not is_quick:
         parts.append(f"{count_of(proof.unread, 'version')} no longer kept: rows not compared")
     if proof.believed and not is_quick:

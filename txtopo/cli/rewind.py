@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.cli.points import planned_point, point_lines
 from txtopo.cli.repair import ask, carried_out
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
@@ -18,7 +19,7 @@ from txtopo.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.topology.plan import Phase
-from txtopo.transactional.core.events import NEVER, Planned
+from txtopo.transactional.core.events import Planned
 from txtopo.transactional.journal.journal import JournalTransaction
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.divergence import Divergence, DivergenceKind
@@ -31,9 +32,6 @@ from txtopo.utc import micros_at
 
 PARTITIONS_SHOWN = 10
 """How many partitions of the input are listed."""
-
-POINTS_SHOWN = 10
-"""With more points, only the ends of their runs are listed."""
 
 _REACH = (
     "tables keep what a rewind needs for topology.rewind.hours = {hours} at least, from the next run on; the journal "
@@ -164,11 +162,9 @@ def _point_lines(target: Target, looked: Looked) -> Iterator[str]:
         yield f"it can't be brought back: state {past.lost[0]!r} has no table that keeps earlier versions"
         return
     if standing:
-        few = [str(point.txid) for point in reversed(standing)]
-        spans = ", ".join(few if len(few) <= POINTS_SHOWN else _spans(past.points[:-1], standing))
-        yield f"it can be brought back to {count_of(len(standing), 'point')}: {spans}"
-        yield f"  newest  {_named(standing[0])}"
-        yield f"  oldest  {_named(standing[-1])}"
+        yield f"it can be brought back to {count_of(len(standing), 'point')}:"
+        ends = reversed(past.points[1:])
+        yield from point_lines((_named(each), bool(each.txid) and not each.obstacles) for each in ends)
     else:
         yield "it can be brought back to no point after its first transaction"
     if not past.points[-1].obstacles:
@@ -183,18 +179,8 @@ def _point_lines(target: Target, looked: Looked) -> Iterator[str]:
     yield _REACH.format(hours=config["topology.rewind.hours"], bytes=config["topology.journal.bytes.max"])
 
 
-def _spans(points: Sequence[Point], standing: Sequence[Point]) -> Iterator[str]:
-    """Yield the runs of points, of all in turn, that have no obstacle, oldest first."""
-    wanted = {point.txid for point in standing}
-    for is_wanted, group in itertools.groupby(reversed(points), lambda point: point.txid in wanted):
-        run = list(group)
-        if is_wanted:
-            yield str(run[0].txid) if len(run) == 1 else f"{run[0].txid} to {run[-1].txid}"
-
-
 def _named(point: Point) -> str:
-    planned = point.checkpoint.planned
-    return str(point.txid) if planned == NEVER else f"{point.txid}, planned {planned.at:%Y-%m-%d %H:%M:%S} UTC"
+    return planned_point(point.txid, point.checkpoint.planned)
 
 
 def _plan_lines(target: Target, point: Point, reasons: Sequence[str], committed: int) -> Iterator[str]:

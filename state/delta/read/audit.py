@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -137,17 +136,22 @@ class _Reader:
         keys = [field.name for field in schema if not field.nullable]
         versions: list[TableVersion] = []
         rows: pa.Table | None = None
-        for version, actions in self._log():
+        for version, actions, is_openable in self._log():
             last = versions[-1].txid if versions else None
             found = self._version(version, actions, last) if versions else self._first(version, actions)
+            follows = bool(versions) and versions[-1].version == version - 1
+            found = attrs.evolve(found, follows=follows or not versions)
             if with_rows:
                 # A version that moves no files, such as a marker, has the rows of the one before.
-                is_same = versions and not _moves_files(actions) and not self._takes(actions)
-                now = rows if is_same else self._rows(version, schema)
+                is_same = follows and not _moves_files(actions) and not self._takes(actions)
+                now = rows if is_same else self._rows(version, schema) if is_openable else None
                 # A rollback must equal the version that it restores, not the one before it.
                 if found.is_rollback:
                     last = found.txid
-                    rows = self._rows(versions[rolled_back_from(versions, last) - 1].version, schema)
+                    restored = versions[rolled_back_from(versions, last) - 1] if versions else found
+                    is_kept = (restored.txid or 0) == (last or 0) and restored is not found
+                    rows = self._rows(restored.version, schema) if is_kept else None
+                    now = rows if now is None else now
                 if versions and rows is not None and now is not None:
                     changes = RowChanges(0, None, None, 0)
                     if now is not rows and self.owner.kind in ROWS_KINDS:
@@ -162,19 +166,20 @@ class _Reader:
         identity = str(self.latest.metadata().id)
         return TableHistory(self.state, self.location.address, identity, tuple(versions), doubled)
 
-    def _log(self) -> Iterator[tuple[int, list[Mapping[str, Any]]]]:
-        """Yield the versions up to the latest after which none is missing, with their actions, oldest first.
+    def _log(self) -> Iterator[tuple[int, list[Mapping[str, Any]], bool]]:
+        """Yield the versions up to the latest with their actions, oldest first, and whether each can be opened.
 
-        Of those before, which are of points, none can be compared with the one before it.
+        Before a gap in the log are the versions of points, and those that went back, to which no rows may be left.
         """
         log = KeptLog.of(self.location)
-        versions = [
-            version for version in log.versions() if version <= self.latest.version() and version in log.entries
-        ]
-        gaps = [at for at, (one, other) in enumerate(itertools.pairwise(versions), 1) if other != one + 1]
-        for version in versions[gaps[-1] if gaps else 0 :]:
+        openable = {*log.versions()}
+        for version in log.entries:
+            if version > self.latest.version():
+                return
             lines = self.location.folder.get(entry_path(version)).splitlines()
-            yield version, [json.loads(line) for line in lines if line.strip()]
+            actions = [json.loads(line) for line in lines if line.strip()]
+            if version in openable or rolled_back_application(self._application) in _numbers(actions):
+                yield version, actions, version in openable
 
     def _alive(self, rows: pa.Table, version: int) -> pa.Table:
         """Return rows without those of keys that have expired in a version."""
@@ -190,12 +195,21 @@ class _Reader:
         )
 
     def _first(self, version: int, actions: Sequence[Mapping[str, Any]]) -> TableVersion:
+        marks, operation = _numbers(actions), _operation(actions)
+        if self._application in marks:
+            return TableVersion(
+                version,
+                marks[self._application],
+                marks.get(epoch_application(self._application)),
+                operation,
+                touches=True,
+            )
         table = self.location.handle(version)
         txid, epoch = table.transaction_version(self._application), epoch_of(table, self._application)
-        return TableVersion(version, txid, epoch or None, _operation(actions), touches=True)
+        return TableVersion(version, txid, epoch or None, operation, touches=True)
 
     def _version(self, version: int, actions: Sequence[Mapping[str, Any]], last: int | None) -> TableVersion:
-        marks = {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
+        marks = _numbers(actions)
         is_rollback = rolled_back_application(self._application) in marks
         return TableVersion(
             version=version,
@@ -225,6 +239,11 @@ class _Reader:
 
     def _is_gone(self, file: DataFile) -> bool:
         return any(self.location.folder.size(place) is None for place in file.places)
+
+
+def _numbers(actions: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the application transactions of a version, by application id."""
+    return {action["txn"]["appId"]: action["txn"]["version"] for action in actions if "txn" in action}
 
 
 def _operation(actions: Sequence[Mapping[str, Any]]) -> str:

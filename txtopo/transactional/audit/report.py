@@ -48,6 +48,8 @@ class TableProof:
     rows_removed: int = 0
     unread: int = 0
     """The number of groups' versions whose rows were not compared."""
+    between: int = 0
+    """The number of groups between points, whose own versions are gone: their rows were compared as one."""
     believed: int = 0
     """The number of other writers' versions that moved rows, by their own account, and whose rows were not compared."""
     repaired: int = 0

@@ -330,9 +330,7 @@ class Choice:
             elif (description.last_txid or 0) < wanted:
                 obstacles.append(f"{name!r} is only at transaction {description.last_txid or 0}, not at {wanted}")
             elif not (table.is_kept(wanted) if self.kept is None else wanted in self.kept[name]):
-                obstacles.append(
-                    f"the version of {name!r} after transaction {wanted} is gone (vacuumed, or its log was deleted)"
-                )
+                obstacles.append(version_is_gone(name, wanted))
             else:
                 rolled_back.append(name)
         return tuple(rolled_back), obstacles
@@ -406,6 +404,11 @@ class Choice:
             renames=checkpoint.timeline.renames,
             forgotten=tuple(forgotten),
         )
+
+
+def version_is_gone(name: str, txid: int) -> str:
+    """Return in words that a state's table no longer has its version after a transaction."""
+    return f"the version of {name!r} after transaction {txid} is gone (it is of no point, or was vacuumed)"
 
 
 def _was_finished(

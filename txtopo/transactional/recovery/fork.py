@@ -23,7 +23,7 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -46,9 +46,9 @@ from txtopo.transactional.journal.journal import (
 )
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
-from txtopo.transactional.recovery.diagnosis import RepairSubject
+from txtopo.transactional.recovery.diagnosis import RepairSubject, version_is_gone
 from txtopo.transactional.recovery.plans import GoTo
-from txtopo.transactional.recovery.rewind import versions_kept
+from txtopo.transactional.recovery.rewind import summarized, versions_kept
 
 _FILE = "fork.json"
 _IN_DOUBT = (
@@ -87,30 +87,57 @@ class ForkPoint:
     obstacles: tuple[str, ...]
     """Why it is no later one, up to the one that was asked for."""
 
+
+@attrs.frozen
+class ForkPoints:
+    """The transactions from which a fork of a topology may go on, as its journal and tables have them."""
+
+    origin: RepairSubject
+    checkpoints: tuple[Checkpoint, ...]
+    """Newest first."""
+
+    _tables: Mapping[str, StateTable]
+    _descriptions: Mapping[str, TableDescription]
+    _kept: Mapping[str, Collection[int]]
+    _entered: int
+    """The last transaction that the journal has entered; it may not be committed."""
+
     @classmethod
-    def of(cls, origin: RepairSubject, parts: Sequence[JournalPart], txid: int, decided: int) -> ForkPoint:
-        """Return the newest transaction up to ``txid`` as of which all tables are kept; 0 only for 0.
+    def of(cls, origin: RepairSubject, parts: Sequence[JournalPart], decided: int) -> ForkPoints:
+        """Find them.
 
         Args:
             origin: the topology.
             parts: its journal, which must have a part.
-            txid: a committed transaction, or 0.
             decided: the last transaction that the origin's coordinator state has decided.
-
-        Raises:
-            StateAccessError: the transaction is not committed yet, or no moment up to it is kept.
         """
         tables = origin.tables()
         descriptions = {name: found for name, table in tables.items() if (found := table.look()) is not None}
         incarnation = parts[-1].header.incarnation
         points = checkpoints_in(parts, origin.topology_id, incarnation, origin.states, descriptions, decided=decided)
-        if txid > points[0].txid:
-            is_entered = bool(parts[-1].entries) and txid <= parts[-1].entries[-1].last
-            raise StateAccessError(
-                f"transaction {txid} of topology {origin.topology_id!r} is not committed; the last one that is, is "
-                f"{points[0].txid}{_IN_DOUBT if is_entered else ''}"
-            )
+        entered = parts[-1].entries[-1].last if parts[-1].entries else 0
         kept = versions_kept(tables, descriptions, points)
+        return cls(origin, tuple(points), tables, descriptions, kept, entered)
+
+    @property
+    def standing(self) -> tuple[Checkpoint, ...]:
+        """The checkpoints as of which all tables are kept, newest first."""
+        return tuple(each for each in self.checkpoints if next(self._obstacles(each), None) is None)
+
+    def nearest(self, txid: int) -> ForkPoint:
+        """Return the newest transaction up to ``txid`` as of which all tables are kept; 0 only for 0.
+
+        ``txid`` is a committed transaction, or 0.
+
+        Raises:
+            StateAccessError: the transaction is not committed yet, or no moment up to it is kept.
+        """
+        topology_id, points = self.origin.topology_id, self.checkpoints
+        if txid > points[0].txid:
+            raise StateAccessError(
+                f"transaction {txid} of topology {topology_id!r} is not committed; the last one that is, is "
+                f"{points[0].txid}{_IN_DOUBT * (txid <= self._entered)}"
+            )
         seen: list[str] = []
         if txid not in {point.txid for point in points} and txid > points[-1].txid:
             after = min(point.txid for point in points if point.txid > txid)
@@ -119,33 +146,39 @@ class ForkPoint:
         for point in points:
             if point.txid > txid or (txid and not point.txid):  # the beginning is for who asks for it
                 continue
-            # A state that the module has got since has no table in the fork, as it would have none here.
-            marks = {name: mark for name, mark in point.states.items() if name in origin.states and point.has(name)}
-            looked = [
-                _obstacle(name, mark, descriptions.get(name), tables[name] if mark.txid in kept.get(name, ()) else None)
-                for name, mark in marks.items()
-            ]
-            obstacles = [each for each in looked if each is not None]
+            obstacles = [*self._obstacles(point, is_sure=True)]
             if not obstacles:
-                return cls(point, tuple(seen))
-            seen += [each for each in obstacles if each not in seen]
-        why = "; ".join(seen) or f"the journal begins after transaction {points[-1].txid}"
+                return ForkPoint(point, tuple(summarized(seen)))
+            seen += obstacles
+        why = "; ".join(summarized(seen)) or f"the journal begins after transaction {points[-1].txid}"
         way_out = "" if points[-1].txid or not txid else ". Give 0 to fork it from the beginning"
         raise StateAccessError(
-            f"topology {origin.topology_id!r} can't be forked at transaction {txid}{' or before' * bool(txid)}: {why}"
-            f"{way_out}"
+            f"topology {topology_id!r} can't be forked at transaction {txid}{' or before' * bool(txid)}: {why}{way_out}"
         )
 
+    def _obstacles(self, point: Checkpoint, *, is_sure: bool = False) -> Iterator[str]:
+        """Yield what is in the way of a checkpoint; ``is_sure`` looks at the files of its versions once more."""
+        for name, mark in point.states.items():
+            # A state that the module has got since has no table in the fork, as it would have none here.
+            if name in self.origin.states and point.has(name):
+                is_kept = not mark.txid or mark.txid in self._kept.get(name, ())
+                table = self._tables[name] if is_kept and is_sure else None
+                obstacle = _obstacle(name, mark, self._descriptions.get(name), table, is_kept=is_kept)
+                if obstacle is not None:
+                    yield obstacle
 
-def _obstacle(name: str, mark: StateMark, description: TableDescription | None, table: StateTable | None) -> str | None:
+
+def _obstacle(
+    name: str, mark: StateMark, description: TableDescription | None, table: StateTable | None, *, is_kept: bool
+) -> str | None:
     """Describe why a table, None if its log no longer has the version, can't be made as of a mark; None if it can."""
     if not mark.txid:  # it was empty
         return None
     if description is None or description.identity != mark.identity:
         return f"the table of {name!r} is gone, or is another one by now"
-    if table is not None and table.is_kept(mark.txid):
+    if is_kept and (table is None or table.is_kept(mark.txid)):
         return None
-    return f"the version of {name!r} after transaction {mark.txid} is gone (vacuumed, or its log was deleted)"
+    return version_is_gone(name, mark.txid)
 
 
 @attrs.frozen

@@ -35,6 +35,9 @@ from txtopo.transactional.recovery.diagnosis import Choice, RepairSubject, descr
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
 from txtopo.transactional.recovery.plans import GoTo, StartAnew
 
+REASONS_MAX = 3
+"""How many reasons are named why a point is passed over."""
+
 
 @attrs.frozen
 class Point:
@@ -181,14 +184,21 @@ class Past:
         reasons: list[str] = []
         for point in self._before(txid, reasons):
             if not point.txid and txid:
+                reasons = [*summarized(reasons), *self._oldest_words(txid)]
                 reasons.append(
                     "the next point is 0, before the first transaction, where all tables are empty; give TXID 0 if "
                     "that is meant"
                 )
             elif not point.obstacles and self._is_kept(point):
-                return point, list(dict.fromkeys(reasons))
+                return point, summarized(reasons)
             reasons += point.obstacles
         raise StateAccessError("; ".join(dict.fromkeys(reasons)), txid=txid)
+
+    def _oldest_words(self, txid: int) -> Iterable[str]:
+        """Yield which point is the oldest, if a transaction lies before it."""
+        oldest = min((point.txid for point in self.standing if txid < point.txid < self.committed.txid), default=None)
+        if oldest is not None:
+            yield f"the oldest point is {oldest}"
 
     def plan(self, point: Point, number: int) -> GoTo:
         """Return the plan to go to a point."""
@@ -216,6 +226,14 @@ class Past:
         """Whether the tables that are to be rolled back really have their version: a recorded plan must not fail."""
         states = self._choice.plan(point.checkpoint, 0, is_as_it_is=False).states
         return all(self._choice.tables[name].is_kept(states[name]) for name in point.rolled_back)
+
+
+def summarized(reasons: Iterable[str]) -> list[str]:
+    """Return the first of some reasons, each once, and how many more there are: between two points, many are alike."""
+    found = list(dict.fromkeys(reasons))
+    if len(found) <= REASONS_MAX + 1:
+        return found
+    return [*found[:REASONS_MAX], f"so it is with {len(found) - REASONS_MAX:,} more versions before"]
 
 
 def refuse_other_store(topology_id: str, incarnation: str | None, parts: Sequence[JournalPart]) -> None:

@@ -8,7 +8,7 @@ what a second topology must not do, see :meth:`~txtopo.api.spout.AnySpout.forked
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ from txtopo.transactional.recovery.coordinator_state import (
     source_in,
 )
 from txtopo.transactional.recovery.diagnosis import RepairSubject
-from txtopo.transactional.recovery.fork import Fork, ForkPoint, ForkSubject, claim, discard, find_fork, make
+from txtopo.transactional.recovery.fork import Fork, ForkPoint, ForkPoints, ForkSubject, claim, discard, find_fork, make
 from txtopo.transactional.recovery.going_back import checked
 from txtopo.transactional.recovery.plans import GoTo
 from txtopo.transactional.recovery.rewind import refuse_other_store
@@ -77,8 +77,10 @@ def moved(plan: Plan, config: Config, folder: str | os.PathLike[str]) -> tuple[P
     return _moved(plan, config, Path(folder), fork)
 
 
-def make_fork(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) -> tuple[ForkSubject, tuple[str, ...]]:
-    """Make a fork of a topology, which may be running; return what was made, and why it is not of a later transaction.
+def make_fork(  # noqa: PLR0913, PLR0917 - the topology, where the fork is to be, and who is told
+    plan: Plan, config: Config, txid: int, folder: Path, fork: Fork, on_point: Callable[[ForkPoint], None]
+) -> ForkSubject:
+    """Make a fork of a topology, which may be running; return what was made.
 
     Args:
         plan: the topology.
@@ -86,6 +88,7 @@ def make_fork(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) -
         txid: a committed transaction, or 0; the fork goes on from the newest moment up to it that is kept.
         folder: the fork's folder.
         fork: the ids of the fork.
+        on_point: called with the point before anything is made.
 
     Raises:
         ConfigError: there is no journal, or the folder or the id is in use, or a state or the spout can't be forked.
@@ -93,7 +96,8 @@ def make_fork(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) -
     """
     if fork.topology == plan.topology_id:
         raise ConfigError(f"the fork needs another id than {fork.topology!r}, which the topology itself has")
-    subject, obstacles = _subject(plan, config, txid, folder, fork)
+    subject, point = _subject(plan, config, txid, folder, fork)
+    on_point(point)
     claim(subject)
     try:
         store = make_store(*_moved(plan, config, folder, subject.fork))
@@ -112,24 +116,39 @@ def make_fork(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) -
         if left is not None and not left.is_made:
             discard(folder, left)
         raise
-    return subject, obstacles
+    return subject
 
 
-def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) -> tuple[ForkSubject, tuple[str, ...]]:
+def fork_points(plan: Plan, config: Config) -> ForkPoints:
+    """Return the transactions from which a fork of a topology may go on.
+
+    Raises:
+        ConfigError: there is no journal.
+    """
+    _, incarnation, committed = _values_of(plan, config)
+    points, parts = _points(_origin(plan, config), committed)
+    refuse_other_store(plan.topology_id, incarnation, parts)
+    return points
+
+
+def _origin(plan: Plan, config: Config) -> RepairSubject:
     metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, config), plan.topology_id)
     states = states_of(plan, config)
-    origin = RepairSubject(
-        plan.topology_id, plan.semantics.name, states, metadata_dir, {}, optional_states(plan, states)
-    )
+    return RepairSubject(plan.topology_id, plan.semantics.name, states, metadata_dir, {}, optional_states(plan, states))
+
+
+def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) -> tuple[ForkSubject, ForkPoint]:
+    origin = _origin(plan, config)
     # The store before the journal, which then has what leaves the store.
     values, incarnation, committed = _values_of(plan, config)
-    point, parts = _point(origin, txid, committed)
+    points, parts = _points(origin, committed)
+    point = points.nearest(txid)
     refuse_other_store(plan.topology_id, incarnation, parts)
     checkpoint = point.checkpoint
-    places = _places(states, metadata_dir.parent)
+    places = _places(origin.states, origin.metadata_dir.parent)
     state = _state_of(origin, values)
     to = GoTo.beside(checkpoint, state.committed())
-    fork = attrs.evolve(fork, origin=str(metadata_dir.parent), txid=checkpoint.txid, tables=places, plan=to)
+    fork = attrs.evolve(fork, origin=str(origin.metadata_dir.parent), txid=checkpoint.txid, tables=places, plan=to)
     begun, is_all = _begun_after(plan, checkpoint, parts, state)
     source = source_in(values)
     if source and not is_all:
@@ -140,7 +159,7 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
     moved_plan, moved_config = _moved(plan, config, folder, fork)
     checked(moved_plan, moved_config, origin, state, to)
     moved_states = states_of(moved_plan, moved_config)
-    return ForkSubject(fork, folder, origin, to, moved_states, begun, source), point.obstacles
+    return ForkSubject(fork, folder, origin, to, moved_states, begun, source), point
 
 
 def _state_of(origin: RepairSubject, values: Mapping[str, bytes]) -> CoordinatorState:
@@ -236,14 +255,14 @@ def _places(states: Mapping[str, State], home: Path) -> dict[str, str]:
     return places
 
 
-def _point(origin: RepairSubject, txid: int, committed: int) -> tuple[ForkPoint, Sequence[JournalPart]]:
-    """Return the point, and the journal in which it was found; again if another coordinator began meanwhile."""
+def _points(origin: RepairSubject, committed: int) -> tuple[ForkPoints, Sequence[JournalPart]]:
+    """Return the points, and the journal in which they were found; again if another coordinator began meanwhile."""
     journal = find_journal(origin.metadata_dir, origin.topology_id)
     for _ in range(TRIES_MAX):
         parts = read_journal(journal)
         if not parts:
             raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to fork")
-        point = ForkPoint.of(origin, parts, txid, committed)
+        points = ForkPoints.of(origin, parts, committed)
         if read_journal(journal)[-1].header.epoch == parts[-1].header.epoch:
-            return point, parts
+            return points, parts
     raise ConfigError(f"coordinators follow one another too fast to fork one; gave up after {TRIES_MAX} tries")

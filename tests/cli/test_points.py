@@ -1,0 +1,151 @@
+"""Points as commands show them: what old versions of tables leave of the past, and a wish between two of them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+
+import pytest
+from deltalake import DeltaTable
+
+from state import read_tables
+from state.delta.log.location import Location
+from state.delta.read.history import version_as_of
+from tests.cli.test_repair import MODULE
+from tests.transactional.recovery.divergences import TRANSACTIONS, Place
+from txtopo import Config
+from txtopo.testing.inline import run_inline
+from txtopo.topology.topology import TransactionalTopology
+from txtopo.transactional.core.points import SLOT_MS
+from txtopo.transactional.run.forking import moved
+
+POINTS = (1, 3, 5)
+"""Of the 6 transactions, of which two are in each slot."""
+
+
+@pytest.fixture
+def place(command_line, tmp_path, monkeypatch):
+    """A topology whose tables have kept the versions of points alone, and the newest one."""
+    command_line.write_module("counting", MODULE)
+    monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)
+    found = Place(tmp_path)
+    run_through_slots(found, range(1, TRANSACTIONS + 1), int(time.time()))
+    kept = {name: each.table().kept(range(TRANSACTIONS + 1)) for name, each in found.topology().plan.states.items()}
+    assert kept == {name: {0, *POINTS, TRANSACTIONS} for name in kept}
+    return found
+
+
+def run_through_slots(place, txids, secs):
+    config = Config({"topology.group.transactions.max": 1, "topology.history.recent.secs": 300})
+    for txid in txids:
+        at_secs = secs + (txid + 1) // 2 * 2 * SLOT_MS // 1000
+        run_inline(place.topology(), config, until=txid, wall_secs=lambda at_secs=at_secs: at_secs)
+
+
+def files_as_of(path, txid):
+    """Return the files of the version of a point."""
+    latest = DeltaTable(path)
+    location = Location.resolve(str(path), None)
+    found = version_as_of(location, latest, "words/words", txid)
+    return [uri.partition("/words/")[2] for uri in found.file_uris()]
+
+
+def listed(text):
+    """Return the transactions in a list of points."""
+    return [int(each) for each in re.findall(r"^  (\d+), ", text, re.MULTILINE)]
+
+
+def test_the_points_are_listed(command_line, place):
+    """Each with its time, also beside a running topology; nothing is changed."""
+    before = place.seen()
+    told = command_line.told("rewind", "counting")
+    assert "it can be brought back to 3 points:\n" in told
+    assert "  and to 0, before its first transaction\n" in told
+    assert listed(told) == [*POINTS]
+    assert len(re.findall(r"^  \d, planned \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$", told, re.MULTILINE)) == 3
+    told = command_line.told("fork", "counting")
+    assert "can be forked at 4 points:\n" in told
+    assert listed(told) == [*POINTS, TRANSACTIONS]
+    assert place.seen() == before
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("wish", "goes_to"), [(4, 3), (5, 5), (3, 3), (2, 1), (1, 1), (0, 0)])
+def test_a_wish_goes_to_the_point_before(command_line, place, wish, goes_to):
+    """What is in the way of the wish itself is said, and where it goes, before anything is moved."""
+    before = place.seen()
+    for options in (["--dry-run"], []):  # without an answer to the question, nothing is changed
+        result = command_line("rewind", "counting", str(wish), *options)
+        assert (f"the version of 'words' after transaction {wish} is gone" in result.output) == (wish != goes_to)
+        assert f"to transaction {goes_to}" in result.output
+        assert place.seen() == before
+    told = command_line.told("rewind", "counting", str(wish), "--yes")
+    assert f"the topology goes back to transaction {goes_to}" in told
+    assert place.txids() == {"words": goes_to, "total": goes_to}
+    place.run()
+    place.check_totals()
+    command_line.told("audit", ".")
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize(("wish", "goes_to"), [(4, 3), (6, 6), (5, 5), (1, 1)])
+def test_a_fork_goes_on_from_the_point_before(command_line, place, wish, goes_to):
+    """And it says so before it makes anything."""
+    told = command_line.told("fork", "counting", str(wish), "side")
+    reason, said = f"the version of 'words' after transaction {wish} is gone", f"the newest point before: {goes_to}, "
+    assert (reason in told, said in told) == (wish != goes_to,) * 2
+    assert f"is forked after transaction {goes_to}, " in told
+    assert read_tables("side").txid == goes_to
+
+
+def test_before_the_oldest_point_nothing_is_changed(command_line, place):
+    """Tables are never emptied for a wish that no point is left for; the oldest one is named."""
+    words = place.folder / "words"
+    needed = {path for txid in (3, 5, 6) for path in files_as_of(words, txid)}
+    for path in set(files_as_of(words, 1)) - needed:
+        (words / path).unlink()
+    before = place.seen()
+    for options in (["--dry-run"], ["--yes"]):
+        refusal = command_line.refusal("rewind", "counting", "2", *options)
+        assert "the oldest point is 3; the next point is 0, before the first transaction" in refusal
+    assert "can't be forked at transaction 2 or before" in command_line.refusal("fork", "counting", "2", "side")
+    assert not (place.folder / "side").exists()
+    assert place.seen() == before
+
+
+def test_one_that_is_not_committed_yet(command_line, place):
+    """It is refused, with the last one."""
+    assert "transaction 7 is not committed; the last one is 6" in command_line.refusal("rewind", "counting", "7")
+    assert "not committed; the last one that is, is 6" in command_line.refusal("fork", "counting", "7", "side")
+
+
+@pytest.mark.slow
+def test_points_after_a_rewind(command_line, place):
+    """Those above are void, what runs again makes others, and the next rewind goes to what is left."""
+    command_line.told("rewind", "counting", "4", "--yes")
+    assert listed(command_line.told("rewind", "counting")) == [1]
+    run_through_slots(place, range(4, 7), int(time.time()) + 4 * SLOT_MS // 1000)
+    told = command_line.told("rewind", "counting")
+    assert listed(told) == [1, 3, 4, 5]
+    command_line.told("rewind", "counting", "5", "--yes")
+    command_line.told("rewind", "counting", "2", "--yes")
+    assert place.txids() == {"words": 1, "total": 1}
+    assert listed(command_line.told("rewind", "counting")) == []
+    place.run()
+    place.check_totals()
+    command_line.told("audit", ".")
+
+
+@pytest.mark.slow
+def test_a_fork_has_points_of_its_own(command_line, place):
+    """It begins with where it was forked, and goes back there when its origin is gone."""
+    command_line.told("fork", "counting", "4", "side")
+    for name in ("words", "total", "_txtopo"):
+        shutil.rmtree(place.folder / name)
+    plan, config = moved(place.topology().plan, Config(group_transactions_max=1), "side")
+    run_inline(TransactionalTopology(plan), config)
+    assert read_tables("side").txid == TRANSACTIONS
+    assert listed(command_line.told("rewind", "counting", "--fork", "side"))[0] == 3
+    command_line.told("rewind", "counting", "3", "--fork", "side", "--yes")
+    assert read_tables("side").txid == 3
