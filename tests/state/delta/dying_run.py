@@ -7,9 +7,10 @@ import random
 from collections import Counter
 
 import pyarrow as pa
-from deltalake import DeltaTable
 
-from state import DeltaRows, DeltaState
+from state import DeltaRows, DeltaState, read_table
+from tests.state.delta.delta_tables import fold
+from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
@@ -17,12 +18,16 @@ from txtopo.errors import FailedException
 from txtopo.failpoints import armed
 
 
+KINDS = ("keyed", "vectors", "executors", "rows")
+"""A keyed table; one with deletion vectors, folded by the driver or by executors; and a table of rows."""
+
+
 class Killed(BaseException):
     """The coordinator is dead."""
 
 
 class DyingRun:
-    """A run over a keyed table or one of rows, with upkeep, and a coordinator that dies every few steps."""
+    """A run over a table of one of :data:`KINDS`, with upkeep, and a coordinator that dies every few steps."""
 
     def __init__(self, path, kind: str, keys: int) -> None:
         seed = random.randrange(1 << 32)
@@ -35,9 +40,9 @@ class DyingRun:
         self._model: Counter = Counter()
         often = {"upkeep_every_writes": 3, "files_max": 2}
         self._declared = (
-            DeltaState(path, Fields("k: long"), Fields("n: long"), **often)
-            if kind == "keyed"
-            else DeltaRows(path, Fields("k: long", "n: long"), **often)
+            DeltaRows(path, Fields("k: long", "n: long"), **often)
+            if kind == "rows"
+            else DeltaState(path, Fields("k: long"), Fields("n: long"), deletion_vectors=kind != "keyed", **often)
         )
         self._epoch = 0
         self._open()
@@ -45,6 +50,8 @@ class DyingRun:
     def _open(self) -> None:
         self._epoch += 1
         self._state = self._declared.open("topology", "s", "life", self._epoch)
+        if self._kind == "executors":
+            self._state.use_executors(InlineExecutors(), 0)
 
     def _die(self, _name) -> None:
         if self.chance.random() < 0.06:
@@ -55,6 +62,8 @@ class DyingRun:
         if self._kind == "rows":
             rows = pa.table({"k": batch, "n": [txid] * len(batch)})
             return state.prepare(txid, state.write_rows([TransactionRows(txid, rows, RowsMode.APPEND)]))
+        if self._kind == "executors":
+            return state.prepare(txid, fold(state, (txid, dict.fromkeys(batch, txid))))
         values = zip(batch, state.multi_get(batch), strict=True)
         return state.prepare(
             txid, {key: TransactionalValue(txid, (0 if value is None else value.value) + txid) for key, value in values}
@@ -85,6 +94,6 @@ class DyingRun:
     def is_exact(self) -> bool:
         """End the run, and say whether each transaction is in the table once, and so is each row."""
         self._state.close()
-        found = DeltaTable(self.path).to_pyarrow_dataset().to_table().to_pydict()
+        found = read_table(self.path).to_pydict()
         pairs = Counter(zip(found["k"], found["n"], strict=True))
         return pairs == (self._model if self._kind == "rows" else Counter(self._model.items()))

@@ -21,7 +21,7 @@ from state.delta import merging
 from state.delta.log import data_files
 from state.delta.log.entries import entry_path
 from tests.state.delta.delta_tables import hold_no_rows, maintain
-from tests.state.delta.dying_run import DyingRun
+from tests.state.delta.dying_run import KINDS as DYING, DyingRun
 from tests.state.delta.foreign import live_files, move_rows, rows_in
 from tests.variants import variants
 from txtopo import Fields
@@ -373,11 +373,12 @@ class KilledCompactor(threading.Thread):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["keyed", "rows"])
+@pytest.mark.parametrize("kind", DYING)
 @pytest.mark.parametrize(("transactions", "keys"), variants((20, 20), long=[(200, 2_000), (100, 100_000)]))
 def test_one_after_another_beside_a_run_with_kills(tmp_path, monkeypatch, kind, transactions, keys):
     """Groups, upkeep and a coordinator that dies every few steps: each transaction is there once, and so is each row."""
     hold_no_rows(monkeypatch)
+    monkeypatch.setattr(merging, "_TIER", 2)
     run = DyingRun(tmp_path, kind, keys)
     compactor = Compactor(tmp_path)
     compactor.start()
@@ -391,11 +392,12 @@ def test_one_after_another_beside_a_run_with_kills(tmp_path, monkeypatch, kind, 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["keyed", "rows"])
+@pytest.mark.parametrize("kind", DYING)
 @pytest.mark.parametrize("kills", variants(5, long=[40]))
 def test_one_that_is_killed_within_beside_a_run_with_kills(tmp_path, monkeypatch, kind, kills):
     """It leaves files and no version, wherever it was: no row is lost or doubled, and a vacuum removes the files."""
     hold_no_rows(monkeypatch)
+    monkeypatch.setattr(merging, "_TIER", 2)
     run = DyingRun(tmp_path, kind, 200)
     run.write(1)
     compactor = KilledCompactor(tmp_path, kills, run.chance)

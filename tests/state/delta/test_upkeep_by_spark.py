@@ -19,7 +19,7 @@ import state.delta.upkeep
 import state.delta.writer
 from state import read_table
 from tests.state.delta.delta_tables import all_of, hold_no_rows, maintain
-from tests.state.delta.dying_run import DyingRun
+from tests.state.delta.dying_run import KINDS as DYING, DyingRun
 from tests.state.delta.read.kinds import KINDS
 from tests.state.delta.read.readers import READERS
 from tests.state.delta.read.test_readers import comparable
@@ -124,12 +124,13 @@ def test_one_that_is_stopped_and_goes_on_after_our_versions(
     assert table.rows() == table.model
 
 
-@pytest.mark.parametrize("kind", ["keyed", "rows"])
+@pytest.mark.parametrize("kind", DYING)
 def test_one_after_another_beside_a_run_with_kills(
     spark: ProcessPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Groups, upkeep and a coordinator that dies every few steps: each transaction is there once, and so is each row."""
     hold_no_rows(monkeypatch)
+    monkeypatch.setattr(merging, "_TIER", 2)
     run, txid, done = DyingRun(tmp_path, kind, 200), 0, 0
     by_k, vacuum = ZORDER.replace("(n)", "(k)"), VACUUM.replace("0", "1")
     for statement in (OPTIMIZE, by_k, vacuum, OPTIMIZE, OPTIMIZE, by_k):

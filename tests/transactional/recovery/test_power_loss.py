@@ -7,18 +7,27 @@ from click.testing import CliRunner
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState
+from state.delta import merging
 from tests.acceptance.topologies import counting, counts_of, make_data, read_words
 from tests.crashes import dying
 from tests.state.delta.delta_tables import merge_at_once
 from tests.transactional.recovery.power_loss import Disk
 from tests.transactional.recovery.three_states import CONFIG, EXECUTORS_CONFIG, expected_rows, tables_in, topology
+from tests.variants import variants
 from txtopo import Fields
 from txtopo.failpoints import armed
 from txtopo.main.group import txtopo
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.recovery import coordinator_state
 
-WAYS = pytest.mark.parametrize("config", [CONFIG, EXECUTORS_CONFIG], ids=["driver", "executors"])
+WAYS = pytest.mark.parametrize(
+    ("config", "vectors"),
+    [
+        pytest.param(config, vectors, id=f"{place}, {'vectors' if vectors else 'files'}")
+        for place, config in (("driver", CONFIG), ("executors", EXECUTORS_CONFIG))
+        for vectors in (False, True)
+    ],
+)
 
 
 @pytest.fixture
@@ -28,7 +37,7 @@ def disk(tmp_path, monkeypatch):
         yield watched
 
 
-def lefts_of_run(disk, config, transactions, steps, slots=2):
+def lefts_of_run(disk, config, transactions, steps, slots=2, *, vectors=False):
     """Run, and return what a loss of power at each of some steps would have left."""
     lefts = []
 
@@ -37,32 +46,29 @@ def lefts_of_run(disk, config, transactions, steps, slots=2):
             lefts.append((name, disk.left()))
 
     with armed(handler):
-        run_inline(topology(disk.folder, transactions), config, slots=slots)
+        run_inline(topology(disk.folder, transactions, deletion_vectors=vectors), config, slots=slots)
     return lefts
 
 
-def check_left(left, folder, config, transactions, **luck):
+def check_left(left, folder, config, transactions, *, vectors=False, **luck):
     """Go on from what was left, to the end of the input: tables are exact, and the journal proves it."""
     left.lay_out(folder, **luck)
-    run_inline(topology(folder, transactions), config)
+    run_inline(topology(folder, transactions, deletion_vectors=vectors), config)
     assert tables_in(folder) == expected_rows(transactions)
     audit = CliRunner().invoke(txtopo, ["audit", str(folder)])
     assert (audit.exit_code, f"1 to {transactions}, each once" in audit.stdout) == (0, True), audit.output
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "config",
-    [pytest.param(CONFIG, id="driver"), pytest.param(EXECUTORS_CONFIG, id="executors", marks=pytest.mark.slow)],
-)
-def test_at_each_step_of_a_group(tmp_path, disk, config):
+@WAYS
+def test_at_each_step_of_a_group(tmp_path, disk, config, vectors):
     """The power fails while a group is prepared, decided, written to one table after another, and committed."""
     steps = ("group.decide.before", "group.decide.after", "table.write.after", "group.commit.after")
-    lefts = lefts_of_run(disk, config, 24, steps)
+    lefts = lefts_of_run(disk, config, 24, steps, vectors=vectors)
     group = lefts[-8:]
     assert [name for name, _ in group] == [steps[0], steps[3], steps[1], *[steps[2]] * 4, steps[3]]
     for _, left in group:
-        check_left(left, tmp_path / "left", config, 24)
+        check_left(left, tmp_path / "left", config, 24, vectors=vectors)
 
 
 def test_a_note_that_is_in_a_draft(tmp_path, disk, monkeypatch):
@@ -73,30 +79,46 @@ def test_a_note_that_is_in_a_draft(tmp_path, disk, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "are_entries_lucky",
-    [pytest.param(False, id="nothing more"), pytest.param(True, id="log entries too", marks=pytest.mark.slow)],
-)
-def test_after_upkeep(tmp_path, disk, monkeypatch, are_entries_lucky):
+@pytest.mark.parametrize("vectors", [False, True], ids=["files", "vectors"])
+@pytest.mark.parametrize("are_entries_lucky", [False, True], ids=["nothing more", "log entries too"])
+def test_after_upkeep(tmp_path, disk, monkeypatch, are_entries_lucky, vectors):
     """The power fails after checkpoints and merges, and after the next Delta write, which syncs their names."""
     merge_at_once(monkeypatch)
+    monkeypatch.setattr(merging, "_TIER", 3)
     config = EXECUTORS_CONFIG.with_settings({"topology.group.transactions.max": 1})
-    lefts = lefts_of_run(disk, config, 10, ("group.commit.before", "group.commit.after"), slots=16)
+    steps = ("group.commit.before", "group.commit.after")
+    lefts = lefts_of_run(disk, config, 10, steps, slots=16, vectors=vectors)
     assert len(list(disk.folder.glob("*/_delta_log/*.checkpoint.parquet"))) == 4
     assert len(list(disk.folder.glob("rows/_data/merged-*"))) == 2
+    assert bool(list(disk.folder.glob("folded/_data/merged-*"))) == vectors
     for _, left in lefts[-3:-1]:
-        check_left(left, tmp_path / "left", config, 10, are_entries_lucky=are_entries_lucky)
+        check_left(left, tmp_path / "left", config, 10, are_entries_lucky=are_entries_lucky, vectors=vectors)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [CONFIG, EXECUTORS_CONFIG], ids=["driver", "executors"])
+@pytest.mark.parametrize("every", variants(41, long=[5]))
+def test_anywhere_while_segments_are_merged(tmp_path, disk, monkeypatch, config, every):
+    """The power fails with files of writes, of merges and of deletion vectors on disk, with or without their names."""
+    merge_at_once(monkeypatch)
+    monkeypatch.setattr(merging, "_TIER", 2)
+    config = config.with_settings({"topology.group.transactions.max": 2})
+    steps = ("folder.drafted", "folder.named", "delta.write.checked", "delta.write.landed", "table.maintain.after")
+    lefts = lefts_of_run(disk, config, 12, steps, vectors=True)
+    assert list(disk.folder.glob("*/_data/merged-*"))
+    for at, (_, left) in enumerate(lefts[::every]):
+        check_left(left, tmp_path / "left", config, 12, vectors=True, are_entries_lucky=bool(at % 2))
 
 
 @pytest.mark.slow
 @WAYS
-def test_what_a_dead_process_has_written_is_synced_before_it_counts(tmp_path, disk, config):
+def test_what_a_dead_process_has_written_is_synced_before_it_counts(tmp_path, disk, config, vectors):
     """A process dies between a Delta write and its sync; the next one finishes the group; then the power fails."""
     with dying("delta.write.landed", 2):
-        run_inline(topology(disk.folder, 24), config)
-    lefts = lefts_of_run(disk, config, 24, ("recovery.commit.after",))
+        run_inline(topology(disk.folder, 24, deletion_vectors=vectors), config)
+    lefts = lefts_of_run(disk, config, 24, ("recovery.commit.after",), vectors=vectors)
     assert len(lefts) == 1
-    check_left(lefts[0][1], tmp_path / "left", config, 24)
+    check_left(lefts[0][1], tmp_path / "left", config, 24, vectors=vectors)
 
 
 def test_so_it_is_with_one_table(tmp_path, disk):

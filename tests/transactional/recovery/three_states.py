@@ -54,8 +54,10 @@ class KeepTotals(BatchBolt, ICommitter):
             self.latest.update(speaker, lambda old, points=points: points)
 
 
-def topology(output: str | os.PathLike[str] = ".", transactions: int = TRANSACTIONS) -> Topology:
-    """Return the topology, with its tables below ``output``."""
+def topology(
+    output: str | os.PathLike[str] = ".", transactions: int = TRANSACTIONS, *, deletion_vectors: bool = False
+) -> Topology:
+    """Return the topology, with its tables below ``output``; ``deletion_vectors`` is for those with keys."""
     folder = pathlib.Path(output)
     fields = Fields("side: string", "speaker: string", "points: long")
     builder = TransactionalTopologyBuilder(
@@ -67,10 +69,11 @@ def topology(output: str | os.PathLike[str] = ".", transactions: int = TRANSACTI
     builder.set_committer_bolt("append", AppendCommitter("rows"), 2).shuffle_grouping("spout")
     speaker, points = Fields("speaker: string"), Fields("points: long")
     often = {"upkeep_every_writes": 8, "files_max": 6}
-    builder.set_state("totals", DeltaState(folder / "totals", speaker, points, **often))
-    builder.set_state("latest", DeltaState(folder / "latest", speaker, points, StateKind.OPAQUE, **often))
+    keyed = {**often, "deletion_vectors": deletion_vectors}
+    builder.set_state("totals", DeltaState(folder / "totals", speaker, points, **keyed))
+    builder.set_state("latest", DeltaState(folder / "latest", speaker, points, StateKind.OPAQUE, **keyed))
     builder.set_state(
-        "folded", DeltaState(folder / "folded", Fields("side: string", "speaker: string"), points, **often)
+        "folded", DeltaState(folder / "folded", Fields("side: string", "speaker: string"), points, **keyed)
     )
     builder.set_state("rows", DeltaRows(folder / "rows", fields, partition_by="side", **often))
     return builder.build()

@@ -9,6 +9,7 @@ import json
 import logging
 import sys
 
+from tests.harness.soak.transactions.large import merge_often
 from tests.harness.soak.transactions.subjects import topology_of
 from tests.harness.soak.transactions.topology import Setup, config_of
 from txtopo import run
@@ -42,6 +43,8 @@ def main() -> None:
         handler.setLevel(logging.WARNING)
     logger.addHandler(DeadWorkers())
     logger.setLevel(logging.DEBUG)
+    if setup.keys:
+        merge_often()
     start = run_inline if setup.inline else run
     print(start(topology_of(setup), config_of(setup)))
 

@@ -56,7 +56,8 @@ class Soak:
     def run(self) -> None:
         """Run rounds until all kills have struck; the last one finishes its input."""
         rng = random.Random(self.setup.seed)
-        plan = Plan(rng, self.setup.inline, self.setup.real_time, moments=0.7 if self.setup.real_time else 0.3)
+        moments = 0.7 if self.setup.real_time else 0.3
+        plan = Plan(rng, self.setup.inline, self.setup.real_time, moments, folds=bool(self.setup.keys))
         while self.kills.total() < self.kills_max:
             self.rounds += 1
             self._run_round(plan, rng.getrandbits(32))
@@ -146,6 +147,12 @@ class Soak:
 )
 @click.option(
     "--real-time", is_flag=True, help="In real-time mode, on a standalone cluster; processes are stopped, too."
+)
+@click.option(
+    "--keys",
+    default=0,
+    type=click.IntRange(10_000),
+    help="A table of so many keys, with deletion vectors, into which rows are folded while its files are merged.",
 )
 @click.option("--kafka", is_flag=True, help="With input from a real Kafka broker.")
 @click.option(

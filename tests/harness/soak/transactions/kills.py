@@ -64,6 +64,7 @@ def step_of(failpoint: str) -> str:
 
 ELSEWHERE = (
     "repair.",
+    "rename.",
     "spout.keep.",
     "nimbus.",
     "supervisor.",
@@ -76,9 +77,9 @@ ELSEWHERE = (
     "backfill.",
     "pool.",
 )
-"""The beginnings of failpoints that have tests of their own: of repairs, of a spout that keeps something, of a
-cluster's daemons, of states that are begun empty, of tables that get new columns, of a journal that is cut, of forks and backfills, and of the
-workers of real-time mode.
+"""The beginnings of failpoints that have tests of their own: of repairs and renames, of a spout that keeps something, of
+a cluster's daemons, of states that are begun empty, of tables that get new columns, of a journal that is cut, of forks
+and backfills, and of the workers of real-time mode.
 """
 
 WORKER_FAILPOINTS = ("pool.answer", "pool.answered")
@@ -88,6 +89,8 @@ RUN_FAILPOINTS = tuple(name for name in FAILPOINTS if not name.startswith(ELSEWH
 """The failpoints that a run can reach."""
 
 _EMIT = "spout.emit"
+_FILES = frozenset({"folder.drafted", "folder.named"})
+"""What executors reach that fold rows into a table, too."""
 _USER_CODE = frozenset({_EMIT, "bolt.execute", "bolt.finish"})
 _AT_START = {"lead.take": 1, "table.open": 2, "recovery.write": 2, "recovery.commit": 1, "recovery.confirm": 1}
 """The most times that some steps are reached in a run, all of them at its start."""
@@ -127,13 +130,14 @@ _STOPPED_SECS = (0.5, 3.0, 8.0, 20.0)
 class Plan:
     """Decides on kills; ``moments`` is the probability of a random moment. ``inline``: one process is all to kill.
 
-    In real-time mode victims are also stopped, and workers die round their answers.
+    In real-time mode victims are also stopped, and workers die round their answers. ``folds``: executors fold rows.
     """
 
     rng: random.Random
     inline: bool
     real_time: bool = False
     moments: float = 0.3
+    folds: bool = False
     _turn: list[str] = attrs.field(factory=list)
 
     def next(self, *, is_group_decided: bool) -> Kill:
@@ -182,6 +186,8 @@ class Plan:
         if failpoint in _USER_CODE and not self.inline and (failpoint == _EMIT or self.rng.random() < 1 / 2):
             # Each worker counts for itself, so each job must come through with far fewer.
             return Kill(Victim.WORKER, failpoint, self.rng.randint(_USER_CODE_MAX, 2 * _USER_CODE_MAX))
+        if self.folds and failpoint in _FILES and not self.inline:
+            return Kill(Victim.WORKER, failpoint, self.rng.randint(_STEPS_MAX // 2, _STEPS_MAX))
         most = _USER_CODE_MAX if failpoint in _USER_CODE else _AT_START.get(step_of(failpoint), _STEPS_MAX)
         victim = Victim.ALL if self.inline else self.rng.choice([Victim.ALL, Victim.ALL, Victim.DRIVER])
         return Kill(victim, failpoint, self.rng.randint(1, most))

@@ -49,8 +49,8 @@ CHAINS = [
 ]
 """Failpoints that kill one after another, each in the run that resumes after the kill before."""
 
-SHORT = {"table.write.before", "group.commit.before"}
-"""The first failpoints of the chains that are not left to ``make long``."""
+SHORT = {0: {"table.write.before", "group.commit.before"}, 100_000: {"folder.drafted"}}
+"""By the number of keys, the first failpoints of the chains that are not left to ``make long``."""
 
 COUNTS = {"lead.take": 1, "table.open": 2, "recovery": 1, "table.maintain": 5, "spout": 12, "bolt": 20}
 """By the beginning of a failpoint's name, at which reach it kills; 2 for all others."""
@@ -78,20 +78,29 @@ def kill_at(failpoint: str) -> Kill:
 
 
 @pytest.fixture
-def soaked(tmp_path: Path) -> Iterator[Round]:
-    """A round without Spark, whose processes are gone at the end."""
-    round_ = Round(tmp_path / "round", Setup("", SEED, TRANSACTIONS, inline=True))
+def soaked(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Round]:
+    """A round without Spark, whose processes are gone at the end; its parameter is how many keys a large table has."""
+    keys = getattr(request, "param", 0)
+    round_ = Round(tmp_path / "round", Setup("", SEED, 4 * TRANSACTIONS if keys else TRANSACTIONS, inline=True, keys=keys))
     yield round_
     round_.kill_orphans()
 
 
 @pytest.mark.parametrize(
-    "chain",
-    [pytest.param(chain, marks=[] if chain[0] in SHORT else pytest.mark.long) for chain in CHAINS],
-    ids="+".join,
+    ("soaked", "chain"),
+    [
+        pytest.param(keys, chain, marks=[] if chain[0] in short else pytest.mark.long)
+        for keys, short in SHORT.items()
+        for chain in CHAINS
+    ],
+    indirect=["soaked"],
+    ids=lambda value: "+".join(value) if isinstance(value, tuple) else f"{value} keys",
 )
 def test_killed_at_each_failpoint(soaked: Round, chain: tuple[str, ...]) -> None:
-    """Whatever failpoint a process dies at, the next one resumes, and the tables are exact all the way."""
+    """Whatever failpoint a process dies at, the next one resumes, and the tables are exact all the way.
+
+    So they are with deletion vectors, rows that the executors fold, and merges all the time.
+    """
     setup = SETUPS.get(step_of(chain[0]))
     if setup is not None:
         assert soaked.live(setup).kills == (setup,)
@@ -99,7 +108,7 @@ def test_killed_at_each_failpoint(soaked: Round, chain: tuple[str, ...]) -> None
     for kill in map(kill_at, chain):
         assert soaked.live(kill).kills == (kill,)
     assert soaked.live().is_finished
-    assert soaked.check_end() == TRANSACTIONS
+    assert soaked.check_end() == soaked.setup.transactions
 
 
 def test_each_failpoint_has_its_test() -> None:

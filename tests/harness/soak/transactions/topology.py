@@ -54,6 +54,9 @@ _PARTITIONS = 2
 _TAKE = 3
 TASKS = 2
 
+TOUCHED = 1_000
+"""How many keys a transaction touches in a table of many."""
+
 
 @attrs.frozen
 class Setup:
@@ -72,6 +75,7 @@ class Setup:
         idle: whether the clock goes by partition, one of which soon falls silent, and is not waited for then.
         real_time: whether it runs in real-time mode.
         master: the URL of a standalone cluster; empty for Spark in the driver's process.
+        keys: how many keys a table with deletion vectors has, if that is what the round is about.
     """
 
     output: str
@@ -86,6 +90,7 @@ class Setup:
     idle: bool = False
     real_time: bool = False
     master: str = ""
+    keys: int = 0
 
 
 def data_of(setup: Setup) -> dict[int, list[list[Any]]]:
@@ -310,6 +315,8 @@ def config_of(setup: Setup) -> Config:
         "spark.driver.defaultJavaOptions": f"-Djava.io.tmpdir={scratch}",
         f"spark.executorEnv.{ENVIRONMENT}": setup.worker_failpoints,  # theirs are not the driver's
     }
+    if setup.keys:
+        settings["topology.driver.rows.max"] = TOUCHED
     if setup.real_time:
         settings["topology.processing.mode"] = "real-time"
     if setup.master:
