@@ -38,7 +38,7 @@ STALL_SECS = 120.0
 """How long a process may make no progress."""
 
 READ_SECS = 0.1
-"""The pause between two reads of the tables while a process runs."""
+"""The pause between two reads of the tables while a process runs; it is longer where a read takes long."""
 
 GONE = b"Spark is gone"
 """What a driver prints when its JVM has died."""
@@ -253,11 +253,13 @@ class _Life:
 
     def _wait_until(self, is_due: Callable[[], bool]) -> None:
         """Return when something is due or the process has ended; read the tables meanwhile."""
-        deadline, position, read = time.monotonic() + STALL_SECS, (-1, 0), 0.0
+        deadline, position, read_at = time.monotonic() + STALL_SECS, (-1, 0), 0.0
         while self.process.poll() is None and not is_due():
-            if time.monotonic() - read > READ_SECS:
+            if time.monotonic() > read_at:
+                began = time.monotonic()
                 self._round.judge.check_view()
-                read = time.monotonic()
+                ended = time.monotonic()
+                read_at = ended + max(READ_SECS, 5 * (ended - began))
             # A commit or a kill is progress, and begins the time limit anew.
             now = (self._round.committed(), len(self._struck))
             if now != position:
