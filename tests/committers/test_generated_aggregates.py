@@ -69,4 +69,3 @@ def test_any_stream(kind, data) -> None:
     found = by_key(read_table(folder / "table"), KEY, exact)
     shutil.rmtree(folder)
     assert found == by_hand(rows, kind, KEY)
-

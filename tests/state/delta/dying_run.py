@@ -17,7 +17,6 @@ from txtopo.api.values import TransactionalValue
 from txtopo.errors import FailedException
 from txtopo.failpoints import armed
 
-
 KINDS = ("keyed", "vectors", "executors", "rows")
 """A keyed table; one with deletion vectors, folded by the driver or by executors; and a table of rows."""
 

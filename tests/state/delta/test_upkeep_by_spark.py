@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 import state.delta.upkeep
 import state.delta.writer
 from state import read_table
+from state.delta import merging
 from tests.state.delta.delta_tables import all_of, hold_no_rows, maintain
 from tests.state.delta.dying_run import KINDS as DYING, DyingRun
 from tests.state.delta.read.kinds import KINDS

@@ -81,7 +81,9 @@ def kill_at(failpoint: str) -> Kill:
 def soaked(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Round]:
     """A round without Spark, whose processes are gone at the end; its parameter is how many keys a large table has."""
     keys = getattr(request, "param", 0)
-    round_ = Round(tmp_path / "round", Setup("", SEED, 4 * TRANSACTIONS if keys else TRANSACTIONS, inline=True, keys=keys))
+    round_ = Round(
+        tmp_path / "round", Setup("", SEED, 4 * TRANSACTIONS if keys else TRANSACTIONS, inline=True, keys=keys)
+    )
     yield round_
     round_.kill_orphans()
 
