@@ -12,7 +12,16 @@ import pytest
 
 from tests.columnar.value_cells import ARROW, AWARE, MOMENT, PYTHON, refused_in, taken_in
 from txtopo.api.types import parse_type
-from txtopo.columnar.conversion import cast_array, cast_rows, fit_array, misfit_in, misfit_of, python_rows, takes_all
+from txtopo.columnar.conversion import (
+    cast_array,
+    cast_rows,
+    fit_array,
+    has_years,
+    misfit_in,
+    misfit_of,
+    python_rows,
+    takes_all,
+)
 from txtopo.errors import FieldsError
 from txtopo.utc import micros_at
 
@@ -229,3 +238,11 @@ def test_times_that_python_cannot_read() -> None:
     ]
     assert python_rows(rows.slice(2)) == rows.slice(2).to_pylist()
     assert python_rows(rows.slice(0, 0)) == []
+
+
+@pytest.mark.parametrize("late", [None, "key", "item"])
+def test_a_time_in_a_map_that_python_cannot_read(late: str | None) -> None:
+    """It is found whether it is a key or an item."""
+    times = {name: pa.array([(1 << 62) if name == late else 5], pa.timestamp("us")) for name in ("key", "item")}
+    column = pa.MapArray.from_arrays(pa.array([0, 1], pa.int32()), times["key"], times["item"])
+    assert has_years(column) == has_years(pa.chunked_array([column])) == (late is None)

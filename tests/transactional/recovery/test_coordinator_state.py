@@ -10,11 +10,13 @@ import attrs
 import pytest
 
 from state import MemoryStore, SqliteStore
-from state.stores.memory import MemoryPlace
+from state.stores.memory import MemoryLead, MemoryPlace
 from txtopo.api.store import VALUE_BYTES_MAX, Delete, Put
 from txtopo.errors import DivergenceError, RuleError
 from txtopo.transactional.core.events import Planned, TransactionMetadata, Turn
+from txtopo.transactional.journal.turns import Timeline
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, as_json
+from txtopo.transactional.recovery.plans import StartAnew, record_plan, recorded_plan
 
 
 def opened(store: MemoryStore) -> CoordinatorState:
@@ -127,3 +129,55 @@ def test_the_largest_metadata_fits_with_its_time() -> None:
     opened(MemoryStore()).save_metadata([TransactionMetadata(1, fitting, Planned(10**18, Turn.INPUT))])
     with pytest.raises(RuleError, match="keep offsets in it"):
         as_json(fitting + "x")
+
+
+OF_SPOUT = [Put("t/source/at", b"1"), Delete("t/source/late")]
+ENDS = {
+    "replaced": lambda state: state.rewrite("next", "opaque", CommittedMark(1), Timeline(3), 1, OF_SPOUT),
+    "put aside": lambda state: state.set_aside(1),
+    "moved to another id": lambda state: state.set_gone(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_end_of_a_repair_that_a_store_splits(monkeypatch, end) -> None:
+    """Whatever of it a crash leaves, its plan is on record, and the next repair keeps what was before the first."""
+    begun = MemoryStore()
+    state = opened(begun)
+    state.check_spout("repeatable")
+    state.begin()
+    state.end_plan(CommittedMark(1))
+    state.save_metadata([TransactionMetadata(txid, "begun", Planned(5)) for txid in (3, 4)])
+    state.decide(Group(2, 3, ("one", "two"), None, ("one", "two"), notes=NOTES))
+    state.source_place[1].write([Put("t/source/at", b"9"), Put("t/source/late", b"5")])
+    record_plan(state, StartAnew(1))
+
+    def ended(*deaths: int) -> tuple[dict[str, bytes], int]:
+        """Return all values after a repair and the number of its changes; before it others died after so many."""
+        store = MemoryStore(MemoryPlace({**begun.place.values}))
+        for death in deaths:
+            with monkeypatch.context() as patched, pytest.raises(InterruptedError):
+                patched.setattr(
+                    MemoryLead, "write", lambda lead, changes, death=death: write_some(lead, changes[:-1][:death])
+                )
+                ENDS[end](opened(store))
+            assert recorded_plan(opened(store)) == StartAnew(1)
+        written: list[int] = []
+        with monkeypatch.context() as patched:
+            patched.setattr(MemoryLead, "write", lambda *step: (written.append(len(step[1])), write(*step)))
+            ENDS[end](opened(store))
+        return store.place.values, *written
+
+    write = MemoryLead.write
+
+    def write_some(lead, changes) -> None:
+        write(lead, changes)
+        raise InterruptedError
+
+    whole, count = ended()
+    kept = {path.removeprefix("t/before-repair-1/"): value for path, value in whole.items() if "before" in path}
+    former = {path.removeprefix("t/"): value for path, value in begun.place.values.items() if "repair" not in path}
+    not_kept = {"replaced": {"format"}, "put aside": set(), "moved to another id": former.keys()}[end]
+    assert kept == {name: value for name, value in former.items() if name not in not_kept}
+    for death in range(count):
+        assert ended(death)[0] == ended(death, death)[0] == whole

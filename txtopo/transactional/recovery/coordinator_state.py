@@ -491,8 +491,7 @@ class CoordinatorState:
 
     def set_gone(self) -> None:
         """Remove all of it, its plan last: it lives on under another id."""
-        names = [name for name in self._store.children(self.topology_id) if name != _PLAN]
-        self._lead.write([Delete(self._path(name)) for name in (*names, _PLAN)])
+        self._lead.write([Delete(self._path(name)) for name in (*self._names(), _PLAN)])
 
     def rewrite(  # noqa: PLR0913, PLR0917 - all that a repair replaces
         self,
@@ -527,13 +526,20 @@ class CoordinatorState:
 
     def set_aside(self, number: int) -> None:
         """End a repair by moving all coordinator state below ``before-repair-<number>``."""
-        names = [name for name in self._store.children(self.topology_id) if not name.startswith(_ASIDE)]
-        changes = self._set_aside_changes([name for name in names if name != _PLAN], number)
-        self._lead.write([*changes, Delete(self._path(_PLAN))])
+        names = [name for name in self._names() if not name.startswith(_ASIDE)]
+        self._lead.write([*self._set_aside_changes(names, number), Delete(self._path(_PLAN))])
 
     def asides(self) -> list[int]:
         """Return the numbers under which earlier repairs have set coordinator state aside."""
         return asides_in(self._store, self.topology_id)
+
+    def _names(self) -> list[str]:
+        """Return the names of all values but the plan, in the order in which they can be removed.
+
+        The format goes last: if a store splits the step, what is left would be taken for an earlier version's.
+        """
+        names = [name for name in self._store.children(self.topology_id) if name != _PLAN]
+        return sorted(names, key=lambda name: name == _FORMAT)
 
     def _set_aside_changes(self, names: Sequence[str], number: int) -> list[Change]:
         """Return changes that copy all values below some names, followed by changes that remove them."""

@@ -335,3 +335,20 @@ def test_rows_whose_vectors_change_are_not_read_again(tmp_path, monkeypatch, row
     table.write("put", {"a": 4, "g": 4})
     table.check()
     table.state.close()
+
+
+@pytest.mark.parametrize("rows", ["held", "mapped"])
+def test_a_file_that_comes_back_with_dead_rows(tmp_path, monkeypatch, rows) -> None:
+    """It is read beside the files that have stayed, and its live rows are found where they are."""
+    if rows != "held":
+        hold_no_rows(monkeypatch)
+    table = Table(tmp_path / "t", cached_keys_max=1)
+    table.write("put", dict.fromkeys("abcd", 1))
+    table.write("put", dict.fromkeys("abe", 2))
+    table.write("put", dict.fromkeys("cd", 3))
+    table.check_reads()
+    table.go_back(1)
+    table.check_reads()
+    table.write("fold", dict.fromkeys("abcdef", 1))
+    table.check()
+    table.state.close()

@@ -23,6 +23,7 @@ from state.delta.log.data_files import DataFile, files_in, files_of
 from state.delta.log.entries import entry_path
 from state.delta.log.live_vectors import live_vectors
 from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.put import Change
 from state.delta.log.vectors import Vector, dead_rows
 from tests.budgets import examples
 from tests.state.delta.vector_tables import SCHEMA, VectorTable
@@ -260,6 +261,20 @@ def test_a_removal_with_another_vector_is_none(table: VectorTable) -> None:
     table.remove(path)
     assert files_of(table.location, DeltaTable(table.root))[path].vector == marked[path].vector
     assert pa.table(DeltaTable(table.root).scan())["id"].to_pylist() == [2, 3]
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_a_file_that_is_added_again_without_its_vector(table: VectorTable, is_removed: bool) -> None:
+    """All of its rows are live, as readers have it, whether or not the version also removes it with the vector."""
+    path = table.add([1, 2, 3])
+    bare = table.files[path]
+    table.mark(**{path: BitMap64([0])})
+    table.put(Change([bare], [table.files[path]] if is_removed else []))
+    handle = DeltaTable(table.root)
+    assert pa.table(handle.scan())["id"].to_pylist() == [1, 2, 3]
+    assert files_of(table.location, handle)[path].vector is None
+    known = 1, {path: table.files[path].vector}
+    assert live_vectors(table.location, handle, known) == live_vectors(table.location, handle) == {}
 
 
 @pytest.mark.parametrize("dead", [{0}, {8}, {0, 8}, {1, 2, 3, 4, 5, 6, 7, 8}, {3, 4}, set(), {*range(9)}])
