@@ -3,7 +3,8 @@
 Pass a ``DeltaState``, ``DeltaRows``, ``DeltaExpiringRows`` or ``MemoryState`` to ``builder.set_state``.
 ``TransactionalState`` and ``RotatingTransactionalState`` are for your own coordinators and emitters, over a
 ``SqliteStore`` (one file, no server), a ``ZooKeeperStore`` or a ``MemoryStore``. ``read_table`` reads one table without
-a topology, and ``read_tables`` reads all tables of a topology as of one transaction.
+a topology, ``read_tables`` reads all tables of a topology as of one transaction, and ``read_points`` returns the
+transactions as of which either can be read.
 """
 
 from typing import TYPE_CHECKING
@@ -13,7 +14,12 @@ from txtopo.lazy import lazy_names
 if TYPE_CHECKING:
     from state.delta.expiring.state import DeltaExpiringRows as DeltaExpiringRows
     from state.delta.keyed.state import DeltaState as DeltaState, read_table as read_table
-    from state.delta.read.consistent import ConsistentView as ConsistentView, read_tables as read_tables
+    from state.delta.read.consistent import (
+        ConsistentView as ConsistentView,
+        read_points as read_points,
+        read_tables as read_tables,
+    )
+    from state.delta.read.points import ShownPoint as ShownPoint, ShownPoints as ShownPoints
     from state.delta.rows.state import DeltaRows as DeltaRows
     from state.memory import MemoryState as MemoryState
     from state.stores.memory import MemoryStore as MemoryStore

@@ -13,7 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from state.delta.keyed.state import read_table
-from state.delta.read.consistent import ConsistentView, read_tables
+from state.delta.read.consistent import ConsistentView, read_points, read_tables
+from state.delta.read.points import ShownPoints
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, format_option
 from txtopo.cli.console import Console, table_console
 from txtopo.columnar.conversion import python_rows
@@ -35,6 +36,7 @@ ROWS_SHOWN = 20
     "--topology", metavar="ID", help="With --consistent: the topology's id, if the folder has records of several."
 )
 @click.option("--nearest", is_flag=True, help="With --txid: if it can't be shown, show the nearest one before it.")
+@click.option("--points", "is_list", is_flag=True, help="List the transactions that --txid can show, with their times.")
 @click.option("--limit", type=WholeNumber(0), metavar="N", help="Show at most N rows. Default for --format table: 20.")
 @click.option("--key", "keys", multiple=True, metavar="VALUE", help="Show only this key; once for each key field.")
 @format_option("table", "jsonl", "csv", json="jsonl")
@@ -44,6 +46,7 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
     nearest: bool,  # noqa: FBT001 - an option
     consistent: bool,  # noqa: FBT001 - an option
     topology: str | None,
+    is_list: bool,  # noqa: FBT001 - an option
     limit: int | None,
     keys: tuple[str, ...],
     form: str,
@@ -57,8 +60,12 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
     that of --txid, or the last one that every table has. The topology may be running.
 
     Transactions that were committed together are one write to a table. If the state between two of them can't be
-    shown, the error of --txid names the nearest transactions that can; --nearest shows the one before.
+    shown, the error of --txid names the nearest transactions that can; --nearest shows the one before. Of older
+    versions only those of points are kept: --points lists them.
     """
+    if is_list:
+        _list(read_points(table, topology=topology))
+        return
     if nearest and txid is None:
         raise CommandLineError("--nearest needs --txid")
     if topology is not None and not consistent:
@@ -72,6 +79,14 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
     found = sorted_rows(with_keys(rows, keys))
     shown = _show(found, limit, form)
     _say(f"{_count(shown, found, rows)}; {_written(rows)}")
+
+
+def _list(found: ShownPoints) -> None:
+    for point in found.points:
+        click.echo(point)
+    if found.since.txid < found.last.txid:
+        click.echo(f"{found.since}, and then each commit group up to")
+    click.echo(found.last)
 
 
 def _show_all(view: ConsistentView, limit: int | None, form: str) -> None:

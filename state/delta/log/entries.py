@@ -61,6 +61,7 @@ class LogEntry:
         restored: the version whose rows a roll-back has restored; None for another operation.
         is_harmless: whether it leaves the rows as they are, by its own account: it is txtopo's, or moves rows at most.
         turn: the last transaction of the topology that stayed when it went back, in the marker of that; else None.
+        written_ms: when it was written, in milliseconds since 1970; None if it does not say.
     """
 
     version: int
@@ -70,6 +71,7 @@ class LogEntry:
     restored: int | None = None
     is_harmless: bool = True
     turn: int | None = None
+    written_ms: int | None = None
 
     @property
     def is_own(self) -> bool:
@@ -252,7 +254,8 @@ def _entry_of(location: Location, version: int, content: bytes) -> LogEntry:
     epoch, txid, restored, turn = numbers
     is_harmless = epoch is not None or _is_harmless(path, content)
     operation = str(information.get("operation", "an unknown operation"))
-    return LogEntry(version, operation, epoch, txid, restored, is_harmless, turn)
+    written = _number(information, "timestamp")
+    return LogEntry(version, operation, epoch, txid, restored, is_harmless, turn, written)
 
 
 def _is_harmless(path: str, content: bytes) -> bool:

@@ -51,13 +51,14 @@ from state.delta.log.damage import plain_text
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner, epoch_of, rolled_back_application
 from state.delta.read.foreign import change_on_top
-from state.delta.read.history import rows_between, shown_schema, version_as_of
+from state.delta.read.history import exact_version_as_of, rows_between, shown_schema
+from state.delta.read.points import GroupWrites, ShownPoint, ShownPoints
 from state.delta.read.reading import read_rows
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
 from txtopo.transactional.journal.ending import JournalEnd, journal_below, last_writes, read_end, table_path
-from txtopo.transactional.journal.journal import JournalHeader, find_journal
+from txtopo.transactional.journal.journal import JournalHeader, find_journal, read_journal
 
-__all__ = ["ConsistentView", "committed_in_tables", "end_of", "read_tables"]
+__all__ = ["ConsistentView", "committed_in_tables", "end_of", "read_points", "read_tables"]
 
 TRIES_MAX = 20
 """The maximum number of tries of a reader; a try fails if a coordinator is faster or a file is missing."""
@@ -81,10 +82,16 @@ class _Handle:
     table: DeltaTable
     application: str
     schema: pa.Schema
+    is_before: bool = False
+    """Whether it is meant as it was before its first write, of which no version is left."""
 
     @property
     def txid(self) -> int | None:
-        return self.table.transaction_version(self.application)
+        return None if self.is_before else self.table.transaction_version(self.application)
+
+    def rows(self) -> pa.Table:
+        """Read the rows."""
+        return self.schema.empty_table() if self.is_before else read_rows(self.location, self.table, self.schema)
 
 
 def read_tables(  # noqa: PLR0913 - all but two by name
@@ -133,7 +140,10 @@ def read_tables(  # noqa: PLR0913 - all but two by name
             wanted = bound if txid is None else txid
             chosen = _chosen(handles, states)
             _refuse_before_begin(end.header, chosen, wanted)
-            found = _as_of(chosen, wanted)
+            found = _as_of(metadata_dir, end.header, chosen, wanted)
+            if found is None and txid is not None:
+                wanted = _point_before(metadata_dir, end.header, chosen, txid, bound, is_exact=not nearest)
+                found = _as_of(metadata_dir, end.header, chosen, wanted)
             if found is not None:
                 _refuse_torn(metadata_dir, found, end.header, wanted)
             # None: a version is gone. Unless a txid was requested, the next try may want a later one.
@@ -151,6 +161,104 @@ def read_tables(  # noqa: PLR0913 - all but two by name
         + ("; ask for a later transaction" if txid is not None else ""),
         txid=txid,
         cause=None if cause is None else f"{type(cause).__name__}: {plain_text(cause)}",
+    )
+
+
+def read_points(
+    path: str | os.PathLike[str], *, topology: str | None = None, storage_options: dict[str, str] | None = None
+) -> ShownPoints:
+    """Return the transactions as of which a table, or all tables of a topology, can be shown.
+
+    Args:
+        path: the path of a state's table; or the folder that holds the tables and ``_txtopo``.
+        topology: the id of the topology; needed only if the folder has records of several.
+        storage_options: options for tables in an object store.
+
+    Raises:
+        ConfigError: there is neither a table of a state nor a journal.
+        StateAccessError: a table can't be read.
+        DivergenceError: a table is not the one that the journal knows.
+    """
+    location = Location.resolve(os.fspath(path), storage_options)
+    try:
+        table = location.existing()
+        if table is not None:
+            owner = Owner.of(table)
+            if owner is None:
+                raise ConfigError(f"the table at {location.address} is of no state, so its rows have no transactions")
+            return ShownPoints.of(location, table, owner.application)
+        metadata_dir, topology_id = journal_below(path, topology)
+        end = end_of(metadata_dir, topology_id)
+        handles = _take_handles(metadata_dir, end.header, storage_options)
+        _refuse_repair(handles, end.header)
+        bound = end.bound({name: handle.txid for name, handle in handles.items()})
+        return _common_points(metadata_dir, end.header, handles, bound)
+    except WORLD_ERRORS as error:
+        raise StateAccessError(
+            f"the log of a table at {location.address} can't be read", cause=plain_text(error)
+        ) from error
+
+
+def _common_points(
+    metadata_dir: Path, header: JournalHeader, handles: Mapping[str, _Handle], bound: int
+) -> ShownPoints:
+    """Return the transactions up to ``bound`` as of which all tables can be shown.
+
+    A table that a point's group did not write has the version of an earlier one there, as the journal shows.
+    """
+    own = [ShownPoints.of(each.location, each.table, each.application) for each in handles.values()]
+    if not own:
+        return ShownPoints((), ShownPoint(bound), ShownPoint(bound))
+    since = max((each.since for each in own), key=lambda each: each.txid)
+    begun = max((each for name, each in header.begun_after.items() if name in handles), default=0)
+    writes = _writes_of(metadata_dir, header, handles)
+    known = {point.txid: point for each in own for point in (*each.points, each.since) if point.txid < since.txid}
+    points = [
+        known[txid]
+        for txid in sorted(known)
+        if txid >= begun and all(_shows(of, writes[name], txid) for name, of in zip(handles, own, strict=True))
+    ]
+    last = max((each.last for each in own), key=lambda each: each.txid)
+    return ShownPoints(tuple(points), since, last if last.txid == bound else ShownPoint(bound))
+
+
+def _writes_of(metadata_dir: Path, header: JournalHeader, states: Collection[str]) -> dict[str, GroupWrites]:
+    parts = read_journal(find_journal(metadata_dir, header.topology))
+    return {name: GroupWrites.of(parts, name) for name in states}
+
+
+def _shows(points: ShownPoints, writes: GroupWrites, txid: int) -> bool:
+    """Whether a table can be shown as of a transaction: nothing was written between its point before and that."""
+    reached = max((point.txid for point in points.points if point.txid <= txid), default=0)
+    return txid >= points.since.txid or (reached == txid and txid > 0) or writes.has_none(reached, txid)
+
+
+def _point_before(  # noqa: PLR0913 - where it is looked for, and how
+    metadata_dir: Path,
+    header: JournalHeader,
+    handles: Mapping[str, _Handle],
+    txid: int,
+    bound: int,
+    *,
+    is_exact: bool,
+) -> int:
+    """Return the last point before a transaction that the tables can't be shown as of.
+
+    Raises:
+        StateAccessError: there is none, or the transaction itself is asked for; the message names those around it.
+    """
+    before, after = _common_points(metadata_dir, header, handles, bound).around(txid)
+    if before is not None and not is_exact:
+        return before.txid
+    tables = f"the tables of {metadata_dir.parent}"
+    if before is None:
+        raise StateAccessError(
+            f"{tables} no longer keep their versions as of transaction {txid}; the oldest point is {after}", txid=txid
+        )
+    raise StateAccessError(
+        f"transaction {txid} lies between two points of {tables}, {before} and {after}; ask for one of them, or for "
+        f"the nearest before {txid} (nearest=True, --nearest); read_points and 'txtopo state --points' list all",
+        txid=txid,
     )
 
 
@@ -237,14 +345,19 @@ def _refuse_repair(handles: Mapping[str, _Handle], header: JournalHeader) -> Non
             )
 
 
-def _as_of(handles: Mapping[str, _Handle], txid: int) -> dict[str, _Handle] | None:
-    """Return handles of the versions as of ``txid``; None if one is missing."""
+def _as_of(
+    metadata_dir: Path, header: JournalHeader, handles: Mapping[str, _Handle], txid: int
+) -> dict[str, _Handle] | None:
+    """Return handles of the versions as of ``txid``; None if one is missing, or may have been written in between."""
     found = {}
     for name, handle in handles.items():
-        table = version_as_of(handle.location, handle.table, handle.application, txid)
-        if table is None:
+        table = exact_version_as_of(handle.location, handle.table, handle.application, txid)
+        if table is not None:
+            found[name] = attrs.evolve(handle, table=table)
+        elif _writes_of(metadata_dir, header, [name])[name].has_none(0, txid):
+            found[name] = attrs.evolve(handle, is_before=True)
+        else:
             return None
-        found[name] = attrs.evolve(handle, table=table)
     return found
 
 
@@ -259,7 +372,7 @@ def _refuse_torn(metadata_dir: Path, found: Mapping[str, _Handle], header: Journ
     for name, handle in found.items():
         at = handle.txid or 0
         where = f"state {name!r}: its table at {handle.location.address} is at transaction {at}"
-        change = change_on_top(handle.location, handle.table.version())
+        change = None if handle.is_before else change_on_top(handle.location, handle.table.version())
         if change is not None:
             faults.append(f"{where}, but somebody else has changed it since: {change}")
         elif writes is not None and at != (writes[name] or 0):
@@ -278,8 +391,8 @@ def _read(
     """Return the view as of ``txid``, given the newest handles and those of the versions as of ``txid``."""
     tables = {}
     for name, handle in found.items():
-        if txid == bound or not is_exact:
-            tables[name] = read_rows(handle.location, handle.table, handle.schema)
+        if txid == bound or not is_exact or handle.is_before:
+            tables[name] = handle.rows()
         else:
             newest = handles[name].table
             tables[name] = rows_between(handle.location, handle.table, handle.application, handle.schema, txid, newest)

@@ -41,13 +41,14 @@ from state.delta.log.ownership import (
     state_application,
     taken_until,
 )
+from state.delta.read.points import GroupWrites, ShownPoints
 from state.delta.read.reading import read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.state import OpenedState, State, StateKind, Writes
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import metadata_dir_below
-from txtopo.transactional.journal.journal import JournalPart, counting_entries, find_journal, read_journal
+from txtopo.transactional.journal.journal import JournalPart, find_journal, read_journal
 
 __all__ = [
     "PastDeltaTable",
@@ -199,9 +200,10 @@ def _as_of(location: Location, latest: DeltaTable, application: str, txid: int) 
         )
     found = version_as_of(location, latest, application, txid)
     if found is None:
+        _, oldest = ShownPoints.of(location, latest, application).around(txid)
         raise StateAccessError(
             f"the table at {location.address} no longer keeps its version as of transaction {txid}: its log "
-            f"begins later; ask for a transaction nearer to {last}",
+            f"begins later; the oldest that it keeps is as of transaction {oldest}",
             txid=txid,
         )
     return found
@@ -290,17 +292,18 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
         return read_rows(location, found, schema, live=live)
     owner = Owner.of(latest)  # by its names of today, as the journal
     following = _following(location, found)
-    after = location.handle(following)
-    above = after.transaction_version(application) or 0
     if following != found.version() + 1:  # the versions between two points are gone
         if owner is not None and _is_last_write(location, latest, owner, reached, txid):
             return read_rows(location, found, schema, live=live)
+        before, then = ShownPoints.of(location, latest, application).around(txid)
         raise StateAccessError(
-            f"the table at {location.address} keeps its version as of transaction {reached}, and then that of {above}: "
-            f"transaction {txid} lies between these points; ask for one of them, or for the nearest before {txid} "
-            "(nearest=True, --nearest)",
+            f"transaction {txid} lies between two points of the table at {location.address}, {before} and {then}; ask "
+            f"for one of them, or for the nearest before {txid} (nearest=True, --nearest); read_points and 'txtopo "
+            "state --points' list all",
             txid=txid,
         )
+    after = location.handle(following)
+    above = after.transaction_version(application) or 0
     group = None if owner is None else _group_of(location, after, owner, above)
     # The transactions from the version's own up to the group wrote nothing into this table.
     if group is not None and txid < group.first:
@@ -347,10 +350,7 @@ def _journal_of(location: Location, table: DeltaTable, owner: Owner) -> list[Jou
 def _is_last_write(location: Location, table: DeltaTable, owner: Owner, last: int, txid: int) -> bool:
     """Whether the journal shows that a table's last write up to a transaction is the one of ``last``."""
     parts = _journal_of(location, table, owner)
-    if not parts or parts[0].header.committed > last:
-        return False
-    entries = counting_entries(parts, lambda _: True)
-    return not any(owner.state in each.states and each.last > last and each.first <= txid for each in entries)
+    return bool(parts) and GroupWrites.of(parts, owner.state).has_none(last, txid)
 
 
 def _group_of(location: Location, table: DeltaTable, owner: Owner, last: int) -> _Group | None:

@@ -60,7 +60,7 @@ def test_the_versions_of_points_are_kept(tmp_path, deletion_vectors):
     assert table.kept(range(12)) == {txid for txid in range(12) if table.is_kept(txid)} == {0, 3, 6, 9, 10}
     assert [shown(path, txid) for txid in (3, 6, 9, 10)] == [3, 6, 9, 10]
     for txid in (4, 5, 7, 8):
-        with pytest.raises(StateAccessError, match="lies between these points"):
+        with pytest.raises(StateAccessError, match="lies between two points"):
             read_table(path, txid)
         assert read_table(path, txid, nearest=True).equals(read_table(path, txid // 3 * 3))
         with pytest.raises(StateAccessError, match="is no longer kept"):  # what was written in between is not known

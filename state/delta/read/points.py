@@ -1,0 +1,142 @@
+"""The transactions as of which a table can be shown, as far as its log goes back.
+
+Its newest versions are all there. Of older ones, those of points are, each with the entry that made it; the entries of
+a table that went back stay, too, and tell which later ones are void.
+"""
+
+from __future__ import annotations
+
+import bisect
+import datetime as dt
+from collections.abc import Iterator, Sequence
+
+import attrs
+from deltalake import DeltaTable
+
+from state.delta.log.entries import LogEntry, log_entries, read_entry
+from state.delta.log.kept import KeptLog
+from state.delta.log.location import Location
+from state.delta.log.ownership import rolled_back_application
+from txtopo.transactional.journal.journal import JournalPart, counting_entries
+from txtopo.utc import EPOCH
+
+__all__ = ["GroupWrites", "ShownPoint", "ShownPoints"]
+
+
+@attrs.frozen
+class ShownPoint:
+    """A transaction as of which a table can be shown, or all tables of a topology can.
+
+    Args:
+        txid: the transaction.
+        written_ms: when it was written, in milliseconds since 1970; None if that is not known.
+    """
+
+    txid: int
+    written_ms: int | None = None
+
+    def __str__(self) -> str:
+        """Return it in words."""
+        if self.written_ms is None:
+            return str(self.txid)
+        return f"{self.txid}, written {EPOCH + dt.timedelta(milliseconds=self.written_ms):%Y-%m-%d %H:%M:%S} UTC"
+
+
+@attrs.frozen
+class ShownPoints:
+    """The transactions as of which a table can be shown, or all tables of a topology can.
+
+    Args:
+        points: those of which the next versions are gone, oldest first.
+        since: from this one on, each that ends a commit group is one.
+        last: the newest one.
+    """
+
+    points: tuple[ShownPoint, ...]
+    since: ShownPoint
+    last: ShownPoint
+
+    @staticmethod
+    def of(location: Location, latest: DeltaTable, application: str) -> ShownPoints:
+        """Find them in a table's log, up to the version of a handle, which is not a later one's.
+
+        It costs a listing, and a read for each version before the last gap in the log and each time that the table
+        went back since.
+        """
+        log = KeptLog.of(location)
+        versions = [version for version in log.versions() if version <= latest.version()]
+        first = versions[-1]
+        for version in reversed(versions[:-1]):
+            if version != first - 1:
+                break
+            first = version
+        began = location.handle(first)
+        entry = read_entry(location, first)
+        since = ShownPoint(began.transaction_version(application) or 0, None if entry is None else entry.written_ms)
+        for entry in _rollbacks(location, latest, application, first):
+            if (entry.txid or 0) < since.txid:
+                since = ShownPoint(entry.txid or 0, entry.written_ms)
+        lowest = since.txid
+        points: list[ShownPoint] = []
+        for version in reversed([each for each in log.entries if each < first]):
+            found = read_entry(location, version)
+            if found is None or found.txid is None or found.txid >= lowest:
+                continue
+            lowest = found.txid
+            if version in versions:
+                points.append(ShownPoint(lowest, found.written_ms))
+        txid = latest.transaction_version(application) or 0
+        made = next((each for each in log_entries(location, latest.version(), first) if each.txid == txid), None)
+        last = ShownPoint(txid, None if made is None else made.written_ms)
+        return ShownPoints(tuple(reversed(points)), since, last)
+
+    def around(self, txid: int) -> tuple[ShownPoint | None, ShownPoint | None]:
+        """Return the last one before a transaction that none of them is, and the first after it."""
+        every = [*self.points, *{self.since.txid: self.since, self.last.txid: self.last}.values()]
+        before = [each for each in every if each.txid < txid]
+        after = [each for each in every if each.txid > txid]
+        return (before[-1] if before else None), (after[0] if after else None)
+
+
+@attrs.frozen
+class GroupWrites:
+    """The commit groups that wrote a state, as far as the journal goes back.
+
+    Args:
+        begin: the last transaction that was committed before the journal begins.
+        before: the last one up to there that wrote the state, 0 if none has; None if the journal does not say.
+        firsts: the first transaction of each group, in order.
+        lasts: the last one of each.
+    """
+
+    begin: int
+    before: int | None
+    firsts: tuple[int, ...]
+    lasts: tuple[int, ...]
+
+    @staticmethod
+    def of(parts: Sequence[JournalPart], state: str) -> GroupWrites:
+        """Find them in a journal, which must have a part."""
+        header = parts[0].header
+        entries = [each for each in counting_entries(parts, lambda _: True) if state in each.states]
+        before = (header.states[state] or 0) if state in header.states else None
+        firsts, lasts = (tuple(getattr(each, end) for each in entries) for end in ("first", "last"))
+        return GroupWrites(header.committed, before, firsts, lasts)
+
+    def has_none(self, reached: int, txid: int) -> bool:
+        """Whether the state's last write up to a transaction is known to be that of ``reached``; 0: there is none."""
+        if self.begin > reached and self.before != reached:
+            return False
+        following = bisect.bisect_right(self.lasts, reached)
+        return following == len(self.lasts) or self.firsts[following] > txid
+
+
+def _rollbacks(location: Location, latest: DeltaTable, application: str, first: int) -> Iterator[LogEntry]:
+    """Yield the versions after ``first`` that went back, newest first: each names the one before it."""
+    table = latest
+    while (version := table.transaction_version(rolled_back_application(application)) or 0) > first:
+        entry = read_entry(location, version)
+        if entry is None:
+            return
+        yield entry
+        table = location.handle(version - 1)
