@@ -41,6 +41,7 @@ from state.delta.read.foreign import foreign_change, stale
 from txtopo.api.state import CanBeRenamed, StateKind, StateTable, TableDescription
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, StateFailure
+from txtopo.files.durable import paths_in
 from txtopo.files.folder import Folder, Item, LocalFolder
 
 __all__ = ["DeltaStateTable", "kept_version"]
@@ -238,7 +239,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         if root is None:
             return []
         pattern = re.compile(re.escape(root.name + _ASIDE) + r"(\d+)")
-        found = [pattern.fullmatch(path.name) for path in root.parent.glob(f"*{_ASIDE}*")]
+        found = [pattern.fullmatch(path.name) for path in paths_in(root.parent, f"*{_ASIDE}*")]
         return sorted(int(name[1]) for name in found if name is not None)
 
     def why_it_stays(self) -> str | None:

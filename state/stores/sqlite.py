@@ -25,7 +25,7 @@ from state.stores.holder import GRACE_SECS, Holder, loss, refusal
 from state.stores.paths import checked_changes, checked_path, checked_topology_id, file_name
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.errors import StopError
-from txtopo.files.durable import make_folder, sync_path
+from txtopo.files.durable import make_folder, paths_in, sync_path
 from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_other
 
 __all__ = ["SqliteLead", "SqliteStore", "damage_of_store", "set_damaged_store_aside"]
@@ -273,11 +273,11 @@ def set_damaged_store_aside(path: Path, owner: str) -> Path:
         AlreadyRunning: a topology whose coordinator state is in the store is running.
     """
     with contextlib.ExitStack() as stack:
-        for lock_path in sorted(path.parent.glob(f"{glob.escape(path.name)}.*.lock")):
+        for lock_path in paths_in(path.parent, f"{glob.escape(path.name)}.*.lock"):
             name = lock_path.name.removeprefix(f"{path.name}.").removesuffix(".lock").rpartition("-")[0]
             with _naming_errors(lock_path):
                 stack.callback(_take_lock(lock_path, name, Holder.of_this_process(owner)).free)
-        taken = {each.name for each in path.parent.glob(f"{glob.escape(path.name)}*.{_ASIDE}*")}
+        taken = {each.name for each in paths_in(path.parent, f"{glob.escape(path.name)}*.{_ASIDE}*")}
         number = next(n for n in itertools.count(1) if not any(name.endswith(f"{_ASIDE}{n}") for name in taken))
         # The database first: after a crash here, SQLite removes what is left beside a database that is missing.
         for suffix in ("", "-wal", "-shm"):

@@ -7,6 +7,8 @@ calls that wait with a deadline, report the outcome of a transaction, and raise 
 from __future__ import annotations
 
 import contextlib
+import math
+import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +31,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
     SessionMovedError,
 )
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.retry import KazooRetry
 from kazoo.security import make_digest_acl
 
@@ -127,6 +129,23 @@ class Patience:
             self._left_secs -= min(time.monotonic() - started, slice_secs)
 
 
+class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """Waits for the connection without a file descriptor of its own.
+
+    kazoo's takes one for each wait: a process that can open no more files would lose its session, and its lead.
+    """
+
+    def select(self, readers: Sequence[Any], writers: Sequence[Any], _errors: Any, timeout: float | None = None) -> Any:
+        """Return the readers and the writers that are ready."""
+        polled = select.poll()
+        for each in readers:
+            polled.register(each, select.POLLIN)
+        for each in writers:
+            polled.register(each, select.POLLOUT)
+        ready = {number for number, _ in polled.poll(None if timeout is None else math.ceil(timeout * 1000))}
+        return [each for each in readers if each.fileno() in ready], [w for w in writers if w.fileno() in ready], []
+
+
 class ZooKeeperSession:
     """A connection that is restored when it breaks, with a new session if the old one has expired.
 
@@ -154,6 +173,7 @@ class ZooKeeperSession:
         self.client = KazooClient(
             hosts=hosts,
             timeout=timeout_secs,
+            handler=_Handler(),
             # Without end: the patience bounds each request, and is_cut_off() says when the session must be over.
             connection_retry=KazooRetry(max_tries=-1, delay=_RETRY_SECS, max_delay=_RETRY_SECS_MAX),
             default_acl=[make_digest_acl(user, password, all=True)] if credentials else None,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.files.durable import write_whole
+from tests.full_disk import no_descriptor_left
+from txtopo.files.durable import paths_in, write_whole
 
 
 def test_a_file_replaces_another_and_what_a_crash_has_left(tmp_path):
@@ -29,3 +30,13 @@ def test_a_write_that_fails_leaves_no_draft(tmp_path, name):
     with pytest.raises(OSError, match=r"too long|[Dd]irectory"):
         write_whole(tmp_path / name, b"content")
     assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_folder_that_cannot_be_read_is_not_an_empty_one(tmp_path):
+    """One that is missing is."""
+    for name in ("b.x", "a.x", "a.y"):
+        (tmp_path / name).touch()
+    assert paths_in(tmp_path, "*.x") == [tmp_path / "a.x", tmp_path / "b.x"]
+    assert paths_in(tmp_path / "none") == paths_in(tmp_path / "a.y") == []
+    with no_descriptor_left(), pytest.raises(OSError, match="Too many open files"):
+        paths_in(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fnmatch
 import logging
 import os
 from collections.abc import Callable, Iterator
@@ -92,6 +93,19 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except OSError:
         return False
+
+
+def paths_in(folder: Path, pattern: str = "*") -> list[Path]:
+    """Return the paths in a folder whose names match a pattern, sorted; none if there is no such folder.
+
+    Raises:
+        OSError: it can't be read, for example without a file descriptor; ``Path.glob`` says that nothing is there.
+    """
+    try:
+        names = os.listdir(folder)  # noqa: PTH208 - names only
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return [folder / name for name in sorted(fnmatch.filter(names, pattern))]
 
 
 def make_folder(folder: Path) -> None:

@@ -17,7 +17,7 @@ from txtopo.engine.metrics import WrittenMetrics
 from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of, past_in
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
 from txtopo.extras import version
-from txtopo.files.durable import is_folder
+from txtopo.files.durable import is_folder, paths_in
 from txtopo.inspect import drawing, failures, header, series, settings, tables
 from txtopo.inspect.answers import (
     Attempt,
@@ -377,7 +377,9 @@ class FolderSource:
             for metadata_dir in (self.output / METADATA_DIR, self.output):
                 if not is_folder(metadata_dir):
                     continue
-                folders = [each.name.removeprefix(FOLDER_PREFIX) for each in metadata_dir.glob(f"{FOLDER_PREFIX}*")]
+                folders = [
+                    each.name.removeprefix(FOLDER_PREFIX) for each in paths_in(metadata_dir, f"{FOLDER_PREFIX}*")
+                ]
                 ids = {
                     *topologies_with_snapshot(snapshots_in(metadata_dir)),
                     *topologies_with_journal(metadata_dir),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -12,10 +13,11 @@ import attrs
 import httpx
 import pytest
 
+from tests.full_disk import no_descriptor_left
 from tests.processes import python
 from tests.variants import variants
 from tests.waiting import DEADLINE_SECS, wait_for
-from txtopo.cluster.serving.server import listen
+from txtopo.cluster.serving.server import Patient, listen
 from txtopo.errors import ConfigError
 from txtopo.network.connections import REQUEST_SECS
 
@@ -110,6 +112,28 @@ def test_silent_connection(served: Served, sent: bytes) -> None:
             return False
 
         wait_for("it is closed", is_over, 3 * REQUEST_SECS)
+
+
+def test_no_descriptor_is_left(served: Served) -> None:
+    """Whoever comes waits, and is served when there is one again; meanwhile the server tries once a second."""
+    limits = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (3, 256))
+    with served.connect(b"GET /files HTTP/1.1\r\nHost: a\r\n\r\n") as connection:
+        wait_for("it has tried", lambda: "nobody is let in" in served.log.read_text())
+        resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, limits)
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+    assert served.log.read_text().count("\n") == 1
+
+
+def test_accept_without_a_descriptor() -> None:
+    """asyncio tries as often as the queue is long: it learns of the shortage once, and then that nobody is there."""
+    with listen("127.0.0.1", 0) as listener, Patient(listener) as server:
+        with socket.create_connection(server.getsockname()), no_descriptor_left():
+            for _ in range(2):
+                with pytest.raises(OSError, match="Too many open files"):
+                    server.accept()
+                with pytest.raises(BlockingIOError):
+                    server.accept()
+        server.accept()[0].close()
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.cluster.nimbuses import QUICK, leading, next_root
+from tests.full_disk import no_descriptor_left
 from tests.harness.soak.processes import members
 from tests.variants import variants
 from tests.waiting import wait_for
@@ -187,6 +188,20 @@ def test_driver_that_hangs(place: Place) -> None:
     place.writes.unassign(topology)
     wait_for("it has ended", lambda: place.supervisor.slots()[0].state is SlotState.EMPTY)
     wait_for("nothing of it is left: a driver's lock is free a moment before", lambda: not members(pid))
+
+
+def test_no_descriptor_is_left(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    """Drivers go on, though theirs were for ever; one that ends meanwhile is started again when there are some."""
+    place.run("words")
+    place.run("others", slot=1)
+    pid, other = wait_for("it beats", place.driver), wait_for("it beats", lambda: place.driver(1))
+    with no_descriptor_left():
+        os.killpg(pid, signal.SIGKILL)
+        wait_for("it would be started", lambda: place.failures or "slot 0 is looked at again" in caplog.text)
+        assert place.supervisor.state.session.is_connected
+    assert not place.failures
+    assert wait_for("another one beats", place.driver) != pid
+    assert place.driver(1) == other
 
 
 def test_killed_topology_gets_no_driver(place: Place) -> None:

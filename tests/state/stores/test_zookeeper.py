@@ -17,6 +17,7 @@ from kazoo.protocol.serialization import Transaction
 import state.stores.zookeeper
 from state.stores.holder import Holder
 from state.stores.zookeeper import ZooKeeperStore
+from tests.full_disk import no_descriptor_left
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.api.store import VALUE_BYTES_MAX, Delete, Put, Store
 from txtopo.errors import AlreadyRunning, LostLead, StopError
@@ -75,6 +76,15 @@ def expire_id(hosts, client_id):
     client.start()
     client.stop()
     client.close()
+
+
+def test_no_descriptor_is_left(store):
+    """The session goes on: a wait for its connection opens nothing."""
+    with no_descriptor_left():
+        for _ in range(20):
+            assert store.session.data("/none") is None
+        assert store.session.is_connected
+    assert not store.session.sessions_lost
 
 
 def test_expired_session_loses_the_lead(zookeeper, store):

@@ -29,7 +29,7 @@ from pathlib import Path
 import attrs
 
 from txtopo.errors import CodeUnavailable, SubmissionError
-from txtopo.files.durable import is_shortage, sync_path
+from txtopo.files.durable import is_shortage, paths_in, sync_path
 from txtopo.files.records import DAMAGE, from_json, to_json
 
 _LOG = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class CodeStore:
 
     def topologies(self) -> list[str]:
         """Return the ids of the topologies whose code is here, in order."""
-        return sorted(path.parent.name for path in self.folder.glob(f"[!.]*/{MANIFEST_NAME}"))
+        return [path.name for path in paths_in(self.folder, "[!.]*") if (path / MANIFEST_NAME).exists()]
 
     def has(self, topology: str) -> bool:
         """Whether the code of a topology is here; it was checked when it came."""

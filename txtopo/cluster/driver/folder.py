@@ -33,7 +33,7 @@ from typing import Any, TypeVar
 import attrs
 
 from txtopo.cluster.decisions.assignment import Assignment
-from txtopo.files.durable import write_whole
+from txtopo.files.durable import is_shortage, write_whole
 from txtopo.files.records import DAMAGE, from_json, to_json
 
 STARTING = "starting"
@@ -109,7 +109,8 @@ class DriverFolder:
 
     def begin(self, launch: DriverLaunch) -> int:
         """Empty the folder, write ``launch.json``, and return the lock's descriptor, which the process must inherit."""
-        self.remove()
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self.path)
         self.path.mkdir(parents=True)
         lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, _PRIVATE)
         fcntl.flock(lock, fcntl.LOCK_EX)  # before launch.json: with that file an unlocked folder is a dead driver
@@ -185,9 +186,14 @@ def _record(path: Path, kind: type[R]) -> R | None:
 
 
 def _read(path: Path) -> Any:
-    with contextlib.suppress(OSError, ValueError):
+    try:
         return json.loads(path.read_bytes())
-    return None
+    except ValueError:
+        return None
+    except OSError as error:
+        if is_shortage(error):
+            raise  # a driver that has said how it ended would count as one that was killed
+        return None
 
 
 def _write(path: Path, content: Any) -> None:

@@ -28,7 +28,9 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from txtopo.cluster.logs import Reminder
 from txtopo.errors import ConfigError
+from txtopo.files.durable import is_shortage
 from txtopo.network.connections import REQUEST_SECS, Connection, Gate, backlog, connections_max
 
 EXIT_START = 13
@@ -60,6 +62,29 @@ def listen(host: str, port: int) -> socket.socket:
         raise ConfigError(
             f"cannot listen on {host}:{port}: {error.strerror}; is the daemon running already?"
         ) from error
+
+
+class Patient(socket.socket):
+    """A listening socket, in place of another one, that spares asyncio an endless effort.
+
+    After an ``accept`` for which no file descriptor is left, asyncio pauses for a second. But first it tries as often
+    as the queue is long, and each time it starts a timer and calls the exception handler.
+    """
+
+    def __init__(self, listener: socket.socket) -> None:
+        super().__init__(fileno=listener.detach())
+        self._has_failed = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """Accept a connection; after one that failed, say once that nobody is there."""
+        if self._has_failed:
+            self._has_failed = False
+            raise BlockingIOError
+        try:
+            return super().accept()
+        except OSError as error:
+            self._has_failed = is_shortage(error)
+            raise
 
 
 class _Together:
@@ -154,6 +179,19 @@ class _Server(uvicorn.Server):
 
     begin_stop: Callable[[], None]
     gate: Gate
+    reminder = Reminder(_LOG)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin; a shortage is told once a minute, not with a traceback every second."""
+        asyncio.get_running_loop().set_exception_handler(self._on_error)
+        await super().startup(sockets)
+
+    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, OSError) and is_shortage(error):
+            self.reminder.warn("accept", "nobody is let in until this process can open files again: %s", error)
+        else:
+            loop.default_exception_handler(context)
 
     async def on_tick(self, counter: int) -> bool:
         """Look after connections, ten times a second; return whether to end."""
@@ -191,6 +229,6 @@ def serve(app: Any, listener: socket.socket, begin_stop: Callable[[], None], sto
     try:
         server = _Server(config)
         server.begin_stop, server.gate = begin_stop, gate
-        server.run(sockets=[listener])
+        server.run(sockets=[Patient(listener)])
     finally:
         stop()

@@ -191,7 +191,13 @@ class Supervisor:
         is_settled = True
         for _, slot in sorted(self._slots.items()):
             before = slot.now
-            self._step(slot, cut_off_secs)
+            try:
+                self._step(slot, cut_off_secs)
+            except OSError as error:
+                if not is_shortage(error):
+                    raise
+                slot.now = before  # nothing was done yet
+                self._reminder.warn(f"slot {before.number}", "slot %d is looked at again: %s", before.number, error)
             if slot.unsent and not cut_off_secs:  # a report that ZooKeeper did not get
                 self._report(slot, *slot.unsent)
             if slot.now.state is not before.state:

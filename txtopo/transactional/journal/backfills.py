@@ -8,6 +8,7 @@ from pathlib import Path
 
 import attrs
 
+from txtopo.files.durable import paths_in
 from txtopo.files.folder import LocalFolder
 from txtopo.transactional.journal.journal import (
     BEFORE_REPAIR,
@@ -39,7 +40,7 @@ def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, 
     known = identities_in(parts)
     found: dict[str, list[JournalPart]] = {}
     topology_id = parts[-1].header.topology
-    for folder in sorted(backfills_in(metadata_dir, topology_id).glob("*")):
+    for folder in paths_in(backfills_in(metadata_dir, topology_id)):
         own = read_journal(find_journal(folder, topology_id))
         for name, table in own[-1].header.tables.items() if own else ():
             if known.get(name) == table.identity:  # that of a scratch table is another one
@@ -64,7 +65,7 @@ def unfinished_backfills(metadata_dir: Path, topology_id: str, joined: Mapping[s
         DivergenceError: the journal of one of them is damaged.
     """
     found: dict[str, int] = {}
-    for folder in sorted(backfills_in(metadata_dir, topology_id).glob("*")):
+    for folder in paths_in(backfills_in(metadata_dir, topology_id)):
         for part in read_journal(find_journal(folder, topology_id)):
             last = max([part.header.committed, *(entry.last for entry in part.entries)])
             tables = part.header.tables
@@ -105,7 +106,7 @@ def rename_in_backfills(metadata_dir: Path, rename: Rename) -> None:
     folders, folder = backfills_in(metadata_dir, rename.topology), LocalFolder(metadata_dir)
     if rename.is_of_id:
         folder.move(f"{_FOLDER}/{backfills_in(metadata_dir, rename.former).name}", f"{_FOLDER}/{folders.name}")
-    for own in sorted(folders.glob("*")):
+    for own in paths_in(folders):
         enter_rename(own, rename)
         name = folder_name(rename.since.get(each, each) for each in _states_of(own))
         if name != own.name:
@@ -116,6 +117,6 @@ def set_backfills_aside(metadata_dir: Path, topology_id: str, states: Collection
     """Move the folders of the backfills of some states, or of all, aside, to where nobody takes them for evidence."""
     folders = backfills_in(metadata_dir, topology_id)
     aside = f"{_FOLDER}.{BEFORE_REPAIR}{number}/{folders.name}"
-    for folder in folders.glob("*"):
+    for folder in paths_in(folders):
         if states is None or not set(states).isdisjoint(_states_of(folder)):
             LocalFolder(metadata_dir).move(f"{_FOLDER}/{folders.name}/{folder.name}", f"{aside}/{folder.name}")

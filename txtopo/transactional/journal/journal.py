@@ -29,7 +29,7 @@ import attrs
 
 from txtopo.errors import DivergenceError, StopError
 from txtopo.failpoints import durable_step
-from txtopo.files.durable import is_folder, remedy
+from txtopo.files.durable import is_folder, paths_in, remedy
 from txtopo.files.folder import Folder, Item, LocalFolder
 from txtopo.files.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_newer
 from txtopo.files.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
@@ -286,9 +286,9 @@ def topologies_with_journal(metadata_dir: Path) -> tuple[str, ...]:
     """Return the ids of the topologies that keep a journal in a metadata directory, sorted."""
     if not is_folder(metadata_dir):
         return ()
-    folders = [path for path in metadata_dir.absolute().glob(f"{FOLDER}/*") if path.is_dir()]
+    folders = [path for path in paths_in(metadata_dir.absolute() / FOLDER) if path.is_dir()]
     ids = [urllib.parse.unquote(path.name) for path in folders if journal_files(LocalFolder(path))]
-    earlier = [FOLDER, *(path.name for path in metadata_dir.glob(f"{FOLDER}.of-*"))]
+    earlier = [FOLDER, *(path.name for path in paths_in(metadata_dir, f"{FOLDER}.of-*"))]
     owners = {name: _owner_of(_folder_in(metadata_dir, name)) for name in earlier}
     return tuple(sorted({*ids, *(own for name, own in owners.items() if own and name in _earlier_names(own))}))
 
@@ -353,9 +353,12 @@ def set_aside(metadata_dir: Path, topology_id: str, number: int) -> None:
 
 def asides(metadata_dir: Path, topology_id: str) -> list[int]:
     """Return the numbers of the repairs that have set a topology's journal aside."""
-    found = [path.parent for path in metadata_dir.glob(_aside_name(topology_id, f"{BEFORE_REPAIR}*"))]
+    folders = paths_in(metadata_dir, f"{FOLDER}.{BEFORE_REPAIR}*")
+    found = [path for path in folders if (path / _quoted(topology_id)).exists()]
     for name in _earlier_names(topology_id):
-        found += [path for path in metadata_dir.glob(f"{name}.{BEFORE_REPAIR}*") if journal_files(LocalFolder(path))]
+        found += [
+            path for path in paths_in(metadata_dir, f"{name}.{BEFORE_REPAIR}*") if journal_files(LocalFolder(path))
+        ]
     numbers = (path.name.rpartition(BEFORE_REPAIR)[2] for path in found)
     return [int(number) for number in numbers if number.isdecimal()]
 
