@@ -9,7 +9,7 @@ import time
 import pytest
 from deltalake import DeltaTable
 
-from state import read_tables
+from state import read_table, read_tables
 from state.delta.log.location import Location
 from state.delta.read.history import version_as_of
 from tests.cli.test_repair import MODULE
@@ -24,16 +24,25 @@ POINTS = (1, 3, 5)
 """Of the 6 transactions, of which two are in each slot."""
 
 
-@pytest.fixture
-def place(command_line, tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def template(tmp_path_factory):
     """A topology whose tables have kept the versions of points alone, and the newest one."""
-    command_line.write_module("counting", MODULE)
-    monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)
-    found = Place(tmp_path)
-    run_through_slots(found, range(1, TRANSACTIONS + 1), int(time.time()))
+    found = Place(tmp_path_factory.mktemp("points"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)
+        run_through_slots(found, range(1, TRANSACTIONS + 1), int(time.time()))
     kept = {name: each.table().kept(range(TRANSACTIONS + 1)) for name, each in found.topology().plan.states.items()}
     assert kept == {name: {0, *POINTS, TRANSACTIONS} for name in kept}
-    return found
+    return found.folder
+
+
+@pytest.fixture
+def place(command_line, tmp_path, monkeypatch, template):
+    """A copy of it, which is run on as it was."""
+    command_line.write_module("counting", MODULE)
+    monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
+    return Place(tmp_path)
 
 
 def run_through_slots(place, txids, secs):
@@ -149,3 +158,30 @@ def test_a_fork_has_points_of_its_own(command_line, place):
     assert listed(command_line.told("rewind", "counting", "--fork", "side"))[0] == 3
     command_line.told("rewind", "counting", "3", "--fork", "side", "--yes")
     assert read_tables("side").txid == 3
+
+
+def test_tables_are_compared_as_of_a_point(command_line, place):
+    """By default as of the newest one that both have; what is asked for between two is refused with both."""
+    command_line.told("fork", "counting", "3", "side")
+    plan, config = moved(place.topology().plan, Config(group_transactions_max=1), "side")
+    run_inline(TransactionalTopology(plan), config, until=4)
+    told = command_line.told("diff", ".", "side")
+    assert "as of transaction 3\n" in told
+    assert "to compare them later, run B with --until 5" in told
+    assert "as of transaction 3\n" in command_line.told("diff", "words", "side/words")
+    for pair in ((".", "side"), ("words", "side/words")):
+        refusal = command_line.refusal("diff", *pair, "--to", "4", status=2)
+        assert re.search("transaction 4 lies between two points of .*, 3, written .* and 5, written ", refusal)
+    run_inline(TransactionalTopology(plan), config)
+    assert "as of transaction 6\n" in command_line.told("diff", ".", "side")
+
+
+def test_the_writes_of_a_key_between_points(command_line, place):
+    """Those that a version is left of are told, with the value after each; of the others, that they are not known."""
+    lines = command_line.told("blame", ".", "all", "--state", "total").splitlines()
+    cells = [line.split() for line in lines[2:]]
+    assert [each[0] for each in cells[:-1]] == ["6", "5", "?", "3", "?", "1"]
+    assert [cells[index][1] for index in (2, 4)] == ["4-4", "2-2"]
+    values = [read_table(place.folder / "total", txid)["n"].to_pylist() for txid in (6, 5, 3, 1)]
+    assert [int(cells[index][-1]) for index in (0, 1, 3, 5)] == [value for (value,) in values]
+    assert lines[-1] == "no earlier transaction wrote it"

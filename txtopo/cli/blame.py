@@ -9,7 +9,7 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from state.delta.read.blame import Blame, KeyEnd, KeyWrite, blame
+from state.delta.read.blame import Blame, KeyEnd, KeyGap, KeyWrite, blame
 from txtopo.attempts import TransactionAttempt
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.console import Console, table_console
@@ -37,8 +37,8 @@ def blame_command(target: OutputFolder | Target, key: tuple[str, ...], state: st
     topology. KEY is given once for each key field.
 
     The newest write comes first. Transactions that were committed together are one write of a table: only the last of
-    them that wrote the key is shown, with its group. The last line says where the history begins, and why. Nothing is
-    run or written; the topology may be running.
+    them that wrote the key is shown, with its group. So it is between two points, of which alone older versions are
+    kept. The last line says where the history begins, and why. Nothing is run or written; the topology may be running.
     """
     metadata_dir, topology_id = journal_place(target)
     parts = read_journal(find_journal(metadata_dir, topology_id))
@@ -55,7 +55,7 @@ def _print(found: Blame, limit: int, console: Console) -> None:
     shown = ", ".join(f"{name} {escaped(str(value))}" for name, value in found.key.items())
     console.print(Text(f"state {found.state}, {shown}", "bold"), soft_wrap=True)
     steps = list(itertools.islice(found.steps, limit + 1))
-    writes = [step for step in steps[:limit] if isinstance(step, KeyWrite)]
+    writes = [step for step in steps[:limit] if not isinstance(step, KeyEnd)]
     if writes:
         console.print(_drawn(writes))
     end = steps[-1]
@@ -63,16 +63,22 @@ def _print(found: Blame, limit: int, console: Console) -> None:
     console.print(Text(text if writes or not isinstance(end, KeyEnd) else f"no write: {text}", "dim"), soft_wrap=True)
 
 
-def _drawn(writes: list[KeyWrite]) -> Table:
+def _drawn(writes: list[KeyWrite | KeyGap]) -> Table:
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("transaction", "group", "epoch"):
         drawn.add_column(name, justify="right")
-    names = list(dict.fromkeys(name for write in writes for name in write.value or ()))
+    values = [write.value or {} for write in writes if isinstance(write, KeyWrite)]
+    names = list(dict.fromkeys(name for value in values for name in value))
     for name in ("planned (UTC)", "input", *names):
         drawn.add_column(name)
     for write in writes:
-        drawn.add_row(*map(Text, _cells(write, names)))
+        drawn.add_row(*map(Text, _cells(write, names) if isinstance(write, KeyWrite) else _gap_cells(write)))
     return drawn
+
+
+def _gap_cells(gap: KeyGap) -> Iterator[str]:
+    """Yield the cells of transactions between points, of which no version is left to tell whether they wrote it."""
+    yield from ("?", f"{gap.first}-{gap.last}", "", "", "not known: only the versions of points are kept")
 
 
 def _cells(write: KeyWrite, names: list[str]) -> Iterator[str]:

@@ -9,9 +9,17 @@ import attrs
 import pyarrow as pa
 
 from state.delta.log.location import LOG_FOLDER
-from state.delta.read.consistent import ConsistentView, committed_in_tables, end_of, read_tables
+from state.delta.read.consistent import (
+    ConsistentView,
+    committed_in_tables,
+    end_of,
+    read_points,
+    read_tables,
+    shown_ends,
+)
 from state.delta.read.difference import TableDifference, difference
 from state.delta.read.history import last_transaction, read_table
+from state.delta.read.points import ShownPoints
 from txtopo.errors import ConfigError
 from txtopo.files.durable import is_folder
 from txtopo.transactional.journal.backfills import backfills_of
@@ -65,8 +73,8 @@ class Moment:
         common = found_a.ends & found_b.ends
         if not common:
             raise ConfigError(
-                f"no transaction ends a commit group in both {a.path} and {b.path}: name one with --to that both can "
-                "show"
+                f"no transaction that both {a.path} and {b.path} still show ends a commit group in both: name one with "
+                "--to that both can show; 'txtopo state OUTPUT --points' lists those of each"
             )
         txid = max(common)
         behind, ahead = sorted((found_a, found_b), key=lambda each: each.committed)
@@ -93,7 +101,7 @@ class Compared:
         """Read two single tables, by default as of the last transaction that both have."""
         last = last_transaction(a), last_transaction(b)
         if txid is None and None not in last and last[0] != last[1]:
-            txid = min(each for each in last if each is not None)
+            txid = _newest_of_both(read_points(a), read_points(b))
         return cls(txid, {Path(a).name: (read_table(a, txid), read_table(b, txid))})
 
     def differences(self, since: int | None, *, with_txids: bool) -> dict[str, TableDifference]:
@@ -102,6 +110,13 @@ class Compared:
             name: difference(of_a, of_b, since=since, with_txids=with_txids)
             for name, (of_a, of_b) in self.tables.items()
         }
+
+
+def _newest_of_both(a: ShownPoints, b: ShownPoints) -> int:
+    """Return the last transaction that both tables have, or the last one before it as of which both can be shown."""
+    txid = min(a.last.txid, b.last.txid)
+    known = [txid, *(point.txid for each in (a, b) for point in (*each.points, each.since))]
+    return max((each for each in known if each <= txid and a.shows(each) and b.shows(each)), default=txid)
 
 
 def is_table(path: str) -> bool:
@@ -116,7 +131,7 @@ class _Reach:
     committed: int
     """The last transaction that all tables have."""
     ends: frozenset[int]
-    """The transactions up to it that end a commit group, as far as the journal goes back."""
+    """The transactions up to it that end a commit group, and as of which the tables can still be shown."""
 
     @classmethod
     def of(cls, output: Output, states: Collection[str]) -> _Reach:
@@ -132,7 +147,7 @@ class _Reach:
             if name in states:
                 own = _ends_in(filled)
                 ends = {end for end in ends if end in own or end > max(own)}
-        return cls(committed, frozenset(ends))
+        return cls(committed, frozenset(shown_ends(*place, states, ends)))
 
 
 def _ends_in(parts: Sequence[JournalPart]) -> set[int]:

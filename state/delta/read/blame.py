@@ -6,7 +6,8 @@ version was removed, or never written. Only groups that removed keys, as the jou
 newest of them before which the key was there has.
 
 Transactions that committed together are one version. Of those that wrote the key only the last one is in it, and an
-opaque state's value before it.
+opaque state's value before it. So it is between two points, whose versions alone are kept: what was written there
+before the last write is not known, and the search goes on at the earlier one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from deltalake import DeltaTable
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
 from state.delta.read.history import exact_version_as_of, shown_schema
+from state.delta.read.points import ShownPoints
 from state.delta.read.reading import rows_of
 from state.delta.schema import TXID_FIELD
 from txtopo.api.values import KEYED_KINDS
@@ -30,7 +32,7 @@ from txtopo.errors import ConfigError
 from txtopo.transactional.journal.ending import table_path
 from txtopo.transactional.journal.journal import JournalEntry, JournalPart, JournalTransaction, counting_parts
 
-__all__ = ["Blame", "KeyEnd", "KeyWrite", "blame"]
+__all__ = ["Blame", "KeyEnd", "KeyGap", "KeyWrite", "blame"]
 
 
 @attrs.frozen
@@ -52,6 +54,14 @@ class KeyWrite:
 
 
 @attrs.frozen
+class KeyGap:
+    """Transactions of which it is not known whether they wrote the key: the versions in between are gone."""
+
+    first: int
+    last: int
+
+
+@attrs.frozen
 class KeyEnd:
     """Where the history of a key begins."""
 
@@ -65,7 +75,7 @@ class Blame:
 
     state: str
     key: Mapping[str, Any]
-    steps: Iterator[KeyWrite | KeyEnd]
+    steps: Iterator[KeyWrite | KeyGap | KeyEnd]
     """Each write, newest first, found one by one; then the end."""
 
 
@@ -144,37 +154,53 @@ class _KeyReader:
         columns = [pa.array([text]).cast(field.type) for field, text in zip(fields, key, strict=True)]
         return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
-    def steps(self, key: pa.Table) -> Iterator[KeyWrite | KeyEnd]:
+    def steps(self, key: pa.Table) -> Iterator[KeyWrite | KeyGap | KeyEnd]:
         """Yield the writes of a key, newest first, then the end."""
         groups = [entry for part in counting_parts(self.parts, lambda _: True) for entry in part.entries]
         last = self.latest.transaction_version(self.application) or 0
         groups = [entry for entry in groups if self.name in entry.states and entry.last <= last]
         at = last
+        gap_at = 0
+        """The last transaction of a gap that is not over; 0: there is none."""
         while True:
             try:
                 row = self._row(key, at)
-                if row is None:
-                    removal = self._removal(key, groups, at)
-                    yield removal
-                    if isinstance(removal, KeyEnd):
-                        return
-                    at = (removal.entry.first if removal.entry is not None else removal.txid) - 1
-                    continue
+                found = self._removal(key, groups, at) if row is None else self._write(key, groups, row)
             except _GoneError as error:
-                yield KeyEnd(str(error))
+                before = self._point_before(error.txid) if error.txid else None
+                if before is None:
+                    yield KeyEnd(str(error))
+                    return
+                gap_at, at = gap_at or at, before
+                continue
+            if gap_at:
+                yield KeyGap(at + 1, gap_at)
+                gap_at = 0
+            yield found
+            if isinstance(found, KeyEnd):
                 return
-            txid = row.pop(TXID_FIELD)
-            entry = next((each for each in reversed(groups) if each.first <= txid <= each.last), None)
-            yield KeyWrite(txid, {name: row[name] for name in row if name not in key.column_names}, entry)
-            at = txid - 1
+            is_removal = found.value is None and found.entry is not None
+            at = (found.entry.first if is_removal and found.entry is not None else found.txid) - 1
+
+    def _write(self, key: pa.Table, groups: Sequence[JournalEntry], row: dict[str, Any]) -> KeyWrite:
+        txid = row[TXID_FIELD]
+        entry = next((each for each in reversed(groups) if each.first <= txid <= each.last), None)
+        return KeyWrite(txid, {name: row[name] for name in row if name not in {*key.column_names, TXID_FIELD}}, entry)
+
+    def _point_before(self, txid: int) -> int | None:
+        """Return the last point before a transaction that the table can't be shown as of; None if there is none."""
+        before, _ = ShownPoints.of(self.location, self.latest, self.application).around(txid)
+        return None if before is None else before.txid
 
     def _row(self, key: pa.Table, txid: int) -> dict[str, Any] | None:
         """Return the row of a key as of a transaction, at which or before which a group ends; None if there is none."""
+        if not txid:
+            return None
         gone = f"the table no longer keeps its version of transaction {txid}, so earlier writes are not known"
         try:
             table = exact_version_as_of(self.location, self.latest, self.application, txid)
             if table is None:
-                raise _GoneError(gone)
+                raise _GoneError(gone, txid)
             rows = python_rows(rows_of(self.location, table, self.schema, key))
         except WORLD_ERRORS as error:
             raise _GoneError(f"{gone}: its files were vacuumed, or can't be read") from error
@@ -196,4 +222,8 @@ class _KeyReader:
 
 
 class _GoneError(Exception):
-    """A version is not kept; the message says which."""
+    """The version of a transaction is not kept; the message says which. 0: that of a point before does not help."""
+
+    def __init__(self, message: str, txid: int = 0) -> None:
+        super().__init__(message)
+        self.txid = txid

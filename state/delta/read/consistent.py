@@ -58,7 +58,7 @@ from txtopo.errors import ConfigError, DivergenceError, StateAccessError, Txtopo
 from txtopo.transactional.journal.ending import JournalEnd, journal_below, last_writes, read_end, table_path
 from txtopo.transactional.journal.journal import JournalHeader, find_journal, read_journal
 
-__all__ = ["ConsistentView", "committed_in_tables", "end_of", "read_points", "read_tables"]
+__all__ = ["ConsistentView", "committed_in_tables", "end_of", "read_points", "read_tables", "shown_ends"]
 
 TRIES_MAX = 20
 """The maximum number of tries of a reader; a try fails if a coordinator is faster or a file is missing."""
@@ -192,45 +192,66 @@ def read_points(
         handles = _take_handles(metadata_dir, end.header, storage_options)
         _refuse_repair(handles, end.header)
         bound = end.bound({name: handle.txid for name, handle in handles.items()})
-        return _common_points(metadata_dir, end.header, handles, bound)
+        return _Points.of(metadata_dir, end.header, handles).common(bound)
     except WORLD_ERRORS as error:
         raise StateAccessError(
             f"the log of a table at {location.address} can't be read", cause=plain_text(error)
         ) from error
 
 
-def _common_points(
-    metadata_dir: Path, header: JournalHeader, handles: Mapping[str, _Handle], bound: int
-) -> ShownPoints:
-    """Return the transactions up to ``bound`` as of which all tables can be shown.
+def shown_ends(metadata_dir: Path, topology_id: str, states: Collection[str], ends: Collection[int]) -> set[int]:
+    """Return those of some ends of commit groups as of which the tables of some states can be shown.
 
-    A table that a point's group did not write has the version of an earlier one there, as the journal shows.
+    Raises:
+        StateAccessError: a table can't be read.
+        DivergenceError: a table is not the one that the journal knows.
     """
-    own = [ShownPoints.of(each.location, each.table, each.application) for each in handles.values()]
-    if not own:
-        return ShownPoints((), ShownPoint(bound), ShownPoint(bound))
-    since = max((each.since for each in own), key=lambda each: each.txid)
-    begun = max((each for name, each in header.begun_after.items() if name in handles), default=0)
-    writes = _writes_of(metadata_dir, header, handles)
-    known = {point.txid: point for each in own for point in (*each.points, each.since) if point.txid < since.txid}
-    points = [
-        known[txid]
-        for txid in sorted(known)
-        if txid >= begun and all(_shows(of, writes[name], txid) for name, of in zip(handles, own, strict=True))
-    ]
-    last = max((each.last for each in own), key=lambda each: each.txid)
-    return ShownPoints(tuple(points), since, last if last.txid == bound else ShownPoint(bound))
+    header = end_of(metadata_dir, topology_id).header
+    try:
+        points = _Points.of(metadata_dir, header, _chosen(_take_handles(metadata_dir, header, None), states))
+    except WORLD_ERRORS as error:
+        raise StateAccessError(f"a table of {metadata_dir.parent} can't be read", cause=plain_text(error)) from error
+    return {txid for txid in ends if points.show(txid)}
+
+
+@attrs.frozen
+class _Points:
+    """The points of several tables, and the groups that wrote each."""
+
+    header: JournalHeader
+    points: Mapping[str, ShownPoints]
+    writes: Mapping[str, GroupWrites]
+
+    @classmethod
+    def of(cls, metadata_dir: Path, header: JournalHeader, handles: Mapping[str, _Handle]) -> _Points:
+        points = {name: ShownPoints.of(h.location, h.table, h.application) for name, h in handles.items()}
+        return cls(header, points, _writes_of(metadata_dir, header, handles))
+
+    def show(self, txid: int) -> bool:
+        """Whether all tables can be shown as of the end of a group: nothing was written since the point before."""
+        return all(
+            each.shows(txid) or self.writes[name].has_none(each.until(txid), txid) for name, each in self.points.items()
+        )
+
+    def common(self, bound: int) -> ShownPoints:
+        """Return the transactions up to ``bound`` as of which all tables can be shown.
+
+        A table that a point's group did not write has the version of an earlier one there, as the journal shows.
+        """
+        own = self.points.values()
+        if not own:
+            return ShownPoints((), ShownPoint(bound), ShownPoint(bound))
+        since = max((each.since for each in own), key=lambda each: each.txid)
+        begun = max((each for name, each in self.header.begun_after.items() if name in self.points), default=0)
+        known = {point.txid: point for each in own for point in (*each.points, each.since) if point.txid < since.txid}
+        points = [known[txid] for txid in sorted(known) if txid >= begun and self.show(txid)]
+        last = max((each.last for each in own), key=lambda each: each.txid)
+        return ShownPoints(tuple(points), since, last if last.txid == bound else ShownPoint(bound))
 
 
 def _writes_of(metadata_dir: Path, header: JournalHeader, states: Collection[str]) -> dict[str, GroupWrites]:
     parts = read_journal(find_journal(metadata_dir, header.topology))
     return {name: GroupWrites.of(parts, name) for name in states}
-
-
-def _shows(points: ShownPoints, writes: GroupWrites, txid: int) -> bool:
-    """Whether a table can be shown as of a transaction: nothing was written between its point before and that."""
-    reached = max((point.txid for point in points.points if point.txid <= txid), default=0)
-    return txid >= points.since.txid or (reached == txid and txid > 0) or writes.has_none(reached, txid)
 
 
 def _point_before(  # noqa: PLR0913 - where it is looked for, and how
@@ -247,7 +268,7 @@ def _point_before(  # noqa: PLR0913 - where it is looked for, and how
     Raises:
         StateAccessError: there is none, or the transaction itself is asked for; the message names those around it.
     """
-    before, after = _common_points(metadata_dir, header, handles, bound).around(txid)
+    before, after = _Points.of(metadata_dir, header, handles).common(bound).around(txid)
     if before is not None and not is_exact:
         return before.txid
     tables = f"the tables of {metadata_dir.parent}"

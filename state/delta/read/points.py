@@ -90,6 +90,14 @@ class ShownPoints:
         last = ShownPoint(txid, None if made is None else made.written_ms)
         return ShownPoints(tuple(reversed(points)), since, last)
 
+    def shows(self, txid: int) -> bool:
+        """Whether a transaction, which must end a commit group, is one of them."""
+        return txid >= self.since.txid or any(point.txid == txid for point in self.points)
+
+    def until(self, txid: int) -> int:
+        """Return the last of the points up to a transaction; 0 if there is none."""
+        return max((point.txid for point in self.points if point.txid <= txid), default=0)
+
     def around(self, txid: int) -> tuple[ShownPoint | None, ShownPoint | None]:
         """Return the last one before a transaction that none of them is, and the first after it."""
         every = [*self.points, *{self.since.txid: self.since, self.last.txid: self.last}.values()]
