@@ -12,6 +12,7 @@ from deltalake import DeltaTable
 from state import read_table, read_tables
 from state.delta.log.location import Location
 from state.delta.read.history import version_as_of
+from tests.acceptance.topologies import SumDeltas
 from tests.cli.test_repair import MODULE
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from txtopo import Config
@@ -185,3 +186,46 @@ def test_the_writes_of_a_key_between_points(command_line, place):
     values = [read_table(place.folder / "total", txid)["n"].to_pylist() for txid in (6, 5, 3, 1)]
     assert [int(cells[index][-1]) for index in (0, 1, 3, 5)] == [value for (value,) in values]
     assert lines[-1] == "no earlier transaction wrote it"
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(("txid", "run_from"), [(5, 4), (1, 1), (4, 4), (6, 6), (3, 2), (2, 2)])
+def test_a_replay_runs_on_from_the_point_before(command_line, place, monkeypatch, txid, run_from):
+    """It compares with what the next point has left of the transaction, also before the first write."""
+    told = command_line.told("replay", "counting", str(txid))
+    assert (f"run from transaction {run_from} on" in told) == (run_from < txid)
+    is_left = txid in {*POINTS, TRANSACTIONS}  # what another transaction has overwritten before the next point is gone
+    assert f"  state total: {'1 row' if is_left else '0 rows'}, the same\n" in told
+    assert told.endswith("✔ the same\n")
+    monkeypatch.setattr(SumDeltas, "finish_batch", add_twice)
+    result = command_line("replay", "counting", str(txid))
+    assert (result.exit_code, "state total: 1 row, differs" in result.output) == (int(is_left), is_left)
+
+
+def add_twice(self):
+    """What a changed component does."""
+    self.state.update("all", lambda old: (old or 0) + 2 * self.grown)
+
+
+def test_a_replay_that_no_point_helps(command_line, place):
+    """It is refused by name, with the first one that can be replayed; or because too many would run."""
+    words = place.folder / "words"
+    needed = {path for txid in (3, 5, 6) for path in files_as_of(words, txid)}
+    for path in set(files_as_of(words, 1)) - needed:
+        (words / path).unlink()
+    for file in (place.folder / "_txtopo" / "journal" / "words").iterdir():
+        if file.name.startswith("0000000001"):
+            file.unlink()
+    refusal = command_line.refusal("replay", "counting", "3")
+    assert "keep neither their versions before transaction 3 nor a point before it; the first" in refusal
+    assert "that can be replayed is 4" in refusal
+
+
+def test_a_range_over_points_is_replayed(command_line, place, monkeypatch):
+    """Each transaction is compared once; what lies between two points runs together, within a bound."""
+    told = command_line.told("replay", "counting", "--from", "1", "--to", "6")
+    assert "transactions 1 to 6: 6 in 6 groups\n" in told
+    assert "state total: 6 transactions, the same" in told
+    monkeypatch.setattr("txtopo.transactional.audit.replay.FORWARD_MAX", 1)
+    refusal = command_line.refusal("replay", "counting", "5")
+    assert "the nearest point before transaction 5 that the tables keep is 3: 2 transactions would run" in refusal

@@ -39,6 +39,9 @@ def replay_command(ctx: click.Context, target: Target, txid: int | None, first: 
     or a bolt that is not deterministic or whose code has changed), and the exit status is 1. The topology may be
     running meanwhile.
 
+    A group runs on the tables as they were before it. If they keep no version of that, all transactions since the
+    nearest point before run, and the command says so.
+
     With --from and --to it replays all transactions from one to another, with the code that is here: the first that
     differs is shown in full, and the others are counted by component and state. Each commit group runs on the tables as
     they were before it, so a difference in one group does not carry over to the next.
@@ -110,7 +113,8 @@ def _tally_text(tally: Tally) -> str:
 
 def _print(report: ReplayReport, console: Console) -> None:
     together = f", committed together with {report.first} to {report.last}" if report.first < report.last else ""
-    head = f"transaction {report.txid}: {attempt_words(report.attempt)}{together}"
+    forward = f", run from transaction {report.run_from} on" if report.run_from < report.first else ""
+    head = f"transaction {report.txid}: {attempt_words(report.attempt)}{together}{forward}"
     console.print(Text(head, "bold"), soft_wrap=True)
     for component in report.components:
         mark = "the same" if component.is_same else "differs"

@@ -9,7 +9,6 @@ import attrs
 
 from state.delta.expiring.runs import ReadsRuns
 from state.delta.log.location import Location
-from state.delta.log.ownership import taken_until
 from state.delta.rows.format import RowsFormat
 from state.delta.rows.past import PastDeltaRows, PastWrites
 from txtopo.api.reduction import RowsMode
@@ -35,7 +34,7 @@ class PastDeltaExpiringRows(ReadsRuns, PastDeltaRows):
 
     def taken_until(self) -> int:
         """Return the time up to which rows are taken in this version."""
-        return taken_until(self._table, self._application)
+        return self._taken_until()
 
     def _runs_held(self) -> list[Run]:
         return self._all_runs

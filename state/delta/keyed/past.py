@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from state.delta.keyed.cache import TableCache
 from state.delta.log.data_files import DataFile, DataFolder, files_of, fitted
 from state.delta.log.location import Location
-from state.delta.log.ownership import WORLD_ERRORS, taken_until
+from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.read.history import PastDeltaTable
 from state.delta.schema import TXID_FIELD, RowFormat
 from txtopo.api.map_state import Key
@@ -112,7 +112,7 @@ class PastDeltaState(PastDeltaTable, ExpiresKeys):
 
     def expired_until(self, watermark: dt.datetime | None = None) -> int:  # noqa: ARG002 - it was recorded
         """Return the time up to which keys have expired in this version; see :class:`ExpiresKeys`."""
-        return taken_until(self._table, self._application)
+        return self._taken_until()
 
     def _expiry(self) -> Expiry | None:
         ttl = self.declared.time_to_live
@@ -138,6 +138,8 @@ class PastDeltaState(PastDeltaTable, ExpiresKeys):
         return isinstance(value, NonTransactionalValue) or (value is not None and value.txid == txid)
 
     def _multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        if self._is_before:
+            return [None] * len(keys)
         try:
             return self._cache.multi_get(_Pinned(self._location, self._table), keys)
         except WORLD_ERRORS as error:

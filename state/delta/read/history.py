@@ -46,6 +46,7 @@ from state.delta.read.reading import read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.state import OpenedState, State, StateKind, Writes
 from txtopo.api.values import ROWS_KINDS
+from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import metadata_dir_below
 from txtopo.transactional.journal.journal import JournalPart, find_journal, read_journal
@@ -385,9 +386,13 @@ class PastDeltaTable(OpenedState):
         owner = Owner.of(latest)
         self._application = state_application(topology_id, state) if owner is None else owner.application
         found = exact_version_as_of(location, latest, self._application, txid)
-        if found is None:
+        self._is_before = found is None and (
+            not txid or (owner is not None and _is_last_write(location, latest, owner, 0, txid))
+        )
+        """Whether it is meant as it was before its first write, of which no version is left."""
+        if found is None and not self._is_before:
             raise self._gone(txid)
-        self._table: DeltaTable = found
+        self._table: DeltaTable = latest if found is None else found
         self._txid = txid
 
     @property
@@ -398,7 +403,7 @@ class PastDeltaTable(OpenedState):
     @property
     def last_txid(self) -> int | None:
         """The last transaction in this version of the table; None before the first."""
-        return self._table.transaction_version(self._application)
+        return None if self._is_before else self._table.transaction_version(self._application)
 
     @property
     def version(self) -> int:
@@ -425,7 +430,13 @@ class PastDeltaTable(OpenedState):
         table = self._table if version is None else self._location.handle(version)
         return frozenset(field.name for field in table.schema().fields)
 
+    def _taken_until(self) -> int:
+        """Return the time up to which expired rows are taken out."""
+        return BEFORE_ALL if self._is_before else taken_until(self._table, self._application)
+
     def _read(self, schema: pa.Schema) -> pa.Table:
+        if self._is_before:
+            return schema.empty_table()
         try:
             return read_rows(self._location, self._table, schema)
         except WORLD_ERRORS as error:

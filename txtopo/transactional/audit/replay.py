@@ -12,6 +12,9 @@ table as it was before the group. It writes nothing, takes no lead and fences no
 3. Components of the commit phase also depend on the earlier transactions of the group. If one of those emits different
    tuples, this transaction cannot be judged, and the report names the other one.
 
+Where tables no longer keep the versions before and after the group, all groups between the nearest points are run as
+if they were one: from the point before, forward to the transaction.
+
 A range of transactions is replayed group by group, each once, on the tables as they were before it: so what one group
 does differently does not count again in the next. The topology may have got other components since.
 
@@ -33,7 +36,7 @@ from txtopo.api.optional import call_if_there
 from txtopo.api.state import OpenedState, Writes
 from txtopo.api.table_history import StateComparison
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import ConfigError, DivergenceError, FailedException
+from txtopo.errors import ConfigError, DivergenceError, FailedException, StateAccessError
 from txtopo.topology.checks import OWN_PREFIX
 from txtopo.topology.plan import DATAFRAMES, Phase, Plan, PlannedComponent
 from txtopo.topology.user_code import user_code
@@ -57,6 +60,9 @@ from txtopo.transactional.tasks.state_handle import writes_noted
 
 TRIES_MAX = 10
 """How often a replay is tried if it raises FailedException."""
+
+FORWARD_MAX = 10_000
+"""How many transactions are run at most because the tables have no version nearer to the one that is replayed."""
 
 NO_BOUND = 1 << 60
 """A limit for bytes in memory that is never reached, so nothing is spilled."""
@@ -100,6 +106,8 @@ class ReplayReport:
     first: int
     last: int
     """Its commit group holds ``first`` to ``last``; the replay also runs the group's earlier transactions."""
+    run_from: int
+    """The first transaction that the replay runs: that of the group, or the one after the nearest point."""
     components: tuple[ComponentComparison, ...]
     states: tuple[StateComparison, ...]
     difference: Difference | None
@@ -168,11 +176,14 @@ class PastState(Protocol):
 
 @attrs.frozen
 class _Group:
-    """The transactions of a group up to the replayed one, and the metadata before the group."""
+    """The transactions that are run up to the replayed one, and the metadata of all by txid."""
 
     entry: JournalEntry
+    """Its commit group; or all between two points, as one."""
+    own: JournalEntry
+    """Its commit group."""
     transactions: tuple[JournalTransaction, ...]
-    previous_metadata: Any
+    metadata: Mapping[int, Any]
 
     @property
     def transaction(self) -> JournalTransaction:
@@ -231,9 +242,17 @@ class Replay:
             StateAccessError: the table's version before the group no longer exists.
             RuleError: a spout or bolt broke a rule during the replay.
         """
-        group = self._group(parts, txid)
-        runs = self._runs_of(group, [group.transaction])
-        return self._report(group, runs, self._as_of_end(group))
+        entries, metadata = self._entries(parts)
+        own = self._checked(parts, entries, txid)
+        try:
+            return self._replayed(own, own, metadata, txid)
+        except StateAccessError:
+            return self._replayed(self._between_points(entries, parts, own, txid), own, metadata, txid)
+
+    def _replayed(self, entry: JournalEntry, own: JournalEntry, metadata: Mapping[int, Any], txid: int) -> ReplayReport:
+        group = _Group(entry, own, _run_for(entry, txid), metadata)
+        (report,) = self._reports(group, [group.transaction])
+        return report
 
     def run_range(self, parts: Sequence[JournalPart], first: int, last: int) -> RangeReport:
         """Replay the transactions from ``first`` to ``last`` and compare the results.
@@ -253,24 +272,48 @@ class Replay:
         changed = {name for entry in known for t in entry.transactions for name in t.fingerprints}
         report.changed = tuple(sorted(changed - set(self._plan.by_id)))
         headers = {id(entry): part.header for part in parts for entry in part.entries}
-        for entry in known:
-            self._check_states(headers[id(entry)], parts[-1].header, entry)
-            transactions = tuple(t for t in entry.transactions if t.txid <= last)
-            wanted = [t for t in transactions if t.txid >= first]
-            if any(t.is_dead_letter for t in transactions):
-                report.given_up += len(wanted)
-                continue
-            group = _Group(entry, transactions, metadata.get(entry.first - 1))
-            for each in self._reports(group, wanted):
-                report.add(each)
+        rest = list(known)
+        while rest:
+            own = [rest[0]]
+            self._check_states(headers[id(own[0])], parts[-1].header, own[0])
+            try:
+                reports, given_up = self._reports_of(own[0], own, metadata, range(first, last + 1))
+            except StateAccessError:
+                entry = self._between_points(entries, parts, own[0], last)
+                own = [each for each in rest if each.last <= entry.last]
+                reports, given_up = self._reports_of(entry, own, metadata, range(first, last + 1))
+            report.given_up += given_up
+            for found in reports:
+                report.add(found)
+            rest = rest[len(own) :]
         return report
 
-    def _reports(self, group: _Group, wanted: Sequence[JournalTransaction]) -> Iterator[ReplayReport]:
+    def _reports_of(
+        self, entry: JournalEntry, own: Sequence[JournalEntry], metadata: Mapping[int, Any], txids: range
+    ) -> tuple[list[ReplayReport], int]:
+        """Run the transactions of some groups; return the comparison of each wanted one, and how many were given up."""
+        transactions = _run_for(entry, txids[-1])
+        wanted = [each for each in transactions if each.txid in txids]
+        asked = [t for each in own for t in each.transactions if t.txid in txids]
+        if not wanted:
+            return [], len(asked)
+        found = list(self._reports(_Group(entry, own[0], transactions, metadata), wanted, own))
+        return found, len(asked) - len(wanted)
+
+    def _reports(
+        self, group: _Group, wanted: Sequence[JournalTransaction], own: Sequence[JournalEntry] = ()
+    ) -> Iterator[ReplayReport]:
         """Run a group, and yield the comparison of each of its transactions that are wanted."""
-        runs, then = self._runs_of(group, wanted), self._as_of_end(group)
+        then = {name: self._as_of(name, group.entry.last) for name in self._plan.states}
+        runs = self._runs_of(group, wanted)
+        differing = [
+            t.txid for t in group.transactions if not all(c.is_same for c in self._compare_components(t, runs))
+        ]
         for transaction in wanted:
             upto = tuple(t for t in group.transactions if t.txid <= transaction.txid)
-            yield self._report(attrs.evolve(group, transactions=upto), runs, then)
+            in_group = next((each for each in own if each.first <= transaction.txid <= each.last), group.own)
+            narrowed = attrs.evolve(group, own=in_group, transactions=upto)
+            yield self._report(narrowed, runs, then, next((t for t in differing if t < transaction.txid), None))
 
     def _runs_of(self, group: _Group, wanted: Sequence[JournalTransaction]) -> list[_Run]:
         """Run a group; twice if that is needed to compare one of its transactions."""
@@ -279,26 +322,29 @@ class Replay:
             runs.append(self._run_group(group))
         return runs
 
-    def _as_of_end(self, group: _Group) -> dict[str, PastState]:
-        return {name: self._as_of(name, group.entry.last) for name in self._plan.states}
+    def _report(
+        self, group: _Group, runs: Sequence[_Run], then: Mapping[str, PastState], other: int | None
+    ) -> ReplayReport:
+        """Compare a group's last transaction; the runs may be of later ones, too.
 
-    def _report(self, group: _Group, runs: Sequence[_Run], then: Mapping[str, PastState]) -> ReplayReport:
-        """Compare a group's last transaction; the runs may be of later ones, too."""
+        ``other`` is the first of those before it that has emitted different tuples; None if none has.
+        """
         txid = group.transaction.txid
-        earlier = [t for t in group.transactions[:-1] if not all(c.is_same for c in self._compare_components(t, runs))]
         components = self._compare_components(group.transaction, runs)
         states = self._compare_states(group, runs[0], then)
         difference = self._difference(group, runs, components, states)
         depends = difference is not None and not self._is_of_processing(difference.component)
-        if depends and earlier:
-            other = earlier[0].txid
+        if depends and other is not None:
+            which = "an earlier one of the same commit group" if other >= group.own.first else "which ran before it"
             difference = Difference(
-                f"transaction {other}, an earlier one of the same commit group, has emitted different tuples already, "
-                f"so this one cannot be judged; replay {other}"
+                f"transaction {other}, {which}, has emitted different tuples already, so this one cannot be judged; "
+                f"replay {other}"
             )
-        entry, transaction = group.entry, group.transaction
-        epoch = TransactionAttempt(txid, transaction.attempt).epoch
-        return ReplayReport(txid, transaction.attempt, epoch, entry.first, entry.last, components, states, difference)
+        own, attempt = group.own, group.transaction.attempt
+        epoch = TransactionAttempt(txid, attempt).epoch
+        return ReplayReport(
+            txid, attempt, epoch, own.first, own.last, group.entry.first, components, states, difference
+        )
 
     def close(self) -> None:
         """Close the emitters of the replay."""
@@ -306,8 +352,8 @@ class Replay:
 
     # Finding the group.
 
-    def _group(self, parts: Sequence[JournalPart], txid: int) -> _Group:
-        entries, metadata = self._entries(parts)
+    def _checked(self, parts: Sequence[JournalPart], entries: Sequence[JournalEntry], txid: int) -> JournalEntry:
+        """Return the commit group of a transaction that can be replayed."""
         entry = next((entry for entry in entries if entry.first <= txid <= entry.last), None)
         if entry is None:
             raise ConfigError(f"the journal has no committed transaction {txid}; {_span_of(entries)}")
@@ -325,7 +371,60 @@ class Replay:
         header = next(part.header for part in reversed(parts) if any(each is entry for each in part.entries))
         self._check_states(header, parts[-1].header, entry)
         self._check_tables(parts)
-        return _Group(entry, transactions, metadata.get(entry.first - 1))
+        return entry
+
+    def _between_points(
+        self, entries: Sequence[JournalEntry], parts: Sequence[JournalPart], own: JournalEntry, txid: int
+    ) -> JournalEntry:
+        """Return all groups between the points around a group as one: its own versions are gone.
+
+        Raises:
+            StateAccessError: there is no point before it, or it is too far from ``txid``, up to which they would run.
+        """
+        ends = self._kept_ends(entries, parts)
+        before = max((end for end in ends if end < own.first), default=None)
+        if before is None:
+            oldest = min((end for end in ends if end >= own.first), default=None)
+            later = "" if oldest is None else f"; the first that can be replayed is {oldest + 1}"
+            raise StateAccessError(
+                f"the tables keep neither their versions before transaction {own.first} nor a point before it{later}",
+                txid=own.first,
+            )
+        after = min((end for end in ends if end >= own.last), default=entries[-1].last)
+        count = min(txid, after) - before
+        if count > FORWARD_MAX:
+            raise StateAccessError(
+                f"the nearest point before transaction {own.first} that the tables keep is {before}: {count:,} "
+                f"transactions would run from there on, more than {FORWARD_MAX:,}",
+                txid=own.first,
+            )
+        passed = [each for each in entries if each.first > before and each.last <= after]
+        headers = {id(entry): part.header for part in parts for entry in part.entries}
+        for each in passed:
+            self._check_states(headers[id(each)], parts[-1].header, each)
+        states = {
+            name: (sum(each.states[name][0] for each in of), sum(each.states[name][1] for each in of))
+            for name in {name: None for each in passed for name in each.states}
+            if (of := [each for each in passed if name in each.states])
+        }
+        return JournalEntry(states, tuple(t for each in passed for t in each.transactions))
+
+    def _kept_ends(self, entries: Sequence[JournalEntry], parts: Sequence[JournalPart]) -> list[int]:
+        """Return the ends of groups as of which all tables can be opened."""
+        begin = parts[0].header
+        marks = {name: begin.states.get(name) or 0 for name in self._plan.states}
+        tables = {name: state.table() for name, state in self._plan.states.items()}
+        kept = {
+            name: table.kept({marks[name], *(each.last for each in entries if name in each.states)})
+            for name, table in tables.items()
+            if table is not None
+        }
+        found = [begin.committed] if all(marks[name] in kept[name] for name in kept) else []
+        for each in entries:
+            marks |= {name: each.last for name in each.states if name in marks}
+            if all(marks[name] in kept[name] for name in kept):
+                found.append(each.last)
+        return found
 
     def _entries(self, parts: Sequence[JournalPart]) -> tuple[list[JournalEntry], dict[int, Any]]:
         """Return the committed groups, and the metadata of transactions by txid."""
@@ -380,14 +479,13 @@ class Replay:
         states: dict[str, OpenedState] = {name: self._as_of(name, group.entry.first - 1) for name in self._plan.states}
         by_attempt = {TransactionAttempt(t.txid, t.attempt): t for t in group.transactions}
         assigned = [AssignedAttempt(attempt, t.metadata, t.planned) for attempt, t in by_attempt.items()]
-        previous = [group.previous_metadata, *(t.metadata for t in group.transactions)]
         processed: dict[int, Processing] = {}
         writers: dict[int, dict[str, list[str]]] = {}
         current: dict[str, list[str]] = {}
 
         def load(attempt: TransactionAttempt) -> Any:
-            before = previous[attempt.txid - group.entry.first]
             nonlocal current
+            before = group.metadata.get(attempt.txid - 1)
             outcome = processed[attempt.txid] = self._process(by_attempt[attempt], before)
             current = writers[attempt.txid] = {}  # its commit phase comes next
             return outcome.load()
@@ -517,6 +615,11 @@ class Replay:
 
     def _is_of_processing(self, component: str | None) -> bool:
         return component is not None and self._plan.by_id[component].phase is Phase.PROCESSING
+
+
+def _run_for(entry: JournalEntry, txid: int) -> tuple[JournalTransaction, ...]:
+    """Return the transactions of an entry to run up to one: those that were given up have written nothing."""
+    return tuple(t for t in entry.transactions if t.txid <= txid and not t.is_dead_letter)
 
 
 def _then(transaction: JournalTransaction, component: str) -> Fingerprint:
