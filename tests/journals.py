@@ -1,12 +1,19 @@
-"""The journal of the only topology in a folder."""
+"""Journals: that of the only topology in a folder, and long ones."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from txtopo.files.folder import LocalFolder
+from txtopo.attempts import attempt_number
+from txtopo.files.folder import Folder, LocalFolder
 from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.transactional.journal.journal import FOLDER
+from txtopo.transactional.journal.journal import (
+    FOLDER,
+    JournalEntry,
+    JournalHeader,
+    JournalTransaction,
+    JournalWriter,
+)
 
 
 def journal_in(output: Path) -> Path:
@@ -18,3 +25,19 @@ def journal_in(output: Path) -> Path:
 def opened_journal(output: Path) -> LocalFolder:
     """Return it for the functions that read one."""
     return LocalFolder(journal_in(output))
+
+
+def entered(first: int, last: int, epoch: int = 1, *states: str) -> JournalEntry:
+    """Return the entry of a group, with metadata and input as runs have them."""
+    transactions = tuple(
+        JournalTransaction(txid, attempt_number(epoch, 1), txid, {"spout": (3, txid)}, {"p": (txid * 3, txid * 3 + 3)})
+        for txid in range(first, last + 1)
+    )
+    return JournalEntry(dict.fromkeys(states or ("t",), (1, 0)), transactions)
+
+
+def long_journal(folder: Folder, transactions: int, a_group: int = 10) -> None:
+    """Write a journal of many transactions with the product's own writer: fast where a sync costs nothing."""
+    writer = JournalWriter(folder, JournalHeader("top", "life", 1, "repeatable", 0, None, {}, {"t": None}), 1 << 40)
+    for first in range(1, transactions + 1, a_group):
+        writer.enter(entered(first, first + a_group - 1))

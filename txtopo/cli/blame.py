@@ -18,7 +18,8 @@ from txtopo.errors import ConfigError
 from txtopo.printable import escaped
 from txtopo.topology.loading import Target
 from txtopo.transactional.core.events import NEVER
-from txtopo.transactional.journal.journal import find_journal, read_journal
+from txtopo.transactional.journal.journal import find_journal
+from txtopo.transactional.journal.search import JournalSearch
 
 PARTITIONS_SHOWN = 3
 
@@ -41,11 +42,11 @@ def blame_command(target: OutputFolder | Target, key: tuple[str, ...], state: st
     kept. The last line says where the history begins, and why. Nothing is run or written; the topology may be running.
     """
     metadata_dir, topology_id = journal_place(target)
-    parts = read_journal(find_journal(metadata_dir, topology_id))
-    if not parts:
+    journal = JournalSearch(find_journal(metadata_dir, topology_id))
+    if not journal.headers():
         raise ConfigError(f"the journal in {metadata_dir} has no complete line yet: nothing is written")
     console = table_console()
-    for number, found in enumerate(blame(metadata_dir, parts, key, state)):
+    for number, found in enumerate(blame(metadata_dir, journal, key, state)):
         if number:
             console.print()
         _print(found, limit, console)

@@ -43,7 +43,7 @@ from txtopo.inspect.answers import (
 )
 from txtopo.inspect.facts import Facts, is_live, now_of, status_of
 from txtopo.inspect.slugs import OF_RUN, slug_of
-from txtopo.inspect.story import Known, entry_of, story_of
+from txtopo.inspect.story import Known, story_of
 from txtopo.inspect.timeline import TimelineReader, outcome_of
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.events import NEVER
@@ -244,15 +244,14 @@ class FolderSource:
         attempts, writes = _attempts(topology, txid)
         try:
             known = Known.of(topology.metadata_dir, topology.id, topology.snapshot())
-            story = story_of(known, txid)
+            story, entered = story_of(known, txid), known.journal.find(txid)
         except TxtopoError as error:  # the journal is damaged, nothing is known of the transaction, or it has not begun
             why = without_secrets(error.message)
             if isinstance(error, DivergenceError) and attempts:
                 return _told_by_timeline(topology, txid, why)
             raise NotFound(why) from error
-        entered = entry_of(known.parts, txid)
         if not writes and entered is not None:
-            writes = [Write(state, *counts) for state, counts in entered[1].states.items()]
+            writes = [Write(state, *counts) for state, counts in entered.entry.states.items()]
         is_committed = txid <= known.committed
         last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
         return Transaction(
@@ -262,7 +261,7 @@ class FolderSource:
             story=story.lines,
             attempts=attempts,
             writes=writes,
-            journal=None if entered is None else _journal(entered[1], entered[2]),
+            journal=None if entered is None else _journal(entered.entry, entered.transaction(txid)),
             can=CanCheck(topology.has_journal, is_committed and self._can_replay),
             previous=txid - 1 if txid > 1 else None,
             next=txid + 1 if txid < last_begun else None,

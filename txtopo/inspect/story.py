@@ -17,18 +17,12 @@ from txtopo.errors import ConfigError
 from txtopo.inspect.answers import StoryLine
 from txtopo.inspect.wording import STATUS_WORDS, readings_of
 from txtopo.text.words import clock, count_of, cut
-from txtopo.transactional.audit.journal_checks import begin_of
 from txtopo.transactional.core.events import NEVER, Turn
 from txtopo.transactional.core.history import ABRIDGED_FIRST, HistoryEntry, HistoryEvent
 from txtopo.transactional.core.transitions import Status
-from txtopo.transactional.journal.journal import (
-    JournalEntry,
-    JournalPart,
-    JournalTransaction,
-    counting_parts,
-    find_journal,
-    read_journal,
-)
+from txtopo.transactional.journal.ending import read_end
+from txtopo.transactional.journal.journal import JournalEntry, find_journal
+from txtopo.transactional.journal.search import EnteredGroup, JournalSearch
 from txtopo.transactional.run.snapshot import WHY_DEAD, Snapshot, TransactionSnapshot, Writer
 from txtopo.transactional.tasks.readings import Reading
 
@@ -37,15 +31,12 @@ SILENT_SECS = 10.0
 
 METADATA_CHARACTERS_MAX = 200
 
-Entered = tuple[JournalPart, JournalEntry, JournalTransaction]
-"""Where the journal has a transaction."""
-
 
 @attrs.frozen
 class Known:
     """The known facts about a topology's run."""
 
-    parts: Sequence[JournalPart]
+    journal: JournalSearch
     committed: int
     """The last transaction that is committed for certain."""
     in_doubt: JournalEntry | None
@@ -58,21 +49,22 @@ class Known:
     @classmethod
     def of(cls, metadata_dir: Path, topology_id: str, found: tuple[Writer, Snapshot] | None) -> Known:
         """Merge journal, tables and snapshot. The snapshot may be a second behind: drop what is committed since."""
-        parts = read_journal(find_journal(metadata_dir, topology_id))
-        if found is None or (parts and not found[0].wrote(parts[-1].header)):
-            if not parts:
+        journal = find_journal(metadata_dir, topology_id)
+        end = read_end(journal)
+        if found is None or (end is not None and not found[0].wrote(end.header)):
+            if end is None:
                 raise ConfigError(f"there is no record of a run in {metadata_dir}: run the topology first")
             found = None
         writer, snapshot = found or (None, None)
         committed = 0 if snapshot is None else snapshot.committed
         in_doubt, is_decided = None, False
-        if parts and parts[-1].entries and committed < parts[-1].entries[-1].last:
-            last = parts[-1].entries[-1]  # its group may still be in progress
+        if end is not None and end.last is not None and committed < end.last.last:
+            last = end.last  # its group may still be in progress
             in_all, in_any = committed_in_tables(metadata_dir, topology_id) or (0, 0)
             committed = max(committed, last.first - 1, in_all)
             in_doubt, is_decided = None if committed >= last.last else last, in_any >= last.last
-        elif parts:
-            committed = max(committed, parts[-1].header.committed)
+        elif end is not None:
+            committed = max(committed, end.header.committed)
         if snapshot is not None:
             snapshot = attrs.evolve(
                 snapshot,
@@ -80,7 +72,7 @@ class Known:
                 last_begun=max(committed, snapshot.last_begun),
                 transactions=tuple(each for each in snapshot.transactions if each.txid > committed),
             )
-        return cls(parts, committed, in_doubt, is_decided, writer, snapshot)
+        return cls(JournalSearch(journal), committed, in_doubt, is_decided, writer, snapshot)
 
     @property
     def resumption(self) -> str:
@@ -118,14 +110,14 @@ def story_of(known: Known, txid: int) -> Story:
     Raises:
         ConfigError: it has not begun.
     """
-    entered = entry_of(known.parts, txid)
+    entered = known.journal.find(txid)
     if txid <= known.committed:
         readings = () if known.snapshot is None else known.snapshot.readings
         return _committed(known, txid, entered).with_lines(_measured(readings))
     last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
     is_unseen = known.snapshot is None or known.writer is None or txid > last_begun or not known.is_alive
     if entered is not None and is_unseen:  # no live run could report whether its writes have landed
-        return Story(f"transaction {txid}: {_unsure(entered)}; {known.resumption}")
+        return Story(f"transaction {txid}: {_unsure(entered, txid)}; {known.resumption}")
     if known.snapshot is None or known.writer is None:
         why = "none has recorded which transactions have begun; the next one resumes after the last committed one"
         last = known.committed or "none yet"
@@ -138,25 +130,16 @@ def story_of(known: Known, txid: int) -> Story:
     return pending.with_lines([*run, *_measured(known.snapshot.readings)])
 
 
-def entry_of(parts: Sequence[JournalPart], txid: int) -> Entered | None:
-    """Return where the journal has a transaction; None if it does not have it."""
-    for part in reversed(counting_parts(parts, lambda _: True)):
-        for entry in reversed(part.entries):
-            if entry.first <= txid <= entry.last:
-                return part, entry, next(each for each in entry.transactions if each.txid == txid)
-    return None
-
-
 _WITHOUT_INPUT = {
     Turn.QUIET: "the source had had none for a while, and a bolt asks for this (quiet_after)",
     Turn.END: "the source was exhausted, and a bolt asks for this (at_end)",
 }
 
 
-def _unsure(entered: Entered) -> str:
-    _, entry, transaction = entered
+def _unsure(entered: EnteredGroup, txid: int) -> str:
+    attempt = attempt_words(entered.transaction(txid).attempt)
     return (
-        f"{attempt_words(transaction.attempt)}, entered in the journal with its group, {_span(entry)}, whose writes "
+        f"{attempt}, entered in the journal with its group, {_span(entered.entry)}, whose writes "
         "are in progress or were interrupted"
     )
 
@@ -165,22 +148,23 @@ def _span(entry: JournalEntry) -> str:
     return f"transactions {entry.first} to {entry.last}" if entry.first < entry.last else "which holds it alone"
 
 
-def _lacks(parts: Sequence[JournalPart]) -> str:
-    if not parts:
+def _lacks(journal: JournalSearch) -> str:
+    headers = journal.headers()
+    if not headers:
         return "the topology keeps none (topology.journal.bytes.max)"
     return (
-        f"it begins with transaction {begin_of(parts) + 1}: earlier ones are before the oldest point "
-        "(topology.rewind.hours), or were too much for topology.journal.bytes.max"
+        f"it begins with transaction {min(each.committed for each in headers) + 1}: earlier ones are before the oldest "
+        "point (topology.rewind.hours), or were too much for topology.journal.bytes.max"
     )
 
 
-def _committed(known: Known, txid: int, entered: Entered | None) -> Story:
+def _committed(known: Known, txid: int, entered: EnteredGroup | None) -> Story:
     if entered is None:
-        return Story(f"transaction {txid}: committed", (StoryLine("journal", _lacks(known.parts)),))
-    part, entry, transaction = entered
+        return Story(f"transaction {txid}: committed", (StoryLine("journal", _lacks(known.journal)),))
+    entry, transaction = entered.entry, entered.transaction(txid)
     what = "given up, its dead letter is written" if transaction.is_dead_letter else "committed"
     lines = [
-        StoryLine("attempt", f"{attempt_words(transaction.attempt)}, of topology {part.header.topology!r}"),
+        StoryLine("attempt", f"{attempt_words(transaction.attempt)}, of topology {entered.header.topology!r}"),
         StoryLine("group", _span(entry)),
     ]
     if transaction.planned != NEVER:
@@ -317,7 +301,7 @@ def _time_of(writer: Writer, snapshot: Snapshot, at_ms: int) -> str:
 
 def facts_of(known: Known, txid: int) -> dict[str, Any]:
     """Return what is known of a transaction, as JSON; the guide on operations describes it."""
-    entered, snapshot, writer = entry_of(known.parts, txid), known.snapshot, known.writer
+    entered, snapshot, writer = known.journal.find(txid), known.snapshot, known.writer
     pending = () if snapshot is None else snapshot.transactions
     found = next((each for each in pending if each.txid == txid), None)
     is_committed, is_live = txid <= known.committed, known.is_alive
@@ -329,8 +313,8 @@ def facts_of(known: Known, txid: int) -> dict[str, Any]:
     elif entered is not None:
         facts["status"] = "entered"
     if entered is not None and (is_committed or not is_live or found is None):
-        facts |= _entered_facts(*entered)
-        if is_committed and entered[2].is_dead_letter:
+        facts |= _entered_facts(entered, txid)
+        if is_committed and entered.transaction(txid).is_dead_letter:
             facts["status"] = "given up"
     if found is not None and not is_committed:
         failure = found.history.last_failure
@@ -352,10 +336,11 @@ def facts_of(known: Known, txid: int) -> dict[str, Any]:
     return facts
 
 
-def _entered_facts(part: JournalPart, entry: JournalEntry, transaction: JournalTransaction) -> dict[str, Any]:
+def _entered_facts(entered: EnteredGroup, txid: int) -> dict[str, Any]:
+    entry, transaction = entered.entry, entered.transaction(txid)
     epoch, attempt = epoch_and_try(transaction.attempt)
     return {
-        "topology": part.header.topology,
+        "topology": entered.header.topology,
         "attempt": attempt,
         "epoch": epoch,
         "group": {"first": entry.first, "last": entry.last},

@@ -30,7 +30,8 @@ from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError
 from txtopo.transactional.journal.ending import table_path
-from txtopo.transactional.journal.journal import JournalEntry, JournalPart, JournalTransaction, counting_parts
+from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalTransaction
+from txtopo.transactional.journal.search import JournalSearch
 
 __all__ = ["Blame", "KeyEnd", "KeyGap", "KeyWrite", "blame"]
 
@@ -79,27 +80,26 @@ class Blame:
     """Each write, newest first, found one by one; then the end."""
 
 
-def blame(
-    metadata_dir: Path, parts: Sequence[JournalPart], key: Sequence[str], state: str | None = None
-) -> list[Blame]:
+def blame(metadata_dir: Path, journal: JournalSearch, key: Sequence[str], state: str | None = None) -> list[Blame]:
     """Return the writes of a key by state: in every keyed table whose key fields it fits, or in that of one state.
 
     Args:
         metadata_dir: the metadata directory.
-        parts: the journal.
+        journal: the journal, which must have a file.
         key: the key's fields as text.
         state: the state; None for all.
 
     Raises:
         ConfigError: there is no such keyed table, or the key does not fit its key fields.
     """
-    tables = parts[-1].header.tables
+    headers = journal.headers()
+    tables = headers[-1].tables
     if state is not None and state not in tables:
         raise ConfigError(f"the topology has no table of a state {state!r}; there are {', '.join(tables)}")
     found, misfits = [], []
     for name, known in tables.items():
         if state in {None, name}:
-            reader = _KeyReader.of(name, Location.resolve(table_path(metadata_dir, known), None), parts)
+            reader = _KeyReader.of(name, Location.resolve(table_path(metadata_dir, known), None), journal, headers)
             misfit = reader if isinstance(reader, str) else reader.misfit(key)
             if misfit is None and not isinstance(reader, str):
                 rows = reader.keys_of(key)
@@ -120,12 +120,13 @@ class _KeyReader:
     application: str
     schema: pa.Schema
     name: str
-    parts: Sequence[JournalPart]
+    journal: JournalSearch
+    headers: Sequence[JournalHeader]
     expires: bool
     """Whether a key may also go by its time to live."""
 
     @staticmethod
-    def of(name: str, location: Location, parts: Sequence[JournalPart]) -> _KeyReader | str:
+    def of(name: str, location: Location, journal: JournalSearch, headers: Sequence[JournalHeader]) -> _KeyReader | str:
         """Return the reader of a state's table; as a text, why it has none."""
         latest = location.existing()
         owner = None if latest is None else Owner.of(latest)
@@ -134,7 +135,8 @@ class _KeyReader:
         if owner.kind not in KEYED_KINDS:
             return "its table has no keys"
         schema = shown_schema(latest, owner.kind)
-        return _KeyReader(location, latest, owner.application, schema, name, parts, expires=bool(owner.expires))
+        expires = bool(owner.expires)
+        return _KeyReader(location, latest, owner.application, schema, name, journal, headers, expires=expires)
 
     def misfit(self, key: Sequence[str]) -> str | None:
         """Describe why a key does not fit; None if it does."""
@@ -156,16 +158,14 @@ class _KeyReader:
 
     def steps(self, key: pa.Table) -> Iterator[KeyWrite | KeyGap | KeyEnd]:
         """Yield the writes of a key, newest first, then the end."""
-        groups = [entry for part in counting_parts(self.parts, lambda _: True) for entry in part.entries]
         last = self.latest.transaction_version(self.application) or 0
-        groups = [entry for entry in groups if self.name in entry.states and entry.last <= last]
         at = last
         gap_at = 0
         """The last transaction of a gap that is not over; 0: there is none."""
         while True:
             try:
                 row = self._row(key, at)
-                found = self._removal(key, groups, at) if row is None else self._write(key, groups, row)
+                found = self._removal(key, at) if row is None else self._write(key, row, last)
             except _GoneError as error:
                 before = self._point_before(error.txid) if error.txid else None
                 if before is None:
@@ -182,9 +182,11 @@ class _KeyReader:
             is_removal = found.value is None and found.entry is not None
             at = (found.entry.first if is_removal and found.entry is not None else found.txid) - 1
 
-    def _write(self, key: pa.Table, groups: Sequence[JournalEntry], row: dict[str, Any]) -> KeyWrite:
+    def _write(self, key: pa.Table, row: dict[str, Any], last: int) -> KeyWrite:
         txid = row[TXID_FIELD]
-        entry = next((each for each in reversed(groups) if each.first <= txid <= each.last), None)
+        group = self.journal.find(txid)
+        is_known = group is not None and self.name in group.entry.states and group.entry.last <= last
+        entry = group.entry if group is not None and is_known else None
         return KeyWrite(txid, {name: row[name] for name in row if name not in {*key.column_names, TXID_FIELD}}, entry)
 
     def _point_before(self, txid: int) -> int | None:
@@ -206,16 +208,16 @@ class _KeyReader:
             raise _GoneError(f"{gone}: its files were vacuumed, or can't be read") from error
         return rows[0] if rows else None
 
-    def _removal(self, key: pa.Table, groups: Sequence[JournalEntry], at: int) -> KeyWrite | KeyEnd:
+    def _removal(self, key: pa.Table, at: int) -> KeyWrite | KeyEnd:
         """Return the newest write up to ``at`` that removed a key which is missing then; or the end."""
-        for entry in reversed(groups):
-            _, removed = entry.states[self.name]
+        for entry in (group.entry for group in self.journal.backwards(at)):
+            _, removed = entry.states.get(self.name, (0, 0))
             if entry.last <= at and removed and self._row(key, entry.first - 1) is not None:
                 return KeyWrite(entry.last, None, entry)
         if self.expires:
             return KeyEnd("no earlier write is known: keys of this state expire, and one that has leaves no trace")
-        begin = min((part.header.committed for part in self.parts), default=0)
-        begun_after = self.parts[-1].header.begun_after.get(self.name, 0)
+        begin = min(header.committed for header in self.headers)
+        begun_after = self.headers[-1].begun_after.get(self.name, 0)
         if begin <= begun_after:
             return KeyEnd("no earlier transaction wrote it")
         return KeyEnd(f"the journal begins at transaction {begin + 1}: whether earlier ones wrote it is not known")

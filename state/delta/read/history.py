@@ -21,6 +21,7 @@ together are one Delta write, and only the rows' own txids distinguish them:
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
 from typing import Never
 
@@ -41,7 +42,7 @@ from state.delta.log.ownership import (
     state_application,
     taken_until,
 )
-from state.delta.read.points import GroupWrites, ShownPoints
+from state.delta.read.points import ShownPoints
 from state.delta.read.reading import read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.state import OpenedState, State, StateKind, Writes
@@ -49,7 +50,8 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import metadata_dir_below
-from txtopo.transactional.journal.journal import JournalPart, find_journal, read_journal
+from txtopo.transactional.journal.journal import JournalHeader, find_journal
+from txtopo.transactional.journal.search import JournalSearch
 
 __all__ = [
     "PastDeltaTable",
@@ -335,33 +337,53 @@ class _Group:
     removed: int
 
 
-def _journal_of(location: Location, table: DeltaTable, owner: Owner) -> list[JournalPart]:
-    """Return the parts of the journal beside a table that know it; none if there is no journal."""
+def _journal_of(location: Location, owner: Owner) -> JournalSearch | None:
+    """Return the journal beside a table; None if there is none."""
     folder = parent_of(location.address)
-    if folder is None:
-        return []
-    try:
-        parts = read_journal(find_journal(metadata_dir_below(folder), owner.topology_id))
-    except (ConfigError, DivergenceError):
-        return []
-    name, identity = owner.state, str(table.metadata().id)
-    return [each for each in parts if name in each.header.tables and each.header.tables[name].identity == identity]
+    with contextlib.suppress(ConfigError):
+        return None if folder is None else JournalSearch(find_journal(metadata_dir_below(folder), owner.topology_id))
+    return None
+
+
+def _is_of(header: JournalHeader, owner: Owner, table: DeltaTable) -> bool:
+    """Whether a coordinator knew a table as that of its state."""
+    known = header.tables.get(owner.state)
+    return known is not None and known.identity == str(table.metadata().id)
 
 
 def _is_last_write(location: Location, table: DeltaTable, owner: Owner, last: int, txid: int) -> bool:
     """Whether the journal shows that a table's last write up to a transaction is the one of ``last``."""
-    parts = _journal_of(location, table, owner)
-    return bool(parts) and GroupWrites.of(parts, owner.state).has_none(last, txid)
+    journal = _journal_of(location, owner)
+    if journal is None:
+        return False
+    try:
+        begin = next((each for each in journal.headers() if _is_of(each, owner, table)), None)
+        return (
+            begin is not None
+            and (begin.committed <= last or (owner.state in begin.states and (begin.states[owner.state] or 0) == last))
+            and not any(
+                owner.state in each.entry.states and each.entry.last > last
+                for each in journal.backwards(txid, last + 1)
+                if _is_of(each.header, owner, table)
+            )
+        )
+    except DivergenceError:
+        return False
 
 
 def _group_of(location: Location, table: DeltaTable, owner: Owner, last: int) -> _Group | None:
     """Return the group of a Delta write; None if no journal beside the table has it."""
-    entries = [
-        entry
-        for part in _journal_of(location, table, owner)
-        for entry in part.entries
-        if entry.last == last and owner.state in entry.states
-    ]
+    journal = _journal_of(location, owner)
+    if journal is None:
+        return None
+    try:
+        entries = [
+            each.entry
+            for each in journal.all_with(last)
+            if each.entry.last == last and owner.state in each.entry.states and _is_of(each.header, owner, table)
+        ]
+    except DivergenceError:
+        return None
     if not entries:
         return None
     # A dropped group may have been entered again with other limits. So only facts that hold for all entries are used.

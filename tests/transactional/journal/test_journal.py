@@ -19,7 +19,7 @@ from txtopo.errors import ConfigError, DivergenceError, LostLead, StopError
 from txtopo.files.folder import LocalFolder
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.core.events import Planned, Turn
-from txtopo.transactional.journal import ending as journal_end, journal
+from txtopo.transactional.journal import journal, search
 from txtopo.transactional.journal.journal import (
     JournalEntry,
     JournalHeader,
@@ -400,11 +400,11 @@ def test_a_coordinator_removes_no_file_of_its_successors(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("block_bytes", [1, 7, 64 * 1024])
 def test_lines_are_read_backwards(tmp_path, monkeypatch, block_bytes):
     """Whatever their lengths and the blocks that are read, each whole line comes once, the last one first."""
-    monkeypatch.setattr(journal_end, "BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(search, "BLOCK_BYTES", block_bytes)
     path = tmp_path / "lines"
     for lines in ([], [b"one"], [b"one", b"", b"three" * 5], [b"x" * n for n in range(20)]):
         for cut_off in (b"", b"not whole"):
             path.write_bytes(b"header\n" + b"".join(line + b"\n" for line in lines) + cut_off)
             folder = LocalFolder(tmp_path)
             (file,) = folder.list()
-            assert list(journal_end._lines_backwards(folder, file, len(b"header\n"))) == lines[::-1]
+            assert list(search.lines_backwards(folder, file, len(b"header\n"), file.size)) == lines[::-1]

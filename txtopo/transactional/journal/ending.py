@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -17,7 +17,6 @@ from txtopo.errors import ConfigError, DivergenceError
 from txtopo.files.folder import Folder, Item
 from txtopo.files.records import DAMAGE, from_json
 from txtopo.transactional.journal.journal import (
-    BLOCK_BYTES,
     FOLDER,
     JournalEntry,
     JournalHeader,
@@ -28,6 +27,7 @@ from txtopo.transactional.journal.journal import (
     journal_files,
     topologies_with_journal,
 )
+from txtopo.transactional.journal.search import lines_backwards
 
 METADATA_DIR = "_txtopo"
 """The name of the metadata directory, a folder beside the tables."""
@@ -65,7 +65,7 @@ def read_end(folder: Folder) -> JournalEnd | None:
     if newest is None:
         return None
     file, first = newest
-    last = next(_lines_backwards(folder, file, len(first)), None)
+    last = next(lines_backwards(folder, file, len(first), file.size), None)
     try:
         header = header_of(first, f"{folder}/{file.path}")
         return JournalEnd(header, None if last is None else from_json(json.loads(last), JournalEntry))
@@ -91,7 +91,7 @@ def last_writes(folder: Folder, epoch: int, names: Collection[str], txid: int) -
             return None
         found: dict[str, int | None] = {}
         wanted = {name: json.dumps(name).encode() for name in names}
-        for line in _lines_backwards(folder, file, len(first)):
+        for line in lines_backwards(folder, file, len(first), file.size):
             # A cheap check before the line is parsed: most lines name other states.
             if not any(text in line for text in wanted.values()):
                 continue
@@ -181,22 +181,3 @@ def _damaged(folder: Folder, file: Item, error: Exception) -> DivergenceError:
         f"the journal's file {folder}/{file.path} can't be read ({error}): it is damaged; restore it, or move the "
         "journal's folder away to begin a new one"
     )
-
-
-def _lines_backwards(folder: Folder, file: Item, start: int) -> Iterator[bytes]:
-    """Yield the complete lines after an offset, the last one first; skip an incomplete last line."""
-    position = file.size
-    blocks: list[bytes] = []  # the blocks of a line whose start is not read yet, last block first
-    is_cut_off = True
-    while position > start:
-        size = min(BLOCK_BYTES, position - start)
-        position -= size
-        *before, end = folder.get_range(file.path, position, size).split(b"\n")
-        blocks.append(end)
-        for own in reversed(before):
-            if not is_cut_off:
-                yield b"".join(reversed(blocks))
-            is_cut_off = False
-            blocks = [own]
-    if not is_cut_off:
-        yield b"".join(reversed(blocks))

@@ -19,14 +19,8 @@ from txtopo.errors import ConfigError, DivergenceError
 from txtopo.files.folder import Folder, Item
 from txtopo.files.records import DAMAGE, from_json
 from txtopo.transactional.core.events import NEVER, Planned
-from txtopo.transactional.journal.journal import (
-    JournalEntry,
-    JournalHeader,
-    JournalTransaction,
-    first_line,
-    header_of,
-    journal_files,
-)
+from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalTransaction
+from txtopo.transactional.journal.search import JournalFiles
 
 READ_BYTES = 4 * 1024 * 1024
 """How much of a file is read at a time."""
@@ -49,7 +43,7 @@ class JournalFollower:
 
     def __init__(self, folder: Folder, after: int, epoch: int = 0) -> None:
         self._folder = folder
-        self._headers: dict[str, JournalHeader] = {}
+        self._files = JournalFiles(folder)
         self._path = ""
         self._offset = 0
         self._lines: deque[bytes] = deque()
@@ -64,7 +58,7 @@ class JournalFollower:
         self.planned: Planned = NEVER
         """When it was planned."""
         self._found_first = after == 0
-        first = next(iter(self._known()), None)
+        first = next(iter(self._files.known()), None)
         if first is None or first[1].committed > after:
             begins = "is empty" if first is None else f"begins with transaction {first[1].committed + 1}"
             raise ConfigError(
@@ -110,7 +104,7 @@ class JournalFollower:
     def _next_file(self) -> tuple[Item, JournalHeader, int | None]:
         """Return the file with the next transaction, and the last one of it that counts; None if that is open."""
         self.refuse_gone_back(self.after)
-        known = self._known()
+        known = self._files.known()
         at = max((index for index, (_, header) in enumerate(known) if header.committed <= self.after), default=None)
         if at is None:
             raise self._lacks(known[0][1].committed if known else self.after + 1)
@@ -118,7 +112,7 @@ class JournalFollower:
 
     def refuse_gone_back(self, txid: int) -> None:
         """Raise a DivergenceError if the topology has gone back behind a transaction that was read already."""
-        if self.epoch and any(each.committed < txid for _, each in self._known() if each.epoch > self.epoch):
+        if self.epoch and any(each.committed < txid for _, each in self._files.known() if each.epoch > self.epoch):
             raise DivergenceError(
                 f"the topology has gone back behind transaction {txid}, which was read from its journal already, "
                 "so the transactions after it are no longer those that it has"
@@ -131,7 +125,7 @@ class JournalFollower:
             raise self._lacks(bound)
 
     def _open(self, file: Item, header: JournalHeader) -> None:
-        self._path, self._offset, self._last = file.path, len(first_line(self._folder, file)), None
+        self._path, self._offset, self._last = file.path, self._files.begin_of(file), None
         self._lines.clear()
         if not self._found_first and header.committed == self.after:
             self.metadata, self.planned, self._found_first = header.metadata, header.planned, True
@@ -142,31 +136,13 @@ class JournalFollower:
                 self.metadata, self.planned, self._found_first = transaction.metadata, transaction.planned, True
         return [transaction for transaction in entry.transactions if transaction.txid > self.after]
 
-    def _known(self) -> list[tuple[Item, JournalHeader]]:
-        """Return the files whose header is complete, oldest first."""
-        known = []
-        for file in journal_files(self._folder):
-            if file.path not in self._headers:
-                try:
-                    line = first_line(self._folder, file)
-                except FileNotFoundError:  # a coordinator has just removed it
-                    continue
-                if not line.endswith(b"\n"):
-                    continue
-                try:
-                    self._headers[file.path] = header_of(line, f"{self._folder}/{file.path}")
-                except DAMAGE as error:
-                    raise self._damaged(file, error) from error
-            known.append((file, self._headers[file.path]))
-        return known
-
     def _entries(self, file: Item) -> Iterator[JournalEntry]:
         """Yield the entries of a file that were not read yet; few lines at a time wait in memory."""
         while self._is_followed(file):
             try:
                 yield from_json(json.loads(self._lines.popleft()), JournalEntry)
             except DAMAGE as error:
-                raise self._damaged(file, error) from error
+                raise self._files.damaged(file, error) from error
 
     def _is_followed(self, file: Item) -> bool:
         """Whether a complete line follows those that were read."""
@@ -183,6 +159,3 @@ class JournalFollower:
 
     def _lacks(self, last: int) -> DivergenceError:
         return DivergenceError(f"the journal {self._folder} lacks transactions {self.after + 1} to {last}")
-
-    def _damaged(self, file: Item, error: Exception) -> DivergenceError:
-        return DivergenceError(f"the journal's file {self._folder}/{file.path} can't be read ({error}): it is damaged")

@@ -471,10 +471,13 @@ def read_journal(folder: Folder) -> list[JournalPart]:
         parts[header.epoch] = JournalPart(known.header if known is not None else header, (*before, *entries))
     found = [parts[epoch] for epoch in sorted(parts)]
     newest = found[-1].header if found else None
-    return found if newest is None or not newest.renames else [_by_names_in(newest, part) for part in found]
+    return found if newest is None or not newest.renames else [by_names_in(newest, part) for part in found]
 
 
-def _by_names_in(newest: JournalHeader, part: JournalPart) -> JournalPart:
+def by_names_in(newest: JournalHeader, part: JournalPart) -> JournalPart:
+    """Return a part with the names that topology and states have in the newest header."""
+    if newest.renames == part.header.renames:
+        return part
     header, entries = part.header, part.entries
     for rename in newest.renames[len(header.renames) :]:
         since = rename.since
