@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from state.delta.log.data_files import DataFile, files_of
 from state.delta.log.entries import entry_path
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
@@ -22,16 +21,13 @@ from state.delta.log.ownership import (
     epoch_application,
     epoch_of,
     rolled_back_application,
-    taken_application,
-    taken_until,
 )
+from state.delta.read.followed import FollowedRows
 from state.delta.read.multiset import missing_from
-from state.delta.read.reading import key_mask, read_rows
+from state.delta.read.reading import key_mask
 from state.delta.schema import TXID_FIELD
 from txtopo.api.table_history import SAMPLES_MAX, RowChanges, TableHistory, TableVersion, rolled_back_from
-from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.conversion import python_rows
-from txtopo.columnar.rows_by_time import not_over
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.transactional.journal.ending import table_path
 from txtopo.transactional.journal.journal import JournalTable
@@ -67,9 +63,10 @@ def read_histories(
 def compare_rows(
     before: pa.Table, after: pa.Table, keys: Sequence[str], since: int, alive: pa.Table | None = None
 ) -> RowChanges:
-    """Return the changes between all rows of two versions; ``since`` is the txid of the one before.
+    """Return the changes between rows of two versions, all or those that may differ.
 
-    ``alive`` are the rows of ``before`` whose keys have not expired, if keys may: the others may go at any time.
+    ``since`` is the txid of the version before. ``alive`` are the rows of ``before`` whose keys have not expired, if
+    keys may: the others may go at any time.
     """
     alive = before if alive is None else alive
     is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
@@ -83,12 +80,11 @@ def compare_rows(
         put_high=txids["max"],
         removed=gone,
         unexplained=() if _sorted(stayed, keys).equals(_sorted(kept, keys)) else _unexplained(before, kept, keys),
-        doubled=_doubled(after, keys),
     )
 
 
 def compare_bags(before: pa.Table, after: pa.Table, since: int) -> RowChanges:
-    """Return the changes between all rows, without keys, of two versions; ``since`` is the txid of the one before."""
+    """As :func:`compare_rows`, for rows without keys."""
     is_put = pc.fill_null(pc.greater(after[TXID_FIELD], since), False)
     put, kept = after.filter(is_put), after.filter(pc.invert(is_put))
     txids = pc.min_max(put[TXID_FIELD]).as_py()
@@ -132,39 +128,53 @@ class _Reader:
         return self.owner.application
 
     def read(self, *, with_rows: bool) -> TableHistory:
-        schema = pa.schema(self.latest.schema())
-        keys = [field.name for field in schema if not field.nullable]
+        rows = FollowedRows(self.location, self.latest, self.owner)
         versions: list[TableVersion] = []
-        rows: pa.Table | None = None
         for version, actions, is_openable in self._log():
             last = versions[-1].txid if versions else None
             found = self._version(version, actions, last) if versions else self._first(version, actions)
             follows = bool(versions) and versions[-1].version == version - 1
             found = attrs.evolve(found, follows=follows or not versions)
             if with_rows:
-                # A version that moves no files, such as a marker, has the rows of the one before.
-                is_same = follows and not _moves_files(actions) and not self._takes(actions)
-                now = rows if is_same else self._rows(version, schema) if is_openable else None
-                # A rollback must equal the version that it restores, not the one before it.
-                if found.is_rollback:
-                    last = found.txid
-                    restored = versions[rolled_back_from(versions, last) - 1] if versions else found
-                    is_kept = (restored.txid or 0) == (last or 0) and restored is not found
-                    rows = self._rows(restored.version, schema) if is_kept else None
-                    now = rows if now is None else now
-                if versions and rows is not None and now is not None:
-                    changes = RowChanges(0, None, None, 0)
-                    if now is not rows and self.owner.kind in ROWS_KINDS:
-                        changes = compare_bags(rows, now, last or 0)
-                    elif now is not rows:
-                        changes = compare_rows(rows, now, keys, last or 0, self._alive(rows, version))
-                    found = attrs.evolve(found, changes=changes)
-                rows = now
+                changes = self._changes(rows, versions, found, actions if is_openable else None)
+                found = attrs.evolve(found, changes=changes)
             versions.append(found)
-        is_keyed = self.owner.kind not in ROWS_KINDS
-        doubled = _doubled(rows, keys) if with_rows and is_keyed and rows is not None else ()
+        newest = rows.all() if with_rows and rows.keys else None
+        doubled = () if newest is None else _doubled(newest, rows.keys)
         identity = str(self.latest.metadata().id)
         return TableHistory(self.state, self.location.address, identity, tuple(versions), doubled)
+
+    def _changes(
+        self,
+        rows: FollowedRows,
+        versions: Sequence[TableVersion],
+        found: TableVersion,
+        actions: Sequence[Mapping[str, Any]] | None,
+    ) -> RowChanges | None:
+        """Return the changes of rows in a version, which comes after ``versions``, by its actions if it can be opened.
+
+        A rollback must equal the version that it restores, not the one before it.
+        """
+        restored = versions[rolled_back_from(versions, found.txid) - 1] if found.is_rollback and versions else None
+        if restored is not None and (restored.txid or 0) != (found.txid or 0):
+            restored = None
+        if actions is None:
+            rows.forget()
+            if restored is not None:
+                rows.go_to(restored.version, ())
+            return None if restored is None else RowChanges(0, None, None, 0)
+        step, since = rows.go_to(found.version, actions), versions[-1].txid or 0 if versions else 0
+        if found.is_rollback:
+            step, since = None if restored is None else rows.since(restored.version), found.txid or 0
+        if step is None:
+            return None
+        if not step.before.num_rows and not step.after.num_rows:
+            return RowChanges(0, None, None, 0)
+        if not rows.keys:
+            return compare_bags(step.before, step.after, since)
+        twice = rows.doubled()
+        changes = compare_rows(step.before, step.after, rows.keys, since, rows.alive(step.before))
+        return changes if twice is None else attrs.evolve(changes, doubled=_doubled(twice, rows.keys))
 
     def _log(self) -> Iterator[tuple[int, list[Mapping[str, Any]], bool]]:
         """Yield the versions up to the latest with their actions, oldest first, and whether each can be opened.
@@ -180,19 +190,6 @@ class _Reader:
             actions = [json.loads(line) for line in lines if line.strip()]
             if version in openable or rolled_back_application(self._application) in _numbers(actions):
                 yield version, actions, version in openable
-
-    def _alive(self, rows: pa.Table, version: int) -> pa.Table:
-        """Return rows without those of keys that have expired in a version."""
-        if not self.owner.expires:
-            return rows
-        until = taken_until(self.location.handle(version), self._application)
-        return not_over(rows, self.owner.expires, until)
-
-    def _takes(self, actions: Sequence[Mapping[str, Any]]) -> bool:
-        """Return whether a version takes out expired rows."""
-        return any(
-            "txn" in action and action["txn"]["appId"] == taken_application(self._application) for action in actions
-        )
 
     def _first(self, version: int, actions: Sequence[Mapping[str, Any]]) -> TableVersion:
         marks, operation = _numbers(actions), _operation(actions)
@@ -222,23 +219,6 @@ class _Reader:
             # An adoption records the last transaction again.
             is_adoption=not is_rollback and self._application in marks and marks[self._application] == (last or 0),
         )
-
-    def _rows(self, version: int, schema: pa.Schema) -> pa.Table | None:
-        """Return the rows of a version; None if its files are missing."""
-        table = self.location.handle(version)
-        try:
-            return read_rows(self.location, table, schema)
-        except WORLD_ERRORS as error:
-            if any(self._is_gone(file) for file in files_of(self.location, table).values()):
-                return None
-            raise StateAccessError(
-                f"state {self.state!r}: the files of version {version} of the table at {self.location.address} exist, "
-                "but cannot be read: they are damaged",
-                cause=str(error),
-            ) from error
-
-    def _is_gone(self, file: DataFile) -> bool:
-        return any(self.location.folder.size(place) is None for place in file.places)
 
 
 def _numbers(actions: Sequence[Mapping[str, Any]]) -> dict[str, int]:

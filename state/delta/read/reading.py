@@ -27,7 +27,7 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.rows_by_time import not_over
 from txtopo.transactional.tasks.progress_probe import current_probe
 
-__all__ = ["key_mask", "read_rows", "rows_of"]
+__all__ = ["can_read_files", "key_mask", "read_rows", "rows_of"]
 
 PORTION_ROWS = 250_000
 """The minimum number of rows to match with the wanted keys at a time; delta-rs yields about 8,000 at a time."""
@@ -123,11 +123,14 @@ def _may_have_int96(location: Location, table: DeltaTable, schema: pa.Schema) ->
     """Whether a file of a state's table may have times as INT96, and the table nothing that only delta-rs knows."""
     if Owner.of(table) is None or not any(map(_has_times, schema.types)):
         return False
+    return can_read_files(table) and any(not path.startswith(f"{DATA_FOLDER}/") for path in files_of(location, table))
+
+
+def can_read_files(table: DeltaTable) -> bool:
+    """Whether txtopo can read the data files of a table itself, which needs nothing that only delta-rs knows."""
     protocol = table.protocol()
     is_known = _READ_FEATURES.issuperset(protocol.reader_features or ())
-    if protocol.min_reader_version == _MAPPING_VERSION or not is_known:
-        return False
-    return any(not path.startswith(f"{DATA_FOLDER}/") for path in files_of(location, table))
+    return is_known and protocol.min_reader_version != _MAPPING_VERSION
 
 
 def _has_times(kind: pa.DataType) -> bool:
