@@ -65,7 +65,7 @@ def served(tmp_path_factory):
         source,
         Sessions(),
         Checks(output),
-        lambda slug: ("audit", f"--topology={source.header(slug).id}", "--", str(output)),
+        lambda slug: ("audit", "--progress", f"--topology={source.header(slug).id}", "--", str(output)),
         lambda _, txid: ("--version", str(txid)),
         ORIGIN,
     )

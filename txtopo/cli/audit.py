@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,9 @@ from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.transactional.audit.report import AuditReport, TableProof
 
+PROGRESS = "… "
+"""Begins the lines that tell how far an audit is."""
+
 FINDINGS_SHOWN = 20
 SPANS_SHOWN = 5
 
@@ -26,9 +30,16 @@ SPANS_SHOWN = 5
 @click.command("audit", cls=Command)
 @takes_folder_or_target
 @click.option("--quick", is_flag=True, help="Do not compare the rows of each table version.")
+@click.option("--progress", "is_telling", is_flag=True, help="Tell once a second how far it is.")
 @json_option
 @click.pass_context
-def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool, is_json: bool) -> None:  # noqa: FBT001
+def audit_command(
+    ctx: click.Context,
+    target: OutputFolder | Target,
+    quick: bool,  # noqa: FBT001 - click's convention
+    is_telling: bool,  # noqa: FBT001 - click's convention
+    is_json: bool,  # noqa: FBT001 - click's convention
+) -> None:
     """Prove from journal and tables that every transaction was committed once, in order, without a gap.
 
     OUTPUT is the folder that holds a topology's tables and its folder '_txtopo'; MODULE stands for the folder of that
@@ -36,13 +47,26 @@ def audit_command(ctx: click.Context, target: OutputFolder | Target, quick: bool
     check fails, it names the fault and the exit status is 1.
     """
     metadata_dir, topology_id = journal_place(target)
-    report = audited(metadata_dir, topology_id, with_rows=not quick)
+    tell = _Progress() if is_telling else lambda *_: None
+    report = audited(metadata_dir, topology_id, with_rows=not quick, tell=tell)
     if is_json:
         print_json(_document(topology_id, report, is_quick=quick))
     else:
         spout = None if isinstance(target, OutputFolder) else spout_as_written(target.plan.spout.component)
         _show(report, _range_method(spout), is_quick=quick)
     ctx.exit(1 if report.findings else 0)
+
+
+class _Progress:
+    """Tells on standard error how far an audit is, at most once a second."""
+
+    def __init__(self) -> None:
+        self._told = time.monotonic()
+
+    def __call__(self, state: str, done: int, count: int) -> None:
+        if time.monotonic() - self._told >= 1.0:
+            self._told = time.monotonic()
+            click.echo(f"{PROGRESS}state {state!r}: {done:,} of {count_of(count, 'version')}", err=True)
 
 
 def _show(report: AuditReport, method: str, *, is_quick: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 from state.delta.read.audit import read_histories
@@ -17,8 +18,16 @@ TRIES_MAX = 5
 """How often to read again because another coordinator has begun meanwhile."""
 
 
-def audited(metadata_dir: Path, topology_id: str, *, with_rows: bool) -> AuditReport:
+def audited(
+    metadata_dir: Path,
+    topology_id: str,
+    *,
+    with_rows: bool,
+    tell: Callable[[str, int, int], object] = lambda *_: None,
+) -> AuditReport:
     """Audit a topology, even if a coordinator writes meanwhile.
+
+    ``tell`` is called with a state, the number of its table's versions that have been read, and that of all.
 
     1. Read the journal, and how far its run says that it is.
     2. Read the tables, which may contain later groups by now.
@@ -37,7 +46,7 @@ def audited(metadata_dir: Path, topology_id: str, *, with_rows: bool) -> AuditRe
             raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to prove")
         committed = _reported(metadata_dir, parts[-1].header)
         tables, departed = tables_of(parts)
-        histories = read_histories(metadata_dir, tables, with_rows=with_rows, departed=departed)
+        histories = read_histories(metadata_dir, tables, with_rows=with_rows, departed=departed, tell=tell)
         again = read_journal(journal)
         if again == parts:
             return audit(parts, histories, committed, backfills_of(metadata_dir, parts))

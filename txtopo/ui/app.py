@@ -84,6 +84,12 @@ class Page:
             raise HTTPException(404, f"this page can't {kind} it here; use 'txtopo {kind}'")
         return Begun(self.checks.begin(kind, slug, number, words).number)
 
+    def cancel(self, request: Request) -> Begun:
+        """End the check of a topology that runs."""
+        if self.checks is None:
+            raise HTTPException(404, "this page can begin no check")
+        return Begun(self.checks.cancel(request.path_params["slug"]).number)
+
     def check(self, request: Request) -> Check:
         """Return a check."""
         number = whole("the check", request.path_params["number"])
@@ -137,6 +143,7 @@ def routes(page: Page) -> list[Route | Mount]:
         *_answers(page),
         Route("/api/v1/topology/{slug}/audit", begun, methods=["POST"]),
         Route("/api/v1/topology/{slug}/replay/{txid}", begun, methods=["POST"]),
+        Route("/api/v1/topology/{slug}/cancel", _as_json(page.cancel), methods=["POST"]),
         *(Route(f"/api/v1/topology/{{slug}}/{what}", change, methods=["POST"]) for what in CHANGES),
         Route("/api/v1/session", _as_json(page.invite), methods=["POST"]),
         Route("/openapi.json", lambda _: Json(document())),

@@ -17,10 +17,16 @@ from txtopo.errors import RuleError
 from txtopo.files.records import written_as
 from txtopo.inspect.answers import Header, in_camel_case
 from txtopo.secrecy import without_secrets
+from txtopo.text.words import duration
 
 OUTPUT_BYTES_MAX = 64 * 1024
 SECS_MAX = 1_800.0
 KEPT_MAX = 20
+
+_PROGRESS = "… "
+"""Begins the lines in which ``audit`` tells how far it is."""
+
+_CANCELLED = "it was cancelled"
 
 _FAULT = "✘"
 """Begins the lines in which ``audit`` and ``replay`` name a fault."""
@@ -32,7 +38,7 @@ class CheckRuns(RuleError):
 
 @attrs.frozen(field_transformer=in_camel_case)
 class Begun:
-    """The number of a check that has begun."""
+    """The number of a check that has begun, or is cancelled."""
 
     check: int
 
@@ -49,6 +55,10 @@ class Check:
     state: str = "running"
     ended_at: float | None = None
     output: str = ""
+    progress: str = ""
+    """How far it is, while it runs."""
+    reason: str = ""
+    """Why it has ended before it was done, if its output does not say so."""
 
 
 @attrs.frozen(field_transformer=in_camel_case)
@@ -111,6 +121,20 @@ class Checks:
         """Return the last check of a topology."""
         return next((each for each in reversed(list(self._checks.values())) if each.slug == slug), None)
 
+    def cancel(self, slug: str) -> Check:
+        """End the check of a topology that runs.
+
+        Raises:
+            CheckRuns: none runs.
+        """
+        with self._lock:
+            check, process = self.last_of(slug), self._process
+            if check is None or check.state != "running" or process is None:
+                raise CheckRuns("no audit and no replay of it runs")
+            check.reason = _CANCELLED
+            _kill(process)
+        return check
+
     def close(self) -> None:
         """Kill a check that runs."""
         with self._lock:
@@ -120,19 +144,28 @@ class Checks:
 
     def _follow(self, check: Check, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None, "it is a pipe"
-        too_long = threading.Timer(self._secs_max, _kill, [process])
+        too_long = threading.Timer(self._secs_max, self._end_late, [check, process])
         too_long.daemon = True
         too_long.start()
         output = b""
         for line in process.stdout:
-            if len(output) < OUTPUT_BYTES_MAX:
+            if line.startswith(_PROGRESS.encode()):
+                check.progress = without_secrets(line.decode(errors="replace").removeprefix(_PROGRESS).strip())
+            elif len(output) < OUTPUT_BYTES_MAX:
                 output += line
                 check.output = without_secrets(output.decode(errors="replace"))
         status = process.wait()
         too_long.cancel()
-        check.ended_at = time.time()
+        check.ended_at, check.progress = time.time(), ""
+        if status < 0 and not check.reason:
+            check.reason = f"its process was killed: {signal.Signals(-status).name}"
         has_fault = any(line.startswith(_FAULT) for line in check.output.splitlines())
-        check.state = "same" if status == 0 else "differs" if has_fault else "failed"
+        ended = "cancelled" if check.reason == _CANCELLED else "differs" if has_fault else "failed"
+        check.state = "same" if status == 0 else ended
+
+    def _end_late(self, check: Check, process: subprocess.Popen[bytes]) -> None:
+        check.reason = f"it was ended after {duration(self._secs_max)}"
+        _kill(process)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -43,6 +43,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("get", "/api/v1/check/{number}"): Operation("An audit or a replay that the page has begun", Check),
     ("post", f"{_OF_TOPOLOGY}/audit"): Operation("Begin an audit", Begun),
     ("post", f"{_OF_TOPOLOGY}/replay/{{txid}}"): Operation("Begin a replay of a transaction", Begun),
+    ("post", f"{_OF_TOPOLOGY}/cancel"): Operation("End its audit or replay that runs", Begun),
     **{
         ("post", f"{_OF_TOPOLOGY}/{what}"): Operation(f"{words}; 404 if this page is of a folder", Changed)
         for what, words in _CHANGES.items()

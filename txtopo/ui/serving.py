@@ -47,7 +47,7 @@ def served(output: Path, host: str, port: int, beside: Beside | None, announce: 
         source,
         Sessions(),
         checks,
-        lambda slug: ("audit", f"--topology={source.header(slug).id}", "--", str(source.output)),
+        lambda slug: ("audit", "--progress", f"--topology={source.header(slug).id}", "--", str(source.output)),
         None if not words else lambda _, txid: ("replay", *words, str(txid)),
     )
     page_file = None if beside is None else Path(beside.page_file)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +37,17 @@ __all__ = ["compare_bags", "compare_rows", "read_histories"]
 
 
 def read_histories(
-    metadata_dir: Path, tables: Mapping[str, JournalTable], *, with_rows: bool, departed: Collection[str] = ()
+    metadata_dir: Path,
+    tables: Mapping[str, JournalTable],
+    *,
+    with_rows: bool,
+    departed: Collection[str] = (),
+    tell: Callable[[str, int, int], object] = lambda *_: None,
 ) -> dict[str, TableHistory]:
     """Return the history of each table, by state; if ``with_rows``, with the changes of rows in each version.
 
     The tables of ``departed`` states are left out if they are missing, or are not those that the journal knows.
+    ``tell`` is called with a state, the number of its table's versions that have been read, and that of all.
 
     Raises:
         DivergenceError: a table is missing, or is not a table of a state.
@@ -52,7 +59,8 @@ def read_histories(
         try:
             if name in departed and not _is_there(location, known):
                 continue
-            histories[name] = _Reader.of(name, location).read(with_rows=with_rows)
+            reader = _Reader.of(name, location)
+            histories[name] = reader.read(functools.partial(tell, name), with_rows=with_rows)
         except WORLD_ERRORS as error:
             raise StateAccessError(
                 f"state {name!r}: the log of the table at {location.address} cannot be read", cause=str(error)
@@ -127,10 +135,12 @@ class _Reader:
     def _application(self) -> str:
         return self.owner.application
 
-    def read(self, *, with_rows: bool) -> TableHistory:
+    def read(self, tell: Callable[[int, int], object], *, with_rows: bool) -> TableHistory:
         rows = FollowedRows(self.location, self.latest, self.owner)
         versions: list[TableVersion] = []
-        for version, actions, is_openable in self._log():
+        log = KeptLog.of(self.location)
+        count = sum(version <= self.latest.version() for version in log.entries)
+        for version, actions, is_openable in self._log(log):
             last = versions[-1].txid if versions else None
             found = self._version(version, actions, last) if versions else self._first(version, actions)
             follows = bool(versions) and versions[-1].version == version - 1
@@ -139,6 +149,7 @@ class _Reader:
                 changes = self._changes(rows, versions, found, actions if is_openable else None)
                 found = attrs.evolve(found, changes=changes)
             versions.append(found)
+            tell(len(versions), count)
         newest = rows.all() if with_rows and rows.keys else None
         doubled = () if newest is None else _doubled(newest, rows.keys)
         identity = str(self.latest.metadata().id)
@@ -176,12 +187,11 @@ class _Reader:
         changes = compare_rows(step.before, step.after, rows.keys, since, rows.alive(step.before))
         return changes if twice is None else attrs.evolve(changes, doubled=_doubled(twice, rows.keys))
 
-    def _log(self) -> Iterator[tuple[int, list[Mapping[str, Any]], bool]]:
+    def _log(self, log: KeptLog) -> Iterator[tuple[int, list[Mapping[str, Any]], bool]]:
         """Yield the versions up to the latest with their actions, oldest first, and whether each can be opened.
 
         Before a gap in the log are the versions of points, and those that went back, to which no rows may be left.
         """
-        log = KeptLog.of(self.location)
         openable = {*log.versions()}
         for version in log.entries:
             if version > self.latest.version():

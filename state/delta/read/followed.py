@@ -194,6 +194,8 @@ class FollowedRows:
         """Read a file, of which it may be known with another vector; return None if it is gone."""
         data = DataFolder(self.location)
         try:
+            if known is None and self.location.folder.size(file.place) not in {None, file.size}:
+                raise OSError(f"{file.place} has another size than the log says: it was replaced")
             rows = data.read(file, self.schema, with_dead=True) if known is None else known.all
             return _Read(file, rows, data.dead(file))
         except WORLD_ERRORS as error:

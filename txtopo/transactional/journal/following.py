@@ -79,7 +79,7 @@ class JournalFollower:
         try:
             found = self._read(file, header, bound, committed)
         except FileNotFoundError:  # a coordinator has just removed it, and those before it
-            raise self._lacks(max(self.after + 1, *(each.committed for _, each in self._known()))) from None
+            raise self._lacks(max(self.after + 1, *(each.committed for _, each in self._files.known()))) from None
         self._check_gap(found, bound)
         if found:
             self.after, self.epoch = found[-1].txid, header.epoch

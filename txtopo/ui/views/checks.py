@@ -13,10 +13,12 @@ CHECK_WORDS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("audit", "same"): ("sound", "good"),
     ("audit", "differs"): ("a fault was found", "bad"),
     ("audit", "failed"): ("could not audit", "bad"),
+    ("audit", "cancelled"): ("audit cancelled", ""),
     ("replay", "running"): ("replay runs…", ""),
     ("replay", "same"): ("the same", "good"),
     ("replay", "differs"): ("it differs", "bad"),
     ("replay", "failed"): ("could not replay", "bad"),
+    ("replay", "cancelled"): ("replay cancelled", ""),
 }
 """The outcome of a check and its tone, by its kind and state."""
 
@@ -31,6 +33,8 @@ def check_part(check: Check) -> Markup:
         "div",
         tag("h3", f"{what}: ", tag("span", words, class_=tone or None)),
         tag("p", f"began {moment(check.started_at)} UTC{took}", class_="about"),
+        tag("p", check.progress or check.reason) if check.progress or check.reason else None,
+        tag("button", "cancel", type="button", data_post="cancel") if is_running else None,
         tag("pre", check.output, tabindex=0) if check.output else None,
         data_running=is_running,
         class_=f"check {tone}".strip(),

@@ -1,0 +1,61 @@
+"""Audits and replays that a page begins: how far they are, and why they end."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from tests.waiting import wait_for
+from txtopo.ui.checks import CheckRuns, Checks
+from txtopo.ui.views.checks import check_part
+
+TELLS = "import signal\nprint('… state words: 1 of 2 versions', flush=True)\nprint('checked', flush=True)\n"
+
+
+@pytest.fixture
+def begin(tmp_path):
+    """Begin a check whose command does what the code says: its processes find their module in the folder first."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(code, secs_max=600.0):
+            (tmp_path / "txtopo.py").write_text(code)
+            checks = Checks(tmp_path, secs_max)
+            stack.callback(checks.close)
+            return checks, checks.begin("audit", "words", None, ())
+
+        yield begin
+
+
+def ended(check):
+    wait_for("its end", lambda: check.ended_at is not None)
+    return check.state, check.reason, check.progress
+
+
+def test_a_check_is_cancelled(begin):
+    """It tells how far it is until somebody cancels it; then it has ended, for that reason."""
+    checks, check = begin(f"{TELLS}signal.pause()")
+    wait_for("progress", lambda: check.progress and check.output)
+    assert (check.progress, check.output) == ("state words: 1 of 2 versions", "checked\n")
+    assert "1 of 2 versions" in check_part(check)
+    assert 'data-post="cancel"' in check_part(check)
+    with pytest.raises(CheckRuns):
+        checks.cancel("others")
+    assert checks.cancel("words") is check
+    assert ended(check) == ("cancelled", "it was cancelled", "")
+    assert "it was cancelled" in check_part(check)
+    assert "data-post" not in check_part(check)
+    with pytest.raises(CheckRuns):
+        checks.cancel("words")
+
+
+def test_a_check_that_takes_too_long(begin):
+    """It is ended, and says so."""
+    _, check = begin("import signal\nsignal.pause()", 1.0)
+    assert ended(check) == ("failed", "it was ended after 1.0 s", "")
+
+
+def test_a_check_that_is_killed(begin):
+    """By whom is not known, but by which signal."""
+    _, check = begin("import os\nos.kill(os.getpid(), 9)")
+    assert ended(check) == ("failed", "its process was killed: SIGKILL", "")
