@@ -16,6 +16,7 @@ from state import MemoryState
 from tests.acceptance.topologies import counting, counts_of, make_data
 from tests.processes import python, ran
 from tests.topologies import values_in
+from tests.waiting import DEADLINE_SECS
 from txtopo import Config, FailedException, Fields, Topology
 from txtopo.errors import ConfigError
 from txtopo.failpoints import ENVIRONMENT, FAILPOINTS, arm_from_text, armed, durable_step, reach
@@ -103,7 +104,7 @@ def test_stop_by_the_environment() -> None:
         _, status = os.waitpid(process.pid, os.WUNTRACED)
         assert os.WIFSTOPPED(status)
         process.send_signal(signal.SIGCONT)
-        assert process.communicate(timeout=60)[0] == "once\n"
+        assert process.communicate(timeout=DEADLINE_SECS)[0] == "once\n"
     assert process.returncode == 0
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import DEADLINE_SECS
 from txtopo.cluster.logs import Throttle, log_to, rotate
 
 LOG = logging.getLogger("txtopo.cluster.test")
@@ -93,7 +94,7 @@ def _log_of_driver(log_format: str) -> list[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_SECS,
         check=True,
     )
     return ended.stdout.splitlines()

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import TopologyKind
 from txtopo.engine.metrics import RUN_METRICS, SILENT_SECS, RunMetrics, serving, written
@@ -279,7 +279,7 @@ def test_no_descriptor_is_left(metrics: RunMetrics, monkeypatch: pytest.MonkeyPa
             assert len(tries) < 50
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-        waiting.settimeout(30)
+        waiting.settimeout(DEADLINE_SECS)
         waiting.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
         assert waiting.recv(15).endswith(b"200 OK")
 

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.network import entrance
 from txtopo.network.channel import framed
 from txtopo.network.connections import REQUEST_SECS, Gate
@@ -50,11 +50,11 @@ def of_workers() -> Place:
     listener.start(lambda connection, _: taken.put(connection))
 
     def comes_in(connection: socket.socket) -> None:
-        connection.settimeout(30)
+        connection.settimeout(DEADLINE_SECS)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(socket, "create_connection", lambda *_: connection)
             connect(listener.address, SECRET)
-        inside.append(taken.get(timeout=30))
+        inside.append(taken.get(timeout=DEADLINE_SECS))
 
     def close() -> None:
         listener.close()
@@ -70,9 +70,9 @@ def of_lines() -> Place:
     listener = LineListener("127.0.0.1", KEY, take=taken.put)
 
     def comes_in(connection: socket.socket) -> None:
-        connection.settimeout(30)
+        connection.settimeout(DEADLINE_SECS)
         connection.sendall(framed(KEY) + framed(b'[%d, "text", "stdout"]' % PRINT))
-        assert taken.get(timeout=30).text == "text"
+        assert taken.get(timeout=DEADLINE_SECS).text == "text"
 
     return Place(listener.port, comes_in, listener.close)
 
@@ -191,5 +191,5 @@ def test_progress_outlives_a_default_timeout() -> None:
     listener.listen(1, lambda: told.put(None))
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
         out.sendto(KEY + (1).to_bytes(8, "big"), listener.address)
-    told.get(timeout=30)
+    told.get(timeout=DEADLINE_SECS)
     listener.close()

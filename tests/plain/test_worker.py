@@ -13,6 +13,7 @@ import attrs
 import pytest
 
 from tests.plain.topologies import Alone, Clock, Pass, TwoArgumentsError
+from tests.waiting import DEADLINE_SECS
 from txtopo import (
     Fields,
     RichBolt,
@@ -389,7 +390,7 @@ def test_whose_turn_it_is():
     running.activate()
     assert Sees.seen == ["task 1 of 'spout'", "task 2 of 'spout'"]
     running.objects["spout"][0].feed(1)
-    end = time.monotonic() + 30
+    end = time.monotonic() + DEADLINE_SECS
     while worker.offloaded():
         assert time.monotonic() < end
         worker.run_pass()
@@ -408,7 +409,7 @@ def test_slow_calls_keep_a_run_from_its_end():
     is_idle = worker.is_idle()
     bolt.go.set()  # else the thread of the call would outlive a test that fails
     assert (worker.pending(), worker.offloaded(), is_idle) == (0, 1, False)
-    end = time.monotonic() + 30
+    end = time.monotonic() + DEADLINE_SECS
     while not bolt.written:
         assert not worker.is_idle()
         assert time.monotonic() < end

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.full_disk import no_descriptor_left
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.errors import JobFailure
 from txtopo.spark import cancels, workers as spark_workers
 from txtopo.spark.cancels import Cancels
@@ -67,7 +67,7 @@ def test_before_spark_has_the_job(context: Context) -> None:
         made.cancel("a")
         wait_for("three cancels that are lost", lambda: context.cancelled["a"] >= 3)
         context.jobs["a"] = threading.Event()
-        assert context.jobs["a"].wait(30)
+        assert context.jobs["a"].wait(DEADLINE_SECS)
     assert list(context.cancelled) == ["a"]
     wait_for("end of the cancels", lambda: all(each.name != "txtopo-cancel" for each in threading.enumerate()))
 
@@ -98,11 +98,11 @@ def test_no_descriptor_for_a_job(context: Context, workers: SparkWorkers) -> Non
     wait_for("three tries", lambda: context.refused >= 3)
     assert ended.empty()
     context.shortage = None
-    assert ended.get(timeout=60) is None
+    assert ended.get(timeout=DEADLINE_SECS) is None
     context.shortage = OSError(errno.EMFILE, "Too many open files")
     workers.start(0, 1, ended.put)
     workers.cancel(0, 1)
-    assert isinstance(ended.get(timeout=60), JobFailure)
+    assert isinstance(ended.get(timeout=DEADLINE_SECS), JobFailure)
 
 
 def test_no_thread_for_a_job(workers: SparkWorkers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_no_thread_for_a_job(workers: SparkWorkers, monkeypatch: pytest.MonkeyPa
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         workers.start(0, 0, ended.put)
-    assert isinstance(ended.get(timeout=60), JobFailure)
+    assert isinstance(ended.get(timeout=DEADLINE_SECS), JobFailure)
 
 
 @pytest.mark.spark
@@ -128,7 +128,7 @@ def test_worker_without_a_descriptor(spark: SparkSession, monkeypatch: pytest.Mo
         workers.start(0, 0, ended.put)
         with pytest.raises(queue.Empty):
             ended.get(timeout=1)
-    assert ended.get(timeout=60) is None
+    assert ended.get(timeout=DEADLINE_SECS) is None
 
 
 @pytest.mark.spark
@@ -141,4 +141,4 @@ def test_worker_that_is_cancelled_at_once(spark: SparkSession) -> None:
         if job == 3:
             wait_for("the job", lambda: spark.sparkContext.statusTracker().getActiveJobsIds())
         workers.cancel(0, job)
-        assert isinstance(ended.get(timeout=60), Exception)
+        assert isinstance(ended.get(timeout=DEADLINE_SECS), Exception)

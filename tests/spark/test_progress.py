@@ -11,7 +11,7 @@ import pytest
 
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.errors import UserCodeError
 from txtopo.spark.progress import BEGUN_REPORTS, ProgressListener, ProgressSender
@@ -47,7 +47,7 @@ def test_told(listener, told) -> None:
             probe = ProgressProbe()
             senders.enter_context(ProgressSender(listener.address, key, jobs.copy, probe))
             probe.rows = iter([1, 2, 3])
-        assert told.get(timeout=30) == "job 1"
+        assert told.get(timeout=DEADLINE_SECS) == "job 1"
         assert told.empty()
 
 
@@ -71,7 +71,7 @@ def test_standing_still(listener, told) -> None:
     """A watch that does not move tells that its job is begun, some times as a datagram may be lost, and nothing more."""
     with ProgressSender(listener.address, KEY, lambda: [1], ProgressProbe()):
         for _ in range(BEGUN_REPORTS):
-            assert told.get(timeout=30) == "job 1"
+            assert told.get(timeout=DEADLINE_SECS) == "job 1"
         with pytest.raises(queue.Empty):
             told.get(timeout=0.8)
 
@@ -87,7 +87,7 @@ def test_an_executor_tells_what_is_done_too_late() -> None:
         lines = LinesAddress("127.0.0.1", listener.port, 0)
         package = RunPackage(KEY, pack_up(plan.without_states(), {}, prototypes_of(plan)), (), ("127.0.0.1", 0), lines)
         task_factory_of(package).note_late(UserCodeError("too late", component="words", txid=7, attempt=1))
-        assert told.get(timeout=30) == Line(logging.ERROR, "too late", LATE, "words", None, 7, 1)
+        assert told.get(timeout=DEADLINE_SECS) == Line(logging.ERROR, "too late", LATE, "words", None, 7, 1)
     finally:
         close_task_factories()
         listener.close()

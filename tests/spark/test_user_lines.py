@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from tests.waiting import DEADLINE_SECS
 from txtopo.attempts import TransactionAttempt
 from txtopo.network.channel import framed
 from txtopo.spark.user_lines import LineListener, LinesAddress, LineSender, lines_sent
@@ -62,9 +63,9 @@ def test_a_task_ends_once_its_lines_are_taken(listener, taken, capsys):
 
 def test_a_killed_process_has_told_all_its_lines(listener, taken):
     """What was printed before a ``kill -9`` arrives."""
-    done = subprocess.run([sys.executable, "-c", KILLED, str(listener.port)], check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(listener.port)], check=False, timeout=DEADLINE_SECS)
     assert done.returncode == -9
-    assert taken.get(timeout=30).text == "last words"
+    assert taken.get(timeout=DEADLINE_SECS).text == "last words"
     assert taken.empty()
 
 
@@ -87,7 +88,7 @@ def test_strangers_are_not_listened_to(listener, taken):
     for hello in (framed(OTHER) + framed(b"[]"), b"GET / HTTP/1.1\r\n\r\n", framed(KEY) + b"\xff\xff\xff\xff"):
         with socket.create_connection(("127.0.0.1", listener.port), 30) as stranger:
             stranger.sendall(hello)
-            stranger.settimeout(30)
+            stranger.settimeout(DEADLINE_SECS)
             with contextlib.suppress(ConnectionResetError):
                 assert stranger.recv(1) == b""
     assert taken.empty()

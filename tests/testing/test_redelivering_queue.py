@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from tests.waiting import DEADLINE_SECS
 from txtopo import Fields, RichBolt, TopologyBuilder
 from txtopo.testing import InlineCluster, QueueReader, QueueSpout, RedeliveringQueue
 
@@ -22,7 +23,7 @@ def queue() -> Iterator[RedeliveringQueue]:
 def taken(reader: QueueReader, wanted: Callable[[list[tuple[int, object]]], bool]) -> list[tuple[int, object]]:
     """Take messages until those that were taken are wanted."""
     messages: list[tuple[int, object]] = []
-    end = time.monotonic() + 60
+    end = time.monotonic() + DEADLINE_SECS
     while not wanted(messages):
         assert time.monotonic() < end, messages
         messages += reader.take(10)

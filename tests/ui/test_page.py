@@ -313,7 +313,7 @@ def number_when_quiet(stub: Stub) -> int:
             seen.append((time.monotonic(), len(stub.asked)))
         return time.monotonic() - seen[-1][0] > 1.2
 
-    wait_for("nothing is asked for", is_still, 20)
+    wait_for("nothing is asked for", is_still)
     return len(stub.asked)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.waiting import DEADLINE_SECS
 from txtopo.network.channel import framed
 from txtopo.workers import handshake
 from txtopo.workers.handshake import INTRODUCTION_BYTES_MAX, HandshakeError, Listener, connect
@@ -38,7 +39,7 @@ def listener(taken: Taken) -> Iterator[Listener]:
 
 def is_closed(connection: socket.socket) -> bool:
     """Read until the other side has closed the connection, and return True."""
-    connection.settimeout(30)
+    connection.settimeout(DEADLINE_SECS)
     try:
         while connection.recv(1 << 16):
             pass
@@ -51,9 +52,9 @@ def test_both_know_the_secret(listener: Listener, taken: Taken) -> None:
     """Who knows it is let in, and what it says next is left to whoever takes the connection."""
     with connect(listener.address, SECRET) as connection:
         connection.sendall(b"next")
-        mine, introduction = taken.get(timeout=30)
+        mine, introduction = taken.get(timeout=DEADLINE_SECS)
         with mine:
-            mine.settimeout(30)
+            mine.settimeout(DEADLINE_SECS)
             assert (introduction, handshake.read_exactly(mine, 4)) == (b"", b"next")
 
 
@@ -64,9 +65,9 @@ def test_introduction(taken: Taken) -> None:
     with connect(listener.address, SECRET) as connection:
         for byte in framed(b"worker 3") + b"next":
             connection.sendall(bytes([byte]))
-        mine, introduction = taken.get(timeout=30)
+        mine, introduction = taken.get(timeout=DEADLINE_SECS)
         with mine:
-            mine.settimeout(30)
+            mine.settimeout(DEADLINE_SECS)
             assert (introduction, handshake.read_exactly(mine, 4)) == (b"worker 3", b"next")
     with connect(listener.address, SECRET) as connection:
         connection.sendall((INTRODUCTION_BYTES_MAX + 1).to_bytes(4, "big"))
@@ -88,7 +89,7 @@ def test_one_that_cannot_be_taken_harms_no_other(taken: Taken) -> None:
         bad.sendall(framed(b"bad"))
         assert is_closed(bad)
         good.sendall(framed(b"good"))
-        assert taken.get(timeout=30)[1] == b"good"
+        assert taken.get(timeout=DEADLINE_SECS)[1] == b"good"
     listener.close()
 
 

@@ -9,6 +9,7 @@ import time
 import attrs
 import pytest
 
+from tests.waiting import DEADLINE_SECS
 from tests.workers.holding import Idle
 from txtopo.errors import UserCodeError
 from txtopo.workers.control import ControlServer, JobStarter, Owner
@@ -95,20 +96,20 @@ def test_an_owner_and_its_worker() -> None:
     supervisor = Supervisor(1, restarts_max=0, period_secs=60.0, is_active=True, now=time.monotonic(), is_owned=True)
     server = ControlServer(supervisor, Echoing(listener, secret), listener, owner=owner)
     server.start()
-    assert owner.noted.get(timeout=30) == ("joined", 0, 0)
+    assert owner.noted.get(timeout=DEADLINE_SECS) == ("joined", 0, 0)
     said = [b"first", LARGE, *(b"%d" % number for number in range(50)), LARGE, b"last"]
     for data in said:
         server.post(TellAsked(0, 0, data))
-    assert [owner.noted.get(timeout=30) for _ in said] == [("told", 0, 0, data) for data in said]
+    assert [owner.noted.get(timeout=DEADLINE_SECS) for _ in said] == [("told", 0, 0, data) for data in said]
     server.post(TellAsked(0, 0, b"fail"))
-    assert owner.noted.get(timeout=30) == ("lost", 0, 0, "[component 'echo'] a bug")
-    assert owner.noted.get(timeout=30) == ("joined", 0, 1)
+    assert owner.noted.get(timeout=DEADLINE_SECS) == ("lost", 0, 0, "[component 'echo'] a bug")
+    assert owner.noted.get(timeout=DEADLINE_SECS) == ("joined", 0, 1)
     server.post(TellAsked(0, 0, b"too late"))
     server.post(TellAsked(0, 1, b"again"))
-    assert owner.noted.get(timeout=30) == ("told", 0, 1, b"again")
+    assert owner.noted.get(timeout=DEADLINE_SECS) == ("told", 0, 1, b"again")
     server.post(StopAsked(0.0))
-    assert server.join(30)
-    assert owner.noted.get(timeout=30) == ("over", None)
+    assert server.join(DEADLINE_SECS)
+    assert owner.noted.get(timeout=DEADLINE_SECS) == ("over", None)
 
 
 @pytest.mark.few(1)
@@ -122,10 +123,10 @@ def test_error_behind_large_messages(megabytes: int) -> None:
     server.start()
     large = bytes(megabytes << 20)
     for incarnation in range(5):
-        assert owner.noted.get(timeout=30) == ("joined", 0, incarnation)
+        assert owner.noted.get(timeout=DEADLINE_SECS) == ("joined", 0, incarnation)
         server.post(TellAsked(0, incarnation, large))
         server.post(TellAsked(0, incarnation, b"fail"))
-        assert owner.noted.get(timeout=30) == ("told", 0, incarnation, large)
-        assert owner.noted.get(timeout=30) == ("lost", 0, incarnation, "[component 'echo'] a bug")
+        assert owner.noted.get(timeout=DEADLINE_SECS) == ("told", 0, incarnation, large)
+        assert owner.noted.get(timeout=DEADLINE_SECS) == ("lost", 0, incarnation, "[component 'echo'] a bug")
     server.post(StopAsked(0.0))
-    assert server.join(30)
+    assert server.join(DEADLINE_SECS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping
 import attrs
 import pytest
 
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from tests.workers.holding import Idle
 from txtopo.errors import UserCodeError
 from txtopo.network.channel import Channel
@@ -144,7 +145,7 @@ class Threads(JobStarter):
         def run() -> None:
             error: Exception | None = None
             if worker in self.starts_when:
-                self.starts_when[worker].wait(30)
+                self.starts_when[worker].wait(DEADLINE_SECS)
             try:
                 run_worker(
                     WorkerJob(worker, job, self.secret, self.driver, None, 1 << 20),
@@ -198,7 +199,7 @@ def test_exchange() -> None:
     """Three workers meet in any order, each frame arrives once, and the run ends by itself."""
     record = Record()
     server = begin(3, record, {})
-    assert server.join(30)
+    assert server.join(DEADLINE_SECS)
     assert server.error is None
     assert record.received == {(worker, number): 2 for worker in range(3) for number in range(FRAMES)}
     assert record.closed == {0: 1, 1: 1, 2: 1}
@@ -209,7 +210,7 @@ def test_exchange_by_ipv6() -> None:
     """A driver that is reached by IPv6 has workers that reach each other by it."""
     record = Record()
     server = begin(2, record, {}, host="::1")
-    assert server.join(30)
+    assert server.join(DEADLINE_SECS)
     assert server.error is None
     assert len(record.received) == 2 * FRAMES
 
@@ -222,7 +223,7 @@ def test_congestion_ends_with_its_worker() -> None:
     Congested.dies.set()
     wait_for("end of the congestion", lambda: Congested.throttled == {0: False, 1: False})
     Congested.is_over.set()
-    assert server.join(30)
+    assert server.join(DEADLINE_SECS)
 
 
 def test_late_and_restarted_peers_wait_too() -> None:
@@ -235,14 +236,14 @@ def test_late_and_restarted_peers_wait_too() -> None:
     Congested.let_go.set()
     wait_for("end of the congestion", lambda: not any(Congested.throttled.values()))
     Congested.is_over.set()
-    assert server.join(30)
+    assert server.join(DEADLINE_SECS)
 
 
 def test_worker_that_fails_is_replaced() -> None:
     """The others are told of its incarnation's death; the successor is another incarnation and gets frames of its own."""
     record = Record()
     server = begin(2, record, {1: 1})
-    assert server.join(30)
+    assert server.join(DEADLINE_SECS)
     assert server.error is None
     assert record.begun == {0: 1, 1: 2}
     assert record.replaced == [(1, 1, 2)]
@@ -275,10 +276,14 @@ def links(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], dict[type, C
     return found
 
 
-def cut(channel: Channel) -> None:
-    """End a connection under both of its processes, as ``ss -K`` does."""
-    with socket.socket(fileno=os.dup(channel.fileno())) as same:
-        same.shutdown(socket.SHUT_RDWR)
+def cut(*channels: Channel) -> None:
+    """End connections under both of their processes, as ``ss -K`` does."""
+    # Held first: whoever learns of the end of one may close the others.
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(socket.socket(fileno=os.dup(channel.fileno()))) for channel in channels]
+        for same in held:
+            with contextlib.suppress(OSError):  # its other end is closed already
+                same.shutdown(socket.SHUT_RDWR)
 
 
 @pytest.mark.few(1)
@@ -300,10 +305,9 @@ def test_broken_link(links: dict[tuple[int, int], dict[type, Channel]], end: typ
 
     server = begin(3, record, {}, body=Held)
     wait_for("half of the frames", lambda: sum(record.received.values()) >= 3 * FRAMES)
-    for way in ways:
-        cut(links[way][end])
+    cut(*(links[way][end] for way in ways))
     held.set()
-    assert server.join(60)
+    assert server.join(DEADLINE_SECS)
     assert server.error is None
     assert record.begun == {0: 1, 1: 2, 2: 1}
     assert sorted(record.replaced) == [(1, 1, 3), (1, 1, 3)]
@@ -319,7 +323,7 @@ def test_congestion_ends_with_its_link(links: dict[tuple[int, int], dict[type, C
     cut(links[way][Incoming])
     wait_for("end of the congestion", lambda: Congested.throttled == {0: False, 1: False})
     Congested.is_over.set()
-    assert server.join(30)
+    assert server.join(DEADLINE_SECS)
 
 
 def test_peer_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,17 +331,20 @@ def test_peer_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meetings, "REACH_SECS", 0.5)
     connect = meetings.handshake.connect
     lost: list[tuple[str, int]] = []
+    choosing = threading.Lock()
 
     def refused(address: tuple[str, int], secret: bytes) -> socket.socket:
-        if threading.current_thread().name == "txtopo-connect" and (not lost or address in lost):
-            lost.append(address)
-            raise ConnectionRefusedError("nobody there")
+        if threading.current_thread().name == "txtopo-connect":
+            with choosing:  # one address: both dial at the same time
+                lost[:] = lost or [address]
+            if address in lost:
+                raise ConnectionRefusedError("nobody there")
         return connect(address, secret)
 
     monkeypatch.setattr(meetings.handshake, "connect", refused)
     record = Record()
     server = begin(2, record, {})
-    assert server.join(60)
+    assert server.join(DEADLINE_SECS)
     assert server.error is None
     assert sum(record.begun.values()) <= 4
     wait_for("ends of all threads", lambda: all(each.name != "txtopo-connect" for each in threading.enumerate()))

@@ -67,7 +67,7 @@ def test_a_watcher_ends_with_its_worker() -> None:
     supervisor = Supervisor(1, restarts_max=0, period_secs=60.0, is_active=True, now=time.monotonic())
     server = ControlServer(supervisor, jobs, jobs.listener)
     server.start()
-    assert jobs.is_started.wait(60.0)
+    assert jobs.is_started.wait(DEADLINE_SECS)
     try:
         (watcher,) = wait_for("it has a watcher", jobs.watchers)
         jobs.process.kill()
@@ -75,14 +75,14 @@ def test_a_watcher_ends_with_its_worker() -> None:
     finally:
         jobs.process.kill()
         server.post(StopAsked(0.0))
-        server.join(60.0)
+        server.join(DEADLINE_SECS)
 
 
 QUIET = """
 import os, signal, socket, sys, threading
 from txtopo.workers.watcher import Watcher
 watcher = Watcher(socket.socket(fileno=int(sys.argv[1])))
-threading.Timer(60, os._exit, [0]).start()
+threading.Timer(600, os._exit, [0]).start()
 print("watched", flush=True)
 """
 WORK = {

@@ -29,6 +29,8 @@ _QUIET_PASSES_MAX = 500
 """The most passes of a step of simulated time: an endless spout is never quiet."""
 
 _PAUSE_SECS = 0.001
+_CALL_SECS = 10.0
+"""How long simulated time waits for slow calls; one that is stuck must not stop it."""
 
 
 class InlineCluster:
@@ -121,7 +123,7 @@ class InlineCluster:
 
     def _settle(self) -> None:
         """Run until no worker does anything. Simulated time waits for slow calls, which take real time."""
-        passes, end = 0, time.monotonic() + WAIT_SECS
+        passes, end = 0, time.monotonic() + _CALL_SECS
         while passes < _QUIET_PASSES_MAX:
             if self._run_pass():
                 passes += 1

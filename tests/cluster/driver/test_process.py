@@ -19,6 +19,7 @@ from tests.cli.display.test_progress import REPORT
 from tests.cluster.nimbuses import leading, next_root
 from tests.cluster.submitted.counting import topology
 from tests.engine.test_metrics import REPORT as PLAIN_REPORT
+from tests.waiting import DEADLINE_SECS
 from txtopo import Fields
 from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
 from txtopo.cluster.decisions.assignment import Assignment
@@ -90,7 +91,7 @@ def test_settings_of_a_driver(zookeeper: ZooKeeperServer, tmp_path: Path) -> Non
         folder = DriverFolder(tmp_path / "driver")
         os.close(folder.begin(DriverLaunch("l1", assignment, str(code), zookeeper.hosts, state.root)))
         command = [sys.executable, "-c", DRIVER, str(tmp_path / "driver")]
-        subprocess.run(command, cwd=tmp_path, timeout=60.0, check=True)
+        subprocess.run(command, cwd=tmp_path, timeout=DEADLINE_SECS, check=True)
     assert json.loads((tmp_path / "settings.json").read_text()) == ["", "2"]
     end = folder.end()
     assert end is not None

@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.nimbuses import leading, next_root
 from tests.cluster.relay import Relay
 from tests.processes import python
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.decisions.assignment import Assignment
 from txtopo.cluster.decisions.lifecycle import Status, Topology
 from txtopo.cluster.driver.folder import DriverLaunch
@@ -49,7 +49,7 @@ def test_run_that_does_not_end(zookeeper: ZooKeeperServer) -> None:
             assert process.stdout is not None
             assert process.stdout.readline() == "it runs\n"
             writes.assign(Assignment(WORDS.id, 2, "s2", 0))
-            assert process.wait(60.0) == 1
+            assert process.wait(DEADLINE_SECS) == 1
         finally:
             process.kill()
             state.close()

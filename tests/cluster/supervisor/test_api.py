@@ -20,6 +20,7 @@ from tests.cluster.conftest import MakeCluster
 from tests.cluster.nimbuses import ROOT
 from tests.cluster.supervisors import DriverCluster
 from tests.engine.test_metrics import PROGRESS, REPORT, values_of
+from tests.waiting import DEADLINE_SECS
 from txtopo.cluster.driver.folder import DriverFolder
 from txtopo.engine.metrics import RunMetrics, WrittenMetrics, written
 
@@ -130,7 +131,7 @@ def test_log_is_followed(make_cluster: MakeCluster, tmp_path: Path) -> None:
         cluster.nimbus.start()
         cluster.nimbus.wait_until_up()
         interrupted.process.send_signal(signal.SIGINT)
-        assert interrupted.process.wait(60) == 130
+        assert interrupted.process.wait(DEADLINE_SECS) == 130
         cluster.command("kill", NAME, "--wait", "0")
         assert following.process.wait(120) == 0
     lines = followed.read_text().splitlines()

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.supervisor import local_code
 from txtopo.cluster.supervisor.local_code import LocalCode
 
@@ -39,7 +39,7 @@ class Opened:
     def fetch(self, manifest: str) -> None:
         self.fetched[manifest] += 1
         if manifest.startswith("slow"):
-            assert self.let_go.wait(60)
+            assert self.let_go.wait(DEADLINE_SECS)
         self.here.add(manifest)
 
     @contextlib.contextmanager
@@ -63,6 +63,6 @@ def test_one_slow_fetch_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None
     assert code.check("another", None, Path()) == "built another"
     assert answers == []
     opened.let_go.set()
-    waiting.join(60)
+    waiting.join(DEADLINE_SECS)
     assert (answers, opened.fetched["slow"], failures) == (["built slow"], 1, [])
     code.close()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 
+from tests.waiting import DEADLINE_SECS
 from txtopo.plain.tasks.offload import Offloading
 
 
 def finish(offloading):
     """Do as the loop does until every call has ended."""
-    end = time.monotonic() + 60
+    end = time.monotonic() + DEADLINE_SECS
     while offloading.under_way and time.monotonic() < end:
         offloading.run_done()
 

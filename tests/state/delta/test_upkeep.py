@@ -28,6 +28,7 @@ from tests.state.delta.delta_tables import all_of, fold, hold_no_rows, maintain
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.rows.rows_tables import put
 from tests.state.delta.vector_tables import mark_dead
+from tests.waiting import DEADLINE_SECS
 from txtopo import FailedException, Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.errors import LostLead, StateAccessError
@@ -428,7 +429,7 @@ def test_writes_go_on_while_the_log_is_looked_after(tmp_path, monkeypatch):
 
     def wait_and_make(table):
         reached.set()
-        assert may_go_on.wait(60)
+        assert may_go_on.wait(DEADLINE_SECS)
         make_checkpoint(table)
 
     monkeypatch.setattr(DeltaTable, "create_checkpoint", wait_and_make)
@@ -436,7 +437,7 @@ def test_writes_go_on_while_the_log_is_looked_after(tmp_path, monkeypatch):
     for txid in (1, 2, 3):
         state.write(txid, fold(state, (txid, {"a": 1})))
         state.maintain()
-        assert reached.wait(60)
+        assert reached.wait(DEADLINE_SECS)
     assert read_table(tmp_path).to_pydict() == {"k": ["a"], "n": [3], "txid": [3]}
     may_go_on.set()
     state.close()

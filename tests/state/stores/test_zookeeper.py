@@ -115,14 +115,13 @@ def test_wiped_tree_fences(store, plain, root):
         lead.write([Put("a/x", b"v")])
 
 
-def test_killed_holder_here_is_replaced_at_once(place, store):
+def test_killed_holder_here_is_replaced_at_once(place, store, monkeypatch):
     """A holder killed on this machine is seen to be dead: its session is not waited for."""
     with holding_process(place, "a", "first") as (process, _):
         process.kill()
         process.wait()
-        started = time.monotonic()
+        monkeypatch.setattr(store.session, "wait_until_gone", lambda *_: pytest.fail("it waits for the session"))
         assert store.take_lead("a", "second").epoch == 2
-        assert time.monotonic() - started < SESSION_SECS / 2
 
 
 def test_two_that_find_a_dead_holder_do_not_both_lead(place, store, monkeypatch):
@@ -382,31 +381,38 @@ def test_zombie_without_an_answer_is_told_that_it_may_be_written(zookeeper, wire
 def test_connection_broken_under_each_write(store):
     """Connections that break before an answer lose no write and apply none in the wrong order."""
     lead = store.take_lead("a", "test")
-    ended = threading.Event()
+    ended, goes_on = threading.Event(), threading.Event()
     broken = []
 
     def break_connections():
         while not ended.wait(0.02):
+            goes_on.wait(DEADLINE_SECS)  # one break for each step: a slow machine would never get through
             connection = store.session.client._connection._socket
             if connection is not None:
                 try:
                     connection.shutdown(socket.SHUT_RDWR)
                 except OSError:
                     continue
+                goes_on.clear()
                 broken.append(connection)
 
     with ThreadPoolExecutor(1) as pool:
         breaking = pool.submit(break_connections)
-        wait_for("20 breaks", lambda: write_and_check(store, lead) and len(broken) >= 20)
+        wait_for("20 breaks", lambda: write_and_check(store, lead, goes_on.set) and len(broken) >= 20)
         ended.set()
+        goes_on.set()
         breaking.result()
     assert (lead.is_held(), lead.epoch) == (True, 1)
 
 
-def write_and_check(store, lead):
+def write_and_check(store, lead, goes_on):
+    goes_on()
     lead.write([Put("a/tree/x/y", b"1"), Put("a/value", b"1")])
+    goes_on()
     lead.write([Delete("a/tree"), Put("a/value", b"2"), Put("a/tree", b"3")])
+    goes_on()
     assert (store.read("a/tree/x/y"), store.read("a/value"), store.read("a/tree")) == (None, b"2", b"3")
+    goes_on()
     lead.write([Delete("a/tree")])
     assert store.children("a") == ["value"]
     return True

@@ -19,6 +19,7 @@ from tests.budgets import examples
 from tests.state.delta.delta_tables import maintain, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.rows.rows_tables import FIELDS, PARTITIONS, WAYS, opened, put, rows, some_executors, writes_of
+from tests.waiting import DEADLINE_SECS
 from txtopo.api.state import StateKind
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import (
@@ -199,7 +200,7 @@ def test_partitions_are_put_side_by_side(tmp_path, monkeypatch) -> None:
     meet, put_alone = threading.Barrier(4), LocalFolder.put
 
     def puts_together(*args, **options):
-        meet.wait(60)
+        meet.wait(DEADLINE_SECS)
         put_alone(*args, **options)
 
     state = opened(tmp_path, partition_by=("day",))
