@@ -137,6 +137,9 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 
     def select(self, readers: Sequence[Any], writers: Sequence[Any], _errors: Any, timeout: float | None = None) -> Any:
         """Return the readers and the writers that are ready."""
+        with contextlib.suppress(ValueError):  # it takes only the first 1,024 descriptors
+            return select.select(readers, writers, [], timeout)
+        # Second, for it takes no more of them than the process may open: a limit of 1 would break the connection.
         polled = select.poll()
         for each in readers:
             polled.register(each, select.POLLIN)
