@@ -27,7 +27,7 @@ BYTECODE = Path(__file__).resolve().parents[1] / "build" / "bytecode"
 # more. A test that asks for a number of examples of its own asks tests.budgets for it.
 _PATIENT = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True)
 _PROFILES = {
-    "fast": hypothesis.settings(_PATIENT, derandomize=True, max_examples=20, stateful_step_count=20),
+    "fast": hypothesis.settings(_PATIENT, derandomize=True, max_examples=12, stateful_step_count=20),
     "whole": hypothesis.settings(_PATIENT, derandomize=True),
     "long": hypothesis.settings(_PATIENT, max_examples=500, stateful_step_count=100),
 }

@@ -55,7 +55,10 @@ def test_messages_need_no_checkout() -> None:
     cited = []
     for package in ("txtopo", "state", "spouts", "committers"):
         for path in (ROOT / package).rglob("*.py"):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
+            text = path.read_text(encoding="utf-8")
+            if "docs/" not in text:
+                continue
+            tree = ast.parse(text)
             comments = {id(each.value) for each in ast.walk(tree) if isinstance(each, ast.Expr)}
             for each in ast.walk(tree):
                 is_text = isinstance(each, ast.Constant) and isinstance(each.value, str) and id(each) not in comments

@@ -220,7 +220,7 @@ def test_a_replay_sees_what_was_recorded(tmp_path: Path, kind: str, command_line
         assert (replay.exit_code, "differs" in replay.stdout) == (0, False), replay.output
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "failpoint", "begun"),
     [

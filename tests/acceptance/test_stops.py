@@ -217,6 +217,7 @@ def test_what_a_thread_does_too_late_stops_the_run(bolt, committer, component, m
 # What goes away beneath a run.
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "gone", ["_txtopo", "_txtopo/coordinator.sqlite", "_txtopo/coordinator.sqlite-wal", "_txtopo/journal"]
 )

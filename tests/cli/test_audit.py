@@ -210,7 +210,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("damage", "expected"), DAMAGES.values(), ids=DAMAGES)
 def test_damage_is_named(command_line, output, damage, expected):
     """Each kind of damage is found: the transaction is named, the table and its version, and what is wrong."""

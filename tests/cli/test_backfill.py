@@ -115,7 +115,7 @@ def test_a_kill_in_the_middle_goes_on(command_line, module, inline, point):
     command_line.told("audit", ".")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 10, *(pytest.param(at, marks=pytest.mark.long) for at in (*range(1, 10), 11, 12))])
 def test_a_rewind_to_before_it_joined(command_line, module, inline, at):
     """The state is unknown again, its table is kept aside, and another backfill joins; also if the rewind dies."""
@@ -141,7 +141,7 @@ def test_a_rewind_to_before_it_joined(command_line, module, inline, at):
 FINISHERS = ("a start", "a start without the state", "the backfill", "a backfill of another", "repair", "rewind")
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["backfill.plan.after", pytest.param("backfill.enter.after", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("by", FINISHERS)
 def test_a_join_that_died_is_finished_by_what_comes_next(command_line, module, inline, point, by):
@@ -176,7 +176,7 @@ def test_a_join_that_died_is_finished_by_what_comes_next(command_line, module, i
     command_line.told("audit", ".")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["a start", "the backfill", "repair", "rewind"])
 @pytest.mark.parametrize("fault", ["gone", "written"])
 def test_a_join_refuses_a_table_that_is_no_longer_as_it_was_left(command_line, module, inline, fault, by):
@@ -339,6 +339,7 @@ def test_a_repair_to_before_a_backfill_joined(command_line, module, inline):
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 def test_a_state_that_was_left_out_after_it_joined_goes_on(command_line, module, inline):
     """Its backfill has all that the topology has done without it, and the audit knows where it joined before."""
     command_line.told("backfill", module, "lengths", *ADDED)
@@ -350,7 +351,7 @@ def test_a_state_that_was_left_out_after_it_joined_goes_on(command_line, module,
     command_line.told("audit", ".")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_topology_of_two_timelines_is_refused(command_line, module, inline, tmp_path, begun):
     """Coordinator state from before a rewind is at a transaction that fits, and yet is of no use: nothing joins it."""

@@ -109,6 +109,7 @@ def test_single_tables(command_line, outputs):
     assert lines(command_line("diff", "a/words", "c/words", "--txids"), 0) == ["words: 4 rows equal", "✔ the same"]
 
 
+@pytest.mark.slow
 def test_outputs_that_share_no_end_of_a_group(command_line, outputs):
     """It says up to where the one that is behind is to run."""
     outputs("b", group=1, until=1)

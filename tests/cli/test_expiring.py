@@ -26,7 +26,7 @@ def test_state_shows_what_is_left(tmp_path, command_line):
     assert "apple" in command_line("state", str(tmp_path / "t"), "--txid", "1").output
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 3])
 def test_a_replay_is_the_same(tmp_path, command_line, group):
     """``txtopo replay`` takes the same rows again, in the middle of a group, too, and compares those that are left."""

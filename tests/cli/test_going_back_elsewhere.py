@@ -169,7 +169,7 @@ def test_retention(command_line, retained, kept, is_shortened):
     command_line.told("audit", "out")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("former", variants(PART + 3, slow=[PART - 2]))
 @pytest.mark.parametrize("kept", variants(PART, PART + 4, slow=[PART - 2, PART + 3]))
 @pytest.mark.parametrize("is_shortened", variants(True, slow=[False]))

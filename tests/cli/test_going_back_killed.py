@@ -138,7 +138,7 @@ def again(command_line, tmp_path, monkeypatch) -> Callable[[], None]:
     return restore
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "finisher"), variants(*FAST, slow=OTHERS))
 @pytest.mark.parametrize("share", variants(0, slow=[4], long=[1, 2, 3, 5, 6, 7]))
 def test_it_is_finished_or_refused(command_line, again, name, finisher, share):
@@ -232,7 +232,7 @@ def test_a_backup_from_the_midst_of_it(command_line, again, name, point, restore
     assert found == dict.fromkeys(found, ALL if is_done else ALL[:7])
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("restored", [("_txtopo",), ("_txtopo/journal", *BOTH.split("+"))], ids=["_txtopo", "the rest"])
 @pytest.mark.parametrize("to", [1, 3])
 def test_what_is_gone_that_only_an_unseen_timeline_has_read(command_line, again, restored, to):
@@ -267,7 +267,7 @@ def test_what_is_gone_that_only_an_unseen_timeline_has_read(command_line, again,
     command_line.told("audit", ".")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("restored", ["the store", "store and journal"])
 @pytest.mark.parametrize("point", ["recovery.begin.after", "recovery.aside.after"])
 def test_a_backup_from_the_midst_of_a_start(command_line, again, point, restored):

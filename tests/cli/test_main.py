@@ -20,6 +20,7 @@ print(*sorted(set(sys.argv[1:]) & set(sys.modules)))
 """
 
 
+@pytest.mark.slow
 def test_a_run_imports_nothing_that_other_commands_need():
     """``txtopo run`` waits neither for the client of ZooKeeper nor for the simulator; a worker does not, either."""
     others = ["kazoo", "txtopo.cli.audit", "txtopo.cli.repair", "txtopo.testing.simulation.world"]

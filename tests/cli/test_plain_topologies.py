@@ -31,7 +31,7 @@ def test_real_time(command_line):
     assert "leave --real-time out" in command_line.refusal("run", TARGET, "--real-time", status=2)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [(TARGET,), ("examples.single_join", "--set", "people=8")])
 def test_simulate(command_line, target):
     """Every promise holds in some schedules of the examples; the faults are counted."""

@@ -119,6 +119,7 @@ def renamed(command_line, **names: str) -> bool:
     return command_line("rename", "job", "--yes", *words(**names)).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", variants("both", slow=["id", "swap"]))
 @pytest.mark.parametrize("share", variants(0, slow=[1, 2, 3]))
 def test_killed_at_any_step(command_line, tmp_path, kind, share):
@@ -150,7 +151,7 @@ def test_killed_at_any_step(command_line, tmp_path, kind, share):
         assert "✔" in command_line.told("audit", "out")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point", ["table.write.before", "group.decide.after", "group.journal.after", "metadata.save.after"]
 )
@@ -186,6 +187,7 @@ def killed_at(point: str, act: Callable[[], object]) -> None:
     assert crash.name
 
 
+@pytest.mark.slow
 def test_in_zookeeper(command_line, zookeeper):
     """All of the coordinator state moves, and nothing stays under the former id."""
     settings = {
@@ -274,6 +276,7 @@ def test_with_a_backfill(command_line, monkeypatch):
     assert "✔" in command_line.told("audit", "out")
 
 
+@pytest.mark.slow
 def test_dead_letters_come_along(command_line):
     """Whatever the policy is when the topology is renamed."""
     skip = Config({"topology.transaction.max.attempts": 1, "topology.transaction.max.attempts.policy": "SKIP"})
@@ -303,6 +306,7 @@ def test_a_state_that_was_away_follows(command_line):
     assert "✔" in command_line.told("audit", "out")
 
 
+@pytest.mark.slow
 def test_what_is_lost_afterwards_is_rebuilt(command_line):
     """A repair takes the journal's word across the rename, and a fork goes on from before it."""
     run(until=4)

@@ -158,7 +158,7 @@ def test_transactions_do_not_run_again_unasked(command_line, place, store):
     assert read_words(place.folder) == counts_of(DATA)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["store", "store and journal"])
 def test_a_fork_of_two_timelines_is_refused(command_line, place, rewound, kind):
     """It would begin with transactions, or go on from metadata, that are undone."""

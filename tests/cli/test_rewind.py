@@ -52,6 +52,7 @@ def seen_together(place: Place) -> int | None:
     return view.txid
 
 
+@pytest.mark.slow
 def test_the_later_points_are_taken_back(command_line, place):
     """Their transactions begin anew, and may come to be committed at other times."""
     secs = 1_800_000_000
@@ -341,7 +342,7 @@ def config():
     command_line.told("audit", ".")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("finisher", variants("rewind", slow=["repair"]))
 @pytest.mark.parametrize("step", variants(*STEPS[1::3], long=[each for each in STEPS if each not in STEPS[1::3]]))
 def test_a_crash_at_a_step_is_finished_or_undone(command_line, place, step, finisher):

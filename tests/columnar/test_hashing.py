@@ -29,6 +29,7 @@ def test_equal_values_hash_alike() -> None:
     assert stable_hash((1, "a")) == stable_hash([1.0, "a"])
 
 
+@pytest.mark.slow
 def test_same_in_every_process() -> None:
     """A text hashes alike in processes with other hash seeds."""
     code = "from txtopo.columnar.hashing import stable_hash as h; print(h('kätzchen'), h((b'x', 3, None)))"
@@ -88,6 +89,7 @@ COLUMNS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 ]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(("kind", "values"), COLUMNS, ids=[str(kind) for kind, _ in COLUMNS])
 @given(data=st.data())
 def test_agrees_with_single_values(kind: pa.DataType, values: st.SearchStrategy[Any], data: st.DataObject) -> None:

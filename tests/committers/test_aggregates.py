@@ -149,6 +149,7 @@ def test_any_steps(kind, data) -> None:
     assert by_key(aggregates.results(merged), key, names) == expected
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("kind", NUMBERS)
 @given(data=st.data())
 def test_means(kind, data) -> None:

@@ -160,6 +160,7 @@ class Doubling(AppendCommitter):
         super().put(state, rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("opaque", "seeds"),
     [

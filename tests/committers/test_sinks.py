@@ -108,7 +108,7 @@ NAN = float("nan")
 EAST = dt.timezone(dt.timedelta(hours=14))
 
 
-@pytest.mark.few(24)
+@pytest.mark.few(8)
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [
@@ -172,6 +172,7 @@ def test_negative_zero_is_zero(cluster: InlineCluster, tmp_path: Path) -> None:
     assert rows(tmp_path / "pages") == [(0.0, 3, 4)]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("rows_max", [1, 3])
 @pytest.mark.parametrize("order", list(itertools.permutations([None, 7, 8])))
 def test_null_versions(cluster: InlineCluster, tmp_path: Path, order: tuple[int | None, ...], rows_max: int) -> None:

@@ -106,6 +106,7 @@ def test_a_table_added_later_equals_one_from_the_start(tmp_path, world, command_
     )
 
 
+@pytest.mark.slow
 def test_it_follows_a_topology_that_runs(tmp_path, world, command_line):
     """It says once that it has caught up, goes on with what the topology commits, and joins when that has stopped."""
     place = Place(tmp_path / "out")

@@ -12,7 +12,7 @@ from state import read_table
 from txtopo.testing.inline import run_inline
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [7, 50, 10_000])
 def test_alerts(size, tmp_path, monkeypatch):
     """One for each silence of ten minutes that the watermark has passed, and no other."""

@@ -25,7 +25,7 @@ def tables_in(folder: Path) -> dict[str, pa.Table]:
     return found
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", variants("auto", long=("together", "spread")))
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_same_tables(tmp_path: Path, name: str, layout: str) -> None:

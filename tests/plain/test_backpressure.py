@@ -139,6 +139,7 @@ def _nothing_seen() -> None:
     Again.seen = 0
 
 
+@pytest.mark.slow
 def test_memory_is_bounded() -> None:
     """A slow bolt behind a fan-out and in a cycle: memory stays below four times the watermark, and no tuple is lost."""
     builder = TopologyBuilder("backpressure")

@@ -114,6 +114,7 @@ def test_the_same_seed_makes_the_same_schedule() -> None:
     assert traces[0].count("\n") > 100
 
 
+@pytest.mark.slow
 def test_a_failing_schedule_is_shrunk_and_can_be_replayed() -> None:
     """A bolt that is not exact is found; what is printed replays the very failure, with hardly a fault in it."""
     run = CliRunner().invoke(txtopo, ["simulate", "tests.simulation.inexact", "--seeds", "500", "--processes", "1"])

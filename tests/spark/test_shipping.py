@@ -78,6 +78,7 @@ def test_own_sources_only(names: set[str]) -> None:
     assert {"txtopo/spark/worker.py", "spouts/memory.py", "committers/reduce.py", "state/delta/keyed/state.py"} <= names
 
 
+@pytest.mark.slow
 def test_same_sources_same_file() -> None:
     """The same sources make the same bytes, so that a second run in a session ships nothing."""
     assert zipped_sources() == zipped_sources()

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 NOT_OF_AN_EXECUTOR = {
     "kazoo",
     "deltalake",
@@ -25,6 +27,7 @@ LOADED = "import json, sys, txtopo.spark.worker; print(json.dumps(sorted(sys.mod
 NAMED = "import sys; from state import *; from spouts import *; from txtopo import *; print('cattrs' in sys.modules)"
 
 
+@pytest.mark.slow
 def test_imports() -> None:
     """An executor that imports the worker loads nothing that only the driver needs."""
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
@@ -34,6 +37,7 @@ def test_imports() -> None:
     assert packages & NOT_OF_AN_EXECUTOR == set()
 
 
+@pytest.mark.slow
 def test_what_a_module_of_bolts_names() -> None:
     """A module with bolts may name states and spouts, too: an executor imports them without what only records need."""
     done = subprocess.run([sys.executable, "-c", NAMED], capture_output=True, text=True, check=True)

@@ -243,6 +243,7 @@ def passes(running: InlineTopology, most: int) -> None:
             return
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", variants(1, slow=[0, 2]))
 def test_everything_dies_again_and_again(seed):
     """DE4: 300 kills at random: every message is acked, none before its tree was done, and nothing is left over.

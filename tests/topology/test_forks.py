@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from collections import Counter
 
+import pytest
+
 from tests.processes import DEADLINE_SECS, python, ran
 
 TOPOLOGY = """
@@ -63,6 +65,7 @@ print("the end", sorted(set(read_table("out/counts").to_pydict()["n"])), flush=T
 """
 
 
+@pytest.mark.slow
 def test_a_child_that_comes_back_from_user_code_ends_there(tmp_path):
     """It executes no further tuple, commits nothing and never leaves the run; its parent sees a status."""
     (tmp_path / "forks.py").write_text(TOPOLOGY)

@@ -64,7 +64,7 @@ def one_of_each_kind(output: Path) -> list[Path]:
     return list({(each.parent, each.suffix): each for each in files}.values())
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [*DAMAGES, "a folder"])
 def test_each_file(output, tmp_path, damage):
     """However a file is damaged, the page and all parts but its own are there."""

@@ -94,6 +94,7 @@ def found(request, tmp_path_factory):
     source.close()
 
 
+@pytest.mark.few(2)
 def test_every_answer(found):
     """Each address answers, with names that lead back to it."""
     topology, _, client = found

@@ -83,6 +83,7 @@ def beside_in(output: Path) -> Beside:
     return Beside(("--version",), {"out": "o"}, str(folder_of(output / "_txtopo", EVIL) / PAGE_FILE))
 
 
+@pytest.mark.slow
 def test_one_page_for_a_folder(output, monkeypatch):
     """A second run finds the page of the first; its file is its user's only; the page ends with the run it is of."""
     monkeypatch.chdir(ROOT)

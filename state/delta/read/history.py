@@ -103,9 +103,9 @@ def read_table(
     if live and (owner is None or not owner.expires):
         raise ConfigError(f"nothing in the table at {location.address} expires: read it without live=True")
     if owner is None:
-        return read_snapshot(location, "", pa.schema(table.schema()), None)
+        return read_snapshot(location, "", pa.schema(table.schema()), None, latest=table)
     schema = shown_schema(table, owner.kind)
-    return read_snapshot(location, owner.application, schema, txid, is_exact=not nearest, live=live)
+    return read_snapshot(location, owner.application, schema, txid, latest=table, is_exact=not nearest, live=live)
 
 
 def last_transaction(path: str | os.PathLike[str]) -> int | None:
@@ -160,6 +160,7 @@ def read_snapshot(  # noqa: PLR0913 - the table, what of it, and when
     schema: pa.Schema,
     txid: int | None,
     *,
+    latest: DeltaTable | None = None,
     is_exact: bool = False,
     live: bool = False,
 ) -> pa.Table:
@@ -171,6 +172,7 @@ def read_snapshot(  # noqa: PLR0913 - the table, what of it, and when
         schema: the columns to return.
         txid: the last transaction to see; None for the latest. Transactions that were written together are seen
             together: the result is as of the last Delta write whose txid is not above this one.
+        latest: the table's latest version, if it is known.
         is_exact: whether only the rows exactly as of ``txid`` are acceptable.
         live: whether to leave out keys that have expired.
 
@@ -178,7 +180,7 @@ def read_snapshot(  # noqa: PLR0913 - the table, what of it, and when
         StateAccessError: the table has not reached the transaction yet, or no longer keeps that version.
     """
     try:
-        latest = location.handle()
+        latest = latest or location.handle()
         found = latest if txid is None else _as_of(location, latest, application, txid)
         if txid is None or not is_exact:
             return read_rows(location, found, schema, live=live)

@@ -213,6 +213,7 @@ def test_killed_topology_gets_no_driver(place: Place) -> None:
     assert place.driver(0) == 0
 
 
+@pytest.mark.slow
 def test_code_for_others(place: Place) -> None:
     """A supervisor gives the code that it has to those with the token, and none that is damaged."""
     topology = place.run("words")

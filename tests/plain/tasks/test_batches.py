@@ -382,7 +382,7 @@ def test_which_method_is_called():
         builder.build()
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", range(20))
 def test_waiting_columns_keep_their_order(seed):
     """Whatever is put, spilled and taken when: tuples come back in their order, each once, with its root and edge."""

@@ -27,6 +27,7 @@ def tuple_of(number: int) -> TreeTuple:
     return TreeTuple((number,), SOURCES[number % 2], roots, edges)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("seed", range(20))
 def test_order(seed: int) -> None:
     """Whatever is spilled when: tuples come out once, in the order in which they went in, as they were."""

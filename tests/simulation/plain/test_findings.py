@@ -13,6 +13,7 @@ from txtopo.testing.simulation.schedules import run_schedules
 TARGET = "tests.simulation.plain.bolts"
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("kind", WRONG, ids=lambda kind: kind.__name__)
 def test_a_wrong_bolt_is_found(command_line, kind):
     """A few lines say which task did what with which input, and how to see it again, which then shows the same."""

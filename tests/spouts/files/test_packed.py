@@ -50,6 +50,7 @@ class TestPackedText(TransactionalSpoutConformance):
         return FilesTransactionalSpout(tmp_path, LINES, batch_bytes=10, dead_letter=tmp_path / "_bad")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("suffix", PACKERS)
 @pytest.mark.parametrize(
     ("records", "name", "options"),

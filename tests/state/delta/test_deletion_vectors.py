@@ -267,6 +267,7 @@ def test_they_are_turned_off(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "t") == {n: n for n in range(6, 10)}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("on", [True, False])
 @pytest.mark.parametrize("point", ["table.grow.before", "delta.write.landed", "table.grow.after"])
 def test_a_death_while_they_are_turned(tmp_path: Path, point: str, on: bool) -> None:

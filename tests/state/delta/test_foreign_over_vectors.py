@@ -94,6 +94,7 @@ def marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Marked:
     return Marked(tmp_path)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("move", MOVES)
 def test_rows_that_move(marked: Marked, move: str) -> None:
     """Dead rows stay dead, whatever files the live ones are in now, and vector files stay that a version needs."""

@@ -22,6 +22,7 @@ from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
 from tests.state.delta.delta_tables import hold_no_rows, maintain
 from tests.state.delta.expiring.expiring_tables import FIELDS, held, put
+from tests.variants import variants
 from txtopo import Fields
 from txtopo.api.state import History
 from txtopo.errors import FailedException
@@ -39,6 +40,7 @@ class Life:
         clock = types.SimpleNamespace(time=lambda: self.now_secs, clock_gettime=lambda _clock: self.now_secs)
         monkeypatch.setattr(state.delta.writer, "time", clock)
         self.now_secs = BEGAN_SECS
+        self.txid = 0
         self.path = path
         self.declared = self._declare(**options)
         self.opened = self.declared.open("topology", "s", "life", epoch)
@@ -62,10 +64,11 @@ class Life:
         """Write a transaction, which puts its number into the keys of its last digits, and do the upkeep."""
         self.now_secs += every_secs
         self._write(txid)
+        self.txid = txid
         self.date()
 
     def _write(self, txid):
-        self.opened.write(txid, {key: TransactionalValue(txid, txid) for key in (txid % 7, txid % 3)})
+        self.opened.write(txid, {key: TransactionalValue(txid, txid) for key in keys_of(txid)})
 
     def maintain(self, later_secs=0):
         """Do the upkeep that is due, as of some time later; wait for it."""
@@ -85,16 +88,18 @@ class Life:
         entry = read_entry(Location.resolve(str(self.path), None), version)
         return None if entry is None else entry.txid
 
-    def run(self, txids, *, point_every=20, every_secs=10):
-        """Write transactions, of which some are points; return the rows after each."""
-        rows = {}
+    def run(self, txids, *, point_every=20):
+        """Write transactions, of which some are points."""
         for txid in txids:
-            self.write(txid, every_secs=every_secs)
+            self.write(txid)
             if txid % point_every == 0:
                 self.points.append(txid)
-            rows[txid] = sorted_rows(read_table(self.path))
             self.maintain()
-        return rows
+
+    def check(self, *txids):
+        """Check that the table has the rows as of some transactions."""
+        for txid in txids:
+            assert sorted_rows(read_table(self.path, txid)) == rows_after(txid), txid
 
 
 class LifeOfRowsThatExpire(Life):
@@ -107,8 +112,18 @@ class LifeOfRowsThatExpire(Life):
         put(self.opened, (txid, [("k", 10 * txid + 100)], 10 * txid))
 
 
-def sorted_rows(rows: pa.Table) -> pa.Table:
-    return rows.sort_by("id").combine_chunks()
+def keys_of(txid):
+    return {txid % 7, txid % 3}
+
+
+def rows_after(txid):
+    """Return the rows of a table that all transactions up to one have written."""
+    last = {key: each for each in range(1, txid + 1) for key in keys_of(each)}
+    return sorted((key, each, each) for key, each in last.items())
+
+
+def sorted_rows(rows: pa.Table):
+    return sorted(zip(*rows.to_pydict().values(), strict=True))
 
 
 def files(path):
@@ -120,23 +135,22 @@ def files(path):
 def test_what_is_recent_and_the_points_stay(tmp_path, monkeypatch, deletion_vectors):
     """They are read and returned to; the rest is gone, files and log, while the table is written."""
     life = Life(monkeypatch, tmp_path / "t", deletion_vectors=deletion_vectors)
-    rows = life.run(range(1, 201))
+    life.run(range(1, 101))
     life.maintain(61)
-    recent = {txid for txid in rows if (200 - txid) * 10 + 61 <= RECENT_SECS}
-    kept = life.declared.table().kept(range(201))
+    recent = {txid for txid in range(1, 101) if (100 - txid) * 10 + 61 <= RECENT_SECS}
+    kept = life.declared.table().kept(range(101))
     assert kept >= {0, *life.points, *recent}
     assert len(kept) <= len(life.points) + (RECENT_SECS + 2 * 60) // 10 + 50
-    for txid in (*life.points, *recent):
-        assert sorted_rows(read_table(life.path, txid)).equals(rows[txid]), txid
+    life.check(*life.points, *recent)
     life.maintain(RECENT_SECS + 61)
-    assert life.declared.table().kept(range(201)) == {0, *life.points}
+    assert life.declared.table().kept(range(101)) == {0, *life.points}
     life.points = life.points[-2:]
     life.maintain(61)
-    assert life.declared.table().kept(range(201)) == {0, 180, 200}
+    assert life.declared.table().kept(range(101)) == {0, 80, 100}
     live = {place for version in (*life.versions(),) for place in places(life.path, version)}
     assert files(life.path) <= {name.rpartition("/")[2] for name in live}
-    life.opened.roll_back(180)
-    assert sorted_rows(read_table(life.path)).equals(rows[180])
+    life.opened.roll_back(80)
+    assert sorted_rows(read_table(life.path)) == rows_after(80)
 
 
 def test_tables_of_committers_are_bounded_as_others(tmp_path, monkeypatch):
@@ -160,7 +174,7 @@ def places(path, version):
     return {place for file in files_of(location, location.handle(version)).values() for place in file.places}
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("deletion_vectors", [False, True])
 def test_readers_that_have_opened_a_version_read_it_to_its_end(tmp_path, monkeypatch, deletion_vectors):
     """For as long as is recent, whatever is removed meanwhile; and a version that was the newest just before, too."""
@@ -178,17 +192,17 @@ def test_readers_that_have_opened_a_version_read_it_to_its_end(tmp_path, monkeyp
 def test_a_table_that_is_idle_becomes_small(tmp_path, monkeypatch):
     """What is no longer recent goes although nothing is written, and then there is nothing to do any more."""
     life = Life(monkeypatch, tmp_path / "t")
-    life.run(range(1, 100))
+    life.run(range(1, 60))
     for _ in range(8):
         life.maintain(61)
-    assert life.declared.table().kept(range(100)) == {0, 20, 40, 60, 80, 99}
+    assert life.declared.table().kept(range(60)) == {0, 20, 40, 59}
     before = {path: path.stat().st_mtime_ns for path in life.path.rglob("*")}
     for _ in range(3):
         life.maintain(61)
     assert {path: path.stat().st_mtime_ns for path in life.path.rglob("*")} == before
     life.points = []
     life.maintain(61)
-    assert life.declared.table().kept(range(100)) == {0, 99}
+    assert life.declared.table().kept(range(60)) == {0, 59}
     assert life.declared.table().foreign_change(None) is None
 
 
@@ -209,7 +223,7 @@ def test_a_start_compares_what_came_after_the_last_transaction(tmp_path, monkeyp
 def test_turns_stay_known(tmp_path, monkeypatch):
     """A start with coordinator state of before a turn learns how far back it went, long after."""
     life = Life(monkeypatch, tmp_path / "t")
-    rows = life.run(range(1, 50))
+    life.run(range(1, 50))
     life.opened = life.declared.open("topology", "s", "life", 2)
     life.opened.roll_back(40)
     life.opened.note_turn(40)
@@ -221,24 +235,24 @@ def test_turns_stay_known(tmp_path, monkeypatch):
     assert [table.undone_to(epoch) for epoch in (1, 2)] == [40, None]
     assert [table.turned_to(epoch) for epoch in (1, 2)] == [40, None]
     assert table.kept(range(140)) == {0, *life.points, 139}
-    for txid in (20, 40):
-        assert sorted_rows(read_table(life.path, txid)).equals(rows[txid])
+    life.check(20, 40)
     life.opened.roll_back(20)
-    assert sorted_rows(read_table(life.path)).equals(rows[20])
+    assert sorted_rows(read_table(life.path)) == rows_after(20)
 
 
 def test_a_successor_goes_on_with_the_points(tmp_path, monkeypatch):
     """What it was not there for, it finds in the log."""
     life = Life(monkeypatch, tmp_path / "t")
-    rows = life.run(range(1, 90))
+    life.run(range(1, 50))
     life.opened.close()
     life.opened = life.declared.open("topology", "s", "life", 2)
-    life.run(range(90, 180), point_every=1000)
+    life.run(range(50, 100), point_every=1000)
     life.maintain(61)
-    assert life.declared.table().kept(range(180)) >= {0, 20, 40, 60, 80, 179}
-    assert sorted_rows(read_table(life.path, 60)).equals(rows[60])
+    assert life.declared.table().kept(range(100)) >= {0, 20, 40, 99}
+    life.check(40)
 
 
+@pytest.mark.slow
 def test_every_version_of_a_week(tmp_path, monkeypatch):
     """A state's ``vacuum_retention_hours`` keeps every version that long, whatever is recent."""
     life = Life(monkeypatch, tmp_path / "t", vacuum_retention_hours=168)
@@ -247,12 +261,12 @@ def test_every_version_of_a_week(tmp_path, monkeypatch):
     assert life.declared.table().kept(range(60)) == {*range(60)}
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("deletion_vectors", [False, True])
 def test_others_leave_points_whole(tmp_path, monkeypatch, deletion_vectors):
     """delta-rs' vacuum, clean-up of the log and checkpoint, each at its defaults."""
     life = Life(monkeypatch, tmp_path / "t", deletion_vectors=deletion_vectors)
-    rows = life.run(range(1, 90))
+    life.run(range(1, 90))
     life.maintain(RECENT_SECS + 61)
     for _ in range(2):
         table = DeltaTable(life.path)
@@ -261,9 +275,8 @@ def test_others_leave_points_whole(tmp_path, monkeypatch, deletion_vectors):
         for full in (False, True):
             table.vacuum(dry_run=False, full=full)
         life.date()
-        for txid in (20, 40, 60, 80, 89):
-            assert sorted_rows(read_table(life.path, txid)).equals(rows[txid])
-        rows |= life.run(range(90, 91))
+        life.check(20, 40, 60, 80, 89)
+        life.run(range(90, 91))
         life.maintain(61)
     assert life.declared.table().kept(range(90)) >= {0, 20, 40, 60, 80}
 
@@ -301,35 +314,35 @@ def test_properties_say_how_long_others_keep_what_points_need(tmp_path, monkeypa
     assert life.declared.table().look().alteration is None
 
 
-def test_nothing_that_is_promised_is_ever_gone(tmp_path, monkeypatch):
-    """After each single deletion, as a crash there leaves the table, each point and the newest version is whole."""
+@pytest.mark.parametrize("every", variants(20, slow=[4], long=[1]))
+def test_nothing_that_is_promised_is_ever_gone(tmp_path, monkeypatch, every):
+    """After any single deletion, as a crash there leaves the table, each point and the newest version is whole."""
     life = Life(monkeypatch, tmp_path / "t", deletion_vectors=True)
-    delete, steps, rows = LocalFolder.delete, [], {}
+    delete, steps = LocalFolder.delete, []
 
     def looking(folder, path):
         delete(folder, path)
         steps.append(path)
-        promised = {*life.points, *list(rows)[-20:]} & {*rows}
-        if len(steps) % 5 == 0 and promised:
-            assert life.declared.table().kept(rows) >= promised
-            oldest = min(promised)
-            assert sorted_rows(read_table(life.path, oldest)).equals(rows[oldest])
+        promised = {*life.points, *range(max(1, life.txid - 20), life.txid + 1)}
+        if len(steps) % every == 0 and life.txid:
+            assert life.declared.table().kept(promised) == promised
+            life.check(min(promised))
 
     monkeypatch.setattr(LocalFolder, "delete", looking)
     for first in range(1, 100, 9):
-        rows |= life.run(range(first, first + 9), point_every=9)
+        life.run(range(first, first + 9), point_every=9)
         life.points = life.points[-3:]
     assert len(steps) > 100
     life.maintain(RECENT_SECS + 61)
-    assert sorted_rows(read_table(life.path, life.points[0])).equals(rows[life.points[0]])
+    life.check(life.points[0])
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 2, 10, 40, 60])
 def test_a_deletion_that_dies(tmp_path, monkeypatch, at):
     """The next coordinator finds all that is promised, and removes the rest."""
     life = Life(monkeypatch, tmp_path / "t")
-    rows = life.run(range(1, 30))
+    life.run(range(1, 30))
     steps = []
 
     def dying(folder, path):
@@ -349,7 +362,7 @@ def test_a_deletion_that_dies(tmp_path, monkeypatch, at):
     for _ in range(8):
         life.maintain(61)
     assert life.declared.table().kept(range(70)) == {0, 20, 40, 60, 69}
-    assert sorted_rows(read_table(life.path, 20)).equals(rows[20])
+    life.check(20)
     live = {place for version in life.versions() for place in places(life.path, version)}
     assert {f"{DATA_FOLDER}/{name}" for name in files(life.path)} <= live
 
@@ -357,7 +370,7 @@ def test_a_deletion_that_dies(tmp_path, monkeypatch, at):
 def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path, monkeypatch):
     """It comes back with the points that it knew: the successor has gone back to one of them, and on."""
     life = Life(monkeypatch, tmp_path / "t")
-    rows = life.run(range(1, 70))
+    life.run(range(1, 70))
     old, look = life.opened, state.delta.upkeep._Deletion.look
     paused = []
 
@@ -375,8 +388,7 @@ def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path,
     old.keep_history(History((20, 60), RECENT_SECS, 168, life.now_secs))
     maintain(old)
     assert paused
-    assert sorted_rows(read_table(life.path)).equals(rows[40])
+    assert sorted_rows(read_table(life.path)) == rows_after(40)
     life.run(range(41, 60))
     life.maintain(RECENT_SECS + 61)
-    for txid in (20, 40):
-        assert sorted_rows(read_table(life.path, txid)).equals(rows[txid])
+    life.check(20, 40)

@@ -271,7 +271,7 @@ def write(state: Any, kind: str, txid: int) -> None:
         state.write(txid, {f"k{txid % 4}": TransactionalValue(txid, txid)})
 
 
-@pytest.mark.parametrize("every", variants(9, long=[1]))
+@pytest.mark.parametrize("every", variants(27, slow=[9], long=[1]))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_death_at_each_step_beside_a_merge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, every: int

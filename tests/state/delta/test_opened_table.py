@@ -100,6 +100,7 @@ def place(request, tmp_path, monkeypatch) -> Place:
     return Place(tmp_path / "t", request.param)
 
 
+@pytest.mark.few(4)
 def test_nothing_is_seen_until_it_is_published(place):
     """Promise 9: what is prepared is invisible; the next coordinator publishes it, once, and goes on from there."""
     state = place.opened()
@@ -120,7 +121,7 @@ def test_nothing_is_seen_until_it_is_published(place):
     assert place.rows()["b", 3, 3] == 1
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("moment", ["prepared", "opened", "checked"])
 def test_rows_that_were_moved_meanwhile(place, moment):
     """An OPTIMIZE and a VACUUM at any moment change nothing: no row is lost, doubled, or comes back."""
@@ -144,7 +145,7 @@ def test_rows_that_were_moved_meanwhile(place, moment):
     assert DeltaTable(place.path).version() >= 5
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("way", ["left", "rolled back", "adopted", "adopted and rolled back", "rolled back too far"])
 def test_rows_that_were_changed_meanwhile(place, way):
     """What somebody adds is never written over. Once it is rolled back, the write is made; if it was accepted, one that
@@ -177,6 +178,7 @@ def test_rows_that_were_changed_meanwhile(place, way):
         assert place.rows() == held
 
 
+@pytest.mark.few(4)
 def test_a_change_that_is_found_while_it_is_prepared(place):
     """Whoever prepares a write on top of rows that somebody has changed is stopped."""
     state = place.opened()
@@ -185,6 +187,7 @@ def test_a_change_that_is_found_while_it_is_prepared(place):
         state.write(2, {}) if place.kind == "rows" else state.write(2, {"a": TransactionalValue(2, 2)})
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"0")], ids=["gone", "other"])
 def test_a_file_that_is_gone(place, damage):
     """A write whose files are not there, whole, is refused; the table stays as it is."""
@@ -196,6 +199,7 @@ def test_a_file_that_is_gone(place, damage):
     assert place.rows() == BEFORE
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("lost", ["answer", "name"])
 def test_a_write_of_a_dead_coordinator(place, monkeypatch, lost):
     """If its answer was lost it is found and synced; if a power failure lost its name, it is written again."""
@@ -297,6 +301,7 @@ def test_content_is_durable_before_it_is_seen(place, monkeypatch):
     assert prepared[-3:] == ["data", "rename", "names of data"] or place.kind == "whole"
 
 
+@pytest.mark.few(4)
 def test_what_dead_writers_have_left_is_removed(place):
     """A process that dies in the middle of a file leaves a draft, which the next run removes."""
 
@@ -341,6 +346,7 @@ def test_what_was_prepared_and_never_decided_is_removed(place):
     assert read_table(place.path, 1).num_rows == 3
 
 
+@pytest.mark.few(4)
 def test_what_a_roll_back_has_undone_stays(place):
     """Its files are of transactions that the table no longer has, and of versions that the log still has."""
     state = place.opened()

@@ -42,6 +42,7 @@ DEEDS: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("deed", DEEDS)
 def test_looks_see_what_happens_in_between(tmp_path: Path, deed: str) -> None:
     """Each look is of the newest version, as if it were the first one."""

@@ -45,6 +45,7 @@ def test_what_was_known_long_ago_is_looked_up(state, tmp_path, monkeypatch):
     assert DeltaTable(tmp_path).version() == state.version + 2
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("is_seen", [False, True], ids=["at once", "one by one"])
 @pytest.mark.parametrize("order", [("update", "moved"), ("moved", "update"), ("moved", "update", "moved", "moved")])
 def test_a_change_among_harmless_versions(state, tmp_path, monkeypatch, is_seen, order):
@@ -97,7 +98,7 @@ def cleaned_up(path) -> None:
         (path / entry_path(version)).unlink(missing_ok=True)
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("deed", ["write", "marker", "upkeep", "roll back", "adopt"])
 @pytest.mark.parametrize(
     ("step", "times"), [*((step, 1) for step in STEPS), ("folder.drafted", 2), ("folder.named", 2)]
@@ -219,6 +220,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("is_followed", [False, True])
 @pytest.mark.parametrize("what", CHANGES)
 def test_a_change_is_refused_with_the_commands_that_go_on(state, tmp_path, what, is_followed):

@@ -231,6 +231,7 @@ def test_upkeep_that_fails_stops_no_run(tmp_path, monkeypatch, caplog):
     assert sum("No space left" in message for message in caplog.messages) == TRANSACTIONS // 2
 
 
+@pytest.mark.slow
 def test_a_mark_that_is_older_than_what_the_log_keeps(tmp_path):
     """Upkeep after a long pause keeps the version that the durable mark names: a crash right after it does no harm."""
 

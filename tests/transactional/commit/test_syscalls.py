@@ -66,6 +66,7 @@ def synced(trace: Trace, table: str, name: Callable[[str], str], before: int) ->
     return named, folder
 
 
+@pytest.mark.slow
 @needs_strace
 def test_a_group_is_synced_before_it_is_decided_and_decided_before_it_is_published(tmp_path: Path) -> None:
     """Data files and journal, with their folders; then the note; then each log's entry, whose name is synced last."""

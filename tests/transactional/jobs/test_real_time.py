@@ -76,7 +76,7 @@ def _key(name: str) -> str:
     return "word" if name == "words" else "name"
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("typed", [False, True], ids=["untyped", "typed"])
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("layout", ["together", "spread"])
@@ -87,6 +87,7 @@ def test_groupings_between_workers(typed: bool, workers: int, layout: str) -> No
     test_groupings.check(received)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(5))
 def test_frames_that_come_twice(seed: int) -> None:
     """They are taken once, so no attempt fails for it, and no marker counts before the input that it stands for."""
@@ -97,6 +98,7 @@ def test_frames_that_come_twice(seed: int) -> None:
     test_groupings.check(received)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("job_transactions_max", [1, 256])
 @pytest.mark.parametrize("tasks", [1, 2, 3])
 @pytest.mark.parametrize("layout", ["auto", "together", "spread"])
@@ -112,7 +114,7 @@ def test_the_simplest_topology(tmp_path: Path, layout: str, tasks: int, job_tran
     assert (report.failures, report.transactions, report.tuples) == (0, 2, 10)
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("seed", variants(*range(40), long=range(40, 400)))
 def test_generated_topologies(seed: int) -> None:
     """Tables are equal in either mode, in each layout, in jobs of one transaction or many, with deaths and without."""

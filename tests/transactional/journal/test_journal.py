@@ -91,7 +91,7 @@ def as_before(metadata_dir: Path, plain: str, *others: str) -> None:
     (metadata_dir / "journal" / plain).rmdir()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", ["one", "two"])
 @pytest.mark.parametrize("carried", range(4))
 def test_a_journal_of_an_earlier_version_is_carried_over(tmp_path: Path, plain: str, carried: int) -> None:

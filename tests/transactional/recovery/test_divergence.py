@@ -101,6 +101,7 @@ def test_a_store_older_by_epochs_only_is_no_lost_lead(place):
     place.finish()
 
 
+@pytest.mark.slow
 def test_a_store_restored_from_exactly_one_lead_earlier(place):
     """The next lead would have the very epoch that has opened the tables last; it is refused before it opens them."""
     place.run(3)
@@ -146,6 +147,7 @@ def test_store_and_journal_wiped(place):
     assert sorted(aside, key=lambda row: row["word"]) == rows
 
 
+@pytest.mark.slow
 def test_a_store_wiped_before_the_first_transaction(place):
     """Tables that nothing was written to need no journal."""
     place.run(0)
@@ -394,6 +396,7 @@ def test_something_else_in_place_of_a_table(place):
     assert place.diagnosis().anew is None
 
 
+@pytest.mark.slow
 def test_what_was_vacuumed_is_not_promised(place):
     """If the version to go back to is gone, repair says so and changes nothing."""
     place.run(2)
@@ -438,6 +441,7 @@ def run_at(root: pathlib.Path, first: str, second: str, *, until: int = 4, kind:
     run_inline(builder.build(), until=until)
 
 
+@pytest.mark.slow
 def test_a_table_at_another_path(tmp_path):
     """It goes on if the table is moved there; the refusal says so; the first one goes with the coordinator state."""
     run_at(tmp_path, "one", "two", until=2)
@@ -516,6 +520,7 @@ def test_a_write_of_somebody_else_during_a_run(tmp_path, reads):
 # Crashes
 
 
+@pytest.mark.slow
 def test_a_crash_between_two_tables_is_no_divergence(place):
     """The decided group is finished from what was prepared for the tables that lack it."""
     place.run(3)
@@ -703,6 +708,7 @@ def test_marks_without_a_version_are_read():
     assert CoordinatorState(store, lead, "t").committed() == CommittedMark(3, 5, {"words": StateMark("x", 3)})
 
 
+@pytest.mark.slow
 def test_a_lead_that_is_lost_is_no_divergence(place):
     """To a coordinator that another one has replaced, the other's epoch is no sign of an older store."""
     place.run(3)

@@ -122,6 +122,7 @@ def test_states_may_change_while_nothing_is_committed(place, command_line):
     audited(command_line, place, "✔")
 
 
+@pytest.mark.slow
 def test_several_states_are_refused_together(place):
     """One setting begins them all."""
     place.run(3, "words", "sums")
@@ -145,6 +146,7 @@ def test_begun_empty_and_shown_for_ever(place, command_line):
     audited(command_line, place, *said, "✔")
 
 
+@pytest.mark.slow
 def test_a_setting_left_behind_hides_no_later_gap(place):
     """It is for one transaction only."""
     place.run(4, "words")
@@ -207,6 +209,7 @@ def test_a_table_that_left_may_be_removed(place, command_line):
     audited(command_line, place, "sums: not proved, because its table is gone; it left the topology", "✔")
 
 
+@pytest.mark.slow
 def test_dead_letters_may_come_and_go(place, command_line):
     """Their table is no part of the topology; the audit says when it was away."""
 
@@ -285,6 +288,7 @@ def test_a_crash_between_the_tables_of_a_group_before_a_state_leaves(place, comm
     place.refused("words", "sums", says=("left out of the topology after transaction 5",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["table.write.after", "group.commit.before"])
 def test_a_new_state_with_a_group_in_progress(place, at):
     """The transactions that recovery finishes count, also the very first ones."""
@@ -295,7 +299,7 @@ def test_a_new_state_with_a_group_in_progress(place, at):
     assert (place.total("words"), place.total("sums")) == (3, 2)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["table.write.after", "group.commit.before"])
 def test_a_group_in_progress_without_the_state(place, at):
     """If recovery will finish it, the state lacks it, although the coordinator state does not say so yet."""
@@ -307,6 +311,7 @@ def test_a_group_in_progress_without_the_state(place, at):
     assert (place.total("words"), place.total("sums")) == (6, 1)
 
 
+@pytest.mark.slow
 def test_a_dropped_group_without_the_state(place, command_line):
     """Nothing was committed without it."""
     place.run(4, "words", "sums")
@@ -317,7 +322,7 @@ def test_a_dropped_group_without_the_state(place, command_line):
     audited(command_line, place, "1 group dropped", "✔")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["recovery.aside.before", "recovery.aside.after", "recovery.begun.before"])
 def test_an_interrupted_begin_is_finished_by_repair(place, command_line, at):
     """Once, whatever the next run does: one without the state leaves it out again."""
@@ -377,6 +382,7 @@ def test_repair_goes_back_to_where_a_state_left(place, command_line):
     audited(command_line, place, "✔")
 
 
+@pytest.mark.slow
 def test_repair_makes_no_gap_for_a_new_state(place, command_line):
     """There is no transaction to go to; it says what there is to do."""
     place.run(4, "words")
@@ -389,6 +395,7 @@ def test_repair_makes_no_gap_for_a_new_state(place, command_line):
     assert (place.total("words"), place.total("sums")) == (12, 12)
 
 
+@pytest.mark.slow
 def test_a_wiped_store_remembers_from_the_journal(place, command_line):
     """Who left, and who was begun empty, is in the journal, too."""
     place.run(2, "words", "more")
@@ -403,7 +410,7 @@ def test_a_wiped_store_remembers_from_the_journal(place, command_line):
     audited(command_line, place, "begun empty after transaction 4", "it left the topology after transaction 2", "✔")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["a start", "starting anew"])
 def test_a_table_that_can_not_be_moved(place, command_line, monkeypatch, by):
     """As in an object store: what would move it is refused before a plan is on record, and names it."""

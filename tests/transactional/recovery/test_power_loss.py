@@ -71,6 +71,7 @@ def test_at_each_step_of_a_group(tmp_path, disk, config, vectors):
         check_left(left, tmp_path / "left", config, 24, vectors=vectors)
 
 
+@pytest.mark.slow
 def test_a_note_that_is_in_a_draft(tmp_path, disk, monkeypatch):
     """A group whose note is too large for the store is decided once the draft of it is durable, and finished from there."""
     monkeypatch.setattr(coordinator_state, "NOTE_BYTES_MAX", 100)

@@ -16,6 +16,7 @@ from txtopo.errors import ConfigError
 from txtopo.testing.inline import run_inline
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("state_dir", "message"),
     [

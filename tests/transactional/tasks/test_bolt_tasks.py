@@ -65,6 +65,7 @@ def sums_by(bolt: BatchBolt, fields: Fields, rows: Any = ROWS) -> tuple[Topology
     return committing(MemoryTransactionalSpout(rows, fields, 10), bolt, name="sums", sums=state), state
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("bolt", "fields", "calls"),
     [
@@ -94,6 +95,7 @@ class Seen(CombinedSums):
         self.sums.setdefault("rows", []).extend(rows)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("rows", "way"),
     [

@@ -40,6 +40,7 @@ def test_different(one: list[tuple[Any, Any]], other: list[tuple[Any, Any]]) -> 
     assert checksum(*one) != checksum(*other)
 
 
+@pytest.mark.slow
 def test_independent_of_attempt() -> None:
     """A later attempt that emits the same has the same checksum, in every process."""
     values = [("kätzchen", (1, 2.5, None)), ("dog", frozenset({"x", "y", "z"}))]

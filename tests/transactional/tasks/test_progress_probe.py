@@ -133,6 +133,7 @@ def run_ninth(state: Any, committer: Any, clock: Clock) -> Any:
     return run_commit_phases(TaskFactory(plan, {}, prototypes_of(plan)), opened, assigned, lambda _: [], clock.probe)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("how", ["get", "many", "reduce"])
 @pytest.mark.parametrize("held", ["all rows in memory", "no row in memory"])
 def test_a_large_table_that_is_read_is_seen_to_get_on(

@@ -141,6 +141,7 @@ def test_files_go_with_their_rows_and_upkeep_writes_few(tmp_path):
     assert in_table(tmp_path) == sorted(left)
 
 
+@pytest.mark.slow
 def test_rows_that_are_gone_are_not_kept(tmp_path, monkeypatch):
     """Upkeep writes the rows anew that are left in files whose others are gone, so the table stays as small as they."""
     monkeypatch.setattr("state.delta.expiring.state.FILE_ROWS", 100)

@@ -190,7 +190,7 @@ COLLIDING = [(0, 2**61 - 1), (1, 2**61), (-1, -2), (7, 7 - (2**61 - 1))]
 """Pairs of longs that Python's own hash can't tell apart."""
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("one", [*COLLIDING, *(pair[::-1] for pair in COLLIDING)], ids=str)
 @pytest.mark.parametrize("cached", [1, 100], ids=["rows", "values"])
 def test_keys_of_one_hash(tmp_path, one, cached) -> None:

@@ -177,6 +177,7 @@ def test_a_sum_that_does_not_fit_goes_key_by_key(tmp_path, vectors) -> None:
     assert refusal.value.txid == 2
 
 
+@pytest.mark.few(2)
 @VECTORS
 @pytest.mark.parametrize("is_prepared", [False, True], ids=["folded", "prepared"])
 def test_files_that_were_moved_meanwhile(tmp_path, vectors, is_prepared) -> None:

@@ -60,6 +60,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_damaged_checkpoint_is_set_aside(table, what):
     """The table is inspected, read and written as before, and others can read it again."""
@@ -73,6 +74,7 @@ def test_a_damaged_checkpoint_is_set_aside(table, what):
     assert DeltaTable(table).to_pyarrow_table()["k"].sort().to_pylist() == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("what", DAMAGE)
 def test_an_older_checkpoint_is_enough(table, what):
     """Entries before an older checkpoint are not needed, and the older one stays."""

@@ -75,6 +75,7 @@ def test_the_versions_of_points_are_kept(tmp_path, deletion_vectors):
     assert table.kept(range(12)) == {txid for txid in range(12) if table.is_kept(txid)} == {0, 3, 6, 7}
 
 
+@pytest.mark.slow
 def test_every_reader_opens_a_point(tmp_path):
     """With the entry beside its checkpoint, a version needs no other before it."""
     path = tmp_path / "t"

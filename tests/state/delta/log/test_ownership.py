@@ -28,6 +28,7 @@ from txtopo.testing.conformance.state import rows_of
 # The fence
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("way", ["whole", "files", "marker", "prepared", "upkeep"])
 @pytest.mark.parametrize("moment", ["before", "between"])
 def test_a_zombie_writes_nothing(path, monkeypatch, way, moment):

@@ -26,6 +26,7 @@ def outputs(command_line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tu
     return tmp_path / "plain", tmp_path / "padded"
 
 
+@pytest.mark.slow
 def test_dead_rows_are_nowhere(command_line, outputs: tuple[Path, Path]) -> None:
     """Reads of every moment, the audit, the difference, and the history of each key."""
     plain, padded = outputs

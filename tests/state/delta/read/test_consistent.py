@@ -32,7 +32,7 @@ from txtopo.transactional.journal.journal import (
 )
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("opaque", [False, True], ids=["repeatable", "opaque"])
 def test_a_view_at_every_failpoint(tmp_path, opaque):
     """One process, a reader at each failpoint that it reaches: both tables are as of the same transaction."""

@@ -30,7 +30,7 @@ def test_files_of_other_partitions_stay(tmp_path) -> None:
 ODD_TEXTS = ["a b", "a%20b", "x/y:z", "ä=é", "'\"", "..", "NULL", "__HIVE_DEFAULT_PARTITION__ x", "a\nb", "#?&+"]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @WAYS
 @pytest.mark.parametrize(
     ("kind", "values"),
