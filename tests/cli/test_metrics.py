@@ -73,7 +73,7 @@ def scraped_until(address: str, process: subprocess.Popen[str], is_right: Callab
     """Scrape until a page is as it must be; return it."""
     deadline, waits = time.monotonic() + SCRAPES_SECS, threading.Event()
     while process.poll() is None and time.monotonic() < deadline:
-        page = httpx.get(f"{address}/metrics", trust_env=False).text
+        page = httpx.get(f"{address}/metrics", trust_env=False, timeout=DEADLINE_SECS).text
         with contextlib.suppress(KeyError):  # not there yet
             if is_right(values_of(page)):
                 return page
@@ -87,7 +87,7 @@ def test_transactional_topology(tmp_path: Path) -> None:
     """It is followed while it runs; no secret of it is shown; the port is closed when it ends."""
     (tmp_path / "paced.py").write_text(PACED)
     with run(tmp_path, "paced", "--set", "password=hunter2", "--set", "max_spout_pending=4") as (process, address):
-        health = httpx.get(f"{address}/health", trust_env=False).json()
+        health = httpx.get(f"{address}/health", trust_env=False, timeout=DEADLINE_SECS).json()
         assert (health["status"], health["topology"]) == ("ok", "paced")
         page = scraped_until(address, process, lambda found: found["txtopo_transactions_committed_total"] >= 8)
         found = values_of(page)
@@ -97,13 +97,13 @@ def test_transactional_topology(tmp_path: Path) -> None:
         assert found["txtopo_tuples_total"] == committed * 10
         # Each commit phase sleeps 50 ms; what is begun waits for those before it.
         assert 0.05 * committed <= found["txtopo_commit_seconds_sum"] < found["txtopo_end_to_end_seconds_sum"]
-        assert httpx.get(f"{address}/health", trust_env=False).json()["stage"] == "running"
+        assert httpx.get(f"{address}/health", trust_env=False, timeout=DEADLINE_SECS).json()["stage"] == "running"
         assert "hunter2" not in page
         process.send_signal(signal.SIGINT)
         said, _ = process.communicate(timeout=DEADLINE_SECS)
         assert process.returncode == 0, said
         with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{address}/metrics", trust_env=False)
+            httpx.get(f"{address}/metrics", trust_env=False, timeout=DEADLINE_SECS)
 
 
 @pytest.mark.parametrize("address", ["http", "1:2:x", "127.0.0.1", "70000", "-1", "[::1]"])

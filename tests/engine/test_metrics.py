@@ -239,7 +239,7 @@ def test_every_metric_is_in_the_table(metrics: RunMetrics, kind: TopologyKind, p
 def test_pages(metrics: RunMetrics, clock: Clock) -> None:
     """``/metrics`` and ``/health`` over HTTP; a run without a sign of life is not well."""
     metrics.progressed(PROGRESS)
-    with serving(metrics, "127.0.0.1", 0) as url, httpx.Client(trust_env=False) as client:
+    with serving(metrics, "127.0.0.1", 0) as url, httpx.Client(trust_env=False, timeout=DEADLINE_SECS) as client:
         answer = client.get(url)
         assert answer.headers["content-type"].startswith("text/plain; version=")
         assert values_of(answer.text)["txtopo_committed_txid"] == 12
@@ -258,7 +258,7 @@ def test_pages(metrics: RunMetrics, clock: Clock) -> None:
         ):
             pass
     with pytest.raises(httpx.ConnectError):
-        httpx.get(url, trust_env=False)
+        httpx.get(url, trust_env=False, timeout=DEADLINE_SECS)
 
 
 def test_no_descriptor_is_left(metrics: RunMetrics, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,7 +275,7 @@ def test_no_descriptor_is_left(metrics: RunMetrics, monkeypatch: pytest.MonkeyPa
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
         try:
             waiting.connect(("127.0.0.1", httpx.URL(url).port))
-            wait_for("three tries to accept", lambda: len(tries) >= 3, 30)
+            wait_for("three tries to accept", lambda: len(tries) >= 3)
             assert len(tries) < 50
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)

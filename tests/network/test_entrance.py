@@ -106,7 +106,7 @@ def accepts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 def comes_in(place: Place) -> None:
     """Come in by a new connection."""
-    with socket.create_connection(("127.0.0.1", place.port), 30) as connection:
+    with socket.create_connection(("127.0.0.1", place.port), DEADLINE_SECS) as connection:
         place.comes_in(connection)
 
 
@@ -118,8 +118,8 @@ def test_descriptors_run_out(make: Callable[[], Place], accepts: list[Any]) -> N
         resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
         try:
             waiting.connect(("127.0.0.1", place.port))
-            wait_for("three tries to accept", lambda: len(accepts) >= 3, 30)
-            assert accepts == [None] * len(accepts)
+            wait_for("three tries to accept", lambda: len(accepts) >= 3)
+            assert set(accepts) == {None}
             assert len(accepts) < 50
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
@@ -133,7 +133,7 @@ def test_changed_default_timeout(make: Callable[[], Place], secs: float) -> None
     try:
         socket.setdefaulttimeout(secs)
         place = make()
-        with socket.create_connection(("127.0.0.1", place.port), 30) as connection:
+        with socket.create_connection(("127.0.0.1", place.port), DEADLINE_SECS) as connection:
             place.comes_in(connection)
         socket.setdefaulttimeout(None)
         comes_in(place)
@@ -148,7 +148,7 @@ def test_silent_strangers(make: Callable[[], Place], monkeypatch: pytest.MonkeyP
     threads = threading.active_count()
     with contextlib.ExitStack() as strangers:
         for number in range(1_000):
-            stranger = strangers.enter_context(socket.create_connection(("127.0.0.1", place.port), 30))
+            stranger = strangers.enter_context(socket.create_connection(("127.0.0.1", place.port), DEADLINE_SECS))
             if number % 100 == 0:
                 comes_in(place)
                 assert threading.active_count() <= threads
@@ -166,8 +166,8 @@ def test_time_of_a_newcomer(make: Callable[[], Place], monkeypatch: pytest.Monke
     monkeypatch.setattr(entrance, "Gate", functools.partial(Gate, clock=lambda: now[0]))
     place = make()
     with (
-        socket.create_connection(("127.0.0.1", place.port), 30) as silent,
-        socket.create_connection(("127.0.0.1", place.port), 30) as known,
+        socket.create_connection(("127.0.0.1", place.port), DEADLINE_SECS) as silent,
+        socket.create_connection(("127.0.0.1", place.port), DEADLINE_SECS) as known,
     ):
         silent.sendall(b"\0")
         place.comes_in(known)

@@ -15,7 +15,7 @@ import pytest
 from tests.cluster.nimbuses import ROOT, next_root
 from tests.cluster.supervisors import DriverCluster
 from tests.ui.shapes import misfits
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.inspect.slugs import slug_of
 from txtopo.ui.openapi import OPERATIONS, document
 
@@ -139,4 +139,4 @@ def _answers(browser, counting: str, plain: str) -> None:
         assert client.get(f"{of_counting}/state/rows?name=counts&key=3").json()["found"] == 1
         assert client.get("/api/v1/topology/nobody").status_code == 404
         assert client.post(f"{of_counting}/kill").status_code == 403, "it has no Origin"
-        assert httpx.get(f"{origin}{of_counting}", trust_env=False).status_code == 401
+        assert httpx.get(f"{origin}{of_counting}", trust_env=False, timeout=DEADLINE_SECS).status_code == 401

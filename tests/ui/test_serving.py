@@ -30,7 +30,7 @@ TOPOLOGY = f"/api/v1/topology/{slug_of(EVIL)}"
 @contextlib.contextmanager
 def browser(url: str) -> Iterator[httpx.Client]:
     """Open an address as a browser does."""
-    with httpx.Client(base_url=url.partition("/?")[0], trust_env=False) as client:
+    with httpx.Client(base_url=url.partition("/?")[0], trust_env=False, timeout=DEADLINE_SECS) as client:
         assert client.get(url).status_code == 200
         client.headers["Origin"] = url.partition("/?")[0]
         yield client

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cluster.conftest import Make
 from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, submitted
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.code.submission import Submission
 from txtopo.cluster.decisions.assignment import Ending, EndingKind, Heartbeat, SupervisorInfo
 from txtopo.cluster.state import ClusterState
@@ -192,11 +192,11 @@ def test_secrets_are_shown_nowhere(make: Make) -> None:
     }
     assert shown["reason"] == "ValueError: '…' is wrong"
     for path in ("/api/v1/topology/summary", "/api/v1/topology/words"):
-        found = httpx.get(f"http://{nimbus.address}{path}", trust_env=False).json()
+        found = httpx.get(f"http://{nimbus.address}{path}", trust_env=False, timeout=DEADLINE_SECS).json()
         [stranger] = found.get("topologies", [found])
         assert (stranger["settings"], stranger["reason"], stranger["status"]) == ({}, None, "FAILED")
     for path in ("/api/v1/page", f"/api/v1/page/{words}/errors"):
-        assert httpx.get(f"http://{nimbus.address}{path}", trust_env=False).status_code == 401
+        assert httpx.get(f"http://{nimbus.address}{path}", trust_env=False, timeout=DEADLINE_SECS).status_code == 401
     texts = [
         nimbus.client.get(path).text for path in ("/api/v1/topology/summary", "/metrics", "/api/v1/cluster/summary")
     ]

@@ -14,7 +14,7 @@ from tests.cluster.conftest import Make
 from tests.cluster.nimbuses import submitted
 from tests.cluster.scenarios.lost_leader import Drivers, play
 from tests.variants import variants
-from tests.waiting import wait_for
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.testing import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,10 @@ def test_leader_that_wakes_up(make: Make) -> None:
     with ThreadPoolExecutor(8) as pool:
         late = [
             pool.submit(
-                httpx.post, f"http://{leader.address}/api/v1/topology{path}", headers=leader.client.headers, timeout=60
+                httpx.post,
+                f"http://{leader.address}/api/v1/topology{path}",
+                headers=leader.client.headers,
+                timeout=DEADLINE_SECS,
             )
             for path in ("/one/kill/0", "/two/deactivate", "/three/rebalance/0", "/one/activate", "/two/kill")
         ]

@@ -64,7 +64,9 @@ def served(tmp_path: Path) -> Iterator[Served]:
     assert process.stdout is not None
     try:
         served = Served(process, int(process.stdout.readline()), log)
-        assert httpx.get(f"{served.url}/files", trust_env=False).text == "opened"  # now its own files are open
+        assert (
+            httpx.get(f"{served.url}/files", trust_env=False, timeout=DEADLINE_SECS).text == "opened"
+        )  # now its own files are open
         yield served
     finally:
         process.kill()
@@ -90,10 +92,10 @@ def test_many_connections(served: Served, sent: bytes) -> None:
         for number in range(400):
             stack.enter_context(served.connect(sent))
             if number % 100 == 99:
-                assert httpx.get(f"{served.url}/files", trust_env=False).text == "opened"
+                assert httpx.get(f"{served.url}/files", trust_env=False, timeout=DEADLINE_SECS).text == "opened"
                 assert served.open_files() < 256 - 40
         for _ in range(5):
-            assert httpx.get(f"{served.url}/files", trust_env=False).text == "opened"
+            assert httpx.get(f"{served.url}/files", trust_env=False, timeout=DEADLINE_SECS).text == "opened"
     assert served.log.stat().st_size < 10_000
 
 

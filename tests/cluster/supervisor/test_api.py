@@ -90,8 +90,10 @@ def test_page_of_a_real_driver(make_cluster: MakeCluster) -> None:
     cluster.submit()
     address = f"http://127.0.0.1:{supervisor.port}/metrics"
     committed = "txtopo_transactions_committed_total{slot=0}"
-    cluster.wait_for("metrics are there", lambda: values_of(httpx.get(address).text).get(committed, 0) >= 1)
-    page = httpx.get(address).text
+    cluster.wait_for(
+        "metrics are there", lambda: values_of(httpx.get(address, timeout=DEADLINE_SECS).text).get(committed, 0) >= 1
+    )
+    page = httpx.get(address, timeout=DEADLINE_SECS).text
     assert values_of(page)["txtopo_end_to_end_seconds_count{slot=0}"] >= 1
     assert f'txtopo_transactions_committed_total{{slot="0",topology="{NAME}"}}' in page
     assert str(cluster.output) not in page

@@ -176,7 +176,7 @@ def test_code_that_comes_while_it_tidies(zookeeper: ZooKeeperServer, tmp_path: P
 
         monkeypatch.setattr(supervisor.state, "manifests", published_before)
         supervisor.start()
-        wait_for("it beats", place.driver, 30)
+        wait_for("it beats", place.driver)
 
 
 @pytest.mark.slow

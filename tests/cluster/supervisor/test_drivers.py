@@ -14,6 +14,7 @@ from tests.cluster.conftest import MakeCluster
 from tests.cluster.nimbuses import next_root
 from tests.cluster.relay import Relay
 from tests.cluster.supervisors import DriverCluster, SupervisorProcess, counts_in, expected
+from tests.waiting import DEADLINE_SECS
 from txtopo.testing import ZooKeeperServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -164,16 +165,18 @@ def test_requests_to_a_supervisor(make_cluster: MakeCluster) -> None:
     base = f"http://127.0.0.1:{supervisor.port}"
     right = cluster.nimbus.client.headers
     for path in ("/health", "/metrics", "/api/v1/supervisor"):
-        assert httpx.get(base + path).status_code == 200
-    assert 'txtopo_supervisor_slots{state="empty"} 4.0' in httpx.get(f"{base}/metrics").text
+        assert httpx.get(base + path, timeout=DEADLINE_SECS).status_code == 200
+    assert 'txtopo_supervisor_slots{state="empty"} 4.0' in httpx.get(f"{base}/metrics", timeout=DEADLINE_SECS).text
     for headers in ({}, {"Authorization": "Bearer wrong"}):
         for path in ("log/words", "page", "page/words/errors"):
-            assert httpx.get(f"{base}/api/v1/{path}", headers=headers).status_code == 401
-        assert httpx.post(f"{base}/api/v1/code/words/check", headers=headers).status_code == 401
+            assert httpx.get(f"{base}/api/v1/{path}", headers=headers, timeout=DEADLINE_SECS).status_code == 401
+        assert httpx.post(f"{base}/api/v1/code/words/check", headers=headers, timeout=DEADLINE_SECS).status_code == 401
     for topology in ("words", "..", "%2e%2e", "..%2f..%2fid"):
-        assert httpx.get(f"{base}/api/v1/log/{topology}", headers=right).status_code == 404
-        assert httpx.get(f"{base}/api/v1/page/{topology}/errors", headers=right).status_code == 404
-    assert httpx.post(f"{base}/api/v1/code/words/check", headers=right).status_code == 503
+        assert httpx.get(f"{base}/api/v1/log/{topology}", headers=right, timeout=DEADLINE_SECS).status_code == 404
+        assert (
+            httpx.get(f"{base}/api/v1/page/{topology}/errors", headers=right, timeout=DEADLINE_SECS).status_code == 404
+        )
+    assert httpx.post(f"{base}/api/v1/code/words/check", headers=right, timeout=DEADLINE_SECS).status_code == 503
     other = SupervisorProcess(cluster.cluster, 1)
     other.log = cluster.cluster.folder / "other.log"
     assert other.start().wait() == 1
