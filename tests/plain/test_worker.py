@@ -21,7 +21,7 @@ from txtopo import (
     SpoutWaitStrategy,
     TopologyBuilder,
 )
-from txtopo.errors import UserCodeError
+from txtopo.errors import FailedException, UserCodeError
 from txtopo.plain.tasks.spouts import IDLE_STREAK, POLL_IDLE_SPOUT_SECS, POLL_SPOUT_SECS, SPOUT_CALLS_MAX
 from txtopo.plain.worker import LOOK_SECS
 
@@ -324,6 +324,45 @@ class Ticked(RichBolt):
         assert (tuple.source_component, tuple.source_stream, tuple.source_task) == ("__system", "__tick", -1)
         self.ticks.append(tuple["rate_secs"])
         self.collector.ack(tuple)
+
+
+class Keeps(RichBolt):
+    """Keeps tuples in several ways, each as a function that returns the tuple, and acks every fourth one at once."""
+
+    def prepare(self, config, context, collector):
+        self.kept, self.collector = [], collector
+
+    def execute(self, tuple):
+        match int(tuple[0].split()[1]) % 4:
+            case 0:
+                self.kept.append(lambda: tuple)
+            case 1:
+                get = tuple.__getitem__
+                self.kept.append(lambda: get.__self__)
+            case 2:
+                error = FailedException()
+                self.kept.append(lambda: (error, tuple)[1])
+                raise error
+            case _:
+                self.collector.ack(tuple)
+
+
+def test_kept_tuples():
+    """A tuple that a bolt keeps, in whatever way, stays what it is: nobody takes its object for a later tuple."""
+    running, spout = started(Keeps())
+    spout.feed(*range(40))
+    running.run()
+    bolt = running.objects["bolt"][0]
+    assert [each()[0] for each in bolt.kept] == [f"word {number}" for number in range(40) if number % 4 != 3]
+    assert sorted(spout.told) == [
+        *(("ack", number) for number in range(3, 40, 4)),
+        *(("fail", number) for number in range(2, 40, 4)),
+    ]
+    for number, each in enumerate(bolt.kept):
+        if number % 3 != 2:
+            bolt.collector.ack(each())
+    running.run()
+    assert sorted(number for what, number in spout.told if what == "ack") == [n for n in range(40) if n % 4 != 2]
 
 
 def test_ticks():

@@ -16,26 +16,24 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
-from txtopo.api.tuples import TupleSource
 from txtopo.config import Config
 from txtopo.plain.tasks.bolts import BoltTask, Ticks, bolt_task
-from txtopo.plain.tasks.column_queue import ColumnQueue
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.plain.tasks.offload import POLL_SECS, Offloading
 from txtopo.plain.tasks.outbox import Outbox
-from txtopo.plain.tasks.queues import TaskQueue, WaitingTuples
+from txtopo.plain.tasks.queues import TaskQueue
 from txtopo.plain.tasks.spouts import SpoutExecutor, SpoutTask
 from txtopo.plain.tasks.task import Observer, Shared, tuple_sources
 from txtopo.plain.tasks.watermark import Watermark
 from txtopo.plain.transport.frames import Frame, decode, encode
 from txtopo.plain.trees.acker import Outcome
 from txtopo.plain.trees.ackers import Ackers
-from txtopo.topology.assignment import ACKER, Assignment, Executor
+from txtopo.topology.assignment import ACKER, Assignment
 from txtopo.topology.plain_plan import PlainKind, PlainPlan
 
 LOOK_SECS = 0.25
@@ -105,10 +103,9 @@ class Worker:
         self._unprepared = [each for each in executors if each not in spouts]
         """The executors of bolts, until the bolts are prepared."""
         sources = tuple_sources(plan)
-        self._queues = _queues_of(self._unprepared, plan, sources)
+        self._queues = {task: TaskQueue(sources, task) for each in self._unprepared for task in each.tasks}
         self._outbox = Outbox(
-            # Tuples for the others wait as columns: they leave the outbox at the end of a pass, also those from here.
-            {task: queue.newest for task, queue in self._queues.items() if isinstance(queue, TaskQueue)},
+            self._queues,
             assignment.worker_of,
             tuple(assignment.worker_of[task] for task in assignment.acker_tasks),
         )
@@ -195,6 +192,7 @@ class Worker:
             if bolt.queue:
                 observer.turn(bolt.component.id, bolt.id)
                 bolt.run()
+                bolt.output.deliver()  # the bolts behind it work on that in this pass
                 has_worked = True
         if self._is_active:
             for executor in self._spouts:
@@ -320,7 +318,7 @@ class Worker:
         """Set the bits of other workers. Each incarnation has its own: an int has room for any number of bits."""
         for task, worker in self._shared.assignment.worker_of.items():
             if worker in incarnations:  # tuples from here to here need no bit: they die with their acks
-                self._outbox.bit_of[task] = 0 if worker == self.number else 1 << incarnations[worker]
+                self._outbox.set_bit(task, 0 if worker == self.number else 1 << incarnations[worker])
 
     def _take_known(self) -> None:
         # Only from the front: a frame must not overtake an earlier one of its sender (rule 2 above).
@@ -374,17 +372,3 @@ class Worker:
         self._ackers.rotate_if_due(now)
         sent = [ticks.send(now) for ticks in self._ticks]
         return any(sent) or bool(expired)
-
-
-def _queues_of(
-    executors: Iterable[Executor], plan: PlainPlan, sources: Sequence[TupleSource]
-) -> dict[int, WaitingTuples]:
-    """Return the queues of bolts' tasks, by task."""
-    numbers = {id(source): number for number, source in enumerate(sources)}
-    return {
-        task: ColumnQueue(sources, task)
-        if plan.by_id[executor.component].takes_batches
-        else TaskQueue(sources, numbers)
-        for executor in executors
-        for task in executor.tasks
-    }

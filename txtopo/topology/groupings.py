@@ -65,16 +65,17 @@ class ByKey(dict[Any, T], Generic[T]):
     def __missing__(self, key: Any) -> T:
         """Decide, and remember the decision unless the key is long."""
         decided = self.decide(key)
-        if _is_small(key):
+        if is_small(key):
             if len(self) >= KEYS_MAX:
                 self.clear()
             self[key] = decided
         return decided
 
 
-def _is_small(key: Any) -> bool:
+def is_small(key: Any) -> bool:
+    """Return whether a cache may remember a key."""
     if isinstance(key, tuple):
-        return len(key) <= KEY_LENGTH_MAX and all(map(_is_small, key))
+        return len(key) <= KEY_LENGTH_MAX and all(map(is_small, key))
     return not isinstance(key, (str, bytes)) or len(key) <= KEY_LENGTH_MAX
 
 
@@ -188,6 +189,8 @@ class Choice:
     some: ChooseSome | None = None
     many: ChooseForMany | None = None
     """The same as ``one`` for many tuples, if there is a faster way than to call it for each."""
+    key: int | None = None
+    """The position of the only value that ``one`` looks at, for a fields grouping on one field."""
 
     def tasks_of(self, rows: Sequence[Sequence[Any]]) -> Mapping[int, Pick]:
         """Return, by task, how to pick what belongs to the rows that it gets."""
@@ -232,16 +235,8 @@ def chooser(  # noqa: PLR0913, PLR0917 - all that a grouping may look at
 
 def _shuffle(tasks: Sequence[int], rng: random.Random) -> ChooseOne:
     """Choose the tasks in turn, in a random order: their shares differ by at most one tuple."""
-    order = rng.sample(list(tasks), len(tasks))
-    turns = dict(zip(order, [*order[1:], order[0]], strict=True))
-    current = order[-1]
-
-    def choose(_values: Sequence[Any]) -> int:
-        nonlocal current
-        current = turns[current]
-        return current
-
-    return choose
+    turns = itertools.cycle(rng.sample(list(tasks), len(tasks)))
+    return lambda _values: next(turns)
 
 
 def _by_key(positions: Sequence[int], tasks: Sequence[int]) -> Choice:
@@ -263,7 +258,7 @@ def _by_key(positions: Sequence[int], tasks: Sequence[int]) -> Choice:
         except TypeError:
             return list(map(known.decide, keys))
 
-    return Choice(one=choose, many=choose_for_many)
+    return Choice(one=choose, many=choose_for_many, key=positions[0] if len(positions) == 1 else None)
 
 
 def _by_half(positions: Sequence[int], tasks: Sequence[int]) -> ChooseOne:

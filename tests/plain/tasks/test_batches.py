@@ -26,7 +26,7 @@ from txtopo import (
 )
 from txtopo.errors import AnchorError, FieldsError, TopologyError, UserCodeError
 from txtopo.plain.tasks.bolts import BATCH_MAX
-from txtopo.plain.tasks.column_queue import ColumnQueue
+from txtopo.plain.tasks.queues import TaskQueue
 from txtopo.plain.transport.frames import Columns
 from txtopo.plain.trees.tuples import TreeTuples
 from txtopo.topology.groupings import Choice
@@ -387,7 +387,7 @@ def test_which_method_is_called():
 def test_waiting_columns_keep_their_order(seed):
     """Whatever is put, spilled and taken when: tuples come back in their order, each once, with its root and edge."""
     rng = random.Random(seed)
-    queue, expected, found = ColumnQueue([SOURCE, SOURCE], 5), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+    queue, expected, found = TaskQueue([SOURCE, SOURCE], 5), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     for _ in range(40):
         columns = Columns(rng.randrange(2), 5)
         for _ in range(rng.choice([1, 3, 5_000]) if rng.random() < 0.6 else 0):
@@ -412,4 +412,6 @@ def test_waiting_columns_keep_their_order(seed):
 
 
 def rows_of(taken: Sequence[Columns]) -> list[tuple[Any, ...]]:
+    for each in taken:
+        each.fill()
     return [(each.source, *row) for each in taken for row in zip(each.values, each.roots, each.edges, strict=True)]

@@ -18,6 +18,7 @@ from txtopo.plain.tasks.collectors import BoltCollector, SpoutCollector
 from txtopo.plain.tasks.errors import ErrorReporter
 from txtopo.plain.tasks.outbox import Outbox
 from txtopo.plain.tasks.output import OutputStream, TaskOutput
+from txtopo.plain.tasks.queues import TaskQueue
 from txtopo.plain.trees.pending import PendingRoots
 from txtopo.plain.trees.tuples import TreeTuple
 from txtopo.topology.groupings import Choice
@@ -45,8 +46,7 @@ class Bench:
 
     def __init__(self, *to: int, several: Sequence[int] = (), rng: random.Random | None = None) -> None:
         """Let the streams have an edge to each of the tasks, one to several tasks, and one to a task that is drawn."""
-        self.queues: dict[int, list[TreeTuple]] = {LOCAL: []}
-        self.outbox = Outbox(self.queues, {LOCAL: 0, REMOTE: 1, FAR: 2}, (0,))
+        self.outbox = Outbox({LOCAL: TaskQueue([SOURCE], LOCAL)}, {LOCAL: 0, REMOTE: 1, FAR: 2}, (0,))
         self.outbox.bit_of.update({REMOTE: BITS[REMOTE], FAR: BITS[FAR]})
         choices = [Choice(one=lambda _values, task=task: task) for task in to]
         if several:
@@ -74,18 +74,13 @@ class Bench:
         return SpoutCollector(self.output, self.pending, ackers, lambda: 3.0, self.acked.append)
 
     def sent(self) -> list[Sent]:
-        """Return what was sent, to local tasks first, and forget it."""
-        found = [
-            Sent(task, tuple(each.values), edges_of(each.roots, each.edges))
-            for task, queue in self.queues.items()
-            for each in queue
-        ]
-        for queue in self.queues.values():
-            queue.clear()
+        """Return what was sent, and forget it."""
+        found = []
         for columns in self.outbox.columns:
-            for values, roots, edges in zip(columns.values, columns.roots, columns.edges, strict=True):
+            taken = columns.take()
+            taken.fill()
+            for values, roots, edges in zip(taken.values, taken.roots, taken.edges, strict=True):
                 found.append(Sent(columns.task, values, edges_of(roots, edges)))
-            columns.values, columns.roots, columns.edges = [], [], []
         return found
 
 
@@ -280,6 +275,40 @@ def test_message_ids_that_are_false(message_id):
     collector = bench.spout(0)
     collector.emit(["a"], message_id=message_id)
     assert [pending.message_id for pending in bench.pending.roots.values()] == [message_id]
+
+
+@pytest.mark.parametrize("key", ["a", 7, ("a", "b"), ["a"], {"a": 1}, "a" * 1_000], ids=type)
+def test_a_key_leads_to_one_task(key):
+    """A key that was seen before, also one that no cache takes, leads where the grouping says, and its tuple counts."""
+    bench, asked = Bench(), list[Any]()
+
+    def one(values: Sequence[Any]) -> int:
+        asked.append(values[0])
+        return REMOTE
+
+    bench.output.streams["default"].choices.append(Choice(one=one, key=0))
+    collector = bench.bolt()
+    assert [collector.emit([key]) for _ in range(3)] == [[REMOTE]] * 3
+    assert len(asked) == (3 if isinstance(key, (list, dict)) or len(str(key)) > 256 else 1)
+    assert [(each.task, each.values) for each in bench.sent()] == [(REMOTE, (key,))] * 3
+    assert (collector.counts().emitted, collector.counts().transferred) == ({"default": 3}, 3)
+
+
+def test_tuples_with_and_without_a_tree():
+    """Tuples of one task to another keep their order, and each its own root, however many of them have none."""
+    bench = Bench(REMOTE)
+    collector, anchor = bench.bolt(), received(7)
+    for number in range(12):
+        place = {"anchors": anchor} if number in {2, 3, 7, 10} else {}
+        collector.emit((number,), **place)
+        if number == 5:
+            collector.emit_batch([("b",), ("c",)])
+            collector.emit_batch([("d",), ("e",)], anchor)
+    sent = bench.sent()
+    assert [each.values[0] for each in sent] == [*range(6), "b", "c", "d", "e", *range(6, 12)]
+    assert [each.values[0] for each in sent if each.edges] == [2, 3, "d", "e", 7, 10]
+    assert len({edge for each in sent for edge in each.edges.values()}) == 6
+    assert collector.counts().transferred == 16
 
 
 def test_emitted_values_are_kept():

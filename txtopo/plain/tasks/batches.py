@@ -66,7 +66,8 @@ class Batches:
             assert each is not None, "roots are those of anchors"
             sent = self._send_tracked(to, values, chosen, roots, each)  # type: ignore[arg-type] # all are TreeTuples
         output.emitted[stream] += len(values)
-        output.transferred += sent
+        if stream == DEFAULT_STREAM:
+            output.copies += sent
 
     def ack(self, tuples: Sequence[Tuple]) -> None:
         """Ack many tuples; see :meth:`OutputCollector.ack_batch`."""
@@ -98,8 +99,9 @@ class Batches:
         for by_task in chosen:
             for task, pick in by_task.items():
                 values = pick(rows)
-                nothing = [0] * len(values)
-                self._put(stream, task, values, nothing, nothing)
+                columns = self._output.columns[stream.name][task]
+                columns.values.extend(values)
+                columns.is_short = True
                 sent += len(values)
         return sent
 
@@ -112,12 +114,13 @@ class Batches:
         anchors: Sequence[TreeTuple],
     ) -> int:
         """Send tuples, each anchored to one that has at most one root; return to how many tasks."""
-        sent, bit_of = 0, self._output.outbox.bit_of.get
+        sent = 0
         for by_task in chosen:
             for task, pick in by_task.items():
                 values, theirs = pick(rows), pick(anchors)
                 edges = draw_edges(self._output.bits, len(values))
-                bit = bit_of(task, 0)
+                columns = self._output.columns[stream.name][task]
+                bit = columns.bit
                 if bit:
                     for anchor, edge in zip(theirs, edges, strict=True):
                         anchor.edges ^= edge
@@ -125,19 +128,12 @@ class Batches:
                 else:
                     for anchor, edge in zip(theirs, edges, strict=True):
                         anchor.edges ^= edge
-                self._put(stream, task, values, pick(roots), edges)
+                columns.fill()
+                columns.values.extend(values)
+                columns.roots.extend(pick(roots))
+                columns.edges.extend(edges)
                 sent += len(values)
         return sent
-
-    def _put(self, stream: OutputStream, task: int, values: list[Any], roots: list[int], edges: list[int]) -> None:
-        queue = self._output.outbox.local.get(task)
-        if queue is not None:
-            queue.extend(map(TreeTuple, values, repeat(stream.source), roots, edges))
-            return
-        columns = self._output.remote[stream.name][task]
-        columns.values.extend(values)
-        columns.roots.extend(roots)
-        columns.edges.extend(edges)
 
 
 def draw_edges(bits: RandomBits, count: int) -> list[int]:

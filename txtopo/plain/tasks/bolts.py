@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import chain, islice, repeat
+from sys import getrefcount
 from typing import Any
 
 import attrs
 
-from txtopo.api.bolt import BasicBolt, RichBolt
+from txtopo.api.bolt import RichBolt
 from txtopo.api.context import BoltEvent
-from txtopo.api.tuples import Tuple
+from txtopo.api.tuples import Tuple, TupleSource
 from txtopo.errors import FailedException, ReportedFailedException
 from txtopo.plain.tasks.collectors import BasicCollector, BoltCollector
-from txtopo.plain.tasks.column_queue import ColumnQueue
 from txtopo.plain.tasks.metrics import Counts
-from txtopo.plain.tasks.queues import TaskQueue, WaitingTuples
 from txtopo.plain.tasks.task import WEIGHED_SECS, Shared, Task
 from txtopo.plain.transport.frames import Columns
-from txtopo.plain.trees.tuples import SETTLED, TreeTuple, TreeTuples
+from txtopo.plain.trees.tuples import SETTLED, Edges, Roots, TreeTuple, TreeTuples
 from txtopo.topology.plain_plan import PlainComponent, PlainKind
 
 EXECUTED_AT_ONCE_MAX = 512
@@ -33,15 +32,28 @@ TURN_SECS = 0.05
 CHECKED_MAX = 64
 """The most tuples between two looks at the clock. A bolt that takes a millisecond a tuple looks after each."""
 
+_Row = tuple[Sequence[Any], TupleSource, Roots, Edges]
+"""What a :class:`TreeTuple` is made of."""
+
+
+def _references() -> int:
+    """Return what ``getrefcount`` says of an object that one local variable refers to, and nothing else."""
+    alone = object()
+    return getrefcount(alone)
+
+
+_ALONE = _references()
+
 
 class BoltTask(Task):
     """A task of a rich bolt or a basic bolt. It prepares its object at once."""
 
     def __init__(self, shared: Shared, component: PlainComponent, task: int) -> None:
         super().__init__(shared, component, task)
-        self.queue: WaitingTuples = shared.queues[task]
+        self.queue = shared.queues[task]
         self.collector = BoltCollector(self.output)
-        shared.observer.watch(task, self.collector)
+        self._given = shared.observer.watched_bolt(task, self.collector)
+        """What the bolt emits and acks with."""
         self._executed = 0
         self._sources = shared.sources
         self._clock = shared.clock
@@ -50,12 +62,12 @@ class BoltTask(Task):
         with self.user_code():
             self._bolt: Any = shared.make_object(component.id)
             if component.kind is PlainKind.BASIC_BOLT:
-                self._execute = self._basic(self._bolt)
+                self._execute = BasicCollector(self._given, self._bolt).execute
                 self._bolt.prepare(self.config, self.context)
             else:
                 bolt: RichBolt = self._bolt
                 self._execute = bolt.execute
-                bolt.prepare(self.config, self.context, self.collector)
+                bolt.prepare(self.config, self.context, self._given)
                 self._execute = bolt.execute  # prepare() may have set another one
 
     def run(self) -> int:
@@ -64,13 +76,13 @@ class BoltTask(Task):
         Raises:
             UserCodeError: the bolt raised an exception other than a FailedException.
         """
-        assert isinstance(self.queue, TaskQueue), "tuples wait one by one"
         clock = self._clock
         weighed_at = checked_at = clock()
         end = checked_at + TURN_SECS
         taken = self.queue.take(EXECUTED_AT_ONCE_MAX)
-        waiting, done = iter(taken), 0
-        while done < len(taken):
+        count = sum(len(columns.values) for columns in taken)
+        waiting, done = chain.from_iterable(map(self._rows, taken)), 0
+        while done < count:
             self._run_some(islice(waiting, self._unchecked))
             done += self._unchecked
             now = clock()
@@ -82,24 +94,33 @@ class BoltTask(Task):
                 if self._is_full():
                     break
                 weighed_at = now
-        if done < len(taken):
-            self.queue.give_back(taken[done:])
-        executed = min(done, len(taken))
+        if done < count:
+            self.queue.give_back(taken, done)
+        executed = min(done, count)
         self._executed += executed
         return executed
 
-    def _run_some(self, waiting: Iterator[TreeTuple]) -> None:
-        execute, hooks = self._execute, self._hooks
+    def _rows(self, columns: Columns) -> Iterator[_Row]:
+        columns.fill()
+        return zip(columns.values, repeat(self._sources[columns.source]), columns.roots, columns.edges, strict=False)
+
+    def _run_some(self, waiting: Iterator[_Row]) -> None:
+        execute, hooks, make, alone = self._execute, self._hooks, object.__new__, _ALONE
+        current = make(TreeTuple)
         while True:  # the iterator is behind a tuple that has failed, so the next round goes on with the one after it
-            current: TreeTuple | None = None
             try:
-                if hooks:
-                    for current in waiting:
-                        execute(current)
+                for values, source, roots, edges in waiting:
+                    # An object that the bolt has not kept is taken again: that costs half of a new one.
+                    if getrefcount(current) > alone:
+                        current = make(TreeTuple)
+                    current.values = values
+                    current.source = source
+                    current.roots = roots
+                    current.edges = edges
+                    current.mask = 0
+                    execute(current)
+                    if hooks:
                         self._tell_executed(current)
-                else:
-                    for current in waiting:
-                        execute(current)
                 break
             except FailedException as error:
                 self._failed(current, error)
@@ -117,22 +138,10 @@ class BoltTask(Task):
             self._bolt.cleanup()
             self.close_hooks()
 
-    def _basic(self, bolt: BasicBolt) -> Callable[[Tuple], None]:
-        collector = BasicCollector(self.collector)
-        call, ack = bolt.execute, self.collector.ack
-
-        def execute(tuple: Tuple) -> None:
-            collector.anchor = tuple
-            call(tuple, collector)
-            ack(tuple)
-
-        return execute
-
-    def _failed(self, tuple: Tuple | None, error: FailedException) -> None:
-        assert tuple is not None, "only execute() raises it"
+    def _failed(self, tuple: Tuple, error: FailedException) -> None:
         if isinstance(error, ReportedFailedException):
             self.errors.report(error)
-        self.collector.fail(tuple)
+        self._given.fail(tuple)
 
     def _tell_executed(self, tuple: Tuple) -> None:
         for hook in self._hooks:
@@ -148,9 +157,9 @@ class BatchTask(BoltTask):
         Raises:
             UserCodeError: the bolt raised an exception other than a FailedException.
         """
-        assert isinstance(self.queue, ColumnQueue), "tuples wait as columns"
         by_stream: dict[tuple[str, str], list[Columns]] = {}
         for columns in self.queue.take(BATCH_MAX):
+            columns.fill()
             source = self._sources[columns.source]
             by_stream.setdefault((source.component, source.stream), []).append(columns)
         executed = 0
@@ -181,7 +190,7 @@ class BatchTask(BoltTask):
                 self.errors.report(error)
             for each in tuples:
                 if each.roots is not SETTLED:  # type: ignore[attr-defined] # all are TreeTuples
-                    self.collector.fail(each)
+                    self._given.fail(each)
             return
         except BaseException as error:  # noqa: BLE001 - the user's code
             raise self.blamed(error, f", {len(tuples)} tuples of {tuples.source_component!r}") from None
@@ -214,6 +223,6 @@ class Ticks:
         self.due_at += self.every_secs * (1 + missed)
         for task in self.tasks:
             tick = Columns(self.source, task.id)
-            tick.values, tick.roots, tick.edges = [(self.every_secs,)], [0], [0]
+            tick.values = [(self.every_secs,)]
             task.queue.put(tick)
         return True

@@ -5,24 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import repeat
 
+from txtopo.plain.tasks.queues import TaskQueue
 from txtopo.plain.tasks.weighing import tuples_bytes
 from txtopo.plain.transport.frames import Columns, Frame
 from txtopo.plain.trees.acker import acker_of
-from txtopo.plain.trees.tuples import TreeTuple
 from txtopo.topology.groupings import divide
 
 
 class ColumnsByTask(dict[int, Columns]):
-    """The columns from one task and stream, ``source``, to each task of other workers; made at their first use."""
+    """The columns from one task and stream, ``source``, to each task; made at their first use."""
 
     def __init__(self, outbox: Outbox, source: int) -> None:
         super().__init__()
         self._outbox = outbox
         self._source = source
+        self.local: list[Columns] = []
+        """Those to tasks of this worker."""
+
+    def sent(self) -> int:
+        """Return how many tuples were put into the columns, as often as there are tasks that got them."""
+        return sum(columns.taken + len(columns.values) for columns in self.values())
 
     def __missing__(self, task: int) -> Columns:
         columns = self[task] = Columns(self._source, task)
+        columns.bit = self._outbox.bit_of.get(task, 0)
         self._outbox.columns.append(columns)
+        if task in self._outbox.local:
+            self.local.append(columns)
         return columns
 
 
@@ -33,7 +42,7 @@ class Outbox:
     """
 
     def __init__(
-        self, local: Mapping[int, list[TreeTuple]], worker_of: Mapping[int, int], acker_workers: tuple[int, ...]
+        self, local: Mapping[int, TaskQueue], worker_of: Mapping[int, int], acker_workers: tuple[int, ...]
     ) -> None:
         self.local = local
         self.columns: list[Columns] = []
@@ -45,9 +54,16 @@ class Outbox:
         self.failed: list[int] = []
         self.reset: list[int] = []
         self.bit_of: dict[int, int] = {}
-        """By task of another worker, the bit of that worker's incarnation."""
+        """By task of another worker, the bit of that worker's incarnation: see :meth:`set_bit`."""
         self._worker_of = worker_of
         self._acker_workers = acker_workers
+
+    def set_bit(self, task: int, bit: int) -> None:
+        """Let a task be of an incarnation with this bit from now on."""
+        self.bit_of[task] = bit
+        for columns in self.columns:
+            if columns.task == task:
+                columns.bit = bit
 
     @property
     def is_empty(self) -> bool:

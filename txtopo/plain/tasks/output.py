@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -15,9 +16,10 @@ from txtopo.errors import FieldsError, TopologyError
 from txtopo.plain.tasks.errors import ErrorReporter
 from txtopo.plain.tasks.metrics import Counts
 from txtopo.plain.tasks.outbox import ColumnsByTask, Outbox
+from txtopo.plain.transport.frames import Columns
 from txtopo.plain.trees.acker import RandomBits
-from txtopo.plain.trees.tuples import Edges, Roots, TreeTuple
-from txtopo.topology.groupings import Choice
+from txtopo.plain.trees.tuples import Edges, Roots
+from txtopo.topology.groupings import KEYS_MAX, Choice, is_small
 
 
 @attrs.frozen
@@ -60,13 +62,13 @@ class TaskOutput:
     errors: ErrorReporter
     hooks: list[TaskHook] = attrs.field(factory=list)
     emitted: Counter[str] = attrs.field(factory=Counter, init=False)
-    """Emitted tuples by stream, without those of a collector's fast lane."""
-    transferred: int = attrs.field(default=0, init=False)
-    """The same, counted once for each task that got them."""
-    remote: dict[str, ColumnsByTask] = attrs.field(init=False)
+    """Emitted tuples by stream, without those of the lane."""
+    copies: int = attrs.field(default=0, init=False)
+    """Those of the default stream, counted once for each task that got them."""
+    columns: dict[str, ColumnsByTask] = attrs.field(init=False)
 
-    @remote.default
-    def _columns(self) -> dict[str, ColumnsByTask]:
+    @columns.default
+    def _columns_of_streams(self) -> dict[str, ColumnsByTask]:
         return {name: ColumnsByTask(self.outbox, stream.number) for name, stream in self.streams.items()}
 
     def prepared(
@@ -124,19 +126,20 @@ class TaskOutput:
 
     def send(self, stream: OutputStream, task: int, values: tuple[Any, ...], roots: Roots, edges: Edges) -> None:
         """Send a tuple to a task, here or in another worker."""
-        queue = self.outbox.local.get(task)
-        if queue is not None:
-            queue.append(TreeTuple(values, stream.source, roots, edges))
-            return
-        columns = self.remote[stream.name][task]
-        columns.values.append(values)
-        columns.roots.append(roots)
-        columns.edges.append(edges)
+        self.columns[stream.name][task].add(values, roots, edges)
+
+    def deliver(self) -> None:
+        """Put the tuples for tasks of this worker into their queues; a flush of the outbox does it for all tasks."""
+        for by_task in self.columns.values():
+            for columns in by_task.local:
+                if columns.values:
+                    self.outbox.local[columns.task].put(columns.take())
 
     def sent(self, stream: OutputStream, values: tuple[Any, ...], tasks: list[int]) -> None:
         """Count a tuple that was sent, and tell the hooks."""
         self.emitted[stream.name] += 1
-        self.transferred += len(tasks)
+        if stream.name == DEFAULT_STREAM:
+            self.copies += len(tasks)
         self.tell_emitted(values, stream.name, tasks)
 
     def tell_emitted(self, values: Any, stream: str, tasks: list[int]) -> None:
@@ -144,7 +147,47 @@ class TaskOutput:
         for hook in self.hooks:
             hook.emitted(EmitEvent(values, stream, self.task, tasks))
 
-    def counts(self, fast: int, acked: int = 0, failed: int = 0) -> Counts:
-        """Return what was counted, given how many tuples a collector's fast lane has sent on the default stream."""
-        emitted = self.emitted + Counter({DEFAULT_STREAM: fast})
-        return Counts(dict(emitted), fast + self.transferred, 0, acked, failed)
+    def lane(self) -> Lane | None:
+        """Return the lane of the default stream; None if it has none."""
+        stream = self.streams.get(DEFAULT_STREAM)
+        if stream is None or stream.direct_tasks is not None or len(stream.choices) != 1:
+            return None
+        (choice,) = stream.choices
+        return None if choice.one is None else Lane(self.columns[DEFAULT_STREAM], len(stream.fields), choice)
+
+    def counts(self, acked: int = 0, failed: int = 0) -> Counts:
+        """Return what was counted, by this object and by a collector in the lane."""
+        transferred = {name: by_task.sent() for name, by_task in self.columns.items()}
+        in_lane = transferred.get(DEFAULT_STREAM, 0) - self.copies
+        emitted = self.emitted + Counter({DEFAULT_STREAM: in_lane})
+        return Counts(dict(emitted), sum(transferred.values()), 0, acked, failed)
+
+
+class Lane:
+    """The default stream of a task, if each of its tuples goes to one task: most tuples do.
+
+    A collector emits them without a further call.
+    """
+
+    __slots__ = ("by_key", "choose", "columns", "key", "width")
+
+    def __init__(self, columns: ColumnsByTask, width: int, choice: Choice) -> None:
+        assert choice.one is not None, "each tuple goes to one task"
+        self.columns = columns
+        self.width = width
+        """The number of values of a tuple."""
+        self.choose = choice.one
+        self.key = choice.key
+        """The position of the only value that ``choose`` looks at; None: it looks at others."""
+        self.by_key: dict[Any, Columns] = {}
+        """The columns of the keys seen last, for :meth:`place`."""
+
+    def place(self, values: tuple[Any, ...], key: int) -> Columns:
+        """Return the columns that get a tuple, and remember them by its key, which is at this position."""
+        columns = self.columns[self.choose(values)]
+        if is_small(values[key]):
+            if len(self.by_key) >= KEYS_MAX:
+                self.by_key.clear()
+            with suppress(TypeError):  # an unhashable key, such as a list
+                self.by_key[values[key]] = columns
+        return columns

@@ -42,8 +42,9 @@ class SpoutTask(Task):
         self.collector = SpoutCollector(
             self.output, self.pending, shared.assignment.ackers_of(shared.worker), shared.clock, self._acked_at_once
         )
-        shared.observer.watch(task, self.collector)
-        self._acked = self._failed = self._emitted = 0
+        self._given = shared.observer.watched_spout(self.collector)
+        """What the spout emits with."""
+        self._acked = self._failed = 0
         self._is_open = self._is_active = False
         with self.user_code():
             self._spout: Spout = shared.make_object(component.id)
@@ -71,7 +72,7 @@ class SpoutTask(Task):
         with self.user_code():
             if is_active and not self._is_open:
                 self._is_open = True
-                self._spout.open(self.config, self.context, self.collector)
+                self._spout.open(self.config, self.context, self._given)
             if is_active != self._is_active:
                 self._is_active = is_active
                 if is_active:
@@ -81,12 +82,12 @@ class SpoutTask(Task):
 
     def next_tuple(self) -> bool:
         """Call ``next_tuple``; return whether it emitted anything."""
+        before = self.collector.emitted
         try:
             self._spout.next_tuple()
         except BaseException as error:  # noqa: BLE001 - the user's code
             raise self.blamed(error) from None
-        before, self._emitted = self._emitted, self.collector.emitted()
-        return self._emitted != before
+        return self.collector.emitted != before
 
     def ack(self, roots: Sequence[int]) -> None:
         """Tell the spout that roots were acked, except those that are no longer pending: they have timed out."""

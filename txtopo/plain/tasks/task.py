@@ -10,18 +10,18 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.collector import OutputCollector, SpoutOutputCollector
 from txtopo.api.context import TaskHook
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import TupleSource
 from txtopo.config import Config, component_config
-from txtopo.plain.tasks.collectors import BoltCollector, SpoutCollector
 from txtopo.plain.tasks.context import PlainTaskContext
 from txtopo.plain.tasks.errors import ErrorReporter, blamed
 from txtopo.plain.tasks.metrics import Counts
 from txtopo.plain.tasks.offload import Offloading
 from txtopo.plain.tasks.outbox import Outbox
 from txtopo.plain.tasks.output import OutputStream, TaskOutput
-from txtopo.plain.tasks.queues import WaitingTuples
+from txtopo.plain.tasks.queues import TaskQueue
 from txtopo.topology.assignment import Assignment
 from txtopo.topology.groupings import chooser
 from txtopo.topology.plain_plan import SYSTEM, SYSTEM_TASK, TICK_STREAM, PlainComponent, PlainPlan
@@ -47,8 +47,14 @@ class Observer:
     def looked(self) -> None:
         """Called several times a second."""
 
-    def watch(self, task: int, collector: BoltCollector | SpoutCollector) -> None:
-        """Called with a task's collector before anybody uses it; the observer may replace its functions."""
+    def watched_bolt(self, task: int, collector: OutputCollector) -> OutputCollector:
+        """Return what a bolt's task emits and acks with, given its collector: the same, or one that watches it."""
+        del task
+        return collector
+
+    def watched_spout(self, collector: SpoutOutputCollector) -> SpoutOutputCollector:
+        """Return what a spout's task emits with, given its collector."""
+        return collector
 
 
 @attrs.frozen
@@ -60,7 +66,7 @@ class Shared:
     worker: int
     config: Config
     outbox: Outbox
-    queues: Mapping[int, WaitingTuples]
+    queues: Mapping[int, TaskQueue]
     """The queues of the bolts' tasks, by task."""
     sources: Sequence[TupleSource]
     """Where tuples come from, by the numbers of tasks and streams; see :func:`tuple_sources`."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import attrs
 
 from txtopo.plain.tasks.outbox import Outbox
-from txtopo.plain.tasks.queues import WaitingTuples
+from txtopo.plain.tasks.queues import TaskQueue
 
 SPILL_FACTOR = 2
 """Queues go to files at this many watermarks. Spouts pause at one; what comes on top descends from earlier roots."""
@@ -17,7 +17,7 @@ SPILL_FACTOR = 2
 class Watermark:
     """Weighs what waits in the queues of a worker's tasks, and in its outbox."""
 
-    queues: Mapping[int, WaitingTuples]
+    queues: Mapping[int, TaskQueue]
     outbox: Outbox
     bytes: int
 

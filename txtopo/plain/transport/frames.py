@@ -21,6 +21,7 @@ import attrs
 from txtopo.api.tuples import TupleSource
 from txtopo.errors import UserCodeError
 from txtopo.plain.transport import unpickling
+from txtopo.plain.trees.tuples import Edges, Roots
 
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 
@@ -31,23 +32,52 @@ _BY_PICKLE = b"p"
 class Columns:
     """Tuples from one task and stream to one task: their values, roots and edge ids.
 
-    Roots and edge ids are those of :class:`~txtopo.plain.trees.tuples.TreeTuple`.
+    Roots and edge ids are those of :class:`~txtopo.plain.trees.tuples.TreeTuple`. If the columns are short, there
+    may be fewer of them than values: the tuples behind them belong to no tree. See :meth:`fill`.
     """
 
-    __slots__ = ("edges", "roots", "source", "task", "values")
+    __slots__ = ("bit", "edges", "is_short", "roots", "source", "taken", "task", "values")
 
     def __init__(self, source: int, task: int) -> None:
         self.source = source
         self.task = task
+        self.bit = 0
+        """Before they are sent: the bit of the task's worker; 0: it is this worker."""
+        self.taken = 0
+        """How many tuples were removed by :meth:`take`."""
+        self.is_short = True
         self.values: list[tuple[Any, ...]] = []
         self.roots: list[Any] = []
         self.edges: list[Any] = []
+
+    def add(self, values: tuple[Any, ...], roots: Roots, edges: Edges) -> None:
+        """Add a tuple at the end."""
+        self.fill()
+        self.values.append(values)
+        self.roots.append(roots)
+        self.edges.append(edges)
+
+    def fill(self) -> None:
+        """Give each tuple a root and an edge id: 0 if it belongs to no tree."""
+        if self.is_short:
+            missing = [0] * (len(self.values) - len(self.roots))
+            self.roots += missing
+            self.edges += missing
+            self.is_short = False
+
+    def part(self, start: int, end: int | None = None) -> Columns:
+        """Return some of the tuples, in columns of their own."""
+        part = Columns(self.source, self.task)
+        part.values, part.roots, part.edges = self.values[start:end], self.roots[start:end], self.edges[start:end]
+        return part
 
     def take(self) -> Columns:
         """Remove the tuples, and return them in columns of their own."""
         taken = Columns(self.source, self.task)
         taken.values, taken.roots, taken.edges = self.values, self.roots, self.edges
         self.values, self.roots, self.edges = [], [], []
+        self.is_short = True
+        self.taken += len(taken.values)
         return taken
 
 

@@ -211,14 +211,7 @@ def _execute_of(
         execute: Callable[[Tuple], None] = made.execute
         return execute
     made.prepare(config, context)
-    basic = BasicCollector(collector)  # type: ignore[arg-type] # it only emits
-
-    def execute_and_ack(tuple: Tuple) -> None:
-        basic.anchor = tuple
-        made.execute(tuple, basic)
-        collector.ack(tuple)
-
-    return execute_and_ack
+    return BasicCollector(collector, made).execute
 
 
 class _Collector(OutputCollector):

@@ -5,7 +5,6 @@ A token travels with the values of each tuple, in an additional field that compo
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
@@ -13,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from txtopo.api.bolt import BasicBolt, RichBolt
-from txtopo.api.collector import OutputCollector
+from txtopo.api.collector import OutputCollector, SpoutOutputCollector
 from txtopo.api.fields import Fields
 from txtopo.api.groupings import CustomStreamGrouping
 from txtopo.api.optional import call_if_there
 from txtopo.api.spout import Spout
 from txtopo.api.tuples import DEFAULT_STREAM, Tuple, Tuples
 from txtopo.errors import AnchorError, FailedException
-from txtopo.plain.tasks.collectors import BoltCollector, SpoutCollector
 from txtopo.plain.tasks.offload import Offloading
 from txtopo.plain.tasks.task import Observer
 from txtopo.plain.trees.tuples import SETTLED
@@ -73,12 +71,13 @@ class CollectorObserver(Observer):
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    def watch(self, task: int, collector: BoltCollector | SpoutCollector) -> None:
-        """Replace the functions of a collector by watched ones."""
-        if isinstance(collector, SpoutCollector):
-            _watch_spout(collector, self._process)
-        else:
-            _watch_bolt(task, collector, self._process)
+    def watched_bolt(self, task: int, collector: OutputCollector) -> OutputCollector:
+        """Return a collector that tells the ledger what a bolt emits and settles."""
+        return _WatchedBoltCollector(task, collector, self._process)
+
+    def watched_spout(self, collector: SpoutOutputCollector) -> SpoutOutputCollector:
+        """Return a collector that tells the ledger what a spout emits."""
+        return _WatchedSpoutCollector(collector, self._process)
 
 
 class SimulatedOffloading(Offloading):
@@ -126,10 +125,39 @@ def _with_token(values: Sequence[Any], token: int) -> Any:
     return values if isinstance(values, (str, bytes)) else (*values, token)
 
 
-def _watch_spout(collector: SpoutCollector, process: Process) -> None:
-    emit, emit_direct, ledger = collector.emit, collector.emit_direct, process.ledger
+class _WatchedSpoutCollector(SpoutOutputCollector):
+    """A watched collector of a spout."""
 
-    def watch(values: Sequence[Any], message_id: Any, send: Callable[[Any, Root | None], list[int]]) -> list[int]:
+    def __init__(self, watched: SpoutOutputCollector, process: Process) -> None:
+        self._watched = watched
+        self._process = process
+
+    def emit(self, values: Sequence[Any], stream: str = DEFAULT_STREAM, message_id: Any = None) -> list[int]:
+        """Emit a tuple with its token."""
+        return self._emit(values, message_id, lambda sent, root: self._watched.emit(sent, stream, root))
+
+    def emit_direct(
+        self, task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM, message_id: Any = None
+    ) -> None:
+        """Emit a tuple with its token to one task."""
+
+        def send(sent: Any, root: Root | None) -> list[int]:
+            self._watched.emit_direct(task, sent, stream, root)
+            return [task]
+
+        self._emit(values, message_id, send)
+
+    def pending_count(self) -> int:
+        """Return how many roots are pending."""
+        return self._watched.pending_count()
+
+    def report_error(self, error: BaseException) -> None:
+        """Report an error."""
+        self._watched.report_error(error)
+
+    def _emit(self, values: Sequence[Any], message_id: Any, send: Callable[[Any, Root | None], list[int]]) -> list[int]:
+        process = self._process
+        ledger = process.ledger
         token = ledger.token()
         root = None if message_id is None else ledger.begin(message_id)
         tasks = send(_with_token(values, token), root)
@@ -138,68 +166,80 @@ def _watch_spout(collector: SpoutCollector, process: Process) -> None:
         process.step("after a spout has emitted")
         return tasks
 
-    def watched_emit(values: Sequence[Any], stream: str = DEFAULT_STREAM, message_id: Any = None) -> list[int]:
-        return watch(values, message_id, lambda sent, root: emit(sent, stream, root))
 
-    def watched_emit_direct(
-        task: int, values: Sequence[Any], stream: str = DEFAULT_STREAM, message_id: Any = None
+class _WatchedBoltCollector(OutputCollector):
+    """A watched collector of a bolt.
+
+    Many at once are emitted and acked one by one, so that a death may come between any two of them.
+    """
+
+    def __init__(self, task: int, watched: OutputCollector, process: Process) -> None:
+        self._task = task
+        self._watched = watched
+        self._process = process
+        self._life = process.life
+
+    def emit(
+        self, values: Sequence[Any], anchors: Tuple | Sequence[Tuple] | None = None, stream: str = DEFAULT_STREAM
+    ) -> list[int]:
+        """Emit a tuple with its token."""
+        return self._emit(values, anchors, lambda sent: self._watched.emit(sent, anchors, stream))
+
+    def emit_direct(
+        self,
+        task: int,
+        values: Sequence[Any],
+        anchors: Tuple | Sequence[Tuple] | None = None,
+        stream: str = DEFAULT_STREAM,
     ) -> None:
-        watch(values, message_id, lambda sent, root: emit_direct(task, sent, stream, root) or [task])
+        """Emit a tuple with its token to one task."""
 
-    collector.emit, collector.emit_direct = watched_emit, watched_emit_direct
+        def send(sent: Any) -> list[int]:
+            self._watched.emit_direct(task, sent, anchors, stream)
+            return [task]
 
+        self._emit(values, anchors, send)
 
-def _watch_bolt(this_task: int, collector: BoltCollector, process: Process) -> None:  # noqa: C901 - a closure a method
-    emit, emit_direct, ledger = collector.emit, collector.emit_direct, process.ledger
-    ack, fail, reset_timeout = collector.ack, collector.fail, collector.reset_timeout
-    life = process.life
+    def ack(self, tuple: Tuple) -> None:
+        """Ack a tuple."""
+        self._note_settled(tuple, "acked")  # before the ack, which marks the tuple as settled
+        self._watched.ack(tuple)
+        self._process.ledger.tuple_acked(self._life, tuple)
+        self._process.step("after a bolt has acked")
 
-    def watch(values: Sequence[Any], anchors: Any, send: Callable[[Any], list[int]]) -> list[int]:
+    def fail(self, tuple: Tuple) -> None:
+        """Fail a tuple."""
+        self._note_settled(tuple, "failed")
+        self._watched.fail(tuple)
+        self._process.ledger.tuple_failed(self._life, tuple)
+
+    def reset_timeout(self, tuple: Tuple) -> None:
+        """Begin the timeouts of a tuple's roots again."""
+        self._watched.reset_timeout(tuple)
+        self._process.ledger.renewed(self._life, tuple)
+
+    def report_error(self, error: BaseException) -> None:
+        """Report an error."""
+        self._watched.report_error(error)
+
+    def _emit(self, values: Sequence[Any], anchors: Any, send: Callable[[Any], list[int]]) -> list[int]:
+        process, life, ledger = self._process, self._life, self._process.ledger
         token = ledger.token()
         try:
             tasks = send(_with_token(values, token))
         except AnchorError:
-            ledger.anchored_late(life, this_task, values, _listed(anchors))
+            ledger.anchored_late(life, self._task, values, _listed(anchors))
             raise
         if anchors is not None:
             ledger.sent(life, _listed(anchors), token, tasks, process.incarnations_of(tasks))
         if life.acked is not None:
-            ledger.emitted_after_ack(life, this_task, values, _listed(anchors))
+            ledger.emitted_after_ack(life, self._task, values, _listed(anchors))
         process.step("after a bolt has emitted")
         return tasks
 
-    def watched_emit(values: Sequence[Any], anchors: Any = None, stream: str = DEFAULT_STREAM) -> list[int]:
-        return watch(values, anchors, lambda sent: emit(sent, anchors, stream))
-
-    def watched_emit_direct(
-        task: int, values: Sequence[Any], anchors: Any = None, stream: str = DEFAULT_STREAM
-    ) -> None:
-        watch(values, anchors, lambda sent: emit_direct(task, sent, anchors, stream) or [task])
-
-    def watched_ack(tuple: Tuple) -> None:
-        note_settled(tuple, "acked")  # before the ack, which marks the tuple as settled
-        ack(tuple)
-        ledger.tuple_acked(life, tuple)
-        process.step("after a bolt has acked")
-
-    def watched_fail(tuple: Tuple) -> None:
-        note_settled(tuple, "failed")
-        fail(tuple)
-        ledger.tuple_failed(life, tuple)
-
-    def note_settled(tuple: Tuple, what: str) -> None:
+    def _note_settled(self, tuple: Tuple, what: str) -> None:
         if tuple.roots is SETTLED:  # type: ignore[attr-defined] # of a TreeTuple
-            ledger.settled_again(life, this_task, tuple, what)
-
-    def watched_reset_timeout(tuple: Tuple) -> None:
-        reset_timeout(tuple)
-        ledger.renewed(life, tuple)
-
-    collector.emit, collector.emit_direct = watched_emit, watched_emit_direct
-    collector.ack, collector.fail, collector.reset_timeout = watched_ack, watched_fail, watched_reset_timeout
-    # Many at once are emitted and acked one by one, so that a death may come between any two of them.
-    collector.emit_batch = functools.partial(OutputCollector.emit_batch, collector)
-    collector.ack_batch = functools.partial(OutputCollector.ack_batch, collector)
+            self._process.ledger.settled_again(self._life, self._task, tuple, what)
 
 
 def _listed(anchors: Any) -> Sequence[Any]:
