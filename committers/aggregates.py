@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 
 from state.delta.columns import is_key_type, no_equality
 from txtopo import Fields
+from txtopo.api.arguments import checked_class
 from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Reduction
 from txtopo.api.types import ddl_name
 from txtopo.columnar.reducing import TooLarge, reduced_exactly
@@ -52,14 +53,6 @@ def _field(spec: str | Fields) -> Fields:
 def fields_of(schema: pa.Schema) -> Fields:
     """Return the fields of a schema, with their types."""
     return Fields(*(f"{field.name}: {ddl_name(field.type)}" for field in schema))
-
-
-def checked(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
-    """Return aggregates by name, copied; raise FieldsError for something else."""
-    for name, each in aggregates.items():
-        if not isinstance(each, Aggregate):
-            raise FieldsError(f"{name!r} is {each!r}, which is no aggregate; write one, such as Sum('field')")
-    return dict(aggregates)
 
 
 def _optional_field(spec: str | Fields | None) -> Fields | None:
@@ -105,6 +98,7 @@ class Aggregate(ABC):
         """The type of the result."""
 
 
+@checked_class
 @attrs.frozen
 class Count(Aggregate):
     """How many rows there are; with a field, how many whose field is not null. A ``long``.
@@ -172,6 +166,7 @@ class _OfField(Aggregate):
         )
 
 
+@checked_class
 @attrs.frozen
 class Sum(_OfField):
     """The sum of a field: of integers a ``long``, of decimals one with 10 digits more, of all others a ``double``.
@@ -216,6 +211,7 @@ class Sum(_OfField):
         raise self._refuse("a number")
 
 
+@checked_class
 @attrs.frozen
 class Mean(Sum):
     """The mean of a field: of all numbers but decimals a ``double``.
@@ -291,6 +287,7 @@ class _OfOrder(_OfField):
         return partials[0]
 
 
+@checked_class
 @attrs.frozen
 class Min(_OfOrder):
     """The smallest value of a field: a number, a string by its code points, a date, a timestamp, a boolean or a binary.
@@ -310,6 +307,7 @@ class Min(_OfOrder):
         return columns
 
 
+@checked_class
 @attrs.frozen
 class Max(Min):
     """The largest value of a field, in the order of :class:`Min`.
@@ -321,6 +319,7 @@ class Max(Min):
     _which: ClassVar = Reduction.MAX
 
 
+@checked_class
 @attrs.frozen
 class First(_OfOrder):
     """The value of a field in the row with the earliest time; the smallest value of several then.
@@ -369,6 +368,7 @@ class First(_OfOrder):
         return [pc.if_else(is_there, each, pa.scalar(None, each.type)) for each in columns]
 
 
+@checked_class
 @attrs.frozen
 class Last(First):
     """The value of a field in the row with the latest time; the largest value of several then. Otherwise as First.
@@ -394,7 +394,7 @@ class Aggregation:
     """
 
     key: Fields
-    aggregates: Mapping[str, Aggregate] = attrs.field(converter=checked)
+    aggregates: Mapping[str, Aggregate]
 
     def __attrs_post_init__(self) -> None:
         """Refuse names and types that do not go together."""

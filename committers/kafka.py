@@ -11,12 +11,13 @@ import queue
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import attrs
 
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.bolt import RichBolt
 from txtopo.api.collector import OutputCollector
 from txtopo.api.context import TopologyContext
@@ -256,9 +257,10 @@ class KafkaBolt(RichBolt):
 
     output_fields = None
 
+    @checked_arguments
     def __init__(  # noqa: PLR0913 - three fields and how they become bytes
         self,
-        servers: str,
+        servers: str | Sequence[str],
         topic: str | None = None,
         *,
         topic_field: str | None = None,

@@ -12,11 +12,12 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from committers.aggregates import Aggregate, AggregateCombiner, Aggregation, Count, checked, merged_rows
+from committers.aggregates import Aggregate, AggregateCombiner, Aggregation, Count, merged_rows
 from committers.inputs import Inputs, field_mistakes
 from committers.spill import ReducingCommitter
 from state import DeltaState
 from txtopo import BatchOutputCollector, Fields, MapState, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.map_state import pairs_of
 from txtopo.api.reduction import Combiner, Reduction, Reductions, combining
 from txtopo.api.tuples import TupleSource
@@ -81,6 +82,7 @@ class ReduceCommitter(ReducingCommitter):
     _known: frozenset[tuple[_Shape, _Shape]] = frozenset()
     """Shapes of keys and values that fit."""
 
+    @checked_arguments
     def __init__(
         self,
         state: str,
@@ -101,7 +103,7 @@ class ReduceCommitter(ReducingCommitter):
         self._value = value
         self._function = function
         self._combine = combining(function)
-        self._values = values and checked(values)
+        self._values = values and dict(values)
 
     def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
         """Return the table of several aggregates: their key and value fields; ``options`` are the table's.

@@ -11,6 +11,7 @@ import pyarrow as pa
 from committers.inputs import Inputs, field_mistakes, stream_name
 from committers.spill import SpillingCommitter
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.map_state import MapState
 from txtopo.api.reduction import Rows
 from txtopo.api.state import State
@@ -29,6 +30,7 @@ class RowsCommitter(SpillingCommitter):
             by name if the names are the table's, otherwise by position.
     """
 
+    @checked_arguments
     def __init__(self, state: str, fields: Sequence[str] | None = None) -> None:
         self._state_name = state
         self._fields = None if fields is None else tuple(fields)

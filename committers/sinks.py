@@ -7,6 +7,7 @@ again: appended twice, or upserted to no effect. For exactly once, use a transac
 
 from __future__ import annotations
 
+import os
 import reprlib
 import time
 from abc import abstractmethod
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.bolt import RichBolt
 from txtopo.api.collector import OutputCollector
 from txtopo.api.context import TopologyContext
@@ -47,7 +49,7 @@ class _DeltaSink(RichBolt):
 
     def __init__(  # noqa: PLR0913 - a table, and three bounds
         self,
-        path: str,
+        path: str | os.PathLike[str],
         fields: Fields,
         *,
         compared: Sequence[str] = (),
@@ -217,9 +219,10 @@ class DeltaAppendBolt(_DeltaSink):
         ConfigError: a field has no type, or a bound is not above 0.
     """
 
+    @checked_arguments
     def __init__(
         self,
-        path: str,
+        path: str | os.PathLike[str],
         fields: Fields,
         *,
         flush_secs: float = 1.0,
@@ -257,9 +260,10 @@ class DeltaUpsertBolt(_DeltaSink):
             an array, map or struct.
     """
 
+    @checked_arguments
     def __init__(  # noqa: PLR0913 - a table, and three bounds
         self,
-        path: str,
+        path: str | os.PathLike[str],
         key: Fields,
         value: Fields,
         *,

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.copying import copied
@@ -43,6 +44,7 @@ class MemoryTransactionalSpout(TransactionalSpout):
         ConfigError: ``take_per_batch`` is below 1.
     """
 
+    @checked_arguments
     def __init__(self, data: Data, fields: Fields, take_per_batch: int) -> None:
         self.output_fields = fields.with_attempt()
         self.rows = MemoryRows(data, self.output_fields.without_attempt())

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from spouts.memory import Data, MemoryRows, Partition, checked_take
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
@@ -35,6 +36,7 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         ConfigError: ``take_per_batch`` is below 1.
     """
 
+    @checked_arguments
     def __init__(self, data: Data, fields: Fields, take_per_batch: int) -> None:
         self.output_fields = fields.with_attempt()
         self.rows = MemoryRows(data, self.output_fields.without_attempt())

@@ -15,6 +15,7 @@ import attrs
 import pyarrow as pa
 
 from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.copying import copying_of_value
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
@@ -80,6 +81,7 @@ class MemoryState(State):
         FieldsError: two fields have the same name, or a key field has a type that keys cannot have.
     """
 
+    @checked_arguments
     def __init__(self, key: Fields = _KEY, value: Fields = _VALUE, kind: StateKind = StateKind.TRANSACTIONAL) -> None:
         checked_fields(key, value, kind, typed=False)
         self.key = key

@@ -479,6 +479,8 @@ class Config(Mapping[str, Any]):
     """
 
     def __init__(self, values: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+        if values is not None and not isinstance(values, Mapping):
+            raise ConfigError(f"the configuration is {values!r}; give a mapping of names to values")
         given = {**(values or {}), **keywords}
         self._given = dict(_check(name, value) for name, value in given.items())
         self._values = {**{name: setting.default for name, setting in SETTINGS.items()}, **self._given}

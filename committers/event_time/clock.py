@@ -15,6 +15,7 @@ from committers.event_time.times import MICROS_MAX, TIMESTAMP, event_times, micr
 from committers.inputs import Inputs, field_mistakes
 from state import DeltaState
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.reduction import Combiner
 from txtopo.api.time_to_live import CLOCK_FIELD, CLOCK_KEY
 from txtopo.errors import TopologyError
@@ -93,6 +94,7 @@ class EventClock(BatchBolt, ICommitter):
 
     output_fields = Fields("attempt", "before", "after", "limit")
 
+    @checked_arguments
     def __init__(  # noqa: PLR0913 - each has a default, and is named
         self,
         state: str,

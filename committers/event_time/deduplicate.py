@@ -17,6 +17,7 @@ from committers.event_time.times import micros_of
 from state import DeltaExpiringRows
 from state.delta.columns import is_key_type, no_equality
 from txtopo import Fields, OutputFieldsDeclarer
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.api.types import ddl_name
 from txtopo.columnar.conversion import cast_rows
@@ -63,6 +64,7 @@ class Deduplicate(TimedCommitter):
             key has a type that keys cannot have; or rows cannot be ordered by a field.
     """
 
+    @checked_arguments
     def __init__(  # noqa: PLR0913 - what to pass on, by what, for how long
         self, state: str, *, clock: str, time: str, key: str | Sequence[str], within: dt.timedelta, fields: Fields
     ) -> None:

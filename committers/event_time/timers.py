@@ -16,6 +16,7 @@ from committers.event_time.times import MICROS_MAX
 from committers.inputs import Inputs
 from state import DeltaExpiringRows
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.arguments import checked_arguments
 from txtopo.errors import FieldsError
 from txtopo.utc import datetime_at, in_utc, micros_at
 
@@ -39,6 +40,7 @@ class TimerCommitter(BatchBolt, ICommitter):
         key: the key fields, each with a type.
     """
 
+    @checked_arguments
     def __init__(self, values: str, timers: str, *, clock: str, key: Fields) -> None:
         if EXPIRES in key:
             raise FieldsError(f"a TimerCommitter has a column {EXPIRES!r} of its own; give your key another name")

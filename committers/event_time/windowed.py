@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.aggregates import Aggregate, Aggregation, checked, fields_of, merged_rows
+from committers.aggregates import Aggregate, Aggregation, fields_of, merged_rows
 from committers.event_time.timed import AHEAD, EXPIRES, LATE, UNTIMED, TimedCommitter
 from committers.event_time.times import TIMESTAMP, in_known_years, micros_in, micros_of, timestamps
 from committers.event_time.windows import END, START, Window, key_ids, sessions, with_windows
 from state import DeltaExpiringRows, DeltaState
 from txtopo import Fields, OutputFieldsDeclarer
-from txtopo.api.fields import checked_fields_of
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.reduction import Combiner, Reductions
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.columnar.conversion import cast_rows
@@ -44,6 +44,7 @@ class WindowedCommitter(TimedCommitter):
         FieldsError: two columns have the same name, a field has no type, or sessions have no key.
     """
 
+    @checked_arguments
     def __init__(  # noqa: PLR0913 - what to aggregate, by what, when
         self,
         state: str,
@@ -56,11 +57,8 @@ class WindowedCommitter(TimedCommitter):
         lateness: dt.timedelta = dt.timedelta(),
         late_rows: Fields | None = None,
     ) -> None:
-        for role, given in (("key", key), ("late_rows", late_rows)):
-            if given is not None:
-                checked_fields_of(role, given)
         own = Fields(f"{START}: timestamp", f"{END}: timestamp")
-        aggregates = checked(aggregates)
+        aggregates = dict(aggregates)
         self._key = key or Fields()
         self._late_rows = late_rows
         whole = late_rows or Fields()

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from committers.event_time.times import MICROS_MAX, Micros, micros_in, micros_of, timestamps
+from txtopo.api.arguments import checked_arguments, checked_class
 from txtopo.errors import ConfigError
 from txtopo.utc import MICROS_MIN, MICROSECOND, datetime_at, micros_at
 
@@ -71,6 +72,7 @@ class Sliding(Window):
     size: int
     slide: int
 
+    @checked_arguments
     def __init__(self, size: dt.timedelta, slide: dt.timedelta) -> None:
         sizes = micros_of(size, "the size of a window"), micros_of(slide, "the slide of a window")
         if sizes[1] > sizes[0]:
@@ -115,10 +117,12 @@ class Tumbling(Sliding):
         ConfigError: the size is not more than zero.
     """
 
+    @checked_arguments
     def __init__(self, size: dt.timedelta) -> None:
         super().__init__(size, size)
 
 
+@checked_class
 @attrs.frozen
 class _Calendar(Window):
     """Windows of the calendar of a time zone.
@@ -222,6 +226,7 @@ class Sessions(Window):
     merges = True
     gap: int = attrs.field()
 
+    @checked_arguments
     def __init__(self, gap: dt.timedelta) -> None:
         self.__attrs_init__(micros_of(gap, "the gap of sessions"))
 

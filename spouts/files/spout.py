@@ -41,6 +41,7 @@ from spouts.files.packed import unpacked
 from spouts.files.parquet_format import ParquetFormat
 from spouts.files.text_format import TextFormat
 from spouts.files.watch import WatchingCoordinator, WatchTimes
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
@@ -99,6 +100,7 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
 
     bad_records_fields = BAD_RECORDS_FIELDS
 
+    @checked_arguments
     def __init__(  # noqa: PLR0913 - the options of a reader
         self,
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -117,10 +119,10 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
         dead_letter: str | os.PathLike[str] | None = None,
     ) -> None:
         for what, number in (("batch_bytes", batch_bytes), ("batch_files_max", batch_files_max)):
-            if not isinstance(number, int) or number < 1:
+            if number < 1:
                 raise ConfigError(f"{what} is {number!r}; give a whole number, at least 1")
         for what, secs in (("settle_secs", settle_secs), ("poll_secs", poll_secs)):
-            if isinstance(secs, bool) or not isinstance(secs, int | float) or not 0 <= secs < float("inf"):
+            if not 0 <= secs < float("inf"):
                 raise ConfigError(f"{what} is {secs!r}; give a number of seconds, at least 0")
         if format is not None and format not in FORMATS:
             raise ConfigError(f"format is {format!r}; the formats are {', '.join(FORMATS)}")

@@ -40,7 +40,8 @@ from spouts.kafka.records import (
     RefusedRecords,
     record_format,
 )
-from spouts.kafka.topics import NamedTopicFilter, topic_filter
+from spouts.kafka.topics import NamedTopicFilter, TopicFilter, topic_filter
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
@@ -68,10 +69,11 @@ class KafkaInput(WithBadRecords):
 
     bad_records_fields = BAD_RECORDS_FIELDS
 
+    @checked_arguments
     def __init__(  # noqa: PLR0913 - the options of a reader
         self,
         servers: str | Sequence[str],
-        topics: str | re.Pattern[str] | Sequence[str],
+        topics: TopicFilter | str | re.Pattern[str] | Sequence[str],
         fields: Fields | None = None,
         *,
         deserializer: str | Deserializer | None = None,
@@ -83,7 +85,7 @@ class KafkaInput(WithBadRecords):
         on_lost: str = "fail",
         until_end: bool = False,
     ) -> None:
-        if isinstance(batch_records_max, bool) or not isinstance(batch_records_max, int) or batch_records_max < 1:
+        if batch_records_max < 1:
             raise ConfigError(f"batch_records_max is {batch_records_max!r}; give a whole number of records, at least 1")
         if on_lost not in {each.value for each in OnLostRecords}:
             raise ConfigError(f"on_lost is {on_lost!r}; give 'fail' or 'skip'")

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from spouts.kafka.log import KafkaLog, Topic, TopicPartition
+from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, InputError
 from txtopo.suggestions import did_you_mean
 
@@ -16,6 +17,10 @@ _log = logging.getLogger(__name__)
 
 _NAMED_MAX = 20
 """How many topics an error message lists."""
+
+
+def _no_topics(given: Any) -> ConfigError:
+    return ConfigError(f"topics is {given!r}; give a name, a list of different names, or a pattern ('^clicks-')")
 
 
 class TopicFilter(ABC):
@@ -57,7 +62,7 @@ class NamedTopicFilter(TopicFilter):
     def __init__(self, *names: str) -> None:
         is_wrong = any(not isinstance(name, str) or not name for name in names)
         if is_wrong or not names or len(set(names)) < len(names):
-            raise ConfigError(f"topics is {names!r}; give a name, a list of different names, or a pattern ('^clicks-')")
+            raise _no_topics(names)
         self._names = frozenset(names)
         self._missing: frozenset[str] = frozenset()
 
@@ -96,6 +101,7 @@ class PatternTopicFilter(TopicFilter):
         ConfigError: it is not a regular expression.
     """
 
+    @checked_arguments
     def __init__(self, pattern: str | re.Pattern[str]) -> None:
         try:
             self._pattern = re.compile(pattern)
@@ -144,8 +150,10 @@ def topic_filter(topics: Any) -> TopicFilter:
             return PatternTopicFilter(topics)
         case str():
             return NamedTopicFilter(topics)
-        case _:
+        case Collection():
             return NamedTopicFilter(*topics)
+        case _:
+            raise _no_topics(topics)
 
 
 def check_topics(topics: TopicFilter, found: Sequence[Topic], log: KafkaLog) -> str | None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.delta.columns import Column, column_values, fit_column, is_key_type, no_equality
-from txtopo.api.fields import Fields, checked_fields_of
+from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key, joined_columns
 from txtopo.api.state import KeyedWrites
 from txtopo.api.types import ddl_name
@@ -61,7 +61,7 @@ def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) 
     if kind is StateKind.ROWS:
         raise FieldsError("rows without keys are kept by a table of rows; write DeltaRows(path, fields)")
     for role, fields in (("key", key), ("value", value)):
-        if not len(checked_fields_of(role, fields)):
+        if not len(fields):
             raise FieldsError(f"a state needs a {role} field; write for example {role}=Fields('name: string')")
         for name, declared in zip(fields.names, fields.types, strict=True):
             if typed and declared is None:

@@ -12,6 +12,7 @@ import attrs
 
 from state.stores.holder import Holder, loss, refusal
 from state.stores.paths import checked_changes, checked_path, checked_topology_id
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 
 __all__ = ["MemoryLead", "MemoryPlace", "MemoryStore", "apply_change"]
@@ -38,6 +39,7 @@ class MemoryStore(Store):
     Without a place, it makes a new one.
     """
 
+    @checked_arguments
     def __init__(self, place: MemoryPlace | None = None) -> None:
         self.place = place if place is not None else MemoryPlace()
         self._leads: list[MemoryLead] = []

@@ -23,8 +23,9 @@ from pathlib import Path
 
 from state.stores.holder import GRACE_SECS, Holder, loss, refusal
 from state.stores.paths import checked_changes, checked_path, checked_topology_id, file_name
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Delete, Lead, Put, Store
-from txtopo.errors import StopError
+from txtopo.errors import ConfigError, StopError
 from txtopo.files.durable import make_folder, paths_in, sync_path
 from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_other
 
@@ -53,7 +54,10 @@ class SqliteStore(Store):
         StopError: the file cannot be opened, or is not a store of txtopo.
     """
 
+    @checked_arguments
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        if "\0" in os.fspath(path):
+            raise ConfigError(f"path is {path!r}, and no path has a null character")
         self.path = Path(os.path.realpath(path))  # Path.resolve raises an error of its own for a circle of links
         self._lock = threading.RLock()
         self._leads: list[SqliteLead] = []

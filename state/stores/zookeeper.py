@@ -52,8 +52,10 @@ from state.stores.holder import GRACE_SECS, Holder, loss, refusal
 from state.stores.paths import checked_changes, checked_path, checked_topology_id, decoded_segment, encoded_path
 from state.stores.znodes import CreateNode, DeleteNode, SetNode, Step, Znodes, steps, value_of
 from state.stores.zookeeper_session import Answer, Applied, NotAsExpected, Patience, Unknown, ZooKeeperSession
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Delete, Lead, Store
-from txtopo.errors import InternalError, LostLead, StopError
+from txtopo.config import to_servers
+from txtopo.errors import ConfigError, InternalError, LostLead, StopError
 
 __all__ = ["ZooKeeperLead", "ZooKeeperStore"]
 
@@ -65,6 +67,9 @@ _RELEASE_SECS = 2.0
 _PLANS_MAX = 100
 _CHECKS = 2
 """The number of checks before the operations of a step."""
+
+_SESSION_SECS_MAX = (1 << 31) // 1000
+"""ZooKeeper counts milliseconds in 32 bits."""
 
 
 class ZooKeeperStore(Store):
@@ -83,9 +88,16 @@ class ZooKeeperStore(Store):
         StopError: no server can be reached.
     """
 
+    @checked_arguments
     def __init__(
         self, hosts: str, root: str = "/txtopo", session_timeout_secs: float = 10.0, credentials: str | None = None
     ) -> None:
+        try:
+            to_servers(hosts)
+        except ValueError:
+            raise ConfigError(f"hosts is {hosts!r}; give host:port, or several separated by commas") from None
+        if not 0 < session_timeout_secs < _SESSION_SECS_MAX:
+            raise ConfigError(f"session_timeout_secs is {session_timeout_secs!r}; give a number of seconds above 0")
         self.root = f"/{encoded_path(checked_path(root.strip('/')))}"
         self.session = ZooKeeperSession(hosts, session_timeout_secs, credentials)
         self._leads: list[ZooKeeperLead] = []

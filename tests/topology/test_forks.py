@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.processes import DEADLINE_SECS, python, ran
+from tests.topology.forking import STATUSES
 
 TOPOLOGY = """
 import os, subprocess, sys
@@ -81,6 +82,28 @@ def test_a_child_that_comes_back_from_user_code_ends_there(tmp_path):
         "the end [2]": 1,
     }
     assert [came_back in line for line in err.splitlines()] == [True] * (tuples + keys + 1)
+
+
+PLAIN = """
+import sys
+from pathlib import Path
+from tests.topology.forking import plain
+from txtopo.testing import InlineCluster
+with InlineCluster(1) as cluster:
+    running = cluster.submit(plain(Path(sys.argv[1])))
+    running.wait()
+    print(running.statistics()["ways"].acked)
+"""
+
+
+def test_plain_topologies(tmp_path):
+    """The same in a plain topology: a child takes no turn of its parent's, and acks nothing."""
+    process = python("-Wignore", "-c", PLAIN, tmp_path / "statuses", stderr=subprocess.PIPE)
+    out, err = process.communicate(timeout=DEADLINE_SECS)
+    assert (process.returncode, out) == (0, "3\n")
+    written = dict(line.split() for line in (tmp_path / "statuses").read_text().splitlines())
+    assert written == {way: str(status) for way, status in STATUSES.items()}
+    assert {line.partition(" (")[0] for line in err.splitlines()} == {"a child that forked"}
 
 
 TRACED = """

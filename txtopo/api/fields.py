@@ -23,13 +23,6 @@ ATTEMPT_FIELD_NAMES = frozenset({ATTEMPT_FIELD, "tx", "id"})
 """Names that the first field of a stream may have: txtopo's and the two that Storm's own code uses."""
 
 
-def checked_fields_of(role: str, given: Any) -> Fields:
-    """Return what was given as fields; raise a FieldsError that says how to write them if it is something else."""
-    if not isinstance(given, Fields):
-        raise FieldsError(f"{role} is {given!r}, which is no Fields; write {role}=Fields('name: string')")
-    return given
-
-
 class Fields:
     """An ordered list of field names, each with an optional Spark type.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import attrs
 
+from txtopo.api.arguments import checked_arguments
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config, TopologyKind
 from txtopo.engine.control import RunControl
 from txtopo.engine.timeline.observer import Timeline
@@ -75,6 +76,7 @@ def run(
 ) -> PlainReport: ...
 
 
+@checked_arguments
 def run(  # noqa: PLR0913 - keyword arguments of the main entry point
     topology: Topology,
     config: Config | Mapping[str, Any] | None = None,

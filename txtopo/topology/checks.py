@@ -49,10 +49,10 @@ def check_ids(graph: Graph) -> Iterator[str]:
         yield from _no_text("component id", declared.id)
     for name, _ in graph.states:
         yield from _no_text("state", name)
-    for name, count in Counter(declared.id for declared in graph.declared).items():
+    for name, count in Counter(each.id for each in graph.declared if isinstance(each.id, str)).items():
         if count > 1:
             yield f"component id {name!r} is used {count} times; give each spout and bolt its own id"
-    for name, count in Counter(name for name, _ in graph.states).items():
+    for name, count in Counter(name for name, _ in graph.states if isinstance(name, str)).items():
         if count > 1:
             yield f"state {name!r} is set {count} times; give each state its own name"
 
@@ -142,7 +142,7 @@ def check_kinds(graph: Graph) -> Iterator[str]:
 
 def check_clocks(graph: Graph) -> Iterator[str]:
     """Find states whose keys expire by the watermark of a state that is not declared, or has none."""
-    states = {name: state for name, state in graph.states if isinstance(state, State)}
+    states = {name: state for name, state in graph.states if isinstance(name, str) and isinstance(state, State)}
     for name, state in states.items():
         ttl = state.time_to_live
         if ttl is None:

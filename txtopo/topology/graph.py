@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.bolt import Bolt
 from txtopo.api.copying import copied
 from txtopo.api.fields import Fields
@@ -51,6 +52,7 @@ class ComponentDeclarer:
         self._declared.num_tasks = num_tasks
         return self
 
+    @checked_arguments
     def add_configuration(self, name: str, value: Any) -> ComponentDeclarer:
         """Add a setting that only this component gets, in the ``config`` of its ``prepare``."""
         self._declared.configuration[name] = copied(value)
@@ -65,6 +67,7 @@ class BoltDeclarer(ComponentDeclarer):
         super().set_num_tasks(num_tasks)
         return self
 
+    @checked_arguments
     def add_configuration(self, name: str, value: Any) -> BoltDeclarer:
         """Add a setting that only this bolt gets, in the ``config`` of its ``prepare``."""
         super().add_configuration(name, value)
@@ -108,11 +111,13 @@ class BoltDeclarer(ComponentDeclarer):
         """Let your own grouping choose the tasks."""
         return self._subscribe(component, stream, Grouping(GroupingKind.CUSTOM, custom=grouping))
 
+    @checked_arguments
     def _subscribe(self, component: str, stream: str, grouping: Grouping) -> BoltDeclarer:
         self._declared.subscriptions.append(Subscription(component, stream, grouping))
         return self
 
 
+@checked_arguments
 def _as_fields(fields: Fields | str | Sequence[str]) -> Fields:
     if isinstance(fields, Fields):
         return fields

@@ -17,6 +17,7 @@ from spouts.kafka.plain.progress import MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff, RetryPolicy
 from spouts.kafka.plain.translators import DefaultRecordTranslator, RecordTranslator, translator_for
 from spouts.kafka.topics import TopicFilter, topic_filter
+from txtopo.api.arguments import checked_class
 from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
@@ -148,24 +149,24 @@ def _connect_to_broker(settings: ConsumerSettings) -> KafkaConsumer:
 
 def _first_poll(given: Any) -> Any:
     if isinstance(given, dt.datetime | int):
-        return _since_1970(given)
-    return _member(FirstPollOffsetStrategy, given)
+        return _since_1970(given, "first_poll")
+    return _member("first_poll", FirstPollOffsetStrategy, given)
 
 
-def _since_1970(given: Any) -> int:
+def _since_1970(given: Any, name: str = "start_timestamp") -> int:
     match given:
         case dt.datetime() if given.tzinfo is not None:
             return round(given.timestamp() * 1000)
         case int() if not isinstance(given, bool) and given >= 0:
             return given
-    raise ConfigError(f"{given!r} is not a time; give a datetime with a time zone, or ms since 1970")
+    raise ConfigError(f"{name} is {given!r}; give a datetime with a time zone, or ms since 1970")
 
 
 def _guarantee(given: ProcessingGuarantee | str) -> ProcessingGuarantee:
-    return _member(ProcessingGuarantee, given)
+    return _member("processing_guarantee", ProcessingGuarantee, given)
 
 
-def _member(kind: type[_E], given: Any) -> _E:
+def _member(name: str, kind: type[_E], given: Any) -> _E:
     if isinstance(given, kind):
         return given
     for member in kind:
@@ -173,37 +174,24 @@ def _member(kind: type[_E], given: Any) -> _E:
             return member
     allowed = ", ".join(repr(member.value) for member in kind)
     also = ", a datetime with a time zone, or ms since 1970" if kind is FirstPollOffsetStrategy else ""
-    raise ConfigError(f"{given!r} is not a {kind.__name__}; choose one of {allowed}{also}")
+    raise ConfigError(f"{name} is {given!r}, which is no {kind.__name__}; choose one of {allowed}{also}")
 
 
 def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if not isinstance(value, int | float) or isinstance(value, bool) or value <= 0:
+    if value <= 0:
         raise ConfigError(f"{attribute.name} must be a number above 0, not {value!r}")
 
 
 def _positive_count(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+    if value <= 0:
         raise ConfigError(f"{attribute.name} must be an integer of at least 1, not {value!r}")
-
-
-def _fields(given: Fields | None) -> Fields | None:
-    if given is not None and not isinstance(given, Fields):
-        raise ConfigError(f"fields must be a Fields, not {given!r}")
-    return given
-
-
-def _a(kind: type[Any]) -> Any:
-    def check(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-        if not isinstance(value, kind):
-            raise ConfigError(f"{attribute.name} must be a {kind.__name__}, not {value!r}")
-
-    return check
 
 
 def _client_properties(given: Mapping[str, Value] | None) -> ClientProperties:
     return ClientProperties(given, RESERVED_PROPERTIES)
 
 
+@checked_class
 @attrs.frozen
 class KafkaSpoutConfig:
     """How a KafkaSpout reads.
@@ -247,7 +235,7 @@ class KafkaSpoutConfig:
 
     servers: str = attrs.field(converter=kafka_servers)
     topics: TopicFilter = attrs.field(converter=topic_filter)
-    fields: Fields | None = attrs.field(default=None, converter=_fields)
+    fields: Fields | None = attrs.field(default=None)
     deserializer: Any = attrs.field(default=None, kw_only=True)
     first_poll: FirstPollOffsetStrategy = attrs.field(
         default=FirstPollOffsetStrategy.UNCOMMITTED_EARLIEST, converter=_first_poll, kw_only=True
@@ -263,13 +251,11 @@ class KafkaSpoutConfig:
     batch_records_max: int = attrs.field(default=500, validator=_positive_count, kw_only=True)
     start_timestamp: int = attrs.field(default=0, converter=_since_1970, kw_only=True)
     partition_refresh_period_ms: float = attrs.field(default=2_000, validator=_positive, kw_only=True)
-    retry_service: RetryPolicy = attrs.field(factory=ExponentialBackoff, validator=_a(RetryPolicy), kw_only=True)
+    retry_service: RetryPolicy = attrs.field(factory=ExponentialBackoff, kw_only=True)
     tuple_tracking_enforced: bool = attrs.field(default=False, kw_only=True)
-    tuple_listener: KafkaTupleListener = attrs.field(
-        factory=KafkaTupleListener, validator=_a(KafkaTupleListener), kw_only=True
-    )
-    translator: RecordTranslator = attrs.field(default=_FROM_FIELDS, validator=_a(RecordTranslator), kw_only=True)
-    partitioner: Partitioner = attrs.field(factory=RoundRobinPartitioner, validator=_a(Partitioner), kw_only=True)
+    tuple_listener: KafkaTupleListener = attrs.field(factory=KafkaTupleListener, kw_only=True)
+    translator: RecordTranslator = attrs.field(default=_FROM_FIELDS, kw_only=True)
+    partitioner: Partitioner = attrs.field(factory=RoundRobinPartitioner, kw_only=True)
     subscribe: bool = attrs.field(default=False, kw_only=True)
     connect: Connect = attrs.field(default=_connect_to_broker, kw_only=True, repr=False)
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from spouts.kafka.log import KafkaRecord
+from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -65,8 +66,9 @@ class DeltaDeadLetters(DeadLetterHook):
     The first write creates the table, with the columns topic, partition, offset, timestamp, key, value, fails, reason.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    @checked_arguments
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = str(path)
 
     def take(self, letters: Sequence[DeadLetter]) -> None:
         """Append rows."""

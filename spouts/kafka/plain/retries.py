@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 
 import attrs
 
+from txtopo.api.arguments import checked_class
 from txtopo.errors import ConfigError
 
 RETRIES_UNLIMITED = 2**31 - 1
@@ -20,6 +21,7 @@ class RetryPolicy(ABC):
         """Return how long to wait after the 1st, 2nd, … failure; None to give the message up."""
 
 
+@checked_class
 @attrs.frozen
 class ExponentialBackoff(RetryPolicy):
     """Waits ``initial_ms`` after the first failure and ``period_ms * 2 ** (n - 1)`` after the n-th.

@@ -22,6 +22,7 @@ from spouts.kafka.plain.metrics import Lag
 from spouts.kafka.plain.progress import MessageId, PartitionProgress
 from spouts.kafka.plain.reader import Reader
 from spouts.kafka.plain.translators import routed
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.bolt import OutputFieldsDeclarer
 from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
@@ -69,9 +70,10 @@ class KafkaSpout(Spout):
         ConfigError: a setting is wrong.
     """
 
+    @checked_arguments
     def __init__(
         self,
-        servers: KafkaSpoutConfig | str,
+        servers: KafkaSpoutConfig | str | Sequence[str],
         topics: Any = None,
         fields: Any = None,
         *,

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from spouts.kafka.log import KafkaRecord
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.fields import Fields
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.errors import ConfigError
@@ -70,6 +71,7 @@ def raw(data: bytes) -> bytes:
 
 
 class _OneStream(RecordTranslator):
+    @checked_arguments
     def __init__(self, fields: Fields, stream: str = DEFAULT_STREAM) -> None:
         self._fields = fields
         self._stream = stream
@@ -93,6 +95,7 @@ class DefaultRecordTranslator(_OneStream):
         ConfigError: a field is none of the parts.
     """
 
+    @checked_arguments
     def __init__(
         self,
         fields: Fields | None = None,
@@ -142,6 +145,7 @@ class JsonRecordTranslator(_OneStream):
 class SimpleRecordTranslator(_OneStream):
     """Emits what a function makes of a record: values, a KafkaTuple or None."""
 
+    @checked_arguments
     def __init__(
         self, function: Callable[[KafkaRecord], Translated], fields: Fields, stream: str = DEFAULT_STREAM
     ) -> None:
@@ -156,6 +160,7 @@ class SimpleRecordTranslator(_OneStream):
 class ByTopicRecordTranslator(RecordTranslator):
     """Emits what the translator of a record's topic makes of it; ``default`` is for topics without a translator."""
 
+    @checked_arguments
     def __init__(self, default: RecordTranslator) -> None:
         self._default = default
         self._by_topic: dict[str, RecordTranslator] = {}

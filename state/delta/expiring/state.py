@@ -33,6 +33,7 @@ from state.delta.rows.format import RowsFormat, arranged, fitted_rows, no_keys
 from state.delta.rows.state import DeltaRows
 from state.delta.upkeep import RETENTION_HOURS_MIN, Upkeep
 from state.delta.writer import TableWriter
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
 from txtopo.api.state import StateKind, TakesRows, Writes
@@ -84,12 +85,13 @@ class DeltaExpiringRows(DeltaRows):
             ``timestamp``, or a field of the key has a type that keys cannot have.
     """
 
+    @checked_arguments
     def __init__(  # noqa: PLR0913  each has a default, and is named
         self,
         path: str | os.PathLike[str],
         fields: Fields,
         expires: str,
-        key: Sequence[str] = (),
+        key: str | Sequence[str] = (),
         *,
         storage_options: Mapping[str, str] | None = None,
         upkeep_every_writes: int = 50,

@@ -30,6 +30,7 @@ from state.delta.read.history import read_table
 from state.delta.schema import TXID_FIELD, FittedRows, RowFormat, checked_fields
 from state.delta.upkeep import Upkeep
 from state.delta.writer import WRITE_TRIES_MAX, TableWriter
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.reduction import Folding, PreparedWrites, Reducible, RowsFile, TransactionRows
@@ -94,6 +95,7 @@ class DeltaState(DeclaredDeltaTable):
             a key is no ``timestamp``.
     """
 
+    @checked_arguments
     def __init__(  # noqa: PLR0913  each has a default, and is named
         self,
         path: str | os.PathLike[str],

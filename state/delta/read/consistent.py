@@ -54,6 +54,7 @@ from state.delta.read.foreign import change_on_top
 from state.delta.read.history import exact_version_as_of, rows_between, shown_schema
 from state.delta.read.points import GroupWrites, ShownPoint, ShownPoints
 from state.delta.read.reading import read_rows
+from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
 from txtopo.transactional.journal.ending import JournalEnd, journal_below, last_writes, read_end, table_path
 from txtopo.transactional.journal.journal import JournalHeader, find_journal, read_journal
@@ -94,6 +95,7 @@ class _Handle:
         return self.schema.empty_table() if self.is_before else read_rows(self.location, self.table, self.schema)
 
 
+@checked_arguments
 def read_tables(  # noqa: PLR0913 - all but two by name
     output: str | os.PathLike[str],
     txid: int | None = None,

@@ -45,6 +45,7 @@ from state.delta.log.ownership import (
 from state.delta.read.points import ShownPoints
 from state.delta.read.reading import read_rows
 from state.delta.schema import TXID_FIELD
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.state import OpenedState, State, StateKind, Writes
 from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.rows_by_time import BEFORE_ALL
@@ -65,6 +66,7 @@ __all__ = [
 ]
 
 
+@checked_arguments
 def read_table(
     path: str | os.PathLike[str],
     txid: int | None = None,

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from state.delta.columns import fit_column
 from state.delta.schema import TXID_FIELD, twice_among
-from txtopo.api.fields import Fields, checked_fields_of
+from txtopo.api.fields import Fields
 from txtopo.api.reduction import Rows, RowsFile, RowsMode
 from txtopo.api.state import Key, OpenedState
 from txtopo.api.types import ddl_name
@@ -30,7 +30,7 @@ _NO_VALUES = pa.array(["", _HIVE_NULL])
 
 def checked_rows_fields(fields: Fields, partition_by: Sequence[str]) -> None:
     """Raise a FieldsError, which names the field and the reason, unless a table of rows can have these fields."""
-    if not len(checked_fields_of("fields", fields)):
+    if not len(fields):
         raise FieldsError("a table of rows needs a field; write for example Fields('word: string')")
     for name, declared in zip(fields.names, fields.types, strict=True):
         if declared is None:

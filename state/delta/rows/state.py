@@ -19,6 +19,7 @@ from state.delta.rows.group import RowsWrites, place_here, place_on_executors
 from state.delta.rows.past import PastDeltaRows
 from state.delta.upkeep import Upkeep
 from state.delta.writer import TableWriter
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.fields import Fields
 from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
 from txtopo.api.state import SchemaEvolution, StateKind, TakesRows, Writes
@@ -53,12 +54,13 @@ class DeltaRows(DeclaredDeltaTable):
         FieldsError: two fields have the same name, or a field has no type or a type that partitions cannot have.
     """
 
+    @checked_arguments
     def __init__(  # noqa: PLR0913  each has a default, and is named
         self,
         path: str | os.PathLike[str],
         fields: Fields,
         *,
-        partition_by: Sequence[str] = (),
+        partition_by: str | Sequence[str] = (),
         storage_options: Mapping[str, str] | None = None,
         upkeep_every_writes: int = 50,
         files_max: int = 32,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, assert_never
 
 import attrs
 
+from txtopo.api.arguments import checked_arguments
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import ConfigError, RuleError, StopError, TxtopoError
 from txtopo.plain.run.report import PlainReport, Totals, report_of
@@ -288,6 +289,7 @@ class _Run:
     workers: int
 
 
+@checked_arguments
 def start(
     topology: PlainTopology,
     config: Config | Mapping[str, Any] | None = None,

@@ -12,7 +12,7 @@ from spouts.kafka.plain.retries import ExponentialBackoff
 from spouts.kafka.plain.spout import KafkaSpout
 from spouts.kafka.plain.translators import DefaultRecordTranslator, SimpleRecordTranslator
 from txtopo.api.fields import Fields
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, RuleError
 
 
 def config(**settings):
@@ -61,21 +61,21 @@ def test_offset_reset(caplog):
         ({"properties": {"enable.auto.commit": False}}, "choose a processing_guarantee"),
         ({"properties": {"enable.auto.commit": True}}, "choose a processing_guarantee"),
         ({"properties": {"group.id": "g"}}, "give group_id"),
-        ({"properties": {3: "x"}}, "names are strings"),
-        ({"retry_service": None}, "retry_service must be a RetryPolicy"),
-        ({"tuple_listener": None}, "tuple_listener must be a KafkaTupleListener"),
+        ({"properties": {3: "x"}}, "a name in properties is 3; give a string"),
+        ({"retry_service": None}, "retry_service is None; give a RetryPolicy"),
+        ({"tuple_listener": None}, "tuple_listener is None; give a KafkaTupleListener"),
         ({"first_poll": "sometimes"}, "choose one of 'earliest'"),
-        ({"processing_guarantee": "exactly_once"}, "is not a ProcessingGuarantee"),
+        ({"processing_guarantee": "exactly_once"}, "no ProcessingGuarantee"),
         ({"batch_records_max": 0}, "batch_records_max must be an integer of at least 1"),
-        ({"max_uncommitted_offsets": 1.5}, "max_uncommitted_offsets must be an integer of at least 1"),
+        ({"max_uncommitted_offsets": 1.5}, "max_uncommitted_offsets is 1.5; give a whole number"),
         ({"offset_commit_period_ms": 0}, "offset_commit_period_ms must be a number above 0"),
-        ({"start_timestamp": -1}, "-1 is not a time"),
+        ({"start_timestamp": -1}, "start_timestamp is -1; give a datetime"),
         ({"poll_timeout_ms": 200}, "poll_timeout_ms is a setting of Storm's spout, and not of this one: a poll never"),
         ({"emit_null_tuples": True}, "let the deserializer or translator return a list of None"),
         ({"metrics_bucket_secs": 60}, r"KafkaSpout.metrics\(\) asks for them"),
         ({"first_pol": "latest"}, "no setting 'first_pol'; did you mean 'first_poll'"),
         ({"dead_letter": 3}, "dead_letter must be"),
-        ({"fields": "value"}, "fields must be a Fields"),
+        ({"fields": "value"}, "fields is .value., which is no Fields"),
         ({"deserializer": "json"}, "a deserializer needs fields"),
         ({"fields": Fields("n"), "deserializer": "xml"}, "give 'json', a function"),
         ({"first_poll": dt.datetime(2026, 1, 1)}, "a datetime with a time zone"),  # noqa: DTZ001 - that is the mistake
@@ -87,7 +87,7 @@ def test_offset_reset(caplog):
     ],
 )
 def test_mistakes(settings, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(RuleError, match=message):
         config(**settings)
 
 
