@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 
+from state.delta.log.location import Location
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.bolt import RichBolt
 from txtopo.api.collector import OutputCollector
@@ -67,7 +68,10 @@ class _DeltaSink(RichBolt):
                 )
         if flush_secs <= 0 or rows_max < 1 or bytes_max < 1:
             raise ConfigError("flush_secs, rows_max and bytes_max must be above 0")
-        self._path = str(path)
+        self._path = os.fspath(path)
+        if not self._path:
+            raise ConfigError(f"a {type(self).__name__} needs the path of its table")
+        Location.resolve(self._path, None)  # refuses what delta-rs can't use
         self._fields = fields
         self._compared = frozenset(compared)
         self._flush_secs = flush_secs

@@ -41,6 +41,7 @@ class DeclaredDeltaTable(State):
             raise ConfigError(f"a {name} needs the path of its table; write {name}('out/counts', …)")
         self.path = os.fspath(path)
         self._storage = dict(storage_options) if storage_options is not None else None
+        self._location()  # what delta-rs can't use is refused here, before a run has made anything
         self._upkeep = upkeep
         if schema_evolution not in {None, "add"}:
             raise ConfigError(f"schema_evolution is {schema_evolution!r}; it can only be 'add', or be left out")

@@ -57,6 +57,12 @@ def test_other_version() -> None:
     assert str(error_of_python(text)).startswith("the executors run Python 3.12, but the driver runs 3.11")
 
 
+def test_a_python_that_is_no_program() -> None:
+    """One that executors may not run is named."""
+    text = 'java.io.IOException: Cannot run program "/opt/python": error=13, Permission denied\n\tat java.base/x'
+    assert str(error_of_python(text)).startswith("the executors can't run /opt/python (Permission denied): set PYSPARK")
+
+
 def test_other_losses() -> None:
     """A job that was lost for any other reason says nothing of the Python: it is run again."""
     assert error_of_python("ExecutorLostFailure (executor 0 exited caused by one of the running tasks)") is None

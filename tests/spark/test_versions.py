@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import sys
 
 import pyspark
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from tests.acceptance.test_errors import topology
 from txtopo import run
 from txtopo.errors import ConfigError
-from txtopo.spark.versions import check_installed_spark, check_java, check_jvm_version
+from txtopo.spark.versions import check_installed_spark, check_java, check_jvm_version, check_python
 
 
 def java_of(folder: pathlib.Path, version: str, *, has_notes: bool) -> pathlib.Path:
@@ -113,6 +114,36 @@ def test_spark_home(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> 
     jar.rename(jar.with_name("spark-core_2.12-3.5.6.jar"))
     with pytest.raises(ConfigError, match=r"is Spark 3\.5\.6, but the Python package pyspark here is 4.1.4"):
         check_installed_spark()
+
+
+@pytest.mark.parametrize(
+    ("script", "what"),
+    [
+        (None, r"no program that can be run \(No such file or directory\)"),
+        ("no program", r"no program that can be run \((Permission denied|Exec format error)\)"),
+        ("#!/bin/sh\nexit 3\n", "no Python that runs"),
+        ("#!/bin/sh\necho 3.9\n", "Python 3.9"),
+        ("#!/bin/sh\necho Welcome; echo 3.9\n", "no Python that runs"),
+    ],
+)
+def test_python_of_tasks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path, script: str | None, what: str
+) -> None:
+    """Spark's words on a Python that does not run, or is another one, name neither it nor the variable."""
+    python = tmp_path / "python"
+    if script is not None:
+        python.write_text(script)
+        python.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    with pytest.raises(ConfigError, match=f"PYSPARK_PYTHON is {python}, which is {what}, but the driver runs 3"):
+        check_python()
+
+
+def test_the_same_python_by_another_name(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
+    (tmp_path / "python").symlink_to(sys.executable)
+    for python in (sys.executable, tmp_path / "python", ""):
+        monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+        check_python()
 
 
 def test_nothing_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:

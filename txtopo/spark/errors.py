@@ -167,6 +167,10 @@ _SYMPTOMS = (
         re.compile(r'Cannot run program "([^"]*)".*No such file'),
         "the executors have no Python at {0}: set PYSPARK_PYTHON to the path of theirs",
     ),
+    _Symptom(
+        re.compile(r'Cannot run program "([^"]*)".*error=\d+, ([\w ]+)'),
+        "the executors can't run {0} ({1}): set PYSPARK_PYTHON to the path of their Python",
+    ),
 )
 
 

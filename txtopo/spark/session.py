@@ -32,7 +32,7 @@ from txtopo.spark.errors import line_that_matters
 from txtopo.spark.properties_file import start_jvm
 from txtopo.spark.shipping import is_local
 from txtopo.spark.starting import StartOutput, why_it_did_not_start
-from txtopo.spark.versions import check_installed_spark, check_java, check_jvm_version
+from txtopo.spark.versions import check_installed_spark, check_java, check_jvm_version, check_python
 
 _SETTINGS: Mapping[str, str] = {
     "spark.scheduler.mode": "FAIR",
@@ -109,6 +109,8 @@ def check_spark(config: Config, given: SparkSession | None = None, *, delta_user
         return
     check_installed_spark()
     check_java()
+    if (config.spark_master or "local").startswith("local"):
+        check_python()
     if wants_delta:
         check_delta_can_start(config, delta_users)
 

@@ -8,6 +8,7 @@ import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import attrs
 import pyspark
@@ -106,6 +107,25 @@ def check_java() -> None:
     if java.release is None or not wanted.oldest <= java.release <= wanted.newest:
         named = f" (JAVA_HOME is {home})" if home else ""
         raise ConfigError(f"{spark}, but {path} is {java.version or 'broken'}{named}: {remedy}")
+
+
+def check_python() -> None:
+    """Raise a ConfigError if ``PYSPARK_PYTHON``, the Python of tasks here, is none of this version."""
+    given = os.environ.get("PYSPARK_PYTHON")
+    if not given or given == sys.executable:
+        return
+    ours = f"{sys.version_info.major}.{sys.version_info.minor}"
+    asked = [given, "-c", "import sys; print(*sys.version_info[:2], sep='.')"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, check=False)  # noqa: S603 - as Spark would
+        what = f"Python {said.stdout.strip()}" if re.fullmatch(r"\d+\.\d+\s*", said.stdout) else "no Python that runs"
+    except (OSError, ValueError) as error:
+        what = f"no program that can be run ({getattr(error, 'strerror', None) or error})"
+    if what != f"Python {ours}":
+        raise ConfigError(
+            f"PYSPARK_PYTHON is {given}, which is {what}, but the driver runs {ours}: set it to a Python that has the "
+            "driver's minor version, or unset it"
+        )
 
 
 def _javas_for(spark: str) -> _Javas:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from spouts.kafka.log import KafkaRecord
+from state.delta.log.location import Location
 from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError
 
@@ -68,7 +69,8 @@ class DeltaDeadLetters(DeadLetterHook):
 
     @checked_arguments
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = str(path)
+        self._path = os.fspath(path)
+        Location.resolve(self._path, None)  # refuses what delta-rs can't use
 
     def take(self, letters: Sequence[DeadLetter]) -> None:
         """Append rows."""

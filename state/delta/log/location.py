@@ -15,6 +15,7 @@ from state.delta.log.damage import LOG_FOLDER, damage_of_log, plain_text, set_ch
 from state.delta.log.object_folder import ObjectFolder
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
+from txtopo.printable import escaped
 
 __all__ = ["LOG_FOLDER", "Location", "parent_of"]
 
@@ -26,7 +27,7 @@ NAME_BYTES_MAX = 255
 _SHOWN = 200
 """How much of a path that is too long is shown, in characters."""
 
-_UNUSABLE = re.compile(r"[\x00-\x1f\[\]\\^|]|%[0-9A-Fa-f]{2}")
+_UNUSABLE = re.compile(r"[\x00-\x1f\x7f\[\]\\^|]|%[0-9A-Fa-f]{2}")
 """What delta-rs 1.6 fails or panics at in a local path, or takes for an encoded character."""
 
 _LOG_ENTRY = re.compile(r"^(\d{20}\..*(json|parquet)|_last_checkpoint)$")
@@ -131,7 +132,10 @@ def _check(path: str) -> None:
         )
     found = _UNUSABLE.search(path)
     if found is not None:
-        raise ConfigError(f"a table cannot be at {path}: delta-rs cannot use {found[0]!r} in a path; rename the folder")
+        where = escaped(path)
+        raise ConfigError(
+            f"a table cannot be at {where}: delta-rs cannot use {found[0]!r} in a path; rename the folder"
+        )
     try:
         path.encode()
     except UnicodeEncodeError:

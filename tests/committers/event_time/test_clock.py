@@ -165,7 +165,7 @@ def test_nothing_changes(tmp_path: Path) -> None:
 )
 def test_no_duration(wrong: dict[str, Any]) -> None:
     """What is no duration is refused."""
-    with pytest.raises(ConfigError, match=f"{next(iter(wrong))} .* is "):
+    with pytest.raises(ConfigError, match=f"{next(iter(wrong))} .*is "):
         EventClock("clock", time="at", **{"delay": SECOND, **wrong})
 
 

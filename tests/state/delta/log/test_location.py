@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from state import DeltaState, read_table
+from committers import DeltaAppendBolt
+from spouts.kafka import DeltaDeadLetters
+from state import DeltaExpiringRows, DeltaRows, DeltaState, read_table
 from state.delta.log.data_files import DataFolder, files_of
 from state.delta.log.location import Location
 from state.delta.read.audit import read_histories
@@ -50,12 +52,20 @@ def test_the_paths_of_files(tmp_path, name):
     assert DataFolder(location).missing(found) is None
 
 
-@pytest.mark.parametrize("name", ["a%20b", "b\udcc3", "%41", "[a", "a]", "a|b", "a^b", "a\\b", "a\nb"])
+@pytest.mark.parametrize("name", ["a%20b", "b\udcc3", "%41", "[a", "a]", "a|b", "a^b", "a\\b", "a\nb", "a\x7fb"])
 def test_a_path_that_delta_cannot_use_is_refused(tmp_path, name):
-    """It would be taken for another folder, or fail in delta-rs; nothing is written."""
-    state = DeltaState(tmp_path / name / "words", key=Fields("word: string"), value=Fields("n: long"))
-    with pytest.raises(ConfigError, match="a table cannot be at"):
-        state.open("t", "words", "life", 1)
+    """It would be taken for another folder, or fail in delta-rs: it is refused where it is written, before any run."""
+    path, fields = tmp_path / name / "words", Fields("word: string", "at: timestamp")
+    for make in (
+        lambda: DeltaState(path, key=Fields("word: string"), value=Fields("n: long")),
+        lambda: DeltaRows(path, fields),
+        lambda: DeltaExpiringRows(path, fields, expires="at"),
+        lambda: DeltaAppendBolt(path, fields),
+        lambda: DeltaDeadLetters(path),
+    ):
+        with pytest.raises(ConfigError, match="a table cannot be at") as refused:
+            make()
+        assert "\n" not in str(refused.value)
     assert not list(tmp_path.iterdir())
 
 
@@ -64,10 +74,12 @@ def test_a_path_that_delta_cannot_use_is_refused(tmp_path, name):
 )
 def test_a_name_that_no_folder_can_have_is_refused(tmp_path, name, fits):
     """By its bytes, and without the whole of it: it may be long."""
-    state = DeltaState(tmp_path / name, key=Fields("word: string"), value=Fields("n: long"))
+
+    def declared(path):
+        return DeltaState(path, key=Fields("word: string"), value=Fields("n: long"))
+
     with contextlib.nullcontext() if fits else pytest.raises(ConfigError, match="has 256 bytes, at most 255 fit"):
-        state.open("t", "words", "life", 1)
-    very_long = DeltaState(tmp_path / (name * 10_000), key=Fields("word: string"), value=Fields("n: long"))
+        declared(tmp_path / name).open("t", "words", "life", 1)
     with pytest.raises(ConfigError) as refused:
-        very_long.open("t", "words", "life", 1)
+        declared(tmp_path / (name * 10_000))
     assert len(str(refused.value)) < 500
