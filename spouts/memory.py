@@ -72,8 +72,6 @@ class MemoryRows:
     """Rows by partition, copied and checked at the last :meth:`read`, here and in every pickled copy."""
 
     def __init__(self, data: Data, fields: Fields) -> None:
-        if isinstance(data, str | bytes):
-            raise FieldsError(f"the rows must be a list, or a mapping of partition to list, not {data!r}")
         self.fields = fields
         self._data: Mapping[Any, Sequence[Any]] = data if isinstance(data, Mapping) else {0: data}
         self._checked: dict[Partition, _CheckedRows] = {}

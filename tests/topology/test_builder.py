@@ -259,9 +259,15 @@ def test_a_table_inside_another_is_refused(outer):
 
 
 def test_a_path_that_no_file_can_have():
-    """It is refused with the state's name."""
+    """A state of one's own that is there is refused with its name."""
+
+    class Elsewhere(MemoryState):
+        """A state at such a path."""
+
+        address = "a\0b"
+
     builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout([("a",)], Fields("word"), 1))
-    builder.set_state("counts", DeltaState("a\0b", key=Fields("k: string"), value=Fields("n: long")))
+    builder.set_state("counts", Elsewhere(Fields("k: string"), Fields("n: long")))
     with pytest.raises(TopologyError, match=r"state 'counts': its table can't be at 'a\\x00b': no path has a null"):
         builder.build()
 

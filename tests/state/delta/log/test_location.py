@@ -52,7 +52,9 @@ def test_the_paths_of_files(tmp_path, name):
     assert DataFolder(location).missing(found) is None
 
 
-@pytest.mark.parametrize("name", ["a%20b", "b\udcc3", "%41", "[a", "a]", "a|b", "a^b", "a\\b", "a\nb", "a\x7fb"])
+@pytest.mark.parametrize(
+    "name", ["a%20b", "b\udcc3", "%41", "[a", "a]", "a|b", "a^b", "a\\b", "a\nb", "a\x7fb", "a\0b"]
+)
 def test_a_path_that_delta_cannot_use_is_refused(tmp_path, name):
     """It would be taken for another folder, or fail in delta-rs: it is refused where it is written, before any run."""
     path, fields = tmp_path / name / "words", Fields("word: string", "at: timestamp")
