@@ -6,8 +6,8 @@ from pathlib import Path
 
 from txtopo.attempts import attempt_number
 from txtopo.files.folder import Folder, LocalFolder
-from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.transactional.journal.journal import (
+from txtopo.journal.ending import METADATA_DIR
+from txtopo.journal.journal import (
     FOLDER,
     JournalEntry,
     JournalHeader,

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     )
     from txtopo.api.state import MapState as MapState, State as State, StateKind as StateKind
     from txtopo.api.tuples import Tuple as Tuple, Tuples as Tuples
+    from txtopo.assembly.plain.report import PlainReport as PlainReport
+    from txtopo.assembly.plain.runner import RunningTopology as RunningTopology, start as start
+    from txtopo.assembly.report import Progress as Progress, RunReport as RunReport
     from txtopo.attempts import TransactionAttempt as TransactionAttempt
     from txtopo.config import Config as Config
     from txtopo.engine.control import RunControl as RunControl
@@ -54,8 +57,6 @@ if TYPE_CHECKING:
         ReportedFailedException as ReportedFailedException,
         TxtopoError as TxtopoError,
     )
-    from txtopo.plain.run.report import PlainReport as PlainReport
-    from txtopo.plain.run.runner import RunningTopology as RunningTopology, start as start
     from txtopo.topology.builder import TransactionalTopologyBuilder as TransactionalTopologyBuilder
     from txtopo.topology.graph import BoltDeclarer as BoltDeclarer, ComponentDeclarer as ComponentDeclarer
     from txtopo.topology.plain_builder import TopologyBuilder as TopologyBuilder
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
         Topology as Topology,
         TransactionalTopology as TransactionalTopology,
     )
-    from txtopo.transactional.run.report import Progress as Progress, RunReport as RunReport
 
 refuse_twins()
 

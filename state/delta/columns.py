@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from txtopo.api.types import ddl_name
 from txtopo.columnar.conversion import fit_array, is_exact
+from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import FieldsError
-from txtopo.transactional.tasks.progress_probe import current_probe
 
 __all__ = ["Column", "column_values", "fit_column", "is_key_type", "no_equality"]
 

@@ -11,8 +11,8 @@ from deltalake import DeltaTable, write_deltalake
 
 import txtopo.cli.backfill
 from state import read_table, read_tables
+from tests.backfill.backfills import WORLD
 from tests.crashes import Crash, dying
-from tests.engine.backfills import WORLD
 from tests.processes import ran
 from tests.variants import variants
 from txtopo.failpoints import armed
@@ -21,7 +21,7 @@ from txtopo.topology.loading import load_target
 
 MODULE = """
 import pathlib
-from tests.engine.backfills import WORLD, counting
+from tests.backfill.backfills import WORLD, counting
 
 WORLD.rows = [f"w{n % 3}" for n in range(12)]
 

@@ -10,8 +10,8 @@ from state import DeltaRows, DeltaState
 from tests.journals import opened_journal
 from tests.topologies import committing
 from txtopo import BatchBolt, Config, Fields, ICommitter
+from txtopo.journal.journal import read_journal
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.journal.journal import read_journal
 
 ROWS = [["a", 1], ["b", 1], ["a", 2], ["a", 0], ["b", 5], ["c", 3], ["a", 7], ["a", 8]]
 

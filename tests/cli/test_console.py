@@ -18,11 +18,11 @@ from rich.text import Text
 from state import DeltaState, TransactionalValue
 from tests.processes import environment
 from txtopo import Fields
+from txtopo.assembly.report import Progress
 from txtopo.cli.command import print_error
 from txtopo.cli.console import Console
 from txtopo.cli.display.live import LiveDisplay
 from txtopo.printable import PrintableFormatter, escaped
-from txtopo.transactional.run.report import Progress
 from txtopo.transactional.tasks.readings import Reading, ReadingKind
 from txtopo.utc import EPOCH, words_at
 

@@ -14,13 +14,13 @@ from examples.orders_by_minute_load import ORDERS_A_FILE, write_file
 from examples.transactional_words import BATCH_BYTES
 from tests.crashes import Crash, survives
 from txtopo import Config
+from txtopo.assembly.report import Progress, RunReport
 from txtopo.cli.console import Console
 from txtopo.cli.display.live import LiveDisplay
 from txtopo.cli.display.plain import PlainLines
 from txtopo.engine.runner import run_with
 from txtopo.testing.inline import inline_environment
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.run.report import Progress, RunReport
 
 EXAMPLES = ["global_count", "no_reading", "orders", "orders_by_minute", "ring", "transactional_words"]
 CRASHES_IN, ENDS_AFTER = 2, 4

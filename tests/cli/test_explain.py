@@ -18,13 +18,13 @@ from tests.processes import ran
 from tests.state.delta.two_tables import two_tables
 from tests.waiting import DEADLINE_SECS
 from txtopo import BasicBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
+from txtopo.assembly.snapshot import SnapshotWriter, read_snapshot, snapshots_in
 from txtopo.errors import PoisonTransaction, UserCodeError
+from txtopo.journal.ending import METADATA_DIR
+from txtopo.journal.journal import JournalHeader
 from txtopo.testing.feeders import wait_until
 from txtopo.testing.inline import run_inline
 from txtopo.topology.loading import load_target
-from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.transactional.journal.journal import JournalHeader
-from txtopo.transactional.run.snapshot import SnapshotWriter, read_snapshot, snapshots_in
 
 GATES = {"hold": threading.Event(), "reached": threading.Event()}
 

@@ -14,12 +14,12 @@ import txtopo.cli.backfill
 from state import read_table, read_tables
 from tests.crashes import Crash, CrashError
 from tests.variants import variants
+from txtopo.assembly.forking import moved
 from txtopo.errors import DivergenceError, InternalError, TxtopoError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.loading import load_target
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.run.forking import moved
 
 FILES = 8
 COMMITTED = 6

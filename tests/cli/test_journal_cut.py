@@ -12,8 +12,8 @@ from tests.crashes import dying
 from tests.journals import opened_journal
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from txtopo import Config
+from txtopo.journal.journal import read_journal
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.journal.journal import read_journal
 
 BEGAN_SECS = 20_000 * 24 * 3600
 HOURS = 3

@@ -16,10 +16,10 @@ from tests.acceptance.topologies import SumDeltas
 from tests.cli.test_repair import MODULE
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from txtopo import Config
+from txtopo.assembly.forking import moved
 from txtopo.testing.inline import run_inline
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.core.points import SLOT_MS
-from txtopo.transactional.run.forking import moved
 
 POINTS = (1, 3, 5)
 """Of the 6 transactions, of which two are in each slot."""

@@ -9,16 +9,16 @@ import pytest
 
 from state import read_table
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words
-from tests.engine.backfills import WORLD, Place as Growing
+from tests.backfill.backfills import WORLD, Place as Growing
 from tests.transactional.recovery.divergences import Place
 from tests.transactional.recovery.power_loss import Disk, Left
 from txtopo import Config
+from txtopo.assembly.forking import moved
 from txtopo.errors import DivergenceError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.recovery.fork import find_fork
-from txtopo.transactional.run.forking import moved
 
 DATA = make_data(2, 20)
 CONFIG = Config(group_transactions_max=1)

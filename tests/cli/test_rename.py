@@ -15,13 +15,13 @@ from state.stores.sqlite import SqliteStore
 from tests.crashes import Crash, CrashError
 from tests.variants import variants
 from txtopo import Config
+from txtopo.assembly.forking import moved
+from txtopo.assembly.storage import make_store
 from txtopo.errors import DivergenceError, FailedException, InternalError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.loading import load_target
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.run.forking import moved
-from txtopo.transactional.run.storage import make_store
 
 FILES = 8
 

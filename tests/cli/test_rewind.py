@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 
 from state import SqliteStore, read_table, read_tables
 from state.transactional import TransactionalState
+from tests.backfill.backfills import history_of
 from tests.cli.test_repair import MODULE
 from tests.crashes import Crash, CrashError, dying
-from tests.engine.backfills import history_of
 from tests.journals import journal_in
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from tests.variants import variants

@@ -14,7 +14,7 @@ from state import DeltaState, TransactionalValue
 from txtopo import Fields
 from txtopo.files.folder import LocalFolder
 from txtopo.inspect.tables import rows
-from txtopo.transactional.journal.journal import (
+from txtopo.journal.journal import (
     FOLDER,
     JournalEntry,
     JournalHeader,

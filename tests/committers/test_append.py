@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import committers.spill
-import txtopo.transactional.run.assembly
+import txtopo.assembly.assembly
 from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, read_tables

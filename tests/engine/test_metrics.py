@@ -14,17 +14,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.waiting import DEADLINE_SECS, wait_for
+from txtopo.api.planned import NEVER
+from txtopo.assembly.plain.report import PlainReport
+from txtopo.assembly.report import Progress
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import TopologyKind
 from txtopo.engine.metrics import RUN_METRICS, SILENT_SECS, RunMetrics, serving, written
 from txtopo.errors import ConfigError
 from txtopo.network.connections import REQUEST_SECS
-from txtopo.plain.run.report import PlainReport
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, Process
 from txtopo.transactional.core.events import (
-    NEVER,
     Committed,
     JobLost,
     MetadataCreated,
@@ -32,7 +33,6 @@ from txtopo.transactional.core.events import (
     SourceStatus,
     TransactionMetadata,
 )
-from txtopo.transactional.run.report import Progress
 
 PROGRESS = Progress(
     topology_id="words",

@@ -11,13 +11,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from state.stores.zookeeper import ZooKeeperStore
 from tests.fencing.topologies import words
 from tests.waiting import DEADLINE_SECS
+from txtopo.assembly.assembly import Environment
+from txtopo.assembly.report import RunReport
 from txtopo.config import Config
 from txtopo.engine.runner import run_with
 from txtopo.failpoints import armed
 from txtopo.testing.inline import InlineJobRunner
 from txtopo.topology.plan import Plan
-from txtopo.transactional.run.assembly import Environment
-from txtopo.transactional.run.report import RunReport
 
 
 class InlineRun:

@@ -12,11 +12,11 @@ from spouts import MemoryTransactionalSpout
 from tests.acceptance.topologies import Partial
 from tests.bolts import Take
 from txtopo import Config, Fields, TransactionalTopologyBuilder, run
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import UserCodeError
 from txtopo.spark.job_runner import SparkJobRunner
 from txtopo.spark.sql import sql_progress
 from txtopo.transactional.tasks.factory import prototypes_of
-from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 TASKS = 6
 

@@ -13,6 +13,7 @@ from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import UserCodeError
 from txtopo.spark.progress import BEGUN_REPORTS, ProgressListener, ProgressSender
 from txtopo.spark.run_package import RunPackage, pack_up
@@ -21,7 +22,6 @@ from txtopo.spark.worker import close_task_factories, task_factory_of
 from txtopo.topology.output import Line
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.tasks.factory import prototypes_of
-from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 KEY, OTHER = b"k" * 16, b"o" * 16
 

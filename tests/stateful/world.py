@@ -15,6 +15,7 @@ from typing import Any, assert_never
 
 import attrs
 
+from txtopo.api.planned import NEVER, Planned
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import JobFailure, LostLead, PoisonTransaction
 from txtopo.testing.checkers import AttemptChecker, CoreChecker
@@ -34,7 +35,6 @@ from txtopo.transactional.core.actions import (
 )
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import (
-    NEVER,
     Activated,
     AttemptLost,
     Committed,
@@ -45,7 +45,6 @@ from txtopo.transactional.core.events import (
     JobEnded,
     JobLost,
     MetadataCreated,
-    Planned,
     Processed,
     Recovered,
     SourceStatus,

@@ -6,9 +6,9 @@ from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.storm.test_topology import Capture, CountingBatchBolt
 from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
+from txtopo.api.planned import NEVER
 from txtopo.api.tuples import TupleSource
 from txtopo.columnar.chunks import Chunk, decode
-from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.tasks.batch_run import BatchRun, ShuffleMessage
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 

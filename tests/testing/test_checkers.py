@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from state import OpaqueValue, TransactionalValue
+from txtopo.api.planned import Planned
 from txtopo.attempts import TransactionAttempt
+from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
 from txtopo.testing.checkers import (
     AttemptChecker,
     BlameChecker,
@@ -17,8 +19,6 @@ from txtopo.testing.checkers import (
     check_journal,
 )
 from txtopo.transactional.core.actions import AssignedAttempt
-from txtopo.transactional.core.events import Planned
-from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
 
 ORACLE = Oracle({"t": [(1, {"a": TransactionalValue(1, 5)}), (3, {"a": TransactionalValue(3, 9)})]}, 9, 3)
 

@@ -8,19 +8,19 @@ import functools
 import attrs
 import click
 
+from txtopo.assembly.assembly import Environment
+from txtopo.assembly.report import Progress
+from txtopo.backfill.backfill import BackfillNews, backfill
+from txtopo.backfill.part import BackfillPart
 from txtopo.cli.command import Command, WholeNumber, discreet
 from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.target import takes_target
 from txtopo.config import TopologyKind
-from txtopo.engine.backfill import BackfillNews, backfill
 from txtopo.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.backfill.part import BackfillPart
-from txtopo.transactional.run.assembly import Environment
-from txtopo.transactional.run.report import Progress
 
 
 @click.command("backfill", cls=Command)

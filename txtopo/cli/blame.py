@@ -10,16 +10,16 @@ from rich.table import Table
 from rich.text import Text
 
 from state.delta.read.blame import Blame, KeyEnd, KeyGap, KeyWrite, blame
+from txtopo.api.planned import NEVER
 from txtopo.attempts import TransactionAttempt
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.console import Console, table_console
 from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
 from txtopo.errors import ConfigError
+from txtopo.journal.journal import find_journal
+from txtopo.journal.search import JournalSearch
 from txtopo.printable import escaped
 from txtopo.topology.loading import Target
-from txtopo.transactional.core.events import NEVER
-from txtopo.transactional.journal.journal import find_journal
-from txtopo.transactional.journal.search import JournalSearch
 
 PARTITIONS_SHOWN = 3
 

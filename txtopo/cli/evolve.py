@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from txtopo.api.state import State, TableDescription, growing
+from txtopo.assembly.assembly import recover_alone
+from txtopo.assembly.storage import states_of
 from txtopo.cli.command import Command
 from txtopo.cli.target import takes_target
 from txtopo.secrecy import command_line
 from txtopo.topology.loading import Target
-from txtopo.transactional.run.assembly import recover_alone
-from txtopo.transactional.run.storage import states_of
 
 
 @click.command("evolve", cls=Command)

@@ -7,15 +7,15 @@ from pathlib import Path
 import click
 from rich.text import Text
 
+from txtopo.assembly.snapshot import read_snapshot, snapshots_in, topologies_with_snapshot
+from txtopo.assembly.storage import metadata_dir_of
 from txtopo.cli.command import Command, WholeNumber, json_option, print_json
 from txtopo.cli.console import Console
 from txtopo.cli.target import OutputFolder, takes_folder_or_target
 from txtopo.inspect.story import Known, facts_of, story_of
+from txtopo.journal.ending import METADATA_DIR, chosen, metadata_dir_below
+from txtopo.journal.journal import topologies_with_journal
 from txtopo.topology.loading import Target
-from txtopo.transactional.journal.ending import METADATA_DIR, chosen, metadata_dir_below
-from txtopo.transactional.journal.journal import topologies_with_journal
-from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in, topologies_with_snapshot
-from txtopo.transactional.run.storage import metadata_dir_of
 
 
 @click.command("explain", cls=Command)

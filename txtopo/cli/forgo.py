@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from txtopo.assembly.storage import store_place
 from txtopo.cli.command import Command
 from txtopo.cli.repair import ask
 from txtopo.cli.target import takes_target
 from txtopo.secrecy import command_line
 from txtopo.topology.loading import Target
 from txtopo.transactional.recovery.going_back import forgo as go_on_without
-from txtopo.transactional.run.storage import store_place
 
 
 @click.command(cls=Command)

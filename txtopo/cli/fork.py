@@ -8,6 +8,7 @@ from pathlib import Path
 import attrs
 import click
 
+from txtopo.assembly.forking import fork_points, make_fork
 from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.points import planned_point, point_lines
@@ -16,7 +17,6 @@ from txtopo.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.transactional.recovery.fork import Fork, ForkPoint, find_fork
-from txtopo.transactional.run.forking import fork_points, make_fork
 
 
 @click.command(cls=Command)

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import click
 
+from txtopo.assembly.storage import store_place, subject_of
 from txtopo.cli.command import Command, CommandLineError
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
+from txtopo.journal.ending import METADATA_DIR
 from txtopo.secrecy import command_line
 from txtopo.topology.loading import Target
-from txtopo.transactional.journal.ending import METADATA_DIR
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.divergence import DivergenceKind
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew
 from txtopo.transactional.recovery.procedure import NOTHING_CHANGED, Procedure
-from txtopo.transactional.run.storage import store_place, subject_of
 
 
 @click.command(cls=Command)

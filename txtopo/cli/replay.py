@@ -13,6 +13,7 @@ from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.cli.target import journal_place, takes_target
 from txtopo.config import Config
+from txtopo.journal.journal import find_journal, read_journal
 from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.topology.output import user_output_logged
@@ -20,7 +21,6 @@ from txtopo.topology.plan import Plan
 from txtopo.transactional.audit.replay import RangeReport, Replay, ReplayReport, Tally
 from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner
-from txtopo.transactional.journal.journal import find_journal, read_journal
 from txtopo.transactional.tasks.factory import prototypes_of
 
 

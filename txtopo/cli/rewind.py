@@ -10,24 +10,24 @@ from typing import Any
 
 import click
 
+from txtopo.api.planned import Planned
+from txtopo.assembly.storage import store_place, subject_of
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.points import planned_point, point_lines
 from txtopo.cli.repair import ask, carried_out
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
+from txtopo.journal.journal import JournalTransaction
 from txtopo.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.topology.plan import Phase
-from txtopo.transactional.core.events import Planned
-from txtopo.transactional.journal.journal import JournalTransaction
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.divergence import Divergence, DivergenceKind
 from txtopo.transactional.recovery.going_back import Looked, journal_of
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair
 from txtopo.transactional.recovery.procedure import NOTHING_CHANGED, Procedure
 from txtopo.transactional.recovery.rewind import Past, Point, refuse_other_store, without_new
-from txtopo.transactional.run.storage import store_place, subject_of
 from txtopo.utc import micros_at
 
 PARTITIONS_SHOWN = 10

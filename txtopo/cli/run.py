@@ -14,6 +14,10 @@ import click
 from rich.highlighter import NullHighlighter
 from rich.logging import RichHandler
 
+from txtopo.assembly.parts import Observer
+from txtopo.assembly.plain.report import PlainReport
+from txtopo.assembly.report import Progress
+from txtopo.assembly.storage import DEFAULT_METADATA_DIR
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, discreet, needs_extra
 from txtopo.cli.console import Console
 from txtopo.cli.display.acked import INTERRUPTED, AckedDisplay, AckedLines
@@ -26,16 +30,12 @@ from txtopo.config import REAL_TIME, Config
 from txtopo.engine.page import PAGE_FILE, Address, Beside, page_beside
 from txtopo.engine.runner import run as run_topology
 from txtopo.engine.timeline.records import METRICS, folder_of, place_of
-from txtopo.plain.run.report import PlainReport
+from txtopo.journal.ending import METADATA_DIR
 from txtopo.printable import PrintableFormatter
 from txtopo.secrecy import Discretion, command_line, shown, without_secrets
 from txtopo.topology.loading import Target
 from txtopo.topology.output import PRINT, USER_LOGGER
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
-from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.transactional.run.parts import Observer
-from txtopo.transactional.run.report import Progress
-from txtopo.transactional.run.storage import DEFAULT_METADATA_DIR
 
 LOG_LEVELS = {
     "debug": logging.DEBUG,

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from txtopo.assembly.assembly import SetAside, skip as set_aside
 from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.repair import ask
 from txtopo.cli.target import takes_target
 from txtopo.secrecy import command_line
 from txtopo.topology.loading import Target
-from txtopo.transactional.run.assembly import SetAside, skip as set_aside
 
 
 @click.command(cls=Command)

@@ -12,15 +12,15 @@ from typing import Any
 import attrs
 import click
 
+from txtopo.assembly.forking import moved
+from txtopo.assembly.storage import metadata_dir_of
 from txtopo.cli.command import GIVEN, parse_pairs
 from txtopo.errors import ConfigError, NoTopology
 from txtopo.files.durable import is_folder
+from txtopo.journal.ending import METADATA_DIR, journal_below, metadata_dir_with_journal
 from txtopo.secrecy import secrets_kept
 from txtopo.topology.loading import NoModule, Target, load_target
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.journal.ending import METADATA_DIR, journal_below, metadata_dir_with_journal
-from txtopo.transactional.run.forking import moved
-from txtopo.transactional.run.storage import metadata_dir_of
 
 _FOLDERS_NAMED_MAX = 5
 

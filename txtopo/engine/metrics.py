@@ -32,19 +32,19 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from txtopo.assembly.parts import Observer
+from txtopo.assembly.plain.report import PlainReport
+from txtopo.assembly.report import Progress
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import TopologyKind
 from txtopo.errors import ConfigError
 from txtopo.files.durable import write_whole
 from txtopo.network.connections import Connection, Gate
 from txtopo.network.entrance import PAUSE_SECS
-from txtopo.plain.run.report import PlainReport
 from txtopo.topology.topology import Topology, TransactionalTopology
 from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.core.actions import Action, Commit, DeadLetter, Process
 from txtopo.transactional.core.events import Committed, Event, JobLost, MetadataCreated, Processed, Recovered
-from txtopo.transactional.run.parts import Observer
-from txtopo.transactional.run.report import Progress
 from txtopo.transactional.tasks.readings import ReadingKind
 
 _LOG = logging.getLogger(__name__)

@@ -13,21 +13,21 @@ import attrs
 
 from txtopo.api.state import State
 from txtopo.api.store import Store
+from txtopo.assembly.assembly import recovered_alone, take_lead
+from txtopo.assembly.snapshot import remove_snapshot
+from txtopo.assembly.storage import dead_letters_of, make_store, metadata_dir_of, states_of, store_file_of
 from txtopo.config import Config
 from txtopo.engine.timeline.records import folder_of
 from txtopo.errors import StopError
 from txtopo.files.folder import LocalFolder
+from txtopo.journal.journal import DEAD_LETTERS
+from txtopo.journal.turns import Rename
 from txtopo.topology.plan import Plan
-from txtopo.transactional.journal.journal import DEAD_LETTERS
-from txtopo.transactional.journal.turns import Rename
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in, tables_of
 from txtopo.transactional.recovery.diagnosis import descriptions_of
 from txtopo.transactional.recovery.going_back import GatheringLead
 from txtopo.transactional.recovery.plans import NewNames, recorded_plan
 from txtopo.transactional.recovery.renaming import NOTHING_CHANGED, Renaming
-from txtopo.transactional.run.assembly import recovered_alone, take_lead
-from txtopo.transactional.run.snapshot import remove_snapshot
-from txtopo.transactional.run.storage import dead_letters_of, make_store, metadata_dir_of, states_of, store_file_of
 
 
 def rename(plan: Plan, config: Config, former_id: str | None, agree: Callable[[NewNames, bool], None]) -> bool:

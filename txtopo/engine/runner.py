@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, overload
 import attrs
 
 from txtopo.api.arguments import checked_arguments
+from txtopo.assembly.assembly import Environment, assembled
+from txtopo.assembly.parts import Observer, Observers, OnProgress
+from txtopo.assembly.plain.report import PlainReport
+from txtopo.assembly.plain.runner import start
+from txtopo.assembly.report import Progress, RunReport
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config, TopologyKind
 from txtopo.engine.control import RunControl
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
 from txtopo.errors import ConfigError
 from txtopo.garbage import seldom_collected
-from txtopo.plain.run.report import PlainReport
-from txtopo.plain.run.runner import start
 from txtopo.topology.output import user_output_logged
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.transactional.jobs.job_runner import JobRunner
-from txtopo.transactional.run.assembly import Environment, assembled
-from txtopo.transactional.run.parts import Observer, Observers, OnProgress
-from txtopo.transactional.run.report import Progress, RunReport
 from txtopo.user_modules import refuse_twins
 
 if TYPE_CHECKING:

@@ -22,9 +22,9 @@ from state.delta.read.history import last_transaction, read_table
 from state.delta.read.points import ShownPoints
 from txtopo.errors import ConfigError
 from txtopo.files.durable import is_folder
-from txtopo.transactional.journal.backfills import backfills_of
-from txtopo.transactional.journal.ending import journal_below
-from txtopo.transactional.journal.journal import JournalPart, counting_parts, find_journal, read_journal
+from txtopo.journal.backfills import backfills_of
+from txtopo.journal.ending import journal_below
+from txtopo.journal.journal import JournalPart, counting_parts, find_journal, read_journal
 
 __all__ = ["Compared", "Moment", "Output", "is_table"]
 

@@ -6,13 +6,13 @@ import time
 
 import attrs
 
+from txtopo.assembly.snapshot import WHY_DEAD, Snapshot, Writer
 from txtopo.engine.timeline.records import DRIVER, RunRecord
 from txtopo.inspect.slugs import OF_RUN, slug_of
 from txtopo.inspect.story import SILENT_SECS
 from txtopo.inspect.timeline import CLOCKS_US, TimelineReader
 from txtopo.text.words import duration
 from txtopo.transactional.core.actions import StopReason
-from txtopo.transactional.run.snapshot import WHY_DEAD, Snapshot, Writer
 
 _ORDERLY = {reason.value for reason in StopReason} - {StopReason.FAILED.value}
 

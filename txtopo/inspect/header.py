@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from txtopo.assembly.snapshot import Snapshot, TransactionSnapshot, Writer
 from txtopo.attempts import epoch_and_try
 from txtopo.engine.timeline.records import (
     COMPONENT,
@@ -43,7 +44,6 @@ from txtopo.inspect.series import PHASES, last_number, rate
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.history import HistoryEvent, first_line
 from txtopo.transactional.core.transitions import Status
-from txtopo.transactional.run.snapshot import Snapshot, TransactionSnapshot, Writer
 
 RATE_SECS = 10.0
 """Rates are those of so many seconds."""

@@ -13,6 +13,14 @@ from typing import Protocol
 import attrs
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
+from txtopo.api.planned import NEVER
+from txtopo.assembly.snapshot import (
+    Snapshot,
+    Writer,
+    read_snapshot,
+    snapshots_in,
+    topologies_with_snapshot,
+)
 from txtopo.engine.metrics import WrittenMetrics
 from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of, past_in
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
@@ -45,23 +53,15 @@ from txtopo.inspect.facts import Facts, is_live, now_of, status_of
 from txtopo.inspect.slugs import OF_RUN, slug_of
 from txtopo.inspect.story import Known, story_of
 from txtopo.inspect.timeline import TimelineReader, outcome_of
-from txtopo.secrecy import without_secrets
-from txtopo.transactional.core.events import NEVER
-from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.transactional.journal.journal import (
+from txtopo.journal.ending import METADATA_DIR
+from txtopo.journal.journal import (
     JournalEntry,
     JournalTransaction,
     find_journal,
     journal_files,
     topologies_with_journal,
 )
-from txtopo.transactional.run.snapshot import (
-    Snapshot,
-    Writer,
-    read_snapshot,
-    snapshots_in,
-    topologies_with_snapshot,
-)
+from txtopo.secrecy import without_secrets
 
 FACTS_SECS = 0.25
 """How old the facts of a topology may be."""

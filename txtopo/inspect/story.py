@@ -12,18 +12,18 @@ from typing import Any
 import attrs
 
 from state.delta.read.consistent import committed_in_tables
+from txtopo.api.planned import NEVER, Turn
+from txtopo.assembly.snapshot import WHY_DEAD, Snapshot, TransactionSnapshot, Writer
 from txtopo.attempts import attempt_words, epoch_and_try, transactions_words
 from txtopo.errors import ConfigError
 from txtopo.inspect.answers import StoryLine
 from txtopo.inspect.wording import STATUS_WORDS, readings_of
+from txtopo.journal.ending import read_end
+from txtopo.journal.journal import JournalEntry, find_journal
+from txtopo.journal.search import EnteredGroup, JournalSearch
 from txtopo.text.words import clock, count_of, cut
-from txtopo.transactional.core.events import NEVER, Turn
 from txtopo.transactional.core.history import ABRIDGED_FIRST, HistoryEntry, HistoryEvent
 from txtopo.transactional.core.transitions import Status
-from txtopo.transactional.journal.ending import read_end
-from txtopo.transactional.journal.journal import JournalEntry, find_journal
-from txtopo.transactional.journal.search import EnteredGroup, JournalSearch
-from txtopo.transactional.run.snapshot import WHY_DEAD, Snapshot, TransactionSnapshot, Writer
 from txtopo.transactional.tasks.readings import Reading
 
 SILENT_SECS = 10.0

@@ -20,10 +20,10 @@ from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
 from txtopo.files.records import DAMAGE
 from txtopo.inspect.answers import Rows, StateTable
+from txtopo.journal.ending import read_end, table_path
+from txtopo.journal.journal import find_journal
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.commit.groups import REWRITTEN_BYTES_MIN
-from txtopo.transactional.journal.ending import read_end, table_path
-from txtopo.transactional.journal.journal import find_journal
 
 TXID = "txid"
 CELL_CHARACTERS_MAX = 1_000

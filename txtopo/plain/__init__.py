@@ -14,5 +14,5 @@ tasks in the workers. A tuple goes from task to task in a worker's one thread, o
 - :mod:`~txtopo.plain.worker`: a worker as a pure loop over its tasks.
 - :mod:`~txtopo.plain.transport`: frames of tuples, as bytes.
 - :mod:`txtopo.workers`: the process around that loop, its channels, and the supervision in the driver.
-- :mod:`~txtopo.plain.run`: a run from its start to its report.
+- :mod:`~txtopo.assembly.plain`: a run from its start to its report.
 """

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.progress_probe import current_probe
 from txtopo.config import Config
 from txtopo.errors import JobFailure, StateFailure
 from txtopo.spark.cancels import Cancels
@@ -37,7 +38,6 @@ from txtopo.topology.output import USER_LOGGER
 from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.stage_run import Job, Report
-from txtopo.transactional.tasks.progress_probe import current_probe
 
 logger = logging.getLogger(__name__)
 

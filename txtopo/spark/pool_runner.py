@@ -19,6 +19,7 @@ import cloudpickle
 from pyspark.sql import SparkSession
 
 from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.config import Config
 from txtopo.errors import InternalError, JobFailure, RuleError, StateFailure, StopError
 from txtopo.spark.progress import ProgressListener, ProgressSender
@@ -52,7 +53,6 @@ from txtopo.transactional.jobs.pool import (
 )
 from txtopo.transactional.jobs.pool_body import Computed, PoolBody
 from txtopo.transactional.jobs.stage_run import Job, Report
-from txtopo.transactional.tasks.progress_probe import ProgressProbe, current_probe
 from txtopo.workers.control import ControlServer, JobStarter, Owner
 from txtopo.workers.events import EndAsked, StopAsked, TellAsked
 from txtopo.workers.handshake import Listener, new_secret

@@ -14,9 +14,9 @@ import threading
 from collections.abc import Callable, Sequence
 
 from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.network.channel import address_family
 from txtopo.topology.output import OutputOrigin
-from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 _MESSAGE = struct.Struct("!16sQ")
 _LOOK_SECS = 0.25

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import RuleError
 from txtopo.spark.progress import ProgressSender
 from txtopo.spark.run_package import RunPackage
@@ -15,7 +16,6 @@ from txtopo.spark.user_lines import LATE, LineSender, lines_sent
 from txtopo.topology.output import Line
 from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, StageRun
 from txtopo.transactional.tasks.factory import TaskFactory
-from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 _task_factories: dict[bytes, TaskFactory] = {}
 """The task factory of this process's current run, by run key; at most one."""

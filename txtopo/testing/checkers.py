@@ -13,9 +13,11 @@ import attrs
 
 from txtopo.api.copying import copied
 from txtopo.api.map_state import Key
+from txtopo.api.planned import Planned
 from txtopo.api.values import OpaqueValue, StateValue
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import PoisonTransaction
+from txtopo.journal.journal import JournalEntry, JournalPart, counting_entries
 from txtopo.transactional.core.actions import Action, AssignedAttempt, Commit, DeadLetter, Process, Stop
 from txtopo.transactional.core.choosing import pending_end
 from txtopo.transactional.core.coordinator import Coordinator
@@ -25,7 +27,6 @@ from txtopo.transactional.core.events import (
     Failed,
     JobEnded,
     JobLost,
-    Planned,
     Processed,
     Progressed,
     Recovered,
@@ -35,7 +36,6 @@ from txtopo.transactional.core.events import (
 from txtopo.transactional.core.invariants import validate
 from txtopo.transactional.core.spout_policy import REPEATABLE, SpoutPolicy
 from txtopo.transactional.core.transitions import Status
-from txtopo.transactional.journal.journal import JournalEntry, JournalPart, counting_entries
 
 Rows = Mapping[Key, StateValue]
 """The rows of a table, by key."""

@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from txtopo.assembly.assembly import Environment
+from txtopo.assembly.report import RunReport
+from txtopo.assembly.threads import ThreadPools, Threads
 from txtopo.config import Config
 from txtopo.engine.runner import run_with
 from txtopo.topology.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner
-from txtopo.transactional.run.assembly import Environment
-from txtopo.transactional.run.report import RunReport
-from txtopo.transactional.run.threads import ThreadPools, Threads
 
 __all__ = ["InlineJobRunner", "run_inline"]
 

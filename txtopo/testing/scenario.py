@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from txtopo.api.planned import NEVER, Planned
 from txtopo.attempts import FIRST_EPOCH, FIRST_TXID, TransactionAttempt, attempt_number
 from txtopo.testing.checkers import AttemptChecker, CoreChecker
 from txtopo.transactional.core.actions import (
@@ -36,7 +37,6 @@ from txtopo.transactional.core.actions import (
 )
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import (
-    NEVER,
     Activated,
     AttemptLost,
     Committed,
@@ -48,7 +48,6 @@ from txtopo.transactional.core.events import (
     JobEnded,
     JobLost,
     MetadataCreated,
-    Planned,
     Processed,
     Progressed,
     Recovered,

@@ -2,7 +2,8 @@
 
 The core uses :class:`~txtopo.transactional.core.spout_policy.SpoutPolicy`, which decides which transactions are
 independent of each other. The rest is here: how to call the spout's coordinator and emitters, what makes a
-transaction's metadata, and what a replay proves. To add a kind of spout, add a class and a line in :data:`SEMANTICS`.
+transaction's metadata, and what a replay proves. To add a kind of spout, add a class and a line in :data:`SEMANTICS`,
+and its policy there.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from txtopo.api.optional import call_if_there
 from txtopo.api.partitioned import as_transactional, partition_key, partition_list
 from txtopo.api.spout import OpaquePartitionedTransactionalSpout, PartitionedTransactionalSpout
 from txtopo.attempts import TransactionAttempt
-from txtopo.transactional.core import spout_policy
 
 Emitted = Mapping[str, Any]
 """The metadata that one task's emitter returned for its share of a batch, by partition key."""
@@ -53,8 +53,6 @@ class SpoutSemantics(ABC):
 
     name: ClassVar[str]
     """The kind's name in coordinator state and journal; durable, so it never changes."""
-    policy: ClassVar[spout_policy.SpoutPolicy]
-    """The order of transactions that the kind requires."""
     emits_in_turn: ClassVar[bool]
     """Whether a task emits the transactions of a job one after another, in one process."""
     summary: ClassVar[str]
@@ -116,7 +114,6 @@ class _Repeatable(SpoutSemantics):
     """The coordinator decides what a transaction holds, and the emitters emit the same tuples at each attempt."""
 
     name = "repeatable"
-    policy = spout_policy.REPEATABLE
     emits_in_turn = False
     summary = "a replay carries the same tuples"
 
@@ -167,7 +164,6 @@ class _Opaque(SpoutSemantics):
     """The coordinator lists partitions, and the emitters continue in each where the transaction before ended."""
 
     name = "opaque"
-    policy = spout_policy.OPAQUE
     emits_in_turn = True
     summary = "opaque spout: a replay may carry different tuples"
 

@@ -10,8 +10,8 @@ The data goes one way::
 - :mod:`~txtopo.transactional.tasks`: the tasks of one attempt in one process.
 - :mod:`~txtopo.transactional.jobs`: the processing phase, many attempts to a job.
 - :mod:`~txtopo.transactional.commit`: the commit phases, and the group's one write to each table.
-- :mod:`~txtopo.transactional.journal`: what was committed, durable beside the tables.
+- :mod:`~txtopo.journal`: what was committed, durable beside the tables.
 - :mod:`~txtopo.transactional.recovery`: what the next run finds, finishes, or refuses.
 - :mod:`~txtopo.transactional.audit`: whether tables, journal and coordinator state agree.
-- :mod:`~txtopo.transactional.run`: the run loop round the core.
+- :mod:`~txtopo.assembly`: the run loop round the core.
 """

@@ -25,8 +25,8 @@ from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.values import StateValue
 from txtopo.columnar.key_index import Mask
+from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.errors import FailedException, StateFailure
-from txtopo.transactional.tasks.progress_probe import ProgressProbe, current_probe
 
 __all__ = ["BYTES_MAX", "TableCache"]
 

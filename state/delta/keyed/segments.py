@@ -29,8 +29,8 @@ from state.delta.schema import TXID_FIELD
 from txtopo.columnar.hashing import Hashes, stable_hash
 from txtopo.columnar.key_index import NUMBERS, HashIndex, Mask, Positions, are_equal, hashes_of, ones
 from txtopo.columnar.mapped import mapped_array, mapped_rows
+from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.taking import taken
-from txtopo.transactional.tasks.progress_probe import current_probe
 
 __all__ = ["IsOver", "Marks", "Rewrite", "Segments"]
 

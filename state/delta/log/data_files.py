@@ -32,9 +32,9 @@ from state.delta.log.location import Location
 from state.delta.log.statistics import ColumnContent, row_count_of, stats_from, stats_of
 from state.delta.log.vectors import Vector, dead_rows, is_vector_file, places_of, vector_file
 from txtopo.api.reduction import RowsFile, TransactionRows
+from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import StateFailure
-from txtopo.transactional.tasks.progress_probe import ProgressProbe, current_probe
 
 __all__ = [
     "BUCKET_ROWS",

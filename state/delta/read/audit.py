@@ -30,8 +30,8 @@ from state.delta.schema import TXID_FIELD
 from txtopo.api.table_history import SAMPLES_MAX, RowChanges, TableHistory, TableVersion, rolled_back_from
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import DivergenceError, StateAccessError
-from txtopo.transactional.journal.ending import table_path
-from txtopo.transactional.journal.journal import JournalTable
+from txtopo.journal.ending import table_path
+from txtopo.journal.journal import JournalTable
 
 __all__ = ["compare_bags", "compare_rows", "read_histories"]
 

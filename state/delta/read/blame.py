@@ -29,9 +29,9 @@ from state.delta.schema import TXID_FIELD
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError
-from txtopo.transactional.journal.ending import table_path
-from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalTransaction
-from txtopo.transactional.journal.search import JournalSearch
+from txtopo.journal.ending import table_path
+from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTransaction
+from txtopo.journal.search import JournalSearch
 
 __all__ = ["Blame", "KeyEnd", "KeyGap", "KeyWrite", "blame"]
 

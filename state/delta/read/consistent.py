@@ -56,8 +56,8 @@ from state.delta.read.points import GroupWrites, ShownPoint, ShownPoints
 from state.delta.read.reading import read_rows
 from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
-from txtopo.transactional.journal.ending import JournalEnd, journal_below, last_writes, read_end, table_path
-from txtopo.transactional.journal.journal import JournalHeader, find_journal, read_journal
+from txtopo.journal.ending import JournalEnd, journal_below, last_writes, read_end, table_path
+from txtopo.journal.journal import JournalHeader, find_journal, read_journal
 
 __all__ = ["ConsistentView", "committed_in_tables", "end_of", "read_points", "read_tables", "shown_ends"]
 

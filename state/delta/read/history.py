@@ -50,9 +50,9 @@ from txtopo.api.state import OpenedState, State, StateKind, Writes
 from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
-from txtopo.transactional.journal.ending import metadata_dir_below
-from txtopo.transactional.journal.journal import JournalHeader, find_journal
-from txtopo.transactional.journal.search import JournalSearch
+from txtopo.journal.ending import metadata_dir_below
+from txtopo.journal.journal import JournalHeader, find_journal
+from txtopo.journal.search import JournalSearch
 
 __all__ = [
     "PastDeltaTable",

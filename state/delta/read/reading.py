@@ -24,8 +24,8 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import Owner, taken_until
 from state.delta.log.put import KNOWN_READER_FEATURES
 from txtopo.api.values import ROWS_KINDS
+from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import not_over
-from txtopo.transactional.tasks.progress_probe import current_probe
 
 __all__ = ["can_read_files", "key_mask", "read_rows", "rows_of"]
 

@@ -8,11 +8,11 @@ import attrs
 import pytest
 from rich.console import Console
 
+from txtopo.assembly.report import Progress, RunReport
 from txtopo.cli.display.live import LiveDisplay
 from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.wording import activity
-from txtopo.transactional.run.report import Progress, RunReport
 from txtopo.transactional.tasks.readings import Reading, ReadingKind
 
 PROGRESS = Progress(

@@ -13,6 +13,8 @@ from tests.engine.test_metrics import REPORT
 from tests.ui.runs import CONFIG, EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in, topology_in
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config, Fields, TopologyBuilder
+from txtopo.api.planned import NEVER
+from txtopo.assembly.snapshot import read_snapshot, snapshots_in
 from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline import writer
 from txtopo.engine.timeline.observer import Timeline
@@ -24,7 +26,6 @@ from txtopo.inspect.timeline import TimelineReader
 from txtopo.testing.redelivering_queue import QueueSpout
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process
 from txtopo.transactional.core.events import (
-    NEVER,
     Committed,
     Failed,
     GroupEnded,
@@ -35,7 +36,6 @@ from txtopo.transactional.core.events import (
     TransactionMetadata,
 )
 from txtopo.transactional.core.transactions import FailedAttempt
-from txtopo.transactional.run.snapshot import read_snapshot, snapshots_in
 
 
 def test_a_run(tmp_path):

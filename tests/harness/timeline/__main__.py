@@ -17,12 +17,13 @@ from typing import Any
 
 from tests.acceptance.topologies import make_data, words_topology
 from txtopo import Config
+from txtopo.api.planned import NEVER
+from txtopo.assembly.report import Progress
 from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, Process, SaveMetadata
 from txtopo.transactional.core.events import (
-    NEVER,
     Committed,
     GroupEnded,
     MetadataCreated,
@@ -30,7 +31,6 @@ from txtopo.transactional.core.events import (
     SourceStatus,
     TransactionMetadata,
 )
-from txtopo.transactional.run.report import Progress
 
 GROUP = 10
 

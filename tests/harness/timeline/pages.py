@@ -25,7 +25,7 @@ from txtopo import Config
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import folder_of
 from txtopo.inspect.slugs import slug_of
-from txtopo.transactional.journal.ending import METADATA_DIR
+from txtopo.journal.ending import METADATA_DIR
 
 RATE = 500
 TIMELINE_SECS, TIMELINES_A_HEADER = 0.25, 4

@@ -9,11 +9,11 @@ import pytest
 from tests.spark.broken_frames import Divide, Take, topology
 from tests.spark.delta_join import Sales
 from txtopo import Fields, TransactionalTopologyBuilder
+from txtopo.api.planned import NEVER
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException
 from txtopo.spark.sql.dataframe_code import error_of_function
 from txtopo.transactional.core.actions import AssignedAttempt
-from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.jobs.layout import Layout
 from txtopo.transactional.jobs.stage_run import Job
 

@@ -14,8 +14,8 @@ from tests.spouts.reading import plan
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.api.partitioned import as_transactional
 from txtopo.errors import UserCodeError
+from txtopo.journal.journal import find_journal, read_journal
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.journal.journal import find_journal, read_journal
 
 
 def planned(spout):

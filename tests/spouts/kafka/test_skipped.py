@@ -10,9 +10,9 @@ from tests.crashes import dying
 from tests.journals import opened_journal
 from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from txtopo import BatchBolt, Config, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo.journal.journal import read_journal
 from txtopo.testing import MemoryLog
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.journal.journal import read_journal
 
 FIELDS = Fields("partition: int", "offset: long")
 KINDS = {

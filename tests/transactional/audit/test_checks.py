@@ -7,14 +7,14 @@ import pytest
 
 from txtopo.api.table_history import RowChanges, TableHistory, TableVersion
 from txtopo.attempts import attempt_number
-from txtopo.transactional.audit.checks import audit
-from txtopo.transactional.journal.journal import (
+from txtopo.journal.journal import (
     JournalEntry,
     JournalHeader,
     JournalPart,
     JournalTable,
     JournalTransaction,
 )
+from txtopo.transactional.audit.checks import audit
 
 
 def group(first, last, *states, epoch=1, tries=0, ranges=None):

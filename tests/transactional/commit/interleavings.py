@@ -23,6 +23,7 @@ from spouts import MemoryTransactionalSpout
 from state.stores.memory import MemoryPlace, MemoryStore
 from tests.bolts import Take
 from txtopo import Config, Fields, ICommitter, TransactionalTopologyBuilder
+from txtopo.api.planned import Planned
 from txtopo.api.state import OpenedState
 from txtopo.api.values import StateKind, TransactionalValue
 from txtopo.attempts import TransactionAttempt
@@ -33,7 +34,7 @@ from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
 from txtopo.transactional.commit.groups import GroupCommitter
 from txtopo.transactional.commit.phases import GroupOutcome
 from txtopo.transactional.core.actions import AssignedAttempt, Commit
-from txtopo.transactional.core.events import Committed, Planned, TransactionMetadata
+from txtopo.transactional.core.events import Committed, TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.recover import recover
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of

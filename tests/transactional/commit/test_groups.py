@@ -35,8 +35,8 @@ from txtopo.engine.runner import run_with
 from txtopo.errors import ClusterError, FailedException, FieldsError, InternalError, RuleError, StopError
 from txtopo.failpoints import armed
 from txtopo.files.folder import LocalFolder
+from txtopo.journal.journal import read_journal
 from txtopo.testing.inline import inline_environment, run_inline
-from txtopo.transactional.journal.journal import read_journal
 
 
 def test_the_order_of_a_groups_steps(tmp_path):

@@ -90,7 +90,7 @@ def test_a_table_that_comes_back_is_read(tmp_path, monkeypatch):
         if len(pauses) == 3:
             shutil.copy(kept, file)
 
-    monkeypatch.setattr("txtopo.transactional.run.threads.ThreadPools.sleep", sleep)
+    monkeypatch.setattr("txtopo.assembly.threads.ThreadPools.sleep", sleep)
     report = run_inline(topology(delta(tmp_path)))
     assert (len(pauses), report.failures, report.attempts) == (3, 0, report.transactions)
     assert delta(tmp_path).snapshot()["n"].to_pylist() == [sum(map(len, DATA.values()))]

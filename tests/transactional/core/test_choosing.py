@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from txtopo.api.planned import NEVER
 from txtopo.testing.scenario import limits
 from txtopo.transactional.core.choosing import choose_group, choose_job, pending_end
-from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.core.spout_policy import OPAQUE
 from txtopo.transactional.core.transactions import Transaction, Tries

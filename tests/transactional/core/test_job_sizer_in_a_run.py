@@ -11,6 +11,8 @@ from tests.acceptance.topologies import Partial
 from tests.bolts import Take
 from txtopo import Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.store import Lead
+from txtopo.assembly.assembly import Environment
+from txtopo.assembly.threads import ThreadPools
 from txtopo.engine.runner import run_with
 from txtopo.errors import UserCodeError
 from txtopo.testing.scenario import begun, limits, recovered
@@ -20,8 +22,6 @@ from txtopo.transactional.core.events import JobEnded, Processed
 from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import at_the_end
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
-from txtopo.transactional.run.assembly import Environment
-from txtopo.transactional.run.threads import ThreadPools
 
 
 class Last(Take, ICommitter):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from txtopo.api.planned import NEVER
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InternalError
-from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.core.transactions import Transaction, Tries
 from txtopo.transactional.core.transitions import Trigger
 

@@ -10,11 +10,11 @@ import pytest
 import txtopo.transactional.jobs.inline_runner
 from tests.acceptance.topologies import CountWords, counts_of, make_data, read_total, read_words, words_topology
 from txtopo import Config
+from txtopo.api.planned import NEVER
 from txtopo.attempts import TransactionAttempt
 from txtopo.testing.inline import run_inline
 from txtopo.testing.scenario import limits
 from txtopo.transactional.core.actions import AssignedAttempt, Process
-from txtopo.transactional.core.events import NEVER
 from txtopo.transactional.jobs.jobs import JobPlanner
 from txtopo.transactional.jobs.stage_run import StageRun
 from txtopo.transactional.tasks.batch_run import ShuffleMessage

@@ -17,6 +17,8 @@ from tests.acceptance.topologies import counts_of, make_data, read_total, read_w
 from tests.transactional.jobs.generated import Pass, draw_topology
 from tests.variants import variants
 from txtopo import Config, Fields, RunReport, TransactionalTopologyBuilder
+from txtopo.assembly.assembly import Environment
+from txtopo.assembly.threads import ThreadPools
 from txtopo.engine.runner import run_with
 from txtopo.errors import StateFailure
 from txtopo.failpoints import ProcessDeath, armed
@@ -24,8 +26,6 @@ from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.faults import OF_WORKERS, RATES, Fault
 from txtopo.testing.simulation.pool import PooledRunner
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.run.assembly import Environment
-from txtopo.transactional.run.threads import ThreadPools
 from txtopo.transactional.tasks.factory import TaskFactory
 
 WALL_SECS = 1_800_000_000.0

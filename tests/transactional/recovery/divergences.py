@@ -15,11 +15,11 @@ from state import read_table
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
 from tests.crashes import dying
 from txtopo import Config
+from txtopo.assembly.storage import address_from, make_store, metadata_dir_of
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject, diagnose
 from txtopo.transactional.recovery.repair import carry_out
-from txtopo.transactional.run.storage import address_from, make_store, metadata_dir_of
 
 DATA = make_data(2, 20)
 TRANSACTIONS = 6

@@ -11,10 +11,11 @@ import pytest
 
 from state import MemoryStore, SqliteStore
 from state.stores.memory import MemoryLead, MemoryPlace
+from txtopo.api.planned import Planned, Turn
 from txtopo.api.store import VALUE_BYTES_MAX, Delete, Put
 from txtopo.errors import DivergenceError, RuleError
-from txtopo.transactional.core.events import Planned, TransactionMetadata, Turn
-from txtopo.transactional.journal.turns import Timeline
+from txtopo.journal.turns import Timeline
+from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, as_json
 from txtopo.transactional.recovery.plans import StartAnew, record_plan, recorded_plan
 

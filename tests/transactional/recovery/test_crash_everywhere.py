@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import txtopo.transactional.run.assembly
+import txtopo.assembly.assembly
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import MemoryState, MemoryStore
 from tests.acceptance.topologies import CountWords, Partial, SumDeltas, counts_of, make_data
@@ -41,7 +41,7 @@ class World:
 
     def run(self, monkeypatch: pytest.MonkeyPatch, fuse: Fuse) -> None:
         monkeypatch.setattr(
-            txtopo.transactional.run.assembly, "make_store", lambda plan, config: CrashingStore(self.store, fuse)
+            txtopo.assembly.assembly, "make_store", lambda plan, config: CrashingStore(self.store, fuse)
         )
         run_inline(self.topology(fuse), Config(max_spout_pending=6, group_transactions_max=2))
 

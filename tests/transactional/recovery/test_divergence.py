@@ -24,8 +24,8 @@ from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
 from txtopo import Config, Fields, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.api.store import Delete, Put
 from txtopo.errors import DivergenceError, LostLead, TxtopoError
+from txtopo.journal.journal import read_journal
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.journal.journal import read_journal
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
 from txtopo.transactional.recovery.divergence import CoordinatorRecord, DivergenceKind, find_misplaced
 from txtopo.transactional.recovery.plans import StartAnew

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from state.stores.memory import MemoryPlace, MemoryStore
+from txtopo.api.planned import NEVER, Planned
 from txtopo.errors import ConfigError, StopError
-from txtopo.transactional.core.events import NEVER, Planned, TransactionMetadata
+from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
 from txtopo.transactional.recovery.diagnosis import RepairSubject

@@ -13,6 +13,7 @@ from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.transactional.tasks.test_bolt_tasks import Sums
 from txtopo import CustomStreamGrouping, Fields, TransactionalTopologyBuilder, TransactionAttempt
+from txtopo.api.planned import Planned
 from txtopo.api.reduction import Reduction
 from txtopo.api.tuples import TupleSource
 from txtopo.columnar.chunks import Chunk, decode
@@ -20,7 +21,6 @@ from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.errors import TopologyError
 from txtopo.topology.graph import BoltDeclarer
 from txtopo.topology.groupings import partial_key_choice
-from txtopo.transactional.core.events import Planned
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.routing import COMBINED_ROWS_MIN, SAMPLE_ROWS, Router
 

@@ -9,11 +9,11 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from txtopo.assembly.plain.report import PlainReport
 from txtopo.cli.console import Console
 from txtopo.cli.display.live import Display
 from txtopo.cli.display.plain import INTERVAL_SECS, Lines
 from txtopo.cli.display.rate import RecentRate
-from txtopo.plain.run.report import PlainReport
 from txtopo.text.words import count_of
 
 

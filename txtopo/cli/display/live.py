@@ -13,6 +13,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from txtopo.assembly.report import Progress, RunReport
 from txtopo.cli.console import Console
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.summary import print_summary
@@ -20,7 +21,6 @@ from txtopo.cli.display.wording import activity, reason_of, share_of, time_left
 from txtopo.inspect.wording import STATUS_WORDS, readings_of
 from txtopo.printable import escaped
 from txtopo.text.words import clock
-from txtopo.transactional.run.report import Progress, RunReport
 
 WIDTH_MAX = 84
 _BAR_WIDTH_MAX = 64

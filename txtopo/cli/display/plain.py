@@ -7,12 +7,12 @@ from typing import Self
 
 import click
 
+from txtopo.assembly.report import Progress, RunReport
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.summary import summary_line
 from txtopo.cli.display.wording import activity, reason_of, share_of, time_left
 from txtopo.inspect.wording import readings_of
 from txtopo.text.words import count_of
-from txtopo.transactional.run.report import Progress, RunReport
 
 INTERVAL_SECS = 10.0
 _REASON_MAX = 200

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from txtopo.transactional.run.report import Progress
+from txtopo.assembly.report import Progress
 
 WINDOW_SECS = 10.0
 """The period of the recent rate; several seconds, because commits come in bursts."""

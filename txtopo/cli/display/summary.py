@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.table import Table
 from rich.text import Text
 
+from txtopo.assembly.report import RunReport
 from txtopo.cli.console import Console
 from txtopo.text.words import count_of
 from txtopo.transactional.core.actions import StopReason
-from txtopo.transactional.run.report import RunReport
 from txtopo.transactional.tasks.readings import ReadingKind
 
 

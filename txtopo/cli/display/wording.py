@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from txtopo.assembly.report import Progress
 from txtopo.inspect.wording import STATUS_WORDS
 from txtopo.text.words import clock, count_of, cut
 from txtopo.transactional.core.transitions import Status
-from txtopo.transactional.run.report import Progress
 
 
 def activity(progress: Progress) -> str:

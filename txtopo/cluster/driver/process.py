@@ -20,6 +20,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from txtopo.assembly.plain.report import PlainReport
+from txtopo.assembly.report import RunReport
 from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
 from txtopo.cluster.decisions.lifecycle import Topology as TopologyRecord
 from txtopo.cluster.decisions.slots import DriverExit
@@ -33,13 +35,11 @@ from txtopo.engine.metrics import RunMetrics, written
 from txtopo.engine.runner import run
 from txtopo.engine.timeline.records import folder_of, place_of
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError
-from txtopo.plain.run.report import PlainReport
+from txtopo.journal.ending import METADATA_DIR
 from txtopo.secrecy import Discretion, secrets_kept, without_secrets
 from txtopo.topology.loading import Target, load_target
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.transactional.core.actions import StopReason
-from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.transactional.run.report import RunReport
 
 _LOG = logging.getLogger(__name__)
 _ERROR_CHARACTERS_MAX = 4_000

@@ -15,6 +15,8 @@ import time
 import traceback
 from typing import Self
 
+from txtopo.assembly.plain.report import PlainReport
+from txtopo.assembly.report import Progress
 from txtopo.cluster.decisions.assignment import Heartbeat
 from txtopo.cluster.decisions.lifecycle import Status, Topology
 from txtopo.cluster.decisions.slots import DriverExit
@@ -22,8 +24,6 @@ from txtopo.cluster.driver.folder import STARTING, DriverLaunch
 from txtopo.cluster.state import ClusterState
 from txtopo.engine.control import RunControl
 from txtopo.errors import Unreachable
-from txtopo.plain.run.report import PlainReport
-from txtopo.transactional.run.report import Progress
 
 _LOG = logging.getLogger(__name__)
 _GRACE_SECS = 10.0

@@ -10,6 +10,9 @@ from typing import Any, Self
 
 import attrs
 
+from txtopo.assembly.parts import Observer
+from txtopo.assembly.plain.report import PlainReport
+from txtopo.assembly.report import Progress
 from txtopo.attempts import TransactionAttempt, epoch_and_try
 from txtopo.config import Config
 from txtopo.engine.timeline.records import (
@@ -29,7 +32,6 @@ from txtopo.engine.timeline.records import (
 from txtopo.engine.timeline.samples import Sample, Sampler
 from txtopo.engine.timeline.writer import FLUSH_SECS, TimelineWriter
 from txtopo.errors import TxtopoError
-from txtopo.plain.run.report import PlainReport
 from txtopo.secrecy import shown, without_secrets
 from txtopo.topology.description import described, described_plain
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
@@ -48,8 +50,6 @@ from txtopo.transactional.core.events import (
 )
 from txtopo.transactional.core.history import first_line
 from txtopo.transactional.core.transactions import FailedAttempt
-from txtopo.transactional.run.parts import Observer
-from txtopo.transactional.run.report import Progress
 
 OPEN_SECS = 1.0
 """An attempt that is open for so long is recorded before it ends."""

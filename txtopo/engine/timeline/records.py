@@ -13,12 +13,12 @@ from typing import Any
 
 import attrs
 
+from txtopo.assembly.snapshot import Writer
+from txtopo.assembly.storage import metadata_dir_of
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
 from txtopo.files.records import DAMAGE
 from txtopo.topology.topology import Topology, TransactionalTopology
-from txtopo.transactional.run.snapshot import Writer
-from txtopo.transactional.run.storage import metadata_dir_of
 
 SLOTS = 32_768
 """The records of a timeline: 4 MiB, about 10,000 transactions."""

@@ -12,6 +12,8 @@ from pathlib import Path
 import attrs
 
 from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.assembly.plain.report import PlainReport
+from txtopo.assembly.report import Progress
 from txtopo.engine.timeline.records import (
     COMPONENT,
     DRIVER,
@@ -24,10 +26,8 @@ from txtopo.engine.timeline.records import (
     STATE,
     STREAM,
 )
-from txtopo.plain.run.report import PlainReport
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.transactional.commit.groups import StateWrite
-from txtopo.transactional.run.report import Progress
 
 NUMBERS = 12
 """How many numbers a sample has."""

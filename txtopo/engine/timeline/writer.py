@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from txtopo.assembly.snapshot import Writer, start_of
 from txtopo.attempts import epoch_and_try
 from txtopo.engine.timeline.records import (
     ERRORS_MAX,
@@ -38,7 +39,6 @@ from txtopo.engine.timeline.ring import RingHeader, RingWriter, keep_own, read_h
 from txtopo.engine.timeline.samples import Sample
 from txtopo.files.durable import write_whole
 from txtopo.files.records import to_json
-from txtopo.transactional.run.snapshot import Writer, start_of
 
 FLUSH_SECS = 0.25
 """How often it writes."""

@@ -15,6 +15,7 @@ from typing import Any
 
 import cloudpickle
 
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import JobFailure, StateFailure
 from txtopo.failpoints import ProcessDeath
 from txtopo.testing.checkers import require
@@ -41,7 +42,6 @@ from txtopo.transactional.jobs.pool import (
 from txtopo.transactional.jobs.pool_body import Computed, PoolBody
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.tasks.factory import TaskFactory
-from txtopo.transactional.tasks.progress_probe import ProgressProbe
 from txtopo.workers.messages import Peer
 from txtopo.workers.roster import Arrival, Roster
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from txtopo.assembly.assembly import Environment, assembled
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import JobFailure
+from txtopo.journal.journal import JournalEntry, JournalHeader
 from txtopo.testing.checkers import CoreChecker
 from txtopo.testing.simulation.faults import Fault, lose_job
 from txtopo.testing.simulation.pool import PooledRunner
@@ -24,8 +26,6 @@ from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.jobs.inline_runner import LocalJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.stage_run import Job, Report
-from txtopo.transactional.journal.journal import JournalEntry, JournalHeader
-from txtopo.transactional.run.assembly import Environment, assembled
 from txtopo.transactional.tasks.factory import TaskFactory
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from txtopo.testing.simulation.schedule import Kinds, Log, Schedule, Simulated
 from txtopo.testing.simulation.sources import standing_in
 from txtopo.testing.simulation.world import Invariant, Subject, World
 from txtopo.topology.topology import TransactionalTopology
+from txtopo.transactional.core.spout_policy import POLICIES
 
 SHARE = 50
 """The number of seeds that a process takes at a time."""
@@ -120,7 +121,7 @@ def make_subject(
     subject = attrs.evolve(subject, oracle=oracle, is_real_time=is_real_time)
     if not world.has_dried_up:
         return subject
-    if topology.plan.semantics.policy.repeats and topology.plan.quiet_after is None:
+    if POLICIES[topology.plan.semantics.name].repeats and topology.plan.quiet_after is None:
         return attrs.evolve(subject, until=len(transactions))
     return attrs.evolve(subject, until=None, dries_up=True)
 

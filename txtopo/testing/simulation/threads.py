@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager
 
 import attrs
 
+from txtopo.assembly.threads import Role, Threads
 from txtopo.transactional.core.events import Event
-from txtopo.transactional.run.threads import Role, Threads
 
 
 @attrs.define(eq=False)

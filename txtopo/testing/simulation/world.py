@@ -13,12 +13,15 @@ import attrs
 from state.memory import MemoryState
 from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.fields import Fields
+from txtopo.api.planned import Planned
 from txtopo.api.state import Key, State
 from txtopo.api.store import Store
+from txtopo.assembly.assembly import Environment
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config
 from txtopo.errors import DivergenceError, FailedException, PoisonTransaction, StopError, TxtopoError
 from txtopo.failpoints import armed
 from txtopo.files.records import from_json
+from txtopo.journal.journal import JournalHeader, JournalPart
 from txtopo.testing.checkers import (
     AttemptChecker,
     CoreChecker,
@@ -55,11 +58,9 @@ from txtopo.topology.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.core.actions import AssignedAttempt, StopReason
 from txtopo.transactional.core.coordinator import Coordinator
-from txtopo.transactional.core.events import Planned
 from txtopo.transactional.core.limits import Limits
+from txtopo.transactional.core.spout_policy import POLICIES
 from txtopo.transactional.jobs.job_runner import JobRunner
-from txtopo.transactional.journal.journal import JournalHeader, JournalPart
-from txtopo.transactional.run.assembly import Environment
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]
@@ -152,7 +153,7 @@ class World(Schedule):
         self._subject = subject
         self._may_dry_up = subject.oracle is None or subject.dries_up
         self._plan = subject.topology.plan
-        self._repeats = self._plan.semantics.policy.repeats
+        self._repeats = POLICIES[self._plan.semantics.name].repeats
         self._begins_alike = self._repeats and self._plan.quiet_after is None
         """Whether the same transactions begin in every schedule; those of a quiet source depend on the time."""
         self._paused = 0
@@ -175,7 +176,7 @@ class World(Schedule):
         # Tables may differ from the oracle's if transactions are given up, or if others begin.
         oracle = subject.oracle if self._begins_alike and not self._skips else None
         self._tables = TableChecker(oracle, subject.invariant)
-        self._attempts = AttemptChecker(self._plan.semantics.policy)
+        self._attempts = AttemptChecker(POLICIES[self._plan.semantics.name])
         states = {name: self._state(name, state) for name, state in self._plan.states.items()}
         self._topology = TransactionalTopology(attrs.evolve(self._plan, states=states))
 
@@ -375,7 +376,7 @@ class World(Schedule):
             runner.close()  # not in a `finally`: a process that dies closes nothing
 
         def make_coordinator(limits: Limits) -> Coordinator:
-            checker = CoreChecker(self._attempts, self._plan.semantics.policy, limits.timeout_ms)
+            checker = CoreChecker(self._attempts, POLICIES[self._plan.semantics.name], limits.timeout_ms)
             return ObservedCoordinator(limits, checker, self.log if self.is_logged else None)
 
         def make_journal(header: JournalHeader) -> SimulatedJournal:

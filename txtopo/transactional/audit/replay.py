@@ -37,15 +37,7 @@ from txtopo.api.state import OpenedState, Writes
 from txtopo.api.table_history import StateComparison
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, DivergenceError, FailedException, StateAccessError
-from txtopo.topology.checks import OWN_PREFIX
-from txtopo.topology.plan import DATAFRAMES, Phase, Plan, PlannedComponent
-from txtopo.topology.user_code import user_code
-from txtopo.transactional.commit.phases import run_commit_phases
-from txtopo.transactional.core.actions import AssignedAttempt, Process
-from txtopo.transactional.core.limits import Limits
-from txtopo.transactional.jobs.job_runner import JobRunner
-from txtopo.transactional.jobs.jobs import JobPlanner, Processing
-from txtopo.transactional.journal.journal import (
+from txtopo.journal.journal import (
     DEAD_LETTERS,
     JournalEntry,
     JournalHeader,
@@ -53,6 +45,15 @@ from txtopo.transactional.journal.journal import (
     JournalTransaction,
     counting_entries,
 )
+from txtopo.topology.checks import OWN_PREFIX
+from txtopo.topology.plan import DATAFRAMES, Phase, Plan, PlannedComponent
+from txtopo.topology.user_code import user_code
+from txtopo.transactional.commit.phases import run_commit_phases
+from txtopo.transactional.core.actions import AssignedAttempt, Process
+from txtopo.transactional.core.limits import Limits
+from txtopo.transactional.core.spout_policy import POLICIES
+from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.jobs.jobs import JobPlanner, Processing
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints, joined
@@ -221,7 +222,7 @@ class Replay:
         self._job_ids = itertools.count(1)
         self._staging = tempfile.TemporaryDirectory(prefix="txtopo-replay-")
         # No coordinator applies these limits: the planner alone reads them, to share out the bytes.
-        limits = Limits(1, 1, 1, 1, timeout_ms=1, spout=plan.semantics.policy)
+        limits = Limits(1, 1, 1, 1, timeout_ms=1, spout=POLICIES[plan.semantics.name])
         self._planner = JobPlanner(
             plan,
             limits,

@@ -6,8 +6,8 @@ from typing import Any
 
 import attrs
 
-from txtopo.transactional.journal.journal import JournalEntry, JournalHeader
-from txtopo.transactional.journal.turns import Rename
+from txtopo.journal.journal import JournalEntry, JournalHeader
+from txtopo.journal.turns import Rename
 
 __all__ = ["AuditReport", "CountedEntry", "Finding", "TableProof"]
 

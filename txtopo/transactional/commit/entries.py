@@ -10,11 +10,11 @@ from txtopo.api.copying import copied, copied_json
 from txtopo.api.optional import call_if_there
 from txtopo.api.state import Writes, put_and_removed
 from txtopo.attempts import TransactionAttempt
+from txtopo.journal.journal import JournalEntry, JournalTransaction
 from txtopo.topology.plan import PlannedComponent
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.core.history import shortened
-from txtopo.transactional.journal.journal import JournalEntry, JournalTransaction
 from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints
 
 FAILURE_CHARACTERS_MAX = 400

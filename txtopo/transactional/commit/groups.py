@@ -30,6 +30,7 @@ import attrs
 from txtopo.api.state import KeepsHistory, OpenedState, Writes, put_and_removed
 from txtopo.api.values import stored_value
 from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import (
     DivergenceError,
     FailedException,
@@ -40,20 +41,19 @@ from txtopo.errors import (
 )
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import wait_for_descriptor
+from txtopo.journal.journal import JournalEntry
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.commit.entries import entry_of, input_ranges
 from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
 from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
-from txtopo.transactional.journal.journal import JournalEntry
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group
 from txtopo.transactional.recovery.recover import marks_after
 from txtopo.transactional.tasks.batch_run import CarriedBolt
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.failures import failed
 from txtopo.transactional.tasks.fingerprint import Fingerprints, joined
-from txtopo.transactional.tasks.progress_probe import ProgressProbe
 from txtopo.transactional.tasks.readings import Readings
 
 logger = logging.getLogger("txtopo")

@@ -13,6 +13,7 @@ import attrs
 
 from txtopo.api.state import OpenedState, Writes
 from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import RuleError, TupleTreeFailure, TxtopoError
 from txtopo.topology.output import ended
 from txtopo.topology.plan import Phase
@@ -23,7 +24,6 @@ from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Fingerprints
-from txtopo.transactional.tasks.progress_probe import ProgressProbe
 from txtopo.transactional.tasks.readings import Readings
 
 LoadCarried = Callable[[TransactionAttempt], Sequence[CarriedBolt]]

@@ -15,9 +15,9 @@ from txtopo.api.map_state import Key, pairs_of
 from txtopo.api.reduction import Reducible
 from txtopo.api.state import OpenedState, Writes
 from txtopo.api.values import StateValue
+from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FailedException, StateAccessError, StateFailure, TxtopoError
-from txtopo.transactional.tasks.progress_probe import current_probe
 from txtopo.transactional.tasks.state_handle import StateView
 
 

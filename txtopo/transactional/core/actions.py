@@ -7,8 +7,9 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.planned import Planned
 from txtopo.attempts import TransactionAttempt
-from txtopo.transactional.core.events import Planned, TransactionMetadata
+from txtopo.transactional.core.events import TransactionMetadata
 
 
 @attrs.frozen

@@ -160,6 +160,7 @@ from typing import Any, assert_never
 
 import attrs
 
+from txtopo.api.planned import NEVER, Turn
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
 from txtopo.transactional.core.actions import (
@@ -178,7 +179,6 @@ from txtopo.transactional.core.actions import (
 )
 from txtopo.transactional.core.choosing import choose_group, choose_job, may_grow, pending_end, witnesses
 from txtopo.transactional.core.events import (
-    NEVER,
     Activated,
     AttemptLost,
     Committed,
@@ -197,7 +197,6 @@ from txtopo.transactional.core.events import (
     SourceStatus,
     StopRequested,
     Ticked,
-    Turn,
 )
 from txtopo.transactional.core.histories import CommittedGroup, Histories
 from txtopo.transactional.core.history import History, HistoryEntry, HistoryEvent, shortened

@@ -11,6 +11,7 @@ rolls back N and all later ones.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import attrs
@@ -101,3 +102,6 @@ class _Opaque(SpoutPolicy):
 
 REPEATABLE = _Repeatable()
 OPAQUE = _Opaque()
+
+POLICIES: Mapping[str, SpoutPolicy] = {"repeatable": REPEATABLE, "opaque": OPAQUE}
+"""By the name that coordinator state and journal have for the kind of spout."""

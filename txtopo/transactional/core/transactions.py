@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.planned import Planned
 from txtopo.attempts import TransactionAttempt, attempt_number
-from txtopo.transactional.core.events import Planned
 from txtopo.transactional.core.history import HistoryEntry, HistoryEvent, HistoryLog
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger, after
 

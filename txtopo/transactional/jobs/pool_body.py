@@ -29,6 +29,7 @@ from typing import Any, assert_never
 import attrs
 import cloudpickle
 
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.failpoints import reach
 from txtopo.network.channel import Backlog
 from txtopo.topology.output import renewed
@@ -36,7 +37,6 @@ from txtopo.transactional.jobs.pool import Answered, Assign, Call, Compute, Drop
 from txtopo.transactional.jobs.stage_run import Job, PartitionItem, Report, StageRun
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
 from txtopo.transactional.tasks.factory import TaskFactory
-from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 FRAME_BYTES = 1 << 18
 """A frame is sent once its messages are about this large."""

@@ -17,6 +17,7 @@ from typing import Any
 import attrs
 
 from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import FailedException, RuleError, TxtopoError
 from txtopo.topology.output import ended
 from txtopo.topology.plan import Phase, PlannedComponent
@@ -29,7 +30,6 @@ from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.edge_tally import EdgeTally
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Fingerprints
-from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 
 @attrs.frozen

@@ -7,10 +7,10 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.planned import NEVER, Planned
 from txtopo.api.state import TableDescription
-from txtopo.transactional.core.events import NEVER, Planned
-from txtopo.transactional.journal.journal import JournalEntry, JournalHeader, JournalPart, counting_parts
-from txtopo.transactional.journal.turns import UNKNOWN, Timeline
+from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, counting_parts
+from txtopo.journal.turns import UNKNOWN, Timeline
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
 
 JOURNAL = "the journal"

@@ -38,6 +38,7 @@ from typing import Any, TypeVar
 
 import attrs
 
+from txtopo.api.planned import NEVER, Planned
 from txtopo.api.state import State, StateTable
 from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
 from txtopo.attempts import transactions_words
@@ -47,9 +48,9 @@ from txtopo.files.durable import remedy
 from txtopo.files.folder import Folder
 from txtopo.files.formats import COORDINATOR_STATE, FIRST, Format, refuse_other
 from txtopo.files.records import DAMAGE, from_json, to_json
-from txtopo.transactional.core.events import NEVER, Planned, TransactionMetadata
+from txtopo.journal.turns import Timeline
+from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.core.points import KeptPoints
-from txtopo.transactional.journal.turns import Timeline
 
 METADATA_BYTES_MAX = VALUE_BYTES_MAX - 100
 """A transaction's metadata may have as many bytes; the rest of the value is for when it was planned."""

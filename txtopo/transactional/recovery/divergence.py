@@ -8,7 +8,7 @@ inspects them again afterwards, because until then an older coordinator may writ
 3. Each table version after the recorded one was written by txtopo or changes no row. What the decided group has
    prepared and not published yet can still be published.
 4. No table was opened by an epoch that the store has not reached; otherwise the store was restored from a backup.
-5. Table and coordinator state have gone through the same turns, see :mod:`txtopo.transactional.journal.turns`:
+5. Table and coordinator state have gone through the same turns, see :mod:`txtopo.journal.turns`:
    otherwise an equal txid is not the same transaction.
 6. Each state has been in the topology at every committed transaction since it was begun. A state that was left out for
    a while, or is new, has missed transactions, and the user must ask to begin it empty.
@@ -25,8 +25,8 @@ import attrs
 
 from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
-from txtopo.transactional.journal.journal import DEAD_LETTERS, JournalPart
-from txtopo.transactional.journal.turns import UNKNOWN, Timeline
+from txtopo.journal.journal import DEAD_LETTERS, JournalPart
+from txtopo.journal.turns import UNKNOWN, Timeline
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
 
 WAY_OUT = (

@@ -34,9 +34,8 @@ from txtopo.failpoints import durable_step
 from txtopo.files.folder import LocalFolder
 from txtopo.files.formats import FIRST, FORK, Format, refuse_newer
 from txtopo.files.records import DAMAGE, WRITTEN_AS_LIFE, from_json, to_json
-from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.journal.ending import METADATA_DIR
-from txtopo.transactional.journal.journal import (
+from txtopo.journal.ending import METADATA_DIR
+from txtopo.journal.journal import (
     PART_BYTES_MAX,
     JournalHeader,
     JournalPart,
@@ -44,6 +43,7 @@ from txtopo.transactional.journal.journal import (
     JournalWriter,
     find_journal,
 )
+from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.diagnosis import RepairSubject, version_is_gone

@@ -26,11 +26,11 @@ from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.api.values import ROWS_KINDS
 from txtopo.config import Config
 from txtopo.errors import StateAccessError, StopError
+from txtopo.journal.ending import metadata_dir_with_journal
+from txtopo.journal.journal import JournalPart, find_journal, read_journal
 from txtopo.topology.plan import Plan
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.journal.ending import metadata_dir_with_journal
-from txtopo.transactional.journal.journal import JournalPart, find_journal, read_journal
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
 from txtopo.transactional.recovery.diagnosis import RepairSubject
 from txtopo.transactional.recovery.divergence import CoordinatorRecord, refuse_two_timelines

@@ -37,8 +37,8 @@ from txtopo.api.state import OpenedState, State, StateTable, TableDescription
 from txtopo.errors import ConfigError, DivergenceError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder
-from txtopo.transactional.journal.ending import read_end
-from txtopo.transactional.journal.journal import PART_BYTES_MAX, JournalTable, JournalWriter
+from txtopo.journal.ending import read_end
+from txtopo.journal.journal import PART_BYTES_MAX, JournalTable, JournalWriter
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
 from txtopo.transactional.recovery.plans import BeginEmpty, Join, record_plan

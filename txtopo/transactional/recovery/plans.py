@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import attrs
 
+from txtopo.api.planned import NEVER, Planned
 from txtopo.files.records import WRITTEN_AS_LIFE, from_json, to_json
-from txtopo.transactional.core.events import NEVER, Planned
-from txtopo.transactional.journal.turns import Rename, Turn
+from txtopo.journal.turns import Rename, Turn
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 

@@ -28,8 +28,8 @@ from txtopo.api.state import GrowsColumns, OpenedState, State, StateTable
 from txtopo.attempts import transactions_words
 from txtopo.errors import DivergenceError, LostLead
 from txtopo.failpoints import durable_step
+from txtopo.journal.journal import JournalPart
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.journal.journal import JournalPart
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark, tables_of
 from txtopo.transactional.recovery.divergence import (
     WAY_OUT,

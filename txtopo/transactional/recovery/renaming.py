@@ -22,8 +22,8 @@ import attrs
 from txtopo.api.state import CanBeRenamed, StateTable
 from txtopo.errors import ConfigError, StopError
 from txtopo.failpoints import durable_step
-from txtopo.transactional.journal.backfills import backfills_in, rename_in_backfills, unfinished_backfills
-from txtopo.transactional.journal.journal import enter_rename, find_journal, journal_files
+from txtopo.journal.backfills import backfills_in, rename_in_backfills, unfinished_backfills
+from txtopo.journal.journal import enter_rename, find_journal, journal_files
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.plans import NewNames, record_plan
 

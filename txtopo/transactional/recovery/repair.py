@@ -24,8 +24,8 @@ from txtopo.api.state import CanBeRepaired, OpenedState
 from txtopo.api.store import Change
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import durable_step
-from txtopo.transactional.journal.backfills import set_backfills_aside
-from txtopo.transactional.journal.journal import (
+from txtopo.journal.backfills import set_backfills_aside
+from txtopo.journal.journal import (
     PART_BYTES_MAX,
     JournalHeader,
     JournalTable,
@@ -34,7 +34,7 @@ from txtopo.transactional.journal.journal import (
     journal_files,
     set_aside,
 )
-from txtopo.transactional.journal.turns import Timeline, Turn
+from txtopo.journal.turns import Timeline, Turn
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.diagnosis import RepairSubject
 from txtopo.transactional.recovery.membership import end_begin, fence_former_table, join, set_former_aside

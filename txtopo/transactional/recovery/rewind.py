@@ -16,12 +16,12 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.planned import NEVER
 from txtopo.api.state import StateTable, TableDescription
 from txtopo.attempts import transactions_words
 from txtopo.errors import StateAccessError
-from txtopo.transactional.core.events import NEVER
-from txtopo.transactional.journal.backfills import backfills_of, unfinished_backfills
-from txtopo.transactional.journal.journal import (
+from txtopo.journal.backfills import backfills_of, unfinished_backfills
+from txtopo.journal.journal import (
     JournalEntry,
     JournalPart,
     JournalTransaction,

@@ -15,21 +15,21 @@ from typing import Any
 import attrs
 
 from txtopo.api.groupings import GroupingKind
+from txtopo.api.planned import Planned
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, decode, source_of
 from txtopo.columnar.hashing import mix
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import TxtopoError
 from txtopo.failpoints import reach
 from txtopo.topology.plan import ComponentKind, Edge, Phase, PlannedComponent
 from txtopo.topology.user_code import user_code
-from txtopo.transactional.core.events import Planned
 from txtopo.transactional.tasks.bolt_tasks import BoltTask, task_type
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.context import StateViews, TaskContext
 from txtopo.transactional.tasks.edge_tally import EdgeTally
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Tracer
-from txtopo.transactional.tasks.progress_probe import ProgressProbe
 from txtopo.transactional.tasks.readings import Readings
 from txtopo.transactional.tasks.routing import Router
 

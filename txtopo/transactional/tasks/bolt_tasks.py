@@ -13,6 +13,7 @@ from txtopo.api.fields import Fields
 from txtopo.api.tuples import Tuple
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.failpoints import reach
 from txtopo.topology.kinds import takes_batches
@@ -22,7 +23,6 @@ from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskBindings, TaskFactory
 from txtopo.transactional.tasks.objects import dump_object, load_object
-from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 
 class BoltTask(ABC):

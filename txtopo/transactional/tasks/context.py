@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from txtopo.api.context import TopologyContext
 from txtopo.api.map_state import MapState
+from txtopo.api.planned import Planned, Turn
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.topology.plan import Phase, Plan, PlannedComponent
-from txtopo.transactional.core.events import Planned, Turn
 from txtopo.transactional.tasks.objects import Local, LocalReference
 from txtopo.transactional.tasks.readings import Readings
 from txtopo.transactional.tasks.state_handle import NoteLate, StateHandle, StateView

@@ -23,9 +23,9 @@ from txtopo.api.reduction import Reducible, Rows
 from txtopo.api.state import State
 from txtopo.api.values import StateValue, is_stored_value
 from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import RuleError, StateAccessError
 from txtopo.transactional.tasks.objects import Local, LocalReference
-from txtopo.transactional.tasks.progress_probe import ProgressProbe
 from txtopo.utc import in_utc
 
 NoteWrite = Callable[[str, str], None]

@@ -44,8 +44,8 @@ from txtopo import (
     TransactionalTopologyBuilder,
     run,
 )
+from txtopo.journal.journal import counting_entries, find_journal, read_journal
 from txtopo.testing.kafka import KafkaBroker
-from txtopo.transactional.journal.journal import counting_entries, find_journal, read_journal
 
 MESSAGES = 2_000_000
 PARTITIONS = 4

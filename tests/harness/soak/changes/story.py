@@ -19,6 +19,8 @@ import txtopo.cli.backfill
 from state import read_table, read_tables
 from tests.crashes import Crash
 from tests.harness.soak.changes.topology import GROUP_MAX, LATER, TRANSACTIONS
+from txtopo.assembly.forking import moved
+from txtopo.assembly.storage import make_store
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import armed
 from txtopo.main.group import txtopo as command_line
@@ -28,8 +30,6 @@ from txtopo.topology.loading import load_target
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, committed_in
 from txtopo.transactional.recovery.fork import find_fork
-from txtopo.transactional.run.forking import moved
-from txtopo.transactional.run.storage import make_store
 
 MODULE = "tests.harness.soak.changes.topology"
 TABLES = ("words", "total", "copies", "minutes", LATER)

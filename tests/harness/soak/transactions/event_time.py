@@ -27,9 +27,9 @@ from tests.harness.soak.transactions.topology import (
     spout_of,
 )
 from txtopo import Fields, Topology, TransactionalTopologyBuilder
+from txtopo.api.planned import Turn
+from txtopo.journal.journal import JournalTransaction
 from txtopo.testing.checkers import Violation
-from txtopo.transactional.core.events import Turn
-from txtopo.transactional.journal.journal import JournalTransaction
 
 SIZE, AHEAD_MAX = dt.timedelta(minutes=1), dt.timedelta(days=1)
 COLUMNS = {

@@ -21,8 +21,8 @@ from tests.harness.benchmarks.topologies import BatchSpout
 from tests.harness.soak.transactions.oracle import SHOWN_MAX, Judge
 from tests.harness.soak.transactions.topology import SPOUT, TASKS, TOPOLOGY_ID, TOUCHED, Flaw, Setup
 from txtopo import Fields, Topology, TransactionalTopologyBuilder
+from txtopo.journal.journal import read_journal
 from txtopo.testing.checkers import Violation, check_journal
-from txtopo.transactional.journal.journal import read_journal
 
 _LOADS = 10
 """How many transactions put all keys at first."""

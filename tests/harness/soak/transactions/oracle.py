@@ -15,8 +15,8 @@ from tests.harness.soak.transactions.topology import BUCKET_SIZE, SPOUT, TOPOLOG
 from txtopo.api.values import TransactionalValue
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.files.folder import Folder
+from txtopo.journal.journal import JournalEntry, counting_entries, find_journal, read_journal
 from txtopo.testing.checkers import Key, Oracle, Rows, TableChecker, Violation, check_input, check_journal
-from txtopo.transactional.journal.journal import JournalEntry, counting_entries, find_journal, read_journal
 
 TABLES = ("words", "buckets")
 SHOWN_MAX = 20

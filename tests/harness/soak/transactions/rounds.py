@@ -28,11 +28,11 @@ from tests.harness.soak.transactions.kills import DECIDED, UNSETTLED, Kill, Vict
 from tests.harness.soak.transactions.subjects import judge_of, topology_of
 from tests.harness.soak.transactions.topology import TOPOLOGY_ID, Setup, config_of
 from tests.harness.spark_cluster.standalone import StandaloneCluster
+from txtopo.assembly.storage import make_store
 from txtopo.failpoints import ENVIRONMENT
+from txtopo.journal.ending import JournalEnd, read_end
 from txtopo.testing.checkers import Violation
-from txtopo.transactional.journal.ending import JournalEnd, read_end
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
-from txtopo.transactional.run.storage import make_store
 
 STALL_SECS = 120.0
 """How long a process may make no progress."""

@@ -26,10 +26,10 @@ from txtopo import Fields
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar import key_index
 from txtopo.columnar.key_index import HashIndex, are_equal, hashes_of
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import StateFailure
 from txtopo.transactional.commit.views import GroupState
 from txtopo.transactional.commit.write_buffer import group_state
-from txtopo.transactional.tasks.progress_probe import ProgressProbe
 
 KINDS = {
     "string": (pa.string(), st.text(max_size=20)),

@@ -21,8 +21,8 @@ from tests.state.delta.delta_tables import maintain
 from tests.state.delta.two_tables import DATA, Reader, two_tables
 from txtopo import Fields
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
-from txtopo.transactional.journal.ending import METADATA_DIR, read_end
-from txtopo.transactional.journal.journal import (
+from txtopo.journal.ending import METADATA_DIR, read_end
+from txtopo.journal.journal import (
     JournalEntry,
     JournalHeader,
     JournalTable,

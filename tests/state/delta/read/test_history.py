@@ -10,7 +10,7 @@ from tests.state.delta.rows.rows_tables import opened, put, rows
 from txtopo import Fields
 from txtopo.errors import StateAccessError
 from txtopo.files.folder import LocalFolder
-from txtopo.transactional.journal.journal import (
+from txtopo.journal.journal import (
     FOLDER,
     JournalEntry,
     JournalHeader,

@@ -1,0 +1,436 @@
+"""The source: what a spout's coordinator is told, and when."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from state import MemoryStore, TransactionalState
+from tests.api.test_partitioned import Log, LogSpout
+from txtopo.api.partitioned import as_transactional
+from txtopo.api.planned import Planned, Turn
+from txtopo.api.spout import Coordinator, Lag
+from txtopo.api.store import Lead, Store
+from txtopo.assembly.source import Source
+from txtopo.errors import LostLead, SourceFailure
+from txtopo.failpoints import armed
+from txtopo.testing.context import PlainContext
+from txtopo.topology.spout_semantics import OPAQUE, REPEATABLE
+from txtopo.transactional.core.actions import CreateMetadata
+from txtopo.transactional.core.events import MetadataCreated, SourceStatus, TransactionMetadata
+
+PLACE = "topology/source"
+NOW_SECS = 1_000.0
+BEFORE = Planned(7)
+"""When the transaction before was planned."""
+
+
+def ask(first_txid: int, count: int, previous: Any, before: Planned = BEFORE) -> CreateMetadata:
+    return CreateMetadata(first_txid, count, previous, before)
+
+
+def planned(txid: int, metadata: Any, turn: Turn = Turn.INPUT, at_secs: float = NOW_SECS) -> TransactionMetadata:
+    return TransactionMetadata(txid, metadata, Planned(round(at_secs * 1_000), turn))
+
+
+class Counting(Coordinator):
+    """Keeps in the store which transactions it has begun, and notes what it is told."""
+
+    def __init__(self, told: list[Any]) -> None:
+        self.told = told
+
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        self.told.append(("open_store", root))
+        self.state = TransactionalState(store, lead, root)
+
+    def resume(self, txid: int, metadata: Any) -> None:
+        self.told.append(("resume", txid))
+
+    def cleanup_before(self, txid: int) -> None:
+        self.told.append(("cleanup_before", txid))
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        self.state.set_data("begun", txid)
+        return txid
+
+
+def source_over(store: MemoryStore, told: list[Any]) -> tuple[Source, Lead]:
+    source = Source("spout", Counting(told), REPEATABLE, wall_secs=lambda: NOW_SECS)
+    lead = store.take_lead("topology", "test")
+    source.open_store(store, lead, PLACE)
+    return source, lead
+
+
+def test_the_store_comes_first() -> None:
+    """The store is given once, before ``resume``; what is committed is told once, each time that it has risen."""
+    told: list[Any] = []
+    store = MemoryStore()
+    source, _ = source_over(store, told)
+    steps: list[str] = []
+    with armed(steps.append):
+        event = source.create(ask(8, 1, 7), committed=6)
+    assert event == MetadataCreated((planned(8, 8),), SourceStatus.READY)
+    assert steps == ["spout.keep.before", "spout.keep.after"]
+    for committed in (6, 8, 8):
+        source.create(ask(9, 1, 8), committed)
+    assert told == [("open_store", PLACE), ("resume", 7), ("cleanup_before", 7), ("cleanup_before", 9)]
+    assert store.read(f"{PLACE}/begun") == b"9"
+
+
+def test_the_end_of_a_run_is_told() -> None:
+    """What is committed at last, unless it was told before, or the spout was never asked for anything."""
+    told: list[Any] = []
+    source, _ = source_over(MemoryStore(), told)
+    source.finish(5)
+    assert told == []
+    source.create(ask(8, 1, 7), committed=6)
+    source.finish(8)
+    source.finish(8)
+    assert told[2:] == [("cleanup_before", 7), ("cleanup_before", 9)]
+
+
+def test_a_lost_lead_stops_the_run() -> None:
+    """A coordinator whose write is refused because another process leads ends the run: it is no mistake of the spout."""
+    source, lead = source_over(MemoryStore(), [])
+    lead.release()
+    with pytest.raises(LostLead):
+        source.create(ask(1, 1, None), committed=0)
+
+
+def test_a_partitioned_spouts_coordinator_is_told_too() -> None:
+    """The adapter passes both on, to a coordinator that has the methods."""
+    told: list[Any] = []
+
+    class Told(LogSpout):
+        def coordinator(self, config: Any, context: Any) -> Any:
+            coordinator = super().coordinator(config, context)
+            coordinator.open_store = lambda *given: told.append(("open_store", given[2]))
+            coordinator.cleanup_before = lambda txid: told.append(("cleanup_before", txid))
+            return coordinator
+
+    for spout in (Told(Log({0: ["a"]})), LogSpout(Log({0: ["a"]}))):
+        source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
+        store = MemoryStore()
+        source.open_store(store, store.take_lead("topology", "test"), PLACE)
+        source.create(ask(1, 1, None), committed=0)
+    assert told == [("open_store", PLACE), ("cleanup_before", 1)]
+
+
+class Spoiling(Coordinator):
+    """Changes the metadata that it is asked about."""
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        return {"ends": [txid]}
+
+    def remaining(self, metadata: Any) -> int:
+        metadata["ends"].clear()
+        return 3
+
+
+def test_asking_what_is_left_harms_nothing() -> None:
+    """A coordinator that changes metadata while it tells what is left does not change what was begun."""
+    source = Source("spout", Spoiling(), REPEATABLE, wall_secs=lambda: NOW_SECS)
+    event = source.create(ask(1, 2, None), committed=0)
+    begun = (planned(1, {"ends": [1]}), planned(2, {"ends": [2]}))
+    assert event == MetadataCreated(begun, SourceStatus.READY)
+    assert source.total == 5
+
+
+class Behind(Spoiling):
+    """Knows how many records are left."""
+
+    def lag(self) -> int:
+        return 30
+
+
+def test_lag() -> None:
+    """It is asked for whenever transactions have begun; a coordinator need not know, nor have the method."""
+    for coordinator, lag in ((Behind(), 30), (Spoiling(), None), (_Bare(), None)):
+        source = Source("spout", coordinator, REPEATABLE)
+        assert source.lag == Lag()
+        source.create(ask(1, 1, None), committed=0)
+        assert source.lag == Lag(records=lag)
+
+
+class _Bare:
+    """A coordinator as a plain class with the one method that it needs."""
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        return {"ends": [txid]}
+
+
+def test_lag_of_a_partitioned_spout() -> None:
+    """The adapter passes it on."""
+
+    class Knowing(LogSpout):
+        def coordinator(self, config: Any, context: Any) -> Any:
+            coordinator = super().coordinator(config, context)
+            coordinator.lag = lambda: Lag(7, files=1)
+            return coordinator
+
+    for spout, lag in ((Knowing(Log({0: ["a"]})), Lag(7, files=1)), (LogSpout(Log({0: ["a"]})), Lag())):
+        source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
+        source.create(ask(1, 1, None), committed=0)
+        assert source.lag == lag
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def sleep(self, secs: float) -> None:
+        self.slept.append(secs)
+        self.now += secs
+
+
+class Late(Coordinator):
+    """Has nothing until a moment; each answer takes some time."""
+
+    def __init__(self, clock: Clock, ready_at: float, answer_secs: float = 0.0) -> None:
+        self.clock, self.ready_at, self.answer_secs = clock, ready_at, answer_secs
+        self.asked = 0
+
+    def is_ready(self) -> bool:
+        self.asked += 1
+        self.clock.now += self.answer_secs
+        return self.clock.now >= self.ready_at
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        return txid
+
+
+def asked(coordinator: Coordinator, clock: Clock, requests: int = 1) -> list[MetadataCreated]:
+    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    return [source.create(ask(1, 1, None), committed=0) for _ in range(requests)]
+
+
+NOTHING = MetadataCreated((), SourceStatus.WAITING)
+
+
+def test_a_request_waits_for_the_source() -> None:
+    """A transaction begins within two milliseconds; a source that has nothing for longer is told to be waiting."""
+    clock = Clock()
+    (event,) = asked(Late(clock, 100.0305), clock)
+    assert event.begun == (planned(1, 1),)
+    assert 100.0305 <= clock.now < 100.033
+    clock = Clock()
+    assert asked(Late(clock, 101.0), clock, 3) == [NOTHING] * 3
+    assert clock.now == pytest.approx(100.3, abs=0.01)
+
+
+def test_a_source_that_has_waited_long_is_asked_seldom() -> None:
+    """A hundred times a second after half a second; once it has had something, every two milliseconds again."""
+    clock = Clock()
+    coordinator = Late(clock, 102.0)
+    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    waited = [source.create(ask(1, 1, None), committed=0) for _ in range(10)]
+    before, coordinator.asked = coordinator.asked, 0
+    waited += [source.create(ask(1, 1, None), committed=0) for _ in range(5)]
+    assert waited == [NOTHING] * 15
+    assert coordinator.asked <= 60 < before
+    while source.create(ask(1, 1, None), committed=0) == NOTHING:
+        pass
+    assert clock.now <= 102.01
+    coordinator.ready_at, began = clock.now + 0.0305, clock.now
+    source.create(ask(2, 1, 1), committed=1)
+    assert clock.now - began < 0.033
+
+
+def test_asking_takes_a_hundredth_of_the_time_at_most() -> None:
+    """However slow the answers are."""
+    clock = Clock()
+    coordinator = Late(clock, 1_000.0, answer_secs=0.005)
+    assert asked(coordinator, clock, 50) == [NOTHING] * 50
+    assert coordinator.asked * 0.005 <= (clock.now - 100.0) / 100 + 0.005
+
+
+def test_a_slow_answer_keeps_the_source_waiting_for_a_second_at_most() -> None:
+    """A question to a dead broker takes half a second, and the broker may be back in the next."""
+    clock = Clock()
+    coordinator = Late(clock, 110.0, answer_secs=0.5)
+    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    while source.create(ask(1, 1, None), committed=0) == NOTHING:
+        assert clock.now < 120.0
+    assert clock.now <= 110.0 + 1.0 + 3 * coordinator.answer_secs
+
+
+def test_a_failing_source_is_asked_after_a_pause() -> None:
+    """Not in a loop that fills the log."""
+
+    class Failing(Late):
+        def is_ready(self) -> bool:
+            self.asked += 1
+            raise SourceFailure("no answer")
+
+    clock = Clock()
+    coordinator = Failing(clock, 0.0)
+    assert asked(coordinator, clock, 2) == [NOTHING] * 2
+    assert coordinator.asked <= 2 * 0.1 / 0.02 + 1
+
+
+@pytest.mark.parametrize("answer_secs", [0.0, 0.005, 0.02])
+def test_a_source_that_can_wait_wakes_the_request(answer_secs: float) -> None:
+    """It is asked again as soon as it says so, and not in between, however slow its answers are."""
+
+    class Waking(Late):
+        def wait_ready(self, secs: float) -> bool:
+            clock.now += min(secs, max(0.0, self.ready_at - clock.now))
+            return clock.now >= self.ready_at
+
+    clock = Clock()
+    coordinator = Waking(clock, 101.05, answer_secs)
+    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    while (event := source.create(ask(1, 1, None), committed=0)) == NOTHING:
+        assert clock.now < 102.0
+    assert event.begun == (planned(1, 1),)
+    assert clock.now <= 101.05 + 4 * answer_secs + 1e-6
+    assert coordinator.asked * answer_secs <= 0.05 + 4 * answer_secs
+    assert sum(clock.slept) == 0.0, "it sleeps in wait_ready"
+
+
+class Status(Coordinator):
+    """Says what it is told to say."""
+
+    def __init__(self, status: SourceStatus = SourceStatus.WAITING) -> None:
+        self.status = status
+        self.told: list[int] = []
+
+    def resume(self, txid: int, metadata: Any) -> None:
+        self.told.append(txid)
+
+    def is_ready(self) -> bool:
+        return self.status is SourceStatus.READY
+
+    def is_exhausted(self) -> bool:
+        return self.status is SourceStatus.EXHAUSTED
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
+        self.status = SourceStatus.EXHAUSTED
+        return txid
+
+
+def answer(
+    coordinator: Coordinator,
+    *,
+    now_ms: int = 1_000,
+    asked_ms: int | None = None,
+    before: Planned = Planned(900),  # noqa: B008 - frozen
+    quiet_ms: int | None = 100,
+    at_end: bool = True,
+    first_txid: int = 8,
+    committed: int = 7,
+) -> MetadataCreated:
+    """Return what a source answers at a time, or at another one before that if it has nothing then."""
+    clock = Clock()
+    wall_ms = [now_ms if asked_ms is None else asked_ms]
+    quiet_after = None if quiet_ms is None else dt.timedelta(milliseconds=quiet_ms)
+    source = Source(
+        "spout",
+        coordinator,
+        REPEATABLE,
+        lambda: clock.now,
+        clock.sleep,
+        wall_secs=lambda: wall_ms[-1] / 1_000,
+        quiet_after=quiet_after,
+        at_end=at_end,
+    )
+    if asked_ms is not None:
+        assert source.create(ask(first_txid, 3, "before", before), committed) == NOTHING
+        wall_ms.append(now_ms)
+    event = source.create(ask(first_txid, 3, "before", before), committed)
+    assert isinstance(event, MetadataCreated)
+    return event
+
+
+def test_a_quiet_source() -> None:
+    """Once the time is up, a transaction without input begins, with the metadata of the one before; not earlier."""
+    quiet = MetadataCreated((planned(8, "before", Turn.QUIET, 1.0),), SourceStatus.WAITING)
+    assert answer(Status(), asked_ms=900) == quiet
+    assert answer(Status(), asked_ms=900, now_ms=999) == NOTHING
+    assert answer(Status(), asked_ms=900, quiet_ms=None) == NOTHING
+    assert answer(Status(), asked_ms=900, before=Planned(900, Turn.QUIET)) == quiet
+
+
+def test_a_stop_is_no_silence() -> None:
+    """A run that begins long after the last transaction listens first: input may have come in the meantime."""
+    quiet = MetadataCreated((planned(8, "before", Turn.QUIET, 1.0),), SourceStatus.WAITING)
+    assert answer(Status(), asked_ms=901, before=Planned(0)) == NOTHING
+    assert answer(Status(), asked_ms=900, before=Planned(0)) == quiet
+
+
+def test_none_is_quiet_that_should_not_be() -> None:
+    """No transaction without input begins before the first input, behind uncommitted ones, or after the end."""
+    assert answer(Status(), asked_ms=0, first_txid=1, committed=0) == NOTHING
+    assert answer(Status(), asked_ms=0, committed=6) == NOTHING
+    assert answer(Status(), asked_ms=0, before=Planned(0, Turn.END)) == NOTHING
+    assert answer(Status(SourceStatus.READY)).begun == (planned(8, 8, at_secs=1.0),)
+
+
+def test_a_source_that_fails_is_not_quiet() -> None:
+    """Whoever can't be asked may have input: nothing may be decided by the time that passes."""
+
+    class Failing(Status):
+        def is_exhausted(self) -> bool:
+            raise SourceFailure("no answer")
+
+    assert answer(Failing(), asked_ms=0) == NOTHING
+
+
+def test_the_end() -> None:
+    """It begins by itself, behind the last input; the source counts as exhausted only then."""
+    assert answer(Status(SourceStatus.READY)).source is SourceStatus.READY
+    assert answer(Status(SourceStatus.READY), at_end=False).source is SourceStatus.EXHAUSTED
+    end = MetadataCreated((planned(8, "before", Turn.END, 1.0),), SourceStatus.EXHAUSTED)
+    for turn in (Turn.INPUT, Turn.QUIET):
+        assert answer(Status(SourceStatus.EXHAUSTED), before=Planned(900, turn)) == end
+    over = MetadataCreated((), SourceStatus.EXHAUSTED)
+    assert answer(Status(SourceStatus.EXHAUSTED), before=Planned(900, Turn.END)) == over
+    assert answer(Status(SourceStatus.EXHAUSTED), at_end=False) == over
+    assert answer(Status(SourceStatus.EXHAUSTED), first_txid=1, committed=0) == over
+
+
+def test_a_clock_that_is_set_back() -> None:
+    """No transaction is planned before the one that it follows."""
+    event = answer(Status(SourceStatus.READY), before=Planned(2_000))
+    assert event.begun == (planned(8, 8, at_secs=2.0),)
+
+
+def test_a_clock_that_is_far_behind(caplog: pytest.LogCaptureFixture) -> None:
+    """If a clock was years ahead once, the log says once, also where nothing comes, what waits for it, until when."""
+    clock = Clock()
+    source = Source(
+        "spout",
+        Status(),
+        REPEATABLE,
+        lambda: clock.now,
+        clock.sleep,
+        wall_secs=lambda: NOW_SECS,
+        quiet_after=dt.timedelta(seconds=1),
+    )
+    for secs in (60, 61, 200_000_000, 200_000_000):
+        source.create(ask(8, 1, "before", Planned(round((NOW_SECS + secs) * 1_000))), committed=7)
+    expected = (
+        "the clock shows 1970-01-01 00:16:40+00:00, but transaction 7 was planned at 1970-01-01 00:17:41+00:00: either it "
+        "was ahead then, or it is behind now and must be set. Until it shows that time, all transactions are planned at "
+        "it; no idle timeout of event time passes before then"
+    )
+    assert [record.message for record in caplog.records] == [expected]
+
+
+def test_what_took_nothing_is_not_told() -> None:
+    """An opaque spout's coordinator does not hear of transactions without input, which it might take for fruitless."""
+
+    class Opaque(Status):
+        def partitions(self) -> list[int]:
+            return [0]
+
+    coordinator = Opaque()
+    source = Source("spout", coordinator, OPAQUE, wall_secs=lambda: NOW_SECS)
+    for first_txid, turn in ((5, Turn.QUIET), (6, Turn.QUIET), (7, Turn.INPUT)):
+        source.create(ask(first_txid, 1, {}, Planned(0, turn)), committed=first_txid - 1)
+    assert coordinator.told == [4, 6]

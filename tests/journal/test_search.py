@@ -1,0 +1,118 @@
+"""Groups are found in a journal as a reader of the whole of it finds them, at a cost that does not depend on its length."""
+
+from __future__ import annotations
+
+import random
+from typing import ClassVar
+
+import attrs
+import pytest
+
+from tests.journals import entered, long_journal
+from txtopo.errors import DivergenceError
+from txtopo.files.folder import LocalFolder
+from txtopo.journal import journal
+from txtopo.journal.journal import JournalHeader, JournalWriter, counting_entries, read_journal
+from txtopo.journal.search import JournalSearch
+from txtopo.journal.turns import Rename, Turn
+
+
+class CountingFolder(LocalFolder):
+    """A folder that counts the bytes that are read from it."""
+
+    read: ClassVar[list[int]] = []
+
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        content = super().get_range(path, start, length)
+        self.read.append(len(content))
+        return content
+
+
+def written(folder, seed):
+    """Write the journal of some coordinators: some leave a group that is dropped, some follow a rewind or a rename."""
+    draw = random.Random(seed)
+    committed, turns, renames, state = draw.randrange(3), (), (), "t"
+    for epoch in range(1, draw.randrange(2, 7)):
+        if epoch > 1 and draw.random() < 0.3:
+            committed = draw.randrange(committed + 1)
+            kept = (turn for turn in turns if turn.txid < committed)
+            turns = (*kept, Turn(epoch, committed, ()))
+        if epoch > 1 and draw.random() < 0.2:
+            renames = (*renames, Rename(committed, "top", "top", {f"t{epoch}": state}))
+            state = f"t{epoch}"
+        header = JournalHeader("top", "life", epoch, "repeatable", committed, None, {}, {state: None})
+        writer = JournalWriter(folder, attrs.evolve(header, turns=turns, renames=renames), 1 << 40)
+        last = committed
+        for _ in range(draw.randrange(8)):
+            committed, last = last, last + draw.randrange(1, 12)
+            writer.enter(entered(committed + 1, last, epoch, state))
+        committed = draw.choice([committed, last])  # the next coordinator drops the last group, or finishes it
+
+
+@pytest.mark.parametrize("part_bytes", [1_000, 1 << 20])
+@pytest.mark.parametrize("seed", range(12))
+def test_all_are_found_as_by_a_reader_of_the_whole(tmp_path, monkeypatch, seed, part_bytes):
+    """Over several coordinators and files: each transaction, those around the ends, and all groups in their order."""
+    monkeypatch.setattr(journal, "PART_BYTES_MAX", part_bytes)
+    monkeypatch.setattr("txtopo.journal.search.SEARCH_BYTES", 100)
+    folder = LocalFolder(tmp_path)
+    written(folder, seed)
+    parts, search = read_journal(folder), JournalSearch(folder)
+    entries = counting_entries(parts, lambda _: True)
+    assert [group.entry for group in search.backwards()] == entries[::-1]
+    every = [entry for part in parts for entry in part.entries]
+    ends = {end + off for entry in every for end in (entry.first, entry.last) for off in (0, 1)}
+    for txid in random.Random(seed).sample(sorted({0, *ends}), min(12, len({0, *ends}))):
+        expected = next((entry for entry in reversed(entries) if entry.first <= txid <= entry.last), None)
+        found = search.find(txid)
+        assert (found and found.entry) == expected, txid
+        if found is not None:
+            assert found.header.topology == parts[-1].header.topology
+            assert found.transaction(txid).txid == txid
+        assert [group.entry for group in search.all_with(txid)] == [
+            entry for entry in reversed(every) if entry.first <= txid <= entry.last
+        ]
+        below = [entry for entry in reversed(entries) if entry.first <= txid]
+        assert [group.entry for group in search.backwards(txid)] == below
+        reached = [entry for entry in below if entry.last >= txid - 20]
+        assert [group.entry for group in search.backwards(txid, txid - 20)] == reached
+
+
+def test_a_look_costs_the_same_in_a_long_journal(tmp_path):
+    """What is read grows with the logarithm of the journal at most; a neighbour costs no more."""
+    read = {}
+    for transactions in (1_000, 10_000, 100_000):
+        folder = CountingFolder(tmp_path / str(transactions))
+        long_journal(folder, transactions)
+        search = JournalSearch(folder)
+        search.headers()
+        costs = []
+        for txid in (1, transactions // 3, transactions - 1, transactions):
+            folder.read.clear()
+            assert search.find(txid).transaction(txid).metadata == txid
+            costs.append(sum(folder.read))
+        read[transactions] = max(costs)
+    assert read[100_000] < 3 * read[1_000] < 1 << 20, read
+
+
+def test_no_journal_and_one_without_entries(tmp_path):
+    """Nothing is found."""
+    search = JournalSearch(LocalFolder(tmp_path))
+    assert (search.headers(), search.find(1), [*search.backwards()]) == ([], None, [])
+    JournalWriter(LocalFolder(tmp_path), JournalHeader("top", "life", 1, "repeatable", 3, None, {}, {}), 1 << 20)
+    assert ([header.committed for header in search.headers()], search.find(3), search.find(4)) == ([3], None, None)
+
+
+@pytest.mark.parametrize("damage", [b'{"transactions": []}\n', b"{}\n", b"\xff\n", b"[1]\n"])
+def test_damage_is_named(tmp_path, damage):
+    """A line that is not that of a group is an error that names the file; one that is cut off is not there yet."""
+    long_journal(LocalFolder(tmp_path), 20)
+    (file,) = tmp_path.glob("*.jsonl")
+    with file.open("ab") as appended:
+        appended.write(damage[:-1])
+    search = JournalSearch(LocalFolder(tmp_path))
+    assert search.find(20).entry.last == 20
+    with file.open("ab") as appended:
+        appended.write(b"\n")
+    with pytest.raises(DivergenceError, match=file.name):
+        search.find(21)

@@ -1,0 +1,271 @@
+"""Forks of a topology as its module declares it: how it is moved to a fork's folder, and how a fork is made.
+
+A module names paths and an id; a fork has others. So the plan is moved: the id, the place of each state's table, the
+folder of its records. What the spout and the bolts do stays as the module has it, except that a spout may leave out
+what a second topology must not do, see :meth:`~txtopo.api.spout.AnySpout.forked`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from state.stores.memory import MemoryPlace, MemoryStore
+from txtopo.api.optional import call_if_there
+from txtopo.api.state import CanBeForked, State
+from txtopo.api.store import Put
+from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
+from txtopo.config import Config
+from txtopo.errors import AlreadyRunning, ConfigError
+from txtopo.journal.ending import METADATA_DIR, metadata_dir_with_journal
+from txtopo.journal.journal import (
+    DEAD_LETTERS,
+    JournalPart,
+    counting_entries,
+    find_journal,
+    read_journal,
+)
+from txtopo.topology.plan import Plan
+from txtopo.transactional.core.events import TransactionMetadata
+from txtopo.transactional.core.spout_policy import POLICIES
+from txtopo.transactional.recovery.checkpoints import Checkpoint
+from txtopo.transactional.recovery.coordinator_state import (
+    CoordinatorState,
+    committed_in,
+    copy_of,
+    incarnation_in,
+    source_in,
+)
+from txtopo.transactional.recovery.diagnosis import RepairSubject
+from txtopo.transactional.recovery.fork import Fork, ForkPoint, ForkPoints, ForkSubject, claim, discard, find_fork, make
+from txtopo.transactional.recovery.going_back import checked
+from txtopo.transactional.recovery.plans import GoTo
+from txtopo.transactional.recovery.rewind import refuse_other_store
+
+OWNER = "txtopo fork"
+
+TRIES_MAX = 20
+"""How often to read again because another coordinator has begun meanwhile."""
+
+BEGUN_MAX = 10_000
+"""The maximum number of transactions that a fork takes over as begun; what comes after them is up to the spout."""
+
+
+def moved(plan: Plan, config: Config, folder: str | os.PathLike[str]) -> tuple[Plan, Config]:
+    """Return a topology as it runs in a fork's folder.
+
+    Args:
+        plan: the topology as its module declares it.
+        config: its configuration.
+        folder: the fork's folder.
+
+    Raises:
+        ConfigError: there is no fork, or it is not finished, or is one of another topology.
+    """
+    fork = find_fork(folder)
+    if fork is None:
+        raise ConfigError(f"{os.fspath(folder)} holds no fork: make one with 'txtopo fork'")
+    if not fork.is_made:
+        raise ConfigError(f"the fork in {os.fspath(folder)} is not finished: run 'txtopo fork' again, which makes it")
+    if fork.declared != plan.topology_id:
+        raise ConfigError(
+            f"the fork in {os.fspath(folder)} is one of topology {fork.declared!r}, not of {plan.topology_id!r}"
+        )
+    return _moved(plan, config, Path(folder), fork)
+
+
+def make_fork(  # noqa: PLR0913, PLR0917 - the topology, where the fork is to be, and who is told
+    plan: Plan, config: Config, txid: int, folder: Path, fork: Fork, on_point: Callable[[ForkPoint], None]
+) -> ForkSubject:
+    """Make a fork of a topology, which may be running; return what was made.
+
+    Args:
+        plan: the topology.
+        config: its configuration.
+        txid: a committed transaction, or 0; the fork goes on from the newest moment up to it that is kept.
+        folder: the fork's folder.
+        fork: the ids of the fork.
+        on_point: called with the point before anything is made.
+
+    Raises:
+        ConfigError: there is no journal, or the folder or the id is in use, or a state or the spout can't be forked.
+        StateAccessError: no moment up to the transaction is kept.
+    """
+    if fork.topology == plan.topology_id:
+        raise ConfigError(f"the fork needs another id than {fork.topology!r}, which the topology itself has")
+    subject, point = _subject(plan, config, txid, folder, fork)
+    on_point(point)
+    claim(subject)
+    try:
+        store = make_store(*_moved(plan, config, folder, subject.fork))
+        try:
+            lead = store.take_lead(fork.topology, OWNER)
+            state = CoordinatorState(store, lead, fork.topology)
+            state.check_spout(plan.semantics.name)
+            make(subject, state)
+        finally:
+            store.close()
+    except AlreadyRunning:  # another process makes this fork
+        raise
+    except Exception:
+        # What is refused or fails leaves nothing. After a crash, the next try removes what there is.
+        left = find_fork(folder)
+        if left is not None and not left.is_made:
+            discard(folder, left)
+        raise
+    return subject
+
+
+def fork_points(plan: Plan, config: Config) -> ForkPoints:
+    """Return the transactions from which a fork of a topology may go on.
+
+    Raises:
+        ConfigError: there is no journal.
+    """
+    _, incarnation, committed = _values_of(plan, config)
+    points, parts = _points(_origin(plan, config), committed)
+    refuse_other_store(plan.topology_id, incarnation, parts)
+    return points
+
+
+def _origin(plan: Plan, config: Config) -> RepairSubject:
+    metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, config), plan.topology_id)
+    states = states_of(plan, config)
+    return RepairSubject(plan.topology_id, plan.semantics.name, states, metadata_dir, {}, optional_states(plan, states))
+
+
+def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) -> tuple[ForkSubject, ForkPoint]:
+    origin = _origin(plan, config)
+    # The store before the journal, which then has what leaves the store.
+    values, incarnation, committed = _values_of(plan, config)
+    points, parts = _points(origin, committed)
+    point = points.nearest(txid)
+    refuse_other_store(plan.topology_id, incarnation, parts)
+    checkpoint = point.checkpoint
+    places = _places(origin.states, origin.metadata_dir.parent)
+    state = _state_of(origin, values)
+    to = GoTo.beside(checkpoint, state.committed())
+    fork = attrs.evolve(fork, origin=str(origin.metadata_dir.parent), txid=checkpoint.txid, tables=places, plan=to)
+    begun, is_all = _begun_after(plan, checkpoint, parts, state)
+    source = source_in(values)
+    if source and not is_all:
+        raise ConfigError(
+            f"the coordinator of spout {plan.spout.id!r} keeps values of its own, which are those of now: a fork "
+            f"at transaction {checkpoint.txid} would need them as they were. Give a later transaction"
+        )
+    moved_plan, moved_config = _moved(plan, config, folder, fork)
+    checked(moved_plan, moved_config, origin, state, to)
+    moved_states = states_of(moved_plan, moved_config)
+    return ForkSubject(fork, folder, origin, to, moved_states, begun, source), point
+
+
+def _state_of(origin: RepairSubject, values: Mapping[str, bytes]) -> CoordinatorState:
+    """Return a copy of a coordinator state, given its values by path."""
+    store = MemoryStore(MemoryPlace())
+    lead = store.take_lead(origin.topology_id, OWNER)
+    lead.write([Put(f"{origin.topology_id}/{path}", value) for path, value in values.items()])
+    return CoordinatorState(store, lead, origin.topology_id, origin.rooms())
+
+
+def _values_of(plan: Plan, config: Config) -> tuple[dict[str, bytes], str | None, int]:
+    """Return a topology's coordinator state, by path, its incarnation, if it has one, and the last committed txid."""
+    store = make_store(plan, config)
+    try:
+        values, incarnation = copy_of(store, plan.topology_id), incarnation_in(store, plan.topology_id)
+        mark = committed_in(store, plan.topology_id)
+    finally:
+        store.close()
+    if values is None:
+        raise ConfigError(
+            f"topology {plan.topology_id!r} writes too fast to be forked; try again, or stop it meanwhile"
+        )
+    return values, incarnation, 0 if mark is None else mark.txid
+
+
+def _begun_after(
+    plan: Plan, point: Checkpoint, parts: Sequence[JournalPart], coordinator_state: CoordinatorState
+) -> tuple[list[TransactionMetadata], bool]:
+    """Return the transactions that a topology has begun after a point, and whether these are all.
+
+    Args:
+        plan: the topology.
+        point: the point.
+        parts: the journal, read after the coordinator state.
+        coordinator_state: a copy of the coordinator state.
+    """
+    committed = coordinator_state.committed().txid
+    in_store = {each.txid: each for each in coordinator_state.begun(committed)}
+    last = max([committed, point.txid, *in_store])
+    if not POLICIES[
+        plan.semantics.name
+    ].repeats:  # what such a spout emits is part of no metadata that could be begun again
+        return [], last == point.txid
+    own = [part for part in parts if part.header.incarnation == point.incarnation]
+    known = {
+        each.txid: TransactionMetadata(each.txid, each.metadata, each.planned)
+        for entry in counting_entries(own, lambda _: True)
+        for each in entry.transactions
+        if each.txid <= last
+    }
+    known |= in_store
+    begun = []
+    for txid in range(point.txid + 1, min(last, point.txid + BEGUN_MAX) + 1):
+        if txid not in known:
+            break
+        begun.append(known[txid])
+    return begun, point.txid + len(begun) == last
+
+
+def _moved(plan: Plan, config: Config, folder: Path, fork: Fork) -> tuple[Plan, Config]:
+    # A state that the module has got since lies where it would lie in the original.
+    home = metadata_dir_of(plan, config).parent
+    places = {**_places(plan.states, home), **fork.tables}
+    states = {name: _movable(name, state).moved(str(folder / places[name])) for name, state in plan.states.items()}
+    spout = call_if_there(plan.spout.component, "forked", default=plan.spout.component)
+    settings: dict[str, Any] = {"topology.state.dir": str(folder / METADATA_DIR)}
+    if DEAD_LETTERS in fork.tables and DEAD_LETTERS not in plan.states:
+        settings["topology.dead.letter.path"] = str(folder / fork.tables[DEAD_LETTERS])
+    moved_plan = Plan(
+        fork.topology,
+        (attrs.evolve(plan.spout, component=spout), *plan.components[1:]),
+        plan.edges,
+        states,
+        plan.semantics,
+    )
+    return moved_plan, config.with_settings(settings)
+
+
+def _movable(name: str, state: State) -> CanBeForked:
+    if not isinstance(state, CanBeForked):
+        raise ConfigError(f"state {name!r} is a {type(state).__name__}, which can't be forked: only Delta tables can")
+    return state
+
+
+def _places(states: Mapping[str, State], home: Path) -> dict[str, str]:
+    """Return the path of each state's table in a fork: as in the origin, or the state's name if it lies elsewhere."""
+    places: dict[str, str] = {}
+    for name, state in states.items():
+        _movable(name, state)
+        address = address_from(home, state.address or name)
+        places[name] = name if "://" in address or os.path.isabs(address) else address  # noqa: PTH117 - a text
+        twice = next((other for other, place in places.items() if place == places[name] and other != name), None)
+        if twice is not None:
+            raise ConfigError(f"states {twice!r} and {name!r} would both be at {places[name]!r} in a fork: rename one")
+    return places
+
+
+def _points(origin: RepairSubject, committed: int) -> tuple[ForkPoints, Sequence[JournalPart]]:
+    """Return the points, and the journal in which they were found; again if another coordinator began meanwhile."""
+    journal = find_journal(origin.metadata_dir, origin.topology_id)
+    for _ in range(TRIES_MAX):
+        parts = read_journal(journal)
+        if not parts:
+            raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to fork")
+        points = ForkPoints.of(origin, parts, committed)
+        if read_journal(journal)[-1].header.epoch == parts[-1].header.epoch:
+            return points, parts
+    raise ConfigError(f"coordinators follow one another too fast to fork one; gave up after {TRIES_MAX} tries")

@@ -1,0 +1,91 @@
+"""The parts of a run that its run loop and its statistics use, and the observer of a run."""
+
+from __future__ import annotations
+
+import functools
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.assembly.report import Progress
+from txtopo.assembly.snapshot import SnapshotWriter
+from txtopo.assembly.source import Begins
+from txtopo.assembly.threads import Threads
+from txtopo.errors import RuleError
+from txtopo.transactional.commit.groups import GroupCommitter, StateWrite
+from txtopo.transactional.core.actions import Action
+from txtopo.transactional.core.coordinator import Coordinator
+from txtopo.transactional.core.events import Event
+from txtopo.transactional.core.transactions import FailedAttempt
+from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.jobs.jobs import JobPlanner
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+
+OnProgress = Callable[[Progress], None]
+
+
+class Observer:
+    """Is told what a run does, for metrics and timelines; override what you want to know.
+
+    *An implementation* must return at once and raise nothing.
+    """
+
+    def entered(self, stage: str) -> None:
+        """Called when a step before the run begins."""
+
+    def leads(self, incarnation: str, epoch: int) -> None:
+        """Called when the run has taken the lead; a plain topology's runs never do."""
+
+    def began(self, executors_lost: Callable[[], int]) -> None:
+        """Called when the run loop begins; ``executors_lost`` may be called on any thread, and may take a while."""
+
+    def acted(self, action: Action) -> None:
+        """Called with each action, before it is carried out."""
+
+    def happened(self, event: Event) -> None:
+        """Called with each event, before the core is."""
+
+    def failed(self, failure: FailedAttempt) -> None:
+        """Called when an attempt has failed, whatever the cause, after the core has handled it."""
+
+    def wrote(self, state: str, write: StateWrite) -> None:
+        """Called when a state was written, in the thread that commits."""
+
+    def progressed(self, progress: Any) -> None:
+        """Called with the progress: a :class:`Progress`, or the PlainReport of a plain topology."""
+
+
+class Observers(Observer):
+    """Several observers as one: each is told what this one is told, in their order."""
+
+    def __init__(self, *observers: Observer) -> None:
+        for name in vars(Observer):
+            if not name.startswith("_"):
+                setattr(self, name, functools.partial(_tell, [getattr(each, name) for each in observers]))
+
+
+def _tell(methods: Sequence[Callable[..., None]], *news: Any) -> None:
+    for method in methods:
+        method(*news)
+
+
+@attrs.frozen
+class Parts:
+    """The parts of a run."""
+
+    topology_id: str
+    threads: Threads
+    coordinator: Coordinator
+    source: Begins
+    planner: JobPlanner
+    runner: JobRunner
+    committer: GroupCommitter
+    coordinator_state: CoordinatorState
+    late: deque[RuleError] = attrs.field(factory=deque)
+    """What users' threads did after their batches were over. Any thread may append: a deque needs no lock for that."""
+    snapshots: SnapshotWriter | None = None
+    observer: Observer = attrs.field(factory=Observer)
+    on_progress: OnProgress | None = None
+    """Called with the progress several times a second."""

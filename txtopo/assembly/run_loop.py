@@ -1,0 +1,424 @@
+"""The run loop: carries out the core's actions, and reports their results to the core.
+
+One thread owns the core: it takes events from a queue, passes them to the core, and carries out the actions in order.
+Other threads do slow work and answer with events: one asks the spout, one commits, and one per job in flight waits for
+Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from typing import assert_never
+
+import attrs
+
+from txtopo.assembly.cancelled_jobs import CancelledJobs
+from txtopo.assembly.parts import Parts
+from txtopo.assembly.report import RunReport
+from txtopo.assembly.statistics import RunStatistics
+from txtopo.assembly.threads import Role
+from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.progress_probe import ProgressProbe
+from txtopo.errors import (
+    FailedException,
+    InternalError,
+    JobFailure,
+    PoisonTransaction,
+    RuleError,
+    StalledCommit,
+    StopError,
+    TxtopoError,
+)
+from txtopo.failpoints import durable_step
+from txtopo.files.durable import wait_for_descriptor
+from txtopo.topology.output import OutputOrigin
+from txtopo.transactional.core.actions import (
+    AbandonCommit,
+    Action,
+    CancelJob,
+    CleanUp,
+    Commit,
+    CreateMetadata,
+    DeadLetter,
+    Process,
+    SaveMetadata,
+    Stop,
+)
+from txtopo.transactional.core.events import (
+    Activated,
+    AttemptLost,
+    Committed,
+    Deactivated,
+    Event,
+    Failed,
+    Fenced,
+    JobEnded,
+    JobLost,
+    Processed,
+    Progressed,
+    Recovered,
+    RuleBroken,
+    StopRequested,
+    Ticked,
+)
+from txtopo.transactional.core.transitions import Status
+from txtopo.transactional.jobs.jobs import Processing
+from txtopo.transactional.jobs.stage_run import Report
+from txtopo.transactional.tasks.failures import failed
+
+logger = logging.getLogger("txtopo")
+
+KEEP_UP_SECS = 60.0
+"""How often the tables are looked after while nothing is committed."""
+
+TICK_SECS = 0.02
+"""The interval of the core's clock."""
+
+IDLE_SECS = 0.1
+"""The same while no transaction is pending: nothing can be late then."""
+
+LOOK_SECS = 1.0
+"""How often the run loop looks for cancelled jobs that do not end."""
+
+_STACK_FRAMES_MAX = 12
+"""Maximum number of stack frames in the error of a stalled thread."""
+
+
+class RunLoop:
+    """Runs one topology from recovery to its stop."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._threads = parts.threads
+        self._core = parts.coordinator
+        self._observer = parts.observer
+        self._results: dict[TransactionAttempt, Processing] = {}
+        self._results_lock = threading.Lock()
+        self._commit_probe = ProgressProbe()
+        self._commit_position: tuple[object, ...] = ()
+        self._started = self._threads.now_secs()
+        self._ticked = self._started - TICK_SECS
+        self._kept_up = self._started
+        self._statistics = RunStatistics(parts, self._started)
+        self._stop: Stop | None = None
+        self._is_active = True
+        self._cancelled_jobs = CancelledJobs()
+        self._looked = self._started
+
+    def set_active(self, *, is_active: bool) -> None:
+        """Let transactions begin or not, from now or from the start; safe to call from another thread."""
+        self._is_active = is_active
+        self._threads.post((Activated() if is_active else Deactivated(),))
+
+    def request_stop(self) -> None:
+        """Request an orderly stop; safe to call from a signal handler or another thread."""
+        self._threads.post((StopRequested(),))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the core has not returned ``Stop`` yet."""
+        return self._stop is None
+
+    def run(self, recovered: Recovered) -> RunReport:
+        """Run until the core returns ``Stop``; ``recovered`` is the first event, whose time is set here.
+
+        Raises:
+            TxtopoError: the error that stopped the run, if any.
+        """
+        try:
+            self.start(recovered)
+            while self.is_running:
+                self.step()
+        finally:
+            self.shut_down()
+        return self.end()
+
+    def start(self, recovered: Recovered) -> None:
+        """Pass the first event to the core."""
+        # The core asks for transactions as soon as it gets the first event, and posted events come only after it.
+        before = [] if self._is_active else [Deactivated()]
+        self._observer.began(self._parts.runner.executors_lost)
+        self._handle(*before, attrs.evolve(recovered, now_ms=self._now_ms()))
+
+    def step(self) -> None:
+        """Tick if that is due; then wait for posted events, up to the next tick, and handle them."""
+        self._tick()
+        events = self._threads.take(TICK_SECS if self._core.pending else IDLE_SECS)
+        if events:
+            self._handle(*events)
+
+    def end(self) -> RunReport:
+        """Return the result of the run; call this after the core has returned ``Stop``.
+
+        Raises:
+            TxtopoError: the error that stopped the run, if any.
+        """
+        assert self._stop is not None, "the core has returned Stop"
+        self._statistics.report_progress()
+        error = self._stop.error or self._take_late()
+        self._statistics.publish(self._stop.reason if error is None else error)
+        if error is not None:
+            self._add_history(error)
+            raise error
+        self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
+        # Without it, the next start publishes the last group again, which does nothing.
+        with contextlib.suppress(TxtopoError):
+            self._parts.coordinator_state.flush()
+        self._parts.source.finish(self._core.committed)
+        return self._statistics.report(self._stop.reason)
+
+    def _add_history(self, error: Exception) -> None:
+        """Add to an error the history of its transaction, if it is more than a single attempt, and the input."""
+        if isinstance(error, TxtopoError) and error.txid is not None:
+            history = self._core.history(error.txid)
+            is_long = isinstance(error, (StalledCommit, PoisonTransaction))
+            story = []
+            if history.has_trouble_besides(str(error)) or (is_long and history.entries):
+                story.append(str(history))
+            if error.txid in self._core.pending:
+                before = self._core.metadata_of(error.txid - 1)
+                ranges = self._parts.committer.input_ranges(self._core.metadata_of(error.txid), before)
+                story += [f"its input: {partition}: {start} to {end}" for partition, (start, end) in ranges.items()]
+            error.story = "\n".join(story) or None
+
+    # The loop.
+
+    def _handle(self, *events: Event) -> None:
+        for event in events:
+            logger.debug("event %s", event)
+            # Before the core takes the event in, which makes the transactions no longer pending.
+            if isinstance(event, Committed):
+                self._statistics.note_committed(event.attempts, self._results)
+            self._observer.happened(event)
+        actions = self._core.handle(*events)
+        self._statistics.note_failures()
+        for failure in self._core.failures:
+            self._observer.failed(failure)
+        for action in actions:
+            logger.debug("action %s", action)
+            self._observer.acted(action)
+            # After an error skip the later actions: a Process must not run whose SaveMetadata is not durable.
+            try:
+                self._carry_out(action)
+            except StopError as error:
+                self._handle(Fenced(error))
+                return
+            except RuleError as error:
+                self._handle(RuleBroken(error))
+                return
+        # If no other group follows whose note would carry the mark of this one.
+        if any(isinstance(event, Committed) for event in events) and not any(
+            isinstance(action, (Commit, DeadLetter)) for action in actions
+        ):
+            self._submit(Role.COMMIT, self._parts.committer.flush)
+        # Only after the core has decided which attempts are live.
+        for event in events:
+            self._forget(event)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case CreateMetadata():
+                committed = self._core.committed  # read here, because only this thread may look at the core
+                self._submit(Role.SOURCE, lambda: [self._parts.source.create(action, committed)])
+            case SaveMetadata():
+                # A crash before this leaves nothing of these transactions: the spout is asked for them again. After it
+                # they have begun, and each later attempt, of this coordinator or the next, emits from this metadata.
+                with durable_step("metadata.save"):
+                    self._parts.coordinator_state.save_metadata(action.begun)
+            case Process():
+                self._statistics.note_started(len(action.attempts))
+                committed = self._core.committed
+                self._cancelled_jobs.began(action.job_id, [assigned.attempt for assigned in action.attempts])
+                self._submit(Role.JOB, lambda: self._process(action, committed))
+            case CancelJob():
+                self._cancel_job(action.job_id)
+            case Commit():
+                self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
+                self._submit(Role.COMMIT, functools.partial(self._commit, action))
+            case DeadLetter():
+                self._submit(Role.COMMIT, functools.partial(self._commit, action))
+            case AbandonCommit():
+                self._abandon_commit()
+            case CleanUp():  # what a crash leaves of it is in the run's own staging folder
+                self._drop_results(lambda attempt: attempt.txid <= action.txid)
+                self._parts.planner.clean_up(action.txid)
+            case Stop():
+                self._stop = action
+            case _:
+                assert_never(action)
+
+    def _abandon_commit(self) -> None:
+        """Raise StalledCommit if a commit phase makes no progress; only log a warning if a Delta write takes long."""
+        thread = self._threads.abandon_commit()
+        timeout_secs = self._core.limits.timeout_ms / 1000
+        if thread is None:
+            logger.warning("the writes of a commit group have taken more than %g s so far", timeout_secs)
+            return
+        origin, attempt = OutputOrigin.running.get(thread), self._commit_probe.attempt
+        raise StalledCommit(
+            f"a commit phase made no progress for {timeout_secs:g} s (topology.message.timeout.secs), so the run "
+            "stops. Nothing of this transaction was written, and the next run resumes with it. The thread's stack:",
+            component=None if origin is None else origin.component,
+            txid=None if attempt is None else attempt.txid,
+            attempt=None if attempt is None else attempt.attempt,
+            cause=_stack_of(thread),
+        )
+
+    def _tick(self) -> None:
+        now = self._threads.now_secs()
+        if now - self._ticked >= TICK_SECS:
+            self._ticked = now
+            # Before Ticked: progress renews the deadline that the tick would find missed.
+            self._look_at_commit()
+            late = self._take_late()
+            if late is not None:
+                self._handle(RuleBroken(late))
+            self._handle(Ticked(self._now_ms()))
+            self._tell_of_busy_jobs()
+            self._statistics.show(now)
+            self._keep_up(now)
+
+    def _keep_up(self, now: float) -> None:
+        """Have the tables looked after now and then while nothing is committed; otherwise each group sees to it."""
+        if now - self._kept_up < KEEP_UP_SECS or not self._parts.committer.has_upkeep_by_time:
+            return
+        self._kept_up = now
+        if not any(each.status is Status.COMMITTING for each in self._core.pending.values()):
+            self._submit(Role.COMMIT, self._parts.committer.keep_up)
+
+    def _take_late(self) -> TxtopoError | None:
+        """Return an error of a user's thread that acted after its batch was over; None if there is no new one."""
+        return self._parts.late.popleft() if self._parts.late else None
+
+    def _look_at_commit(self) -> None:
+        """Report progress of the commit phases to the core, even progress within a chunk."""
+        position = self._commit_probe.position()
+        if position != self._commit_position:
+            self._commit_position = position
+            committing = [t.attempt for t in self._core.pending.values() if t.status is Status.COMMITTING]
+            self._handle(Progressed(tuple(attempt for attempt in committing if attempt is not None)))
+
+    def _forget(self, event: Event) -> None:
+        """Drop the result of an attempt that is not live, so that late answers do not fill the memory."""
+        if isinstance(event, (Processed, Failed)):
+            transaction = self._core.pending.get(event.attempt.txid)
+            if transaction is None or transaction.attempt != event.attempt:
+                self._drop_results(lambda attempt: attempt == event.attempt)
+
+    def _drop_results(self, is_dropped: Callable[[TransactionAttempt], bool]) -> None:
+        with self._results_lock:
+            dropped = [self._results.pop(attempt) for attempt in list(self._results) if is_dropped(attempt)]
+        # Outside the lock: removing files takes time, and jobs wait for the lock.
+        for result in dropped:
+            for staged in result.staged:
+                staged.remove()
+
+    # Other threads.
+
+    def _submit(self, role: Role, work: Callable[[], list[Event]]) -> None:
+        self._threads.submit(role, functools.partial(self._in_thread, work))
+
+    def _in_thread(self, work: Callable[[], list[Event]]) -> None:
+        """Do work in another thread; whatever it raises becomes an event that stops the run."""
+        wait_for_descriptor(self._threads.sleep)
+        try:
+            events = work()
+        except StopError as error:
+            events = [Fenced(error)]
+        except TxtopoError as error:
+            events = [RuleBroken(error)]
+        except Exception as error:
+            logger.exception("a thread of the run failed")
+            bug = InternalError(f"a thread of the run failed: {type(error).__name__}: {error}")
+            bug.__cause__ = error
+            events = [Fenced(bug)]
+        self._threads.post(tuple(events))
+
+    def _process(self, action: Process, committed: int) -> list[Event]:
+        attempts = tuple(assigned.attempt for assigned in action.attempts)
+        job = self._parts.planner.job(action, committed)
+        started = self._threads.now_secs()
+        judging = self._parts.planner.judging(job)
+
+        def on_answer(reports: Sequence[Report], lost: Mapping[TransactionAttempt, str]) -> None:
+            answers = self._keep(judging.take(reports, lost))
+            self._threads.post((*answers, *(AttemptLost(attempt, error) for attempt, error in lost.items())))
+
+        try:
+            reports = self._parts.runner.run(job, lambda: self._threads.post((Progressed(attempts),)), on_answer)
+            answers = self._keep(judging.finish(reports))
+        except JobFailure as error:
+            return [JobLost(action.job_id, str(error))]
+        finally:
+            self._cancelled_jobs.ended(action.job_id)
+            elapsed_secs = self._threads.now_secs() - started
+            self._statistics.times.add(processing=elapsed_secs)
+        return [*answers, JobEnded(action.job_id, int(elapsed_secs * 1000))]
+
+    def _keep(self, outcomes: Sequence[Processing]) -> list[Event]:
+        """Keep results for their commit, and return the events that tell the core of them."""
+        self._statistics.times.add(executor=sum(outcome.cpu_secs for outcome in outcomes))
+        # Before the events are posted: the Commit that answers them looks the results up.
+        with self._results_lock:
+            self._results.update({outcome.attempt: outcome for outcome in outcomes})
+        return [_answer(outcome) for outcome in outcomes]
+
+    def _commit(self, action: Commit | DeadLetter) -> list[Event]:
+        started = self._threads.now_secs()
+        committer = self._parts.committer
+        try:
+            if isinstance(action, DeadLetter):
+                return committer.write_dead_letter(action)
+            with self._results_lock:
+                results = {assigned.attempt: self._results[assigned.attempt] for assigned in action.group}
+            return committer.commit(action, results, self._commit_probe)
+        finally:
+            self._statistics.times.add(commit=self._threads.now_secs() - started)
+
+    # The end.
+
+    def shut_down(self) -> None:
+        """End all work; the commit work in progress runs to its end unless it was abandoned."""
+        self._threads.shut_down(self._cancel_jobs, self._tell_of_busy_jobs)
+        self._drop_results(lambda _: True)
+
+    def _cancel_jobs(self) -> None:
+        for job_id in list(self._core.jobs):
+            self._cancel_job(job_id)
+
+    def _cancel_job(self, job_id: int) -> None:
+        self._cancelled_jobs.cancelled(job_id, self._threads.now_secs())
+        self._parts.runner.cancel(job_id)
+
+    def _tell_of_busy_jobs(self) -> None:
+        now = self._threads.now_secs()
+        if now - self._looked >= LOOK_SECS:
+            self._looked = now
+            for text in self._cancelled_jobs.overdue(now, self._parts.runner.at_work()):
+                logger.warning("%s", text)
+
+    def _now_ms(self) -> int:
+        return int((self._threads.now_secs() - self._started) * 1000)
+
+
+def _stack_of(thread: int) -> str:
+    """Return a thread's stack, innermost call last; an empty string if the thread has ended."""
+    frame = sys._current_frames().get(thread)  # noqa: SLF001 - there is no public API for it
+    return "" if frame is None else "".join(traceback.format_stack(frame)[-_STACK_FRAMES_MAX:]).rstrip()
+
+
+def _answer(outcome: Processing) -> Event:
+    """Return the event for the result of an attempt."""
+    match outcome.failure:
+        case None:
+            return Processed(outcome.attempt, outcome.metadata, tuples=outcome.tuples)
+        case FailedException() as failure:
+            return failed(outcome.attempt, failure, outcome.metadata)
+        case error:
+            return RuleBroken(error, outcome.attempt)

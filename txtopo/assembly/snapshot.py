@@ -1,0 +1,228 @@
+"""Snapshots: the state of a run in a small file, which ``txtopo explain`` reads while the run continues.
+
+The file is in the metadata directory. It is only for people: nothing is recovered from it, so it need not survive a
+power failure, and a run that can't write it continues silently. It is replaced whole. Its first line of JSON holds the
+writer and the time, its second the state.
+
+A coordinator that has lost the lead must not overwrite its successor's snapshots:
+
+1. The coordinator of epoch 4 stalls; that of epoch 5 takes the lead and writes snapshots.
+2. The coordinator of epoch 4 resumes. It reads the first line of the file, sees a later epoch, and never writes again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import logging
+import os
+import re
+import socket
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from txtopo.errors import ConfigError
+from txtopo.files.folder import Folder, LocalFolder
+from txtopo.files.records import DAMAGE, from_json, to_json, written_as
+from txtopo.journal.journal import JournalHeader
+from txtopo.secrecy import without_secrets
+from txtopo.transactional.core.history import History
+from txtopo.transactional.tasks.readings import Reading
+
+logger = logging.getLogger("txtopo")
+
+_NAME = re.compile(r"run-(.*)\.json")
+
+_PROC = Path("/proc")
+_DEAD = (["Z"], ["X"])
+"""States of a process that is dead, although whoever started it has not asked for its end yet."""
+
+WHY_DEAD = "it was killed, or could not write its last report, as on a full disk"
+"""What is known of a process that has died without a word."""
+
+_START_TIME_FIELD = 19
+"""The index of the process's start time in /proc/PID/stat, among the fields after the program's name."""
+
+
+@attrs.frozen
+class TransactionSnapshot:
+    """One begun, uncommitted transaction."""
+
+    txid: int
+    status: str
+    """The value of its :class:`txtopo.transactional.core.transitions.Status`."""
+    progress_ms: int
+    """The last progress of its live attempt, on the coordinator's clock."""
+    component: str | None
+    """The component whose code is running for it, in the driver or for a while on an executor; None if unknown."""
+    history: History = attrs.field(metadata=written_as("story"))
+    ranges: Mapping[str, tuple[Any, Any]] = attrs.field(factory=dict)
+    """The input that it takes, (start, end) by partition; empty if the spout does not report it, or not yet."""
+
+
+@attrs.frozen
+class Snapshot:
+    """The state of a run."""
+
+    now_ms: int
+    """The time on the coordinator's clock."""
+    timeout_ms: int
+    """How long an attempt may make no progress."""
+    committed: int
+    last_begun: int
+    tries_max: int | None
+    """None for no bound."""
+    skips: bool
+    """Whether a transaction that has used up its tries goes to the dead letters."""
+    transactions: tuple[TransactionSnapshot, ...]
+    """The lowest uncommitted ones."""
+    ended: str = ""
+    """Why the run ended; empty while it runs."""
+    failed_txid: int | None = None
+    failed_component: str | None = None
+    readings: tuple[Reading, ...] = ()
+    """The first of what components have counted and measured in the transactions that this run has committed."""
+
+
+@attrs.frozen
+class Writer:
+    """The process that wrote a snapshot, and the time."""
+
+    epoch: int
+    incarnation: str
+    host: str
+    pid: int
+    process_start: int | None
+    """In clock ticks since boot; None if the system does not tell."""
+    written_secs: float
+    """In seconds since 1970."""
+
+    def wrote(self, header: JournalHeader) -> bool:
+        """Whether it is the coordinator that began a part of the journal; an older snapshot is obsolete."""
+        return (self.incarnation, self.epoch) == (header.incarnation, header.epoch)
+
+    @property
+    def is_alive(self) -> bool | None:
+        """Whether the process is still running; None if it is on another machine."""
+        if self.host != socket.gethostname():
+            return None
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            pass  # another user's process, so it exists
+        if _stat_of(self.pid)[:1] in _DEAD:
+            return False
+        return self.process_start is None or self.process_start == start_of(self.pid)  # the pid may have been reused
+
+
+class SnapshotWriter:
+    """Writes the snapshots of one run."""
+
+    def __init__(self, folder: Folder, header: JournalHeader, settings: Mapping[str, object]) -> None:
+        self._folder = folder
+        # Most texts of a snapshot are those of the one before.
+        self._hide = functools.lru_cache(1024)(functools.partial(without_secrets, settings=settings))
+        self._path = _path_of(header.topology)
+        self._epoch = header.epoch
+        self._incarnation = header.incarnation
+        self._process_start = start_of(os.getpid())
+        self._has_begun = False
+        self._is_over = False
+
+    def write(self, snapshot: Snapshot) -> None:
+        """Replace the file; do nothing if it can't be written."""
+        if self._is_over:
+            return
+        try:
+            # The first snapshot of a run is written in any case: its coordinator has just taken the lead.
+            if self._has_begun and self._is_succeeded():
+                self._is_over = True
+                return
+            writer = Writer(
+                self._epoch, self._incarnation, socket.gethostname(), os.getpid(), self._process_start, time.time()
+            )
+            content = f"{json.dumps(to_json(writer))}\n{json.dumps(_discreet(to_json(snapshot), self._hide))}\n"
+            self._folder.put(self._path, content.encode(), is_durable=False)
+            self._has_begun = True
+        except OSError as error:  # not worth stopping the run; a missing metadata directory stops it elsewhere
+            logger.debug("a snapshot of the run could not be written: %s", error)
+
+    def _is_succeeded(self) -> bool:
+        """Whether a later coordinator has written a snapshot; a file that can't be read is written over."""
+        with contextlib.suppress(OSError, *DAMAGE):
+            writer = from_json(json.loads(self._folder.get(self._path).partition(b"\n")[0]), Writer)
+            return writer.incarnation == self._incarnation and writer.epoch > self._epoch
+        return False
+
+
+def _discreet(content: Any, hide: Callable[[str], str]) -> Any:
+    """Return JSON without secrets: anybody may read the file, and errors in it may quote settings."""
+    match content:
+        case str():
+            return hide(content)
+        case dict():
+            return {name: _discreet(value, hide) for name, value in content.items()}
+        case list() | tuple():
+            return [_discreet(value, hide) for value in content]
+        case _:
+            return content
+
+
+def snapshots_in(metadata_dir: Path) -> Folder:
+    """Return the folder of the snapshots, which is not made anew if it was removed while a topology runs."""
+    return LocalFolder(metadata_dir.absolute(), makes_folders=False)
+
+
+def topologies_with_snapshot(folder: Folder) -> tuple[str, ...]:
+    """Return the ids of the topologies whose runs have left a snapshot, sorted."""
+    found = (_NAME.fullmatch(file.path) for file in folder.list())
+    return tuple(sorted(urllib.parse.unquote(name[1]) for name in found if name is not None))
+
+
+def read_snapshot(folder: Folder, topology_id: str) -> tuple[Writer, Snapshot] | None:
+    """Return the last snapshot and its writer; None if there is none.
+
+    Raises:
+        ConfigError: the file is not a snapshot of this version.
+    """
+    path = _path_of(topology_id)
+    try:
+        first, second = folder.get(path).decode().splitlines()
+        return from_json(json.loads(first), Writer), from_json(json.loads(second), Snapshot)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (OSError, *DAMAGE) as error:
+        raise ConfigError(
+            f"the snapshot {folder}/{path} can't be read ({error}); remove it: nothing depends on it"
+        ) from error
+
+
+def remove_snapshot(metadata_dir: Path, topology_id: str) -> None:
+    """Remove the last snapshot of a topology, if there is one."""
+    snapshots_in(metadata_dir).delete(_path_of(topology_id))
+
+
+def _path_of(topology_id: str) -> str:
+    return f"run-{urllib.parse.quote(topology_id, safe='')}.json"
+
+
+def start_of(pid: int) -> int | None:
+    """Return the start time of a process in clock ticks since boot; None if the system does not tell."""
+    with contextlib.suppress(ValueError, IndexError):
+        return int(_stat_of(pid)[_START_TIME_FIELD])
+    return None
+
+
+def _stat_of(pid: int) -> list[str]:
+    """Return what the system tells of a process after its name, its state first; empty if it does not."""
+    with contextlib.suppress(OSError):
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    return []

@@ -1,0 +1,207 @@
+"""What a run counts, and the three ways it is shown: as progress, in snapshots and in the report at the end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+
+import attrs
+
+from txtopo.assembly.parts import Parts
+from txtopo.assembly.report import Progress, RunReport
+from txtopo.assembly.snapshot import Snapshot, TransactionSnapshot
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import TxtopoError
+from txtopo.topology.checks import OWN_PREFIX
+from txtopo.topology.output import OutputOrigin
+from txtopo.transactional.core.actions import StopReason
+from txtopo.transactional.core.history import first_line
+from txtopo.transactional.core.limits import GiveUpPolicy
+from txtopo.transactional.core.transactions import Transaction
+from txtopo.transactional.core.transitions import Status
+from txtopo.transactional.jobs.jobs import Processing
+from txtopo.transactional.tasks.failures import FailureLog
+
+PROGRESS_SECS = 0.1
+
+SNAPSHOT_SECS = 1.0
+
+SNAPSHOT_TRANSACTIONS_MAX = 100
+"""Maximum number of transactions in a snapshot: the lowest uncommitted ones."""
+
+
+SNAPSHOT_READINGS_MAX = 100
+
+
+@attrs.define(eq=False)
+class Times:
+    """The times that the threads of a run have taken."""
+
+    processing_secs: float = 0.0
+    executor_secs: float = 0.0
+    commit_secs: float = 0.0
+    _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+
+    def add(self, *, processing: float = 0.0, executor: float = 0.0, commit: float = 0.0) -> None:
+        """Add to the times; thread-safe, because each job in flight has its own thread."""
+        with self._lock:
+            self.processing_secs += processing
+            self.executor_secs += executor
+            self.commit_secs += commit
+
+
+class RunStatistics:
+    """Counts what a run does, and shows it. Only the run loop's thread may use it; any thread may add to ``times``."""
+
+    def __init__(self, parts: Parts, now_secs: float) -> None:
+        self._parts = parts
+        self._core = parts.coordinator
+        self._started = now_secs
+        self._reported = now_secs - PROGRESS_SECS
+        self._published = now_secs - SNAPSHOT_SECS
+        self.times = Times()
+        self._failures = FailureLog()
+        self._transactions = self._dead_letters = self._attempts = self._tuples = 0
+
+    def note_started(self, attempts: int) -> None:
+        """Count attempts whose processing phase begins."""
+        self._attempts += attempts
+
+    def note_committed(
+        self, attempts: Sequence[TransactionAttempt], results: Mapping[TransactionAttempt, Processing]
+    ) -> None:
+        """Count committed attempts; call this while the core still knows them as uncommitted."""
+        for attempt in attempts:
+            transaction = self._core.pending.get(attempt.txid)
+            if transaction is not None and transaction.status is Status.WRITING_DEAD_LETTER:
+                self._dead_letters += 1
+                continue
+            self._transactions += 1
+            self._tuples += results[attempt].tuples if attempt in results else 0
+
+    def note_failures(self) -> None:
+        """Count and log the attempts that have failed by the events that the core has just handled."""
+        self._failures.note(self._core.failures)
+
+    def show(self, now_secs: float) -> None:
+        """Report the progress and write a snapshot, each if it is due."""
+        if now_secs - self._reported >= PROGRESS_SECS:
+            self._reported = now_secs
+            self.report_progress()
+        if now_secs - self._published >= SNAPSHOT_SECS:
+            self._published = now_secs
+            self.publish()
+
+    def report_progress(self) -> None:
+        """Report the progress, due or not."""
+        if self._parts.on_progress is None:
+            return
+        statuses = [transaction.status for transaction in self._core.pending.values()]
+        first = self._core.pending.get(self._core.committed + 1)
+        last = self._failures.last
+        self._parts.on_progress(
+            Progress(
+                topology_id=self._parts.topology_id,
+                committed_txid=self._core.committed,
+                processing=statuses.count(Status.PROCESSING),
+                processed=statuses.count(Status.PROCESSED),
+                committing=statuses.count(Status.COMMITTING) + statuses.count(Status.WRITING_DEAD_LETTER),
+                ready=statuses.count(Status.READY),
+                first_uncommitted_status=first.status.value if first is not None else "",
+                transactions=self._transactions,
+                dead_letters=self._dead_letters,
+                tuples=self._tuples,
+                failures=self._failures.failures,
+                elapsed_secs=self._elapsed_secs(),
+                last_failure=self._last_failure(),
+                last_failure_txid=last.attempt.txid if last is not None else None,
+                last_failure_times=last.times if last is not None else 0,
+                total=self._total(),
+                attempts=self._attempts,
+                lag=self._parts.source.lag.records,
+                lag_files=self._parts.source.lag.files,
+                lag_bytes=self._parts.source.lag.bytes,
+                readings=self._parts.committer.readings.listed(),
+                emitted=self._parts.committer.emitted.copy(),
+                emitted_on=self._parts.committer.emitted_on.copy(),
+            )
+        )
+
+    def publish(self, end: StopReason | Exception | None = None) -> None:
+        """Write a snapshot of the run for ``txtopo explain``; ``end`` is why the run has ended, if it has."""
+        if self._parts.snapshots is not None:
+            self._parts.snapshots.write(self._snapshot(end))
+
+    def report(self, reason: StopReason) -> RunReport:
+        """Return the result of the run."""
+        committer = self._parts.committer
+        return RunReport(
+            topology_id=self._parts.topology_id,
+            reason=reason.value,
+            committed_txid=self._core.committed,
+            transactions=self._transactions,
+            dead_letters=self._dead_letters,
+            attempts=self._attempts,
+            tuples=self._tuples,
+            failures=self._failures.failures,
+            processing_secs=self.times.processing_secs,
+            commit_secs=self.times.commit_secs,
+            elapsed_secs=self._elapsed_secs(),
+            executor_secs=self.times.executor_secs,
+            step_secs=dict(committer.step_secs),
+            last_failure=self._last_failure(),
+            spout_rows={name: rows for name, rows in committer.rows_put.items() if name.startswith(OWN_PREFIX)},
+            readings=committer.readings.listed(),
+        )
+
+    def _snapshot(self, end: StopReason | Exception | None) -> Snapshot:
+        core = self._core
+        running = OutputOrigin.running.copy().values()  # a copy, because other threads change it
+        components = dict(self._parts.runner.at_work())
+        # The driver knows exactly what runs in it; what executors report may be a while old.
+        components |= {origin.attempt: origin.component for origin in running if origin.attempt is not None}
+        first = core.committed + 1
+        shown = range(first, min(first + len(core.pending), first + SNAPSHOT_TRANSACTIONS_MAX))
+        ended, failed_txid = "", None
+        if isinstance(end, StopReason):
+            ended = end.value
+        elif end is not None:
+            ended = f"{type(end).__name__}: {first_line(end.message if isinstance(end, TxtopoError) else str(end))}"
+            failed_txid = getattr(end, "txid", None)
+        return Snapshot(
+            now_ms=core.now_ms,
+            timeout_ms=core.limits.timeout_ms,
+            committed=core.committed,
+            last_begun=core.committed + len(core.pending),
+            tries_max=core.limits.tries_max,
+            skips=core.limits.give_up_policy is GiveUpPolicy.SKIP,
+            transactions=tuple(self._transaction_snapshot(core.pending[txid], components) for txid in shown),
+            ended=ended,
+            failed_txid=failed_txid,
+            failed_component=getattr(end, "component", None),
+            readings=self._parts.committer.readings.listed()[:SNAPSHOT_READINGS_MAX],
+        )
+
+    def _transaction_snapshot(
+        self, transaction: Transaction, components: Mapping[TransactionAttempt, str]
+    ) -> TransactionSnapshot:
+        attempt, core = transaction.attempt, self._core
+        metadata, previous = core.metadata_of(transaction.txid), core.metadata_of(transaction.txid - 1)
+        return TransactionSnapshot(
+            txid=transaction.txid,
+            status=transaction.status.value,
+            progress_ms=max(0, transaction.deadline_ms - core.limits.timeout_ms),
+            component=None if attempt is None else components.get(attempt),
+            history=core.history(transaction.txid).abridged(),
+            ranges=self._parts.committer.input_ranges(metadata, previous),
+        )
+
+    def _elapsed_secs(self) -> float:
+        return self._parts.threads.now_secs() - self._started
+
+    def _last_failure(self) -> str:
+        return self._failures.last.error if self._failures.last is not None else ""
+
+    def _total(self) -> int | None:
+        ends = (self._parts.source.total, self._core.limits.until)
+        return min((end for end in ends if end is not None), default=None)

@@ -1,0 +1,176 @@
+"""Where a topology keeps what outlives its runs: its metadata directory, its store and its states."""
+
+from __future__ import annotations
+
+import pathlib
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from state.delta.keyed.state import DeltaState
+from state.stores.memory import MemoryPlace, MemoryStore
+from state.stores.sqlite import SqliteStore, damage_of_store, set_damaged_store_aside
+from txtopo.api.fields import Fields
+from txtopo.api.state import State
+from txtopo.api.store import Store
+from txtopo.config import Config, with_ports
+from txtopo.errors import ConfigError
+from txtopo.journal.ending import METADATA_DIR
+from txtopo.journal.journal import DEAD_LETTERS, FOLDER
+from txtopo.topology.checks import check_places as find_nested, place_of
+from txtopo.topology.plan import Plan
+from txtopo.transactional.recovery.diagnosis import RepairSubject
+from txtopo.transactional.recovery.procedure import StorePlace
+
+STORE_FILE = "coordinator.sqlite"
+
+DEFAULT_METADATA_DIR = pathlib.Path("txtopo-data") / METADATA_DIR
+"""The metadata directory of a topology that has no tables, if it needs one."""
+
+_OWN = (FOLDER, "staging", "notes", "backfill", STORE_FILE)
+"""What is in a metadata directory besides files of a run."""
+
+_memory_places: weakref.WeakKeyDictionary[Any, MemoryPlace] = weakref.WeakKeyDictionary()
+"""The coordinator state of topologies with in-memory states, by state: it exists as long as its state."""
+
+
+def metadata_dir_of(plan: Plan, config: Config) -> pathlib.Path:
+    """Return the metadata directory of a topology: ``topology.state.dir``, or a folder beside its tables."""
+    if config.state_dir is not None:
+        return pathlib.Path(config.state_dir)
+    for state in plan.states.values():
+        if state.home is not None:
+            return pathlib.Path(state.home) / METADATA_DIR
+    return DEFAULT_METADATA_DIR
+
+
+def check_places(plan: Plan, config: Config, states: Mapping[str, State]) -> None:
+    """Refuse tables and a metadata directory of which one lies in another, where it would be deleted with it.
+
+    Raises:
+        ConfigError: one does.
+    """
+    for mistake in find_nested(states.items()):
+        raise ConfigError(mistake)
+    metadata_dir = metadata_dir_of(plan, config)
+    own = place_of(str(metadata_dir))
+    for name, state in states.items():
+        if state.address is None:
+            continue
+        table = place_of(state.address)
+        if own.is_relative_to(table):
+            raise ConfigError(
+                f"the metadata directory {metadata_dir} is inside {state.address}, the table of state {name!r}, and a "
+                "vacuum of that one would delete it; set topology.state.dir to a folder outside of all tables"
+            )
+        if any(table.is_relative_to(own / each) for each in _OWN):
+            raise ConfigError(
+                f"state {name!r}: its table {state.address} is where txtopo keeps files of its own, in the metadata "
+                f"directory {metadata_dir}; put the table beside that"
+            )
+
+
+def address_from(folder: pathlib.Path, address: str) -> str:
+    """Return a table's address relative to a folder if it is below it, so that both can be moved together."""
+    if "://" in address:
+        return address
+    path = pathlib.Path(address).absolute()
+    return str(path.relative_to(folder.absolute())) if path.is_relative_to(folder.absolute()) else str(path)
+
+
+def make_store(plan: Plan, config: Config) -> Store:
+    """Return the store of a topology's coordinator state; the caller closes it."""
+    states = list(plan.states.values())
+    if config.state_store == "zookeeper":
+        port = config["transactional.zookeeper.port"]
+        hosts = with_ports(config["transactional.zookeeper.servers"], port)
+        from state.stores.zookeeper import ZooKeeperStore  # noqa: PLC0415 - kazoo only where ZooKeeper is used
+
+        return ZooKeeperStore(
+            hosts,
+            root=config["transactional.zookeeper.root"],
+            session_timeout_secs=config["transactional.zookeeper.session.timeout.secs"],
+            credentials=config["transactional.zookeeper.auth"],
+        )
+    file = store_file_of(plan, config)
+    return MemoryStore(_memory_places.setdefault(states[0], MemoryPlace())) if file is None else SqliteStore(file)
+
+
+def store_file_of(plan: Plan, config: Config) -> pathlib.Path | None:
+    """Return where the file of a topology's embedded store is; None if its store is another one."""
+    in_memory = plan.states and not any(state.is_durable for state in plan.states.values()) and config.state_dir is None
+    is_other = config.state_store == "zookeeper" or in_memory
+    return None if is_other else metadata_dir_of(plan, config) / STORE_FILE
+
+
+def store_place(plan: Plan, config: Config) -> StorePlace:
+    """Return where a topology keeps its coordinator state."""
+    file = store_file_of(plan, config)
+
+    def damage() -> str | None:
+        found = None if file is None else damage_of_store(file)
+        if file is None or found is None:
+            return None
+        whose = "with the coordinator state of all topologies that use it"
+        return f"the store {file.absolute()}, {whose}, is damaged: {found}"
+
+    def set_aside(owner: str) -> pathlib.Path:
+        assert file is not None, "no other store is damaged as a whole"
+        return set_damaged_store_aside(file, owner)
+
+    return StorePlace(lambda: make_store(plan, config), MemoryStore, damage, set_aside)
+
+
+def subject_of(plan: Plan, config: Config) -> RepairSubject:
+    """Return a topology as a subject of repair."""
+    metadata_dir, states = metadata_dir_of(plan, config), states_of(plan, config)
+    return RepairSubject(
+        topology_id=plan.topology_id,
+        spout=plan.semantics.name,
+        states=states,
+        metadata_dir=metadata_dir,
+        addresses={
+            name: address_from(metadata_dir.parent, state.address)
+            for name, state in states.items()
+            if state.address is not None
+        },
+        optional=optional_states(plan, states),
+    )
+
+
+def store_words(plan: Plan, config: Config) -> str:
+    """Return where a topology's coordinator state is, for people; it holds no secret."""
+    if config.state_store == "zookeeper":
+        hosts = with_ports(config["transactional.zookeeper.servers"], config["transactional.zookeeper.port"])
+        return f"ZooKeeper at {hosts}, below {config['transactional.zookeeper.root']}"
+    file = store_file_of(plan, config)
+    return "memory" if file is None else str(file)
+
+
+def states_of(
+    plan: Plan, config: Config, make_dead_letters: Callable[[Any, Fields, Fields], State] = DeltaState
+) -> dict[str, State]:
+    """Return a topology's states, with the one for dead letters if transactions may be skipped."""
+    if config.transaction_max_attempts_policy == "SKIP" and config.transaction_max_attempts is not None:
+        return {**plan.states, **dead_letters_of(plan, config, make_dead_letters)}
+    return dict(plan.states)
+
+
+def dead_letters_of(
+    plan: Plan, config: Config, make_dead_letters: Callable[[Any, Fields, Fields], State] = DeltaState
+) -> dict[str, State]:
+    """Return the state for dead letters, by its name."""
+    if DEAD_LETTERS in plan.states:
+        raise ConfigError(f"state name {DEAD_LETTERS!r} is reserved for txtopo; give that state another name")
+    path = config.dead_letter_path or metadata_dir_of(plan, config).parent / "dead_letters"
+    value = Fields("attempt: long", "tries: long", "metadata: string", "error: string")
+    return {DEAD_LETTERS: make_dead_letters(path, Fields("transaction: long"), value)}
+
+
+def optional_states(plan: Plan, states: Mapping[str, State]) -> frozenset[str]:
+    """Return the states that txtopo has added to the topology's own: for dead letters, and those of the spout.
+
+    They may come and go with their settings: while a setting is off, there is nothing to put into its state.
+    """
+    of_spout = {component.id for component in plan.components if component.is_left_out_without_tuples}
+    return frozenset(name for name in states if name not in plan.states or name in of_spout)

@@ -1,0 +1,195 @@
+"""Begins the transactions that a topology has committed, with the metadata and the times that its journal records.
+
+A transaction that was given up begins without input, and its commit phase is left out; see
+:func:`without_given_up`. It takes the place of the spout's coordinator, which is not asked.
+
+The epoch of the journal's part that they are read from is kept with them. What a later part goes back behind is
+undone, though the topology may have transactions of the same numbers and times again.
+
+The topology may go on meanwhile, and then this follows. Once it has caught up, it tries to take the topology's lead,
+which it gets if the topology is at rest. Then nobody commits any more: it begins what is left, and is exhausted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import attrs
+
+from txtopo.api.planned import Turn
+from txtopo.api.spout import Lag
+from txtopo.api.state import OpenedState
+from txtopo.api.store import Lead, Put, Store
+from txtopo.assembly.source import WAIT_SECS, Begins
+from txtopo.attempts import TransactionAttempt
+from txtopo.backfill.joining import JoinedTopology
+from txtopo.columnar.progress_probe import ProgressProbe
+from txtopo.errors import DivergenceError
+from txtopo.failpoints import durable_step
+from txtopo.files.folder import Folder
+from txtopo.journal.following import JournalFollower
+from txtopo.journal.journal import JournalHeader, JournalTransaction
+from txtopo.transactional.commit.phases import GroupOutcome, LoadCarried, RunCommitPhases, run_commit_phases
+from txtopo.transactional.core.actions import AssignedAttempt, CreateMetadata
+from txtopo.transactional.core.events import Event, MetadataCreated, SourceStatus, TransactionMetadata
+from txtopo.transactional.tasks.factory import TaskFactory
+
+REST_SECS = 0.5
+"""The pause between two tries to take the lead of the topology."""
+
+
+class Recorded(dict[int, JournalTransaction]):
+    """The transactions that were read from the journal and are not committed here yet, by txid."""
+
+    def __missing__(self, txid: int) -> JournalTransaction:
+        raise gone_back(f"its journal has no transaction {txid} any more, which the backfill began")
+
+
+def gone_back(what: str) -> DivergenceError:
+    """Return the error for a backfill whose transactions the topology no longer has."""
+    return DivergenceError(
+        f"{what.rstrip('.')}: the topology has gone back since. Remove the backfill's folder and the table, and begin "
+        "again"
+    )
+
+
+class JournalSource(Begins):
+    """Begins recorded transactions.
+
+    Args:
+        topology: the topology that has committed them.
+        recorded: gets what is read, for those who compare with it.
+        on_caught_up: called with the last transaction once the topology is caught up with while it runs.
+    """
+
+    def __init__(
+        self,
+        topology: JoinedTopology,
+        recorded: Recorded,
+        on_caught_up: Callable[[int], None],
+        *,
+        now_secs: Callable[[], float],
+        sleep: Callable[[float], None],
+    ) -> None:
+        self._topology = topology
+        self._recorded = recorded
+        self._on_caught_up = on_caught_up
+        self._now_secs = now_secs
+        self._sleep = sleep
+        self._asked_secs = -REST_SECS
+        self._has_caught_up = False
+        self._kept_epoch = 0
+        self.last: int | None = None
+        """The last transaction of all, once the topology is at rest."""
+        self.total: int | None = None
+        self.lag = Lag()
+
+    def follow(self, journal: Folder, here: JournalHeader) -> None:
+        """Begin to read the topology's journal after what is committed here, before the run begins.
+
+        Raises:
+            DivergenceError: the topology has gone back behind it.
+        """
+        kept = self._place[0].read(self._epoch_path)
+        self._kept_epoch = 0 if kept is None else int(kept)
+        self._follower = follower = JournalFollower(journal, here.committed, self._kept_epoch)
+        try:
+            self._recorded.update((each.txid, each) for each in follower.read(self._topology.committed().txid))
+        except DivergenceError as error:
+            raise gone_back(error.message) from error
+        found_here = (follower.metadata, follower.planned.at_ms)
+        if follower.after > here.committed and found_here != (here.metadata, here.planned.at_ms):
+            raise gone_back(f"its journal has another transaction {here.committed} than the backfill committed")
+
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        """Take the place for the epoch that transactions are read from."""
+        self._place = store, lead, root
+        self._epoch_path = f"{root}/epoch"
+
+    def create(self, action: CreateMetadata, committed: int) -> Event:
+        """Begin the next recorded transactions; see :meth:`Begins.create`.
+
+        Raises:
+            DivergenceError: the topology has gone back behind what was read, or its journal is damaged.
+        """
+        del committed  # it is what is committed here
+        wanted = range(action.first_txid, action.first_txid + action.count)
+        while self._follower.after < wanted[-1]:
+            known = self._topology.committed().txid
+            found = self._follower.read(known)
+            self.total = max(known, self._follower.after)
+            self._recorded.update((each.txid, each) for each in found)
+            if not found and not self._is_at_rest(wanted[0]):
+                break
+        begun = tuple(_begun(self._recorded[txid]) for txid in wanted if txid <= self._follower.after)
+        if begun:
+            # Before any of them is begun: whatever goes back behind them later has a higher epoch.
+            if self._follower.epoch != self._kept_epoch:
+                self._kept_epoch = self._follower.epoch
+                with durable_step("backfill.epoch"):
+                    self._place[1].write([Put(self._epoch_path, str(self._kept_epoch).encode())])
+            return MetadataCreated(begun, SourceStatus.READY)
+        if self.last is not None and self.last > self._follower.after:
+            raise DivergenceError(
+                f"the topology is at transaction {self.last}, but its journal ends with {self._follower.after}: it ran "
+                "without a journal, so nobody knows what the transactions in between held"
+            )
+        if self.last is not None:
+            return MetadataCreated((), SourceStatus.EXHAUSTED)
+        self._sleep(WAIT_SECS)
+        return MetadataCreated((), SourceStatus.WAITING)
+
+    def finish(self, committed: int) -> None:
+        """Do nothing: what the emitters keep is the topology's."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+    def _is_at_rest(self, next_txid: int) -> bool:
+        """Whether the topology was just found at rest, so that more of its journal is certain."""
+        now = self._now_secs()
+        if self._follower.after >= next_txid or self.last is not None or now - self._asked_secs < REST_SECS:
+            return False
+        self._asked_secs = now
+        self.last = self._topology.rest()
+        if self.last is None:
+            if not self._has_caught_up:
+                self._has_caught_up = True
+                self._on_caught_up(self._follower.after)
+            return False
+        if self.last < self._follower.after:
+            raise gone_back(f"it is at transaction {self.last}, but {self._follower.after} was read from its journal")
+        return True
+
+
+def without_given_up(
+    recorded: Mapping[int, JournalTransaction], run_phases: RunCommitPhases = run_commit_phases
+) -> RunCommitPhases:
+    """Return what runs commit phases as ``run_phases`` does, but not those of transactions that were given up."""
+
+    def run(
+        task_factory: TaskFactory,
+        states: Mapping[str, OpenedState],
+        assigned: Sequence[AssignedAttempt],
+        load_carried: LoadCarried,
+        probe: ProgressProbe,
+    ) -> GroupOutcome:
+        own = [each for each in assigned if not recorded[each.attempt.txid].is_dead_letter]
+        outcome = run_phases(task_factory, states, own, load_carried, probe)
+        return attrs.evolve(
+            outcome,
+            finished=_up_to(assigned, outcome.failed),
+            fingerprints={**{each.attempt: {} for each in assigned}, **outcome.fingerprints},
+        )
+
+    return run
+
+
+def _up_to(assigned: Sequence[AssignedAttempt], failed: TransactionAttempt | None) -> tuple[TransactionAttempt, ...]:
+    attempts = [each.attempt for each in assigned]
+    return tuple(attempts if failed is None else attempts[: attempts.index(failed)])
+
+
+def _begun(recorded: JournalTransaction) -> TransactionMetadata:
+    planned = attrs.evolve(recorded.planned, turn=Turn.QUIET) if recorded.is_dead_letter else recorded.planned
+    return TransactionMetadata(recorded.txid, recorded.metadata, planned)

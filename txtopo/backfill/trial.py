@@ -1,0 +1,115 @@
+"""Asks whether a source still has what a backfill needs, before anything is written.
+
+The spout emits the first transaction that the backfill needs, to nobody, and its tuples are compared with those at the
+commit. A source loses its oldest input first, so if they differ, a binary search finds where it begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.attempts import TransactionAttempt
+from txtopo.config import Config
+from txtopo.errors import ConfigError, FailedException, RuleError
+from txtopo.journal.following import JournalFollower
+from txtopo.journal.journal import JournalTransaction
+from txtopo.topology.plan import DATAFRAMES, Plan
+from txtopo.transactional.audit.backfills import difference_between
+from txtopo.transactional.tasks.batch_run import BatchRun
+from txtopo.transactional.tasks.collector import TaskCollector
+from txtopo.transactional.tasks.factory import TaskFactory
+
+TRIES_MAX = 5
+"""How often a spout that raises FailedException is asked."""
+
+
+def refuse_missing_input(plan: Plan, config: Config, follower: JournalFollower, committed: int) -> None:
+    """Raise a ConfigError if the source no longer emits the first of some transactions; name the first that it does.
+
+    A spout that Spark runs is not asked: the run will find out, at its first transaction.
+
+    Args:
+        plan: the topology, or a part of it.
+        config: its configuration.
+        follower: reads the transactions.
+        committed: the last committed transaction.
+
+    Raises:
+        FailedException: the source does not answer.
+    """
+    asked = _with_input(follower.read(committed))
+    if plan.spout.kind in DATAFRAMES or not asked:
+        return
+    with _trial(plan, config) as trial:
+        problem = trial.problem(asked[0])
+        if problem is None:
+            return
+        while more := follower.read(committed):
+            asked += _with_input(more)
+        low, high = 1, len(asked)
+        while low < high:
+            middle = (low + high) // 2
+            low, high = (low, middle) if trial.problem(asked[middle]) is None else (middle + 1, high)
+    way_on = "nor has it any later one as it was"
+    if low < len(asked):
+        begin = asked[low].txid
+        way_on = f"it has those from {begin} on: with --from {begin}, the table has nothing of the transactions before"
+    raise ConfigError(
+        f"the source no longer has transaction {asked[0].txid} as it was committed ({problem}); {way_on}. Nothing was "
+        "written"
+    )
+
+
+def _with_input(transactions: Sequence[JournalTransaction]) -> list[JournalTransaction]:
+    return [each for each in transactions if each.planned.has_input and not each.is_dead_letter]
+
+
+@contextlib.contextmanager
+def _trial(plan: Plan, config: Config) -> Iterator[_Trial]:
+    trial = _Trial(plan.part({plan.spout.id}, {}), config)
+    try:
+        yield trial
+    finally:
+        trial.factory.close()
+
+
+class _Trial:
+    """Emits transactions to nobody."""
+
+    def __init__(self, spout_only: Plan, config: Config) -> None:
+        self._plan = spout_only
+        self.factory = TaskFactory(spout_only, config, {})
+
+    def problem(self, then: JournalTransaction) -> str | None:
+        """Return why a transaction can't be emitted as it was; None if it can."""
+        for _ in range(TRIES_MAX):
+            try:
+                return self._difference(then)
+            except FailedException as error:
+                failure = error
+            except RuleError as error:
+                return error.message.rstrip(".")
+        raise failure
+
+    def _difference(self, then: JournalTransaction) -> str | None:
+        spout, attempt = self._plan.spout, TransactionAttempt(then.txid, then.attempt)
+        emissions = self._plan.semantics.emissions(None)
+        run = BatchRun(self.factory, attempt, then.planned)
+
+        def emit(task: int, collector: TaskCollector) -> Any:
+            emitter = self.factory.emitter(task)
+            return emissions.emit(emitter, (task, spout.tasks), attempt, then.metadata, collector)
+
+        try:
+            for task in range(spout.tasks):
+                run.emit(task, functools.partial(emit, task))
+        finally:
+            run.close()
+        fingerprints = {name: (each.tuples, each.checksum) for name, each in run.tracer.fingerprints().items()}
+        now = attrs.evolve(then, fingerprints=fingerprints)
+        return difference_between(then, now, (spout.id,), {spout.id})

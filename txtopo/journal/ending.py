@@ -1,0 +1,183 @@
+"""The end of a journal, from which a reader learns the last transaction that all tables have.
+
+Only the first and the last line of the newest file are needed: all groups between them were committed before the last
+one was entered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from txtopo.errors import ConfigError, DivergenceError
+from txtopo.files.folder import Folder, Item
+from txtopo.files.records import DAMAGE, from_json
+from txtopo.journal.journal import (
+    FOLDER,
+    JournalEntry,
+    JournalHeader,
+    JournalTable,
+    find_journal,
+    first_line,
+    header_of,
+    journal_files,
+    topologies_with_journal,
+)
+from txtopo.journal.search import lines_backwards
+
+METADATA_DIR = "_txtopo"
+"""The name of the metadata directory, a folder beside the tables."""
+
+
+@attrs.frozen
+class JournalEnd:
+    """The first and the last line of the newest file of a journal."""
+
+    header: JournalHeader
+    last: JournalEntry | None
+    """The last entry; None if there is none yet."""
+
+    def bound(self, txids: Mapping[str, int | None]) -> int:
+        """Return the last txid that is certainly committed, given the last txid of each table by state.
+
+        An entry that names no table cannot be verified, so it does not count yet.
+        """
+        if self.last is None:
+            return self.header.committed
+        reached = [txids[name] for name in self.last.states if name in txids]
+        is_written = bool(reached) and all(txid is not None and txid >= self.last.last for txid in reached)
+        return self.last.last if is_written else self.last.first - 1
+
+
+def read_end(folder: Folder) -> JournalEnd | None:
+    """Return the end of a journal; None if there is no journal.
+
+    A file with an incomplete first line is skipped: its coordinator has written nothing yet.
+
+    Raises:
+        DivergenceError: the newest file is damaged.
+    """
+    newest = _newest(folder)
+    if newest is None:
+        return None
+    file, first = newest
+    last = next(lines_backwards(folder, file, len(first), file.size), None)
+    try:
+        header = header_of(first, f"{folder}/{file.path}")
+        return JournalEnd(header, None if last is None else from_json(json.loads(last), JournalEntry))
+    except DAMAGE as error:
+        raise _damaged(folder, file, error) from error
+
+
+def last_writes(folder: Folder, epoch: int, names: Collection[str], txid: int) -> dict[str, int | None] | None:
+    """Return the txid of each state's last write up to transaction ``txid``; None for a state that was not written.
+
+    Returns None instead of a mapping if the newest file does not go back that far, or has another epoch than ``epoch``.
+
+    Raises:
+        DivergenceError: the newest file is damaged.
+    """
+    newest = _newest(folder)
+    if newest is None:
+        return None
+    file, first = newest
+    try:
+        header = header_of(first, f"{folder}/{file.path}")
+        if header.epoch != epoch or header.committed > txid:
+            return None
+        found: dict[str, int | None] = {}
+        wanted = {name: json.dumps(name).encode() for name in names}
+        for line in lines_backwards(folder, file, len(first), file.size):
+            # A cheap check before the line is parsed: most lines name other states.
+            if not any(text in line for text in wanted.values()):
+                continue
+            entry = from_json(json.loads(line), JournalEntry)
+            if entry.last <= txid:
+                own = wanted.keys() & entry.states.keys()
+                found |= dict.fromkeys(own, entry.last)
+                wanted = {name: text for name, text in wanted.items() if name not in own}
+            if not wanted:
+                break
+    except DAMAGE as error:
+        raise _damaged(folder, file, error) from error
+    return {name: found.get(name, header.states.get(name)) for name in names}
+
+
+def metadata_dir_below(output: str | os.PathLike[str]) -> Path:
+    """Return the metadata directory in an output folder, which may be the metadata directory itself.
+
+    Raises:
+        ConfigError: there is no journal.
+    """
+    folder = Path(output)
+    for metadata_dir in (folder / METADATA_DIR, folder):
+        if topologies_with_journal(metadata_dir):
+            return metadata_dir
+    metadata_dir = folder if folder.name == METADATA_DIR else folder / METADATA_DIR
+    raise ConfigError(
+        f"there is no journal in {metadata_dir.absolute() / FOLDER}: pass the folder that contains a topology's tables "
+        f"and its folder {METADATA_DIR!r}; a topology has a journal unless topology.journal.bytes.max is 0"
+    )
+
+
+def metadata_dir_with_journal(metadata_dir: Path, topology_id: str) -> Path:
+    """Return the metadata directory if the journal of a topology is in it.
+
+    Raises:
+        ConfigError: there is no journal.
+    """
+    journal = find_journal(metadata_dir, topology_id)
+    if journal_files(journal):
+        return metadata_dir
+    raise ConfigError(
+        f"there is no journal in {journal}: run the topology first, from the same folder and with the same settings; "
+        "it has a journal unless topology.journal.bytes.max is 0"
+    )
+
+
+def journal_below(output: str | os.PathLike[str], topology_id: str | None) -> tuple[Path, str]:
+    """Return the metadata directory in an output folder, and the topology there that is meant; see :func:`chosen`.
+
+    Raises:
+        ConfigError: there is no journal, or several and none is named, or not the named one.
+    """
+    metadata_dir = metadata_dir_below(output)
+    return metadata_dir, chosen(output, topologies_with_journal(metadata_dir), topology_id)
+
+
+def chosen(output: str | os.PathLike[str], topologies: Sequence[str], topology_id: str | None) -> str:
+    """Return the topology that is meant, of those that a folder has records of.
+
+    Raises:
+        ConfigError: there are none, or several and none is named, or the named one is not among them.
+    """
+    listed = ", ".join(repr(each) for each in topologies)
+    if topology_id is not None and topology_id not in topologies:
+        known = f"; it has records of {listed}" if topologies else ""
+        raise ConfigError(f"{output} has no record of a topology {topology_id!r}{known}")
+    if topology_id is None and len(topologies) != 1:
+        several = f"records of several topologies: {listed}; choose one with --topology, in Python with topology="
+        raise ConfigError(f"{output} has {several if topologies else 'no record of a topology'}")
+    return topology_id or topologies[0]
+
+
+def table_path(metadata_dir: Path, table: JournalTable) -> str:
+    """Return the path of a table that is recorded in the journal."""
+    return table.address if "://" in table.address else str(metadata_dir.parent / table.address)
+
+
+def _newest(folder: Folder) -> tuple[Item, bytes] | None:
+    """Return the newest file with its first line, if that is complete."""
+    found = ((file, first_line(folder, file)) for file in reversed(journal_files(folder)))
+    return next(((file, first) for file, first in found if first.endswith(b"\n")), None)
+
+
+def _damaged(folder: Folder, file: Item, error: Exception) -> DivergenceError:
+    return DivergenceError(
+        f"the journal's file {folder}/{file.path} can't be read ({error}): it is damaged; restore it, or move the "
+        "journal's folder away to begin a new one"
+    )

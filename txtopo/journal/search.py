@@ -1,0 +1,232 @@
+"""Finds groups in a journal without reading all of it: what a look costs does not depend on the journal's length.
+
+The groups of a file follow ``committed`` of its header, in order. So the only file that can have a transaction as it
+counts is the newest whose header is below it, and in that file bisection by offsets finds the line. Of all other files,
+only the headers are read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import attrs
+
+from txtopo.errors import DivergenceError
+from txtopo.files.folder import Folder, Item
+from txtopo.files.records import DAMAGE, from_json
+from txtopo.journal.journal import (
+    BLOCK_BYTES,
+    JournalEntry,
+    JournalHeader,
+    JournalPart,
+    JournalTransaction,
+    by_names_in,
+    first_line,
+    header_of,
+    journal_files,
+)
+
+SEARCH_BYTES = 8 * 1024
+"""How much of a file is read at a time; a part of it that is not larger is searched line by line."""
+
+
+class JournalFiles:
+    """The files of a journal with their headers, each of which is read once."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self._headers: dict[str, JournalHeader] = {}
+        self._begins: dict[str, int] = {}
+
+    def known(self) -> list[tuple[Item, JournalHeader]]:
+        """Return the files whose header is complete, oldest first.
+
+        Raises:
+            DivergenceError: a header is damaged.
+        """
+        found: list[tuple[Item, JournalHeader]] = []
+        for file in journal_files(self.folder):
+            if file.path not in self._headers:
+                try:
+                    line = first_line(self.folder, file)
+                except FileNotFoundError:  # a coordinator has just removed it: the oldest go first
+                    found.clear()
+                    continue
+                if not line.endswith(b"\n"):
+                    continue
+                try:
+                    self._headers[file.path] = header_of(line, f"{self.folder}/{file.path}")
+                except DAMAGE as error:
+                    raise self.damaged(file, error) from error
+                self._begins[file.path] = len(line)
+            found.append((file, self._headers[file.path]))
+        return found
+
+    def begin_of(self, file: Item) -> int:
+        """Return where the first entry of a known file begins."""
+        return self._begins[file.path]
+
+    def damaged(self, file: Item, error: Exception) -> DivergenceError:
+        """Return the error that a file is damaged."""
+        return DivergenceError(
+            f"the journal's file {self.folder}/{file.path} can't be read ({error}): it is damaged; restore it, or move "
+            "the journal's folder away to begin a new one"
+        )
+
+
+@attrs.frozen
+class EnteredGroup:
+    """A group that was entered, with the header of its coordinator, both by the names of today."""
+
+    header: JournalHeader
+    entry: JournalEntry
+
+    def transaction(self, txid: int) -> JournalTransaction:
+        """Return one of its transactions."""
+        return next(each for each in self.entry.transactions if each.txid == txid)
+
+
+class JournalSearch:
+    """Finds groups of a journal, as it is at the moment of each call.
+
+    All methods raise a DivergenceError if what they read is damaged.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._files = JournalFiles(folder)
+
+    def headers(self) -> list[JournalHeader]:
+        """Return the headers of all files, oldest first, with the names of today; none if there is no journal."""
+        known = self._files.known()
+        return [by_names_in(known[-1][1], JournalPart(header, ())).header for _, header in known]
+
+    def find(self, txid: int) -> EnteredGroup | None:
+        """Return the group of a transaction that counts; None if the journal does not have it.
+
+        The newest group counts, too, although its tables may not be written yet.
+        """
+        return next((each for each in self.backwards(txid, txid) if each.entry.first <= txid <= each.entry.last), None)
+
+    def all_with(self, txid: int) -> Iterator[EnteredGroup]:
+        """Yield all groups with a transaction, newest first: also those that were dropped or undone."""
+        known = self._files.known()
+        for file, header in reversed(known):
+            try:
+                found = self._first_reaching(file, txid) if header.committed < txid else None
+            except FileNotFoundError:  # a coordinator has just removed it, and all older ones
+                return
+            if found is not None:
+                group = self._group(file, header, found[1], known[-1][1])
+                if group.entry.first <= txid:
+                    yield group
+
+    def backwards(self, last: int | None = None, reaching: int = 0) -> Iterator[EnteredGroup]:
+        """Yield the groups that count, newest first; see :func:`txtopo.journal.journal.counting_parts`.
+
+        Args:
+            last: begin with the group that has this transaction; None: with the newest.
+            reaching: end with the group that has this transaction.
+        """
+        known = self._files.known()
+        newest = known[-1][1] if known else None
+        bound: int | None = None
+        """The last transaction that later files have not undone."""
+        for file, header in reversed(known):
+            assert newest is not None, "there is a file"
+            undone_to = min((turn.txid for turn in newest.turns if turn.epoch > header.epoch), default=None)
+            if undone_to is not None and bound is not None:
+                bound = min(bound, undone_to)
+            is_void = bound is not None and header.committed >= bound
+            if not is_void and (last is None or header.committed < last):
+                for line in self._lines_until(file, bound, last):
+                    group = self._group(file, header, line, newest)
+                    if group.entry.last < reaching:
+                        return
+                    if last is None or group.entry.first <= last:
+                        yield group
+            bound = header.committed if bound is None else min(bound, header.committed)
+            if bound < reaching:
+                return
+
+    def _group(self, file: Item, header: JournalHeader, line: bytes, newest: JournalHeader) -> EnteredGroup:
+        try:
+            entry = from_json(json.loads(line), JournalEntry)
+        except DAMAGE as error:
+            raise self._files.damaged(file, error) from error
+        found = by_names_in(newest, JournalPart(header, (entry,)))
+        return EnteredGroup(found.header, found.entries[0])
+
+    def _lines_until(self, file: Item, bound: int | None, last: int | None) -> Iterator[bytes]:
+        """Yield the lines of groups up to the one that has ``last``, and none that ends after a bound, last first."""
+        try:
+            end = None if bound is None else self._first_reaching(file, bound + 1)
+            begin = None if last is None else self._first_reaching(file, last)
+            position = file.size if end is None else end[0]
+            if begin is not None and begin[0] < position:
+                yield begin[1]
+                position = begin[0]
+            yield from lines_backwards(self._files.folder, file, self._files.begin_of(file), position)
+        except FileNotFoundError:  # a coordinator has just removed it, and all older ones
+            return
+
+    def _first_reaching(self, file: Item, txid: int) -> tuple[int, bytes] | None:
+        """Return the first line of a file whose group ends with a transaction or later, and its offset.
+
+        Such a line begins from ``low`` on and before ``high``, or is ``found``.
+        """
+        low, high = self._files.begin_of(file), file.size
+        found: tuple[int, bytes] | None = None
+        while high - low > SEARCH_BYTES:
+            middle = (low + high) // 2
+            offset, line = next(self._lines_after(file, middle), (high, b""))
+            if offset >= high or self._last_of(file, line) >= txid:
+                found = found if offset >= high else (offset, line)
+                high = middle + 1  # no line begins from there to ``offset``
+            else:
+                low = offset + len(line)
+        for offset, line in self._lines_after(file, low - 1):
+            if offset >= high:
+                break
+            if self._last_of(file, line) >= txid:
+                return offset, line
+        return found
+
+    def _lines_after(self, file: Item, offset: int) -> Iterator[tuple[int, bytes]]:
+        """Yield the complete lines that begin after an offset, with theirs."""
+        content, begin, position = b"", -1, offset
+        while position < file.size:
+            block = self._files.folder.get_range(file.path, position, min(SEARCH_BYTES, file.size - position))
+            if not block:
+                return
+            content, position = content + block, position + len(block)
+            *lines, content = content.split(b"\n")
+            for line in lines:
+                if begin >= 0:
+                    yield begin, line
+                begin = (offset if begin < 0 else begin) + len(line) + 1
+
+    def _last_of(self, file: Item, line: bytes) -> int:
+        try:
+            return int(json.loads(line)["transactions"][-1]["txid"])
+        except (*DAMAGE, IndexError) as error:
+            raise self._files.damaged(file, error) from error
+
+
+def lines_backwards(folder: Folder, file: Item, start: int, end: int) -> Iterator[bytes]:
+    """Yield the complete lines between two offsets, the last one first; skip an incomplete last line."""
+    position = end
+    blocks: list[bytes] = []  # the blocks of a line whose start is not read yet, last block first
+    is_cut_off = True
+    while position > start:
+        size = min(BLOCK_BYTES, position - start)
+        position -= size
+        *before, rest = folder.get_range(file.path, position, size).split(b"\n")
+        blocks.append(rest)
+        for own in reversed(before):
+            if not is_cut_off:
+                yield b"".join(reversed(blocks))
+            is_cut_off = False
+            blocks = [own]
+    if not is_cut_off:
+        yield b"".join(reversed(blocks))
