@@ -7,6 +7,7 @@ from txtopo.lazy import lazy_names
 if TYPE_CHECKING:
     from spouts.kafka.log import (
         KafkaRecord as KafkaRecord,
+        TopicFilter as TopicFilter,
         TopicPartition as TopicPartition,
     )
     from spouts.kafka.opaque import (
@@ -54,7 +55,6 @@ if TYPE_CHECKING:
     from spouts.kafka.topics import (
         NamedTopicFilter as NamedTopicFilter,
         PatternTopicFilter as PatternTopicFilter,
-        TopicFilter as TopicFilter,
     )
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import attrs
 
 from txtopo.errors import SourceFailure
 from txtopo.network.client_properties import ClientProperties
-
-if TYPE_CHECKING:
-    from spouts.kafka.topics import TopicFilter
 
 NO_ID = ""
 """The id of a topic whose broker gives none, as brokers before Kafka 2.8 do."""
@@ -134,6 +131,32 @@ OnLost = Callable[[Lost], None]
 
 class UnansweredError(SourceFailure):
     """Kafka has not answered a question yet; ask again for the answer."""
+
+
+class TopicFilter(ABC):
+    """Chooses topics. Must pickle."""
+
+    @property
+    @abstractmethod
+    def names(self) -> Collection[str] | None:
+        """The topics to ask for; None for all, to choose from."""
+
+    @property
+    @abstractmethod
+    def subscription(self) -> list[str]:
+        """The topics as a consumer subscribes to them: names, or patterns that begin with ``^``."""
+
+    @abstractmethod
+    def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions of the chosen topics, sorted."""
+
+    def takes(self, name: str) -> bool:
+        """Return whether to ask for a topic: for Kafka's own topics only by name."""
+        return not name.startswith("__") if self.names is None else name in self.names
+
+    def missing(self, found: Iterable[str]) -> str | None:
+        """Return a named topic that was not found; None if there is none."""
+        return min(set(self.names or ()).difference(found), default=None)
 
 
 class KafkaLog(ABC):

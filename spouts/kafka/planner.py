@@ -23,17 +23,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from spouts.kafka.log import (
-    NO_ID,
-    KafkaLog,
-    Lost,
-    Span,
-    Topic,
-    TopicPartition,
-    UnansweredError,
-    all_of,
-)
-from spouts.kafka.topics import TopicFilter, check_topics
+from spouts.kafka.log import NO_ID, KafkaLog, Lost, Span, Topic, TopicFilter, TopicPartition, UnansweredError, all_of
+from spouts.kafka.topics import check_topics
 from txtopo.errors import ConfigError, FailedException, InputError, SourceFailure
 from txtopo.network.kafka_connection import REPEAT_SECS
 from txtopo.repeated import Repeated

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from spouts.kafka.log import KafkaLog, Topic, TopicPartition
+from spouts.kafka.log import KafkaLog, Topic, TopicFilter, TopicPartition
 from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, InputError
 from txtopo.suggestions import did_you_mean
@@ -21,32 +20,6 @@ _NAMED_MAX = 20
 
 def _no_topics(given: Any) -> ConfigError:
     return ConfigError(f"topics is {given!r}; give a name, a list of different names, or a pattern ('^clicks-')")
-
-
-class TopicFilter(ABC):
-    """Chooses topics. Must pickle."""
-
-    @property
-    @abstractmethod
-    def names(self) -> Collection[str] | None:
-        """The topics to ask for; None for all, to choose from."""
-
-    @property
-    @abstractmethod
-    def subscription(self) -> list[str]:
-        """The topics as a consumer subscribes to them: names, or patterns that begin with ``^``."""
-
-    @abstractmethod
-    def chosen(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions of the chosen topics, sorted."""
-
-    def takes(self, name: str) -> bool:
-        """Return whether to ask for a topic: for Kafka's own topics only by name."""
-        return not name.startswith("__") if self.names is None else name in self.names
-
-    def missing(self, found: Iterable[str]) -> str | None:
-        """Return a named topic that was not found; None if there is none."""
-        return min(set(self.names or ()).difference(found), default=None)
 
 
 class NamedTopicFilter(TopicFilter):

@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.nimbuses import leading, next_root
 from tests.cluster.relay import Relay
 from tests.waiting import DEADLINE_SECS
-from txtopo.cluster.code.store import CodeFile, Manifest
+from txtopo.cluster.code_store import CodeFile, Manifest
 from txtopo.cluster.decisions.assignment import Assignment, Ending, EndingKind, Heartbeat, SupervisorInfo
 from txtopo.cluster.decisions.lifecycle import Status, Topology
 from txtopo.cluster.state import ClusterState, LeaderWrites, NimbusInfo

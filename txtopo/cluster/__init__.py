@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         LocalCodeDistributor as LocalCodeDistributor,
         SharedFolderCodeDistributor as SharedFolderCodeDistributor,
     )
-    from txtopo.cluster.code.store import CodeFile as CodeFile, Manifest as Manifest
+    from txtopo.cluster.code_store import CodeFile as CodeFile, Manifest as Manifest
     from txtopo.cluster.nimbus.election import (
         LeaderElector as LeaderElector,
         ZooKeeperLeaderElector as ZooKeeperLeaderElector,

@@ -40,7 +40,7 @@ from typing import Any, TypeVar
 import attrs
 
 from state.stores.zookeeper_session import Applied, NotAsExpected, Unknown, ZooKeeperSession
-from txtopo.cluster.code.store import Manifest
+from txtopo.cluster.code_store import Manifest
 from txtopo.cluster.decisions.assignment import Assignment, ClusterView, Ending, Heartbeat, SupervisorInfo
 from txtopo.cluster.decisions.lifecycle import Topology
 from txtopo.errors import InternalError, NoLeader, NotLeader, StopError

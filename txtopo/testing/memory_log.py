@@ -33,11 +33,12 @@ from spouts.kafka.log import (
     Span,
     StoredOffset,
     Topic,
+    TopicFilter,
     TopicPartition,
     UnansweredError,
 )
 from spouts.kafka.records import record_of
-from spouts.kafka.topics import NamedTopicFilter, PatternTopicFilter, TopicFilter
+from spouts.kafka.topics import NamedTopicFilter, PatternTopicFilter
 from txtopo.errors import SourceFailure
 from txtopo.testing.feeders import Shared
 

@@ -29,11 +29,11 @@ from spouts.kafka.log import (
     Span,
     StoredOffset,
     Topic,
+    TopicFilter,
     TopicPartition,
     UnansweredError,
     all_of,
 )
-from spouts.kafka.topics import TopicFilter
 from txtopo.errors import InputError, SourceFailure
 from txtopo.network.client_properties import ClientProperties
 

@@ -14,11 +14,11 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Future
 
-from spouts.kafka.log import NO_ID, KafkaLog, LogRange, StoredOffset, Topic, TopicPartition
+from spouts.kafka.log import NO_ID, KafkaLog, LogRange, StoredOffset, Topic, TopicFilter, TopicPartition
 from spouts.kafka.plain.commits import Commits
 from spouts.kafka.plain.progress import CommitMetadata, PartitionProgress
 from spouts.kafka.plain.reader import Reader, Timer
-from spouts.kafka.topics import NamedTopicFilter, TopicFilter, check_topics
+from spouts.kafka.topics import NamedTopicFilter, check_topics
 from txtopo.errors import SourceFailure
 
 _log = logging.getLogger(__name__)

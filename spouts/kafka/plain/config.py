@@ -10,13 +10,13 @@ from typing import Any, Self, TypeVar
 
 import attrs
 
-from spouts.kafka.log import Connect, ConsumerSettings, KafkaConsumer, TopicPartition
+from spouts.kafka.log import Connect, ConsumerSettings, KafkaConsumer, TopicFilter, TopicPartition
 from spouts.kafka.plain.dead_letters import DeadLetterHook, dead_letter_hook
 from spouts.kafka.plain.partitioner import Partitioner, RoundRobinPartitioner
 from spouts.kafka.plain.progress import MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff, RetryPolicy
 from spouts.kafka.plain.translators import DefaultRecordTranslator, RecordTranslator, translator_for
-from spouts.kafka.topics import TopicFilter, topic_filter
+from spouts.kafka.topics import topic_filter
 from txtopo.api.arguments import checked_class
 from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext

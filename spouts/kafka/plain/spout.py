@@ -17,7 +17,7 @@ from spouts.kafka.log import KafkaRecord
 from spouts.kafka.plain.assignment import Assignment
 from spouts.kafka.plain.commits import Commits
 from spouts.kafka.plain.config import KafkaSpoutConfig
-from spouts.kafka.plain.dead_letters import GivenUp
+from spouts.kafka.plain.given_up import GivenUp
 from spouts.kafka.plain.metrics import Lag
 from spouts.kafka.plain.progress import MessageId, PartitionProgress
 from spouts.kafka.plain.reader import Reader

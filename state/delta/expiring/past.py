@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
 
 import attrs
 
-from state.delta.expiring.runs import ReadsRuns
+from state.delta.expiring.runs import Expiry, ReadsRuns
 from state.delta.log.location import Location
 from state.delta.rows.format import RowsFormat
 from state.delta.rows.past import PastDeltaRows, PastWrites
 from txtopo.api.reduction import RowsMode
-from txtopo.api.state import Writes
+from txtopo.api.state import State, Writes
 from txtopo.api.table_history import StateComparison
 from txtopo.columnar.rows_by_time import Run, not_over
 from txtopo.columnar.rows_file import in_memory
-
-if TYPE_CHECKING:
-    from state.delta.expiring.state import DeltaExpiringRows
 
 __all__ = ["PastDeltaExpiringRows"]
 
@@ -26,11 +22,11 @@ __all__ = ["PastDeltaExpiringRows"]
 class PastDeltaExpiringRows(ReadsRuns, PastDeltaRows):
     """A table of rows that expire, at the newest version whose txid is not above a wanted one."""
 
-    def __init__(
-        self, declared: DeltaExpiringRows, topology_id: str, location: Location, form: RowsFormat, txid: int
+    def __init__(  # noqa: PLR0913, PLR0917 - those of a table of rows, and how they expire
+        self, declared: State, topology_id: str, location: Location, form: RowsFormat, txid: int, expiry: Expiry
     ) -> None:
         PastDeltaRows.__init__(self, declared, topology_id, location, form, txid)
-        ReadsRuns.__init__(self, declared, form)
+        ReadsRuns.__init__(self, form, expiry)
 
     def taken_until(self) -> int:
         """Return the time up to which rows are taken in this version."""

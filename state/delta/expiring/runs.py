@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
+import attrs
 import pyarrow as pa
 
 from state.delta.rows.format import KeylessRows, RowsFormat
@@ -13,20 +13,32 @@ from txtopo.api.reduction import Rows, RowsMode
 from txtopo.api.state import ExpiresRows
 from txtopo.columnar.rows_by_time import Run, held_in, rows_of_keys
 
-if TYPE_CHECKING:
-    from state.delta.expiring.state import DeltaExpiringRows
+__all__ = ["Expiry", "ReadsRuns"]
 
-__all__ = ["ReadsRuns"]
+
+@attrs.frozen
+class Expiry:
+    """How the rows of a state expire.
+
+    Args:
+        expires: the field with the time.
+        key: the fields by which rows are looked up.
+        fit: returns rows with the table's fields, in memory.
+    """
+
+    expires: str
+    key: tuple[str, ...]
+    fit: Callable[[RowsFormat, Rows, RowsMode], pa.Table]
 
 
 class ReadsRuns(KeylessRows, ExpiresRows):
     """Reads the runs of rows that its subclasses hold; see :class:`ExpiresRows`."""
 
-    def __init__(self, declared: DeltaExpiringRows, form: RowsFormat) -> None:
+    def __init__(self, form: RowsFormat, expiry: Expiry) -> None:
         KeylessRows.__init__(self, form)
-        self._fit = declared.fit
-        self._expires = declared.expires
-        self._key = tuple(declared.key)
+        self._fit = expiry.fit
+        self._expires = expiry.expires
+        self._key = expiry.key
 
     @abstractmethod
     def _runs_held(self) -> Sequence[Run]:

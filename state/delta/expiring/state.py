@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from state.delta.columns import is_key_type, no_equality
 from state.delta.expiring.past import PastDeltaExpiringRows
-from state.delta.expiring.runs import ReadsRuns
+from state.delta.expiring.runs import Expiry, ReadsRuns
 from state.delta.log.data_files import DataFile, files_in
 from state.delta.log.growth import Growth
 from state.delta.log.put import Change
@@ -117,6 +117,11 @@ class DeltaExpiringRows(DeltaRows):
         self.expires = expires
         self.kind = StateKind.EXPIRING
 
+    @property
+    def expiry(self) -> Expiry:
+        """How rows expire."""
+        return Expiry(self.expires, tuple(self.key), self.fit)
+
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
         """Return rows with the table's fields; see :meth:`State.as_rows`."""
         return self.fit(self.form(name), rows, RowsMode.APPEND)
@@ -134,7 +139,7 @@ class DeltaExpiringRows(DeltaRows):
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaExpiringRows:
         """Open the table as of a transaction, read-only and without fencing anybody; see :class:`DeltaRows`."""
-        return PastDeltaExpiringRows(self, topology_id, self._location(), self.form(name), txid)
+        return PastDeltaExpiringRows(self, topology_id, self._location(), self.form(name), txid, self.expiry)
 
     def _opened(self, writer: TableWriter) -> OpenedDeltaExpiringRows:
         return OpenedDeltaExpiringRows(self, writer, self._upkeep)
@@ -181,7 +186,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaTable, TakesRows):
         form = declared.form(writer.fence.state)
         policy = Policy(self._to_merge, time=declared.expires, arranged=self._pieces, kept=pa.concat_tables)
         OpenedDeltaTable.__init__(self, declared, writer, form.schema(), upkeep, policy)
-        ReadsRuns.__init__(self, declared, form)
+        ReadsRuns.__init__(self, form, declared.expiry)
         self._runs: dict[str, Run] = {}
         """The rows of the head's files that were not taken when they were read or written, by path."""
         self._written: dict[str, Run] = {}

@@ -22,7 +22,7 @@ from txtopo.cluster.code.distribution import (
     SharedFolderCodeDistributor,
     receive,
 )
-from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest
+from txtopo.cluster.code_store import CodeFile, CodeStore, Manifest
 from txtopo.cluster.state import ClusterState, NimbusInfo
 from txtopo.errors import CodeUnavailable, ConfigError
 from txtopo.testing import CodeDistributorConformance, DistributorNimbus, DistributorPlace, ZooKeeperServer

@@ -19,8 +19,8 @@ from tests.full_disk import no_descriptor_left
 from tests.harness.soak.processes import members
 from tests.variants import variants
 from tests.waiting import wait_for
-from txtopo.cluster.code.store import describe
 from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission
+from txtopo.cluster.code_store import describe
 from txtopo.cluster.decisions.assignment import Assignment, Heartbeat
 from txtopo.cluster.decisions.lifecycle import Status, Topology
 from txtopo.cluster.decisions.slots import SlotState

@@ -18,7 +18,7 @@ import httpx
 import pyarrow as pa
 from pyarrow import fs
 
-from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest
+from txtopo.cluster.code_store import CodeFile, CodeStore, Manifest
 from txtopo.cluster.logs import Reminder
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState

@@ -3,7 +3,7 @@
 The archive is a zip; a wheel is one, too. Nimbus neither unpacks it nor imports from it. It only checks the table of
 contents: no member leaves the folder, none is a link, and their number and size are bounded.
 
-On disk the code of a topology is two files, which :class:`~txtopo.cluster.code.store.Manifest` lists: ``code.zip`` and
+On disk the code of a topology is two files, which :class:`~txtopo.cluster.code_store.Manifest` lists: ``code.zip`` and
 ``topology.json``, a :class:`Submission`. A driver puts ``code.zip`` on its ``sys.path`` and builds the topology by
 ``module`` and ``attribute``.
 """

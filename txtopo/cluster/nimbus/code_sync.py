@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Set as AbstractSet
 
 from txtopo.cluster.code.distribution import Opened
-from txtopo.cluster.code.store import Manifest
+from txtopo.cluster.code_store import Manifest
 from txtopo.cluster.decisions.lifecycle import NEEDS_CODE
 from txtopo.cluster.nimbus.election import LeaderElector
 from txtopo.cluster.state import NimbusInfo

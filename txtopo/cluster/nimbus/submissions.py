@@ -25,8 +25,8 @@ from pathlib import Path
 import attrs
 
 from txtopo.cluster.code.distribution import Opened
-from txtopo.cluster.code.store import describe
 from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
+from txtopo.cluster.code_store import describe
 from txtopo.cluster.decisions.lifecycle import Status, Topology
 from txtopo.cluster.nimbus.code_check import CodeCheck
 from txtopo.cluster.nimbus.lead import Lead, Leadership

@@ -14,7 +14,7 @@ from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 
-from txtopo.cluster.code.store import CodeStore
+from txtopo.cluster.code_store import CodeStore
 from txtopo.errors import (
     AlreadyAlive,
     ClusterError,

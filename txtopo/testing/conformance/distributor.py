@@ -19,7 +19,7 @@ import attrs
 import pytest
 
 from txtopo.cluster.code.distribution import CodeDistributor
-from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest, damage, describe
+from txtopo.cluster.code_store import CodeFile, CodeStore, Manifest, damage, describe
 from txtopo.errors import CodeUnavailable
 
 __all__ = ["CodeDistributorConformance", "DistributorNimbus", "DistributorPlace"]

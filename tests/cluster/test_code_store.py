@@ -9,7 +9,7 @@ import pytest
 
 from tests.full_disk import no_descriptor_left
 from tests.transactional.recovery.power_loss import Disk
-from txtopo.cluster.code.store import CodeFile, CodeStore, Manifest, describe
+from txtopo.cluster.code_store import CodeFile, CodeStore, Manifest, describe
 from txtopo.errors import CodeUnavailable, SubmissionError
 
 
