@@ -21,7 +21,7 @@ from typing import Any, Self
 from spouts.bad_records import BAD_RECORDS, WithBadRecords
 from spouts.kafka.confluent.connection import BrokerConnection
 from spouts.kafka.confluent.log import DRIVER_ANSWER_SECS, RESERVED, BrokerLog, shared_log
-from spouts.kafka.log import KafkaLog, Lost, OnLost, Span, TopicPartition
+from spouts.kafka.log import KafkaLog, Lost, OnLost, Span, TopicFilter, TopicPartition
 from spouts.kafka.planner import (
     FirstPoll,
     OnLostRecords,
@@ -40,7 +40,7 @@ from spouts.kafka.records import (
     RefusedRecords,
     record_format,
 )
-from spouts.kafka.topics import NamedTopicFilter, TopicFilter, topic_filter
+from spouts.kafka.topics import NamedTopicFilter, topic_filter
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
