@@ -1,20 +1,21 @@
 """Diagrams of the documentation, drawn as SVG: ``python -m tests.docs.diagrams`` writes them to ``docs/diagrams``.
 
 The states of a transaction are drawn from the table of transitions: boxes and arrows are laid out by hand here, and
-a state or transition without a place, or a place without one, is an error. The chart of figures is drawn from the table of
-the page on performance; the diagram of event time is computed from the orders of the guide. Nothing but Python is needed.
+a state or transition without a place, or a place without one, is an error. The chart of figures is drawn from the
+history of benchmarks; the diagram of event time is computed from the orders of the guide. Nothing but Python is needed.
 """
 
 from __future__ import annotations
 
 import math
 import pathlib
-import re
+import statistics
 from collections.abc import Mapping, Sequence
 from html import escape
 
 import attrs
 
+from tests.harness.benchmarks.history import DELTA_RS, MERGE, TXTOPO, all_rounds, history, latency_ratios, small_rates
 from txtopo.transactional.core.transitions import TRANSITIONS, Status, Trigger
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
@@ -200,47 +201,34 @@ def _touches(status: Status, point: Point) -> bool:
     return left <= point[0] <= left + _WIDTH and top <= point[1] <= top + _HEIGHT
 
 
-_TXTOPO, _MERGE, _DELTA_RS = "txtopo", "foreachBatch + MERGE", "foreachBatch + delta-rs"
-_SMALL = re.compile(r"^\| (txtopo|`foreachBatch` \+ \S+) \| [\d.]+ \([\d.-]+\) \| ([\d.,]+) \|$", re.MULTILINE)
-_LATENCY = re.compile(
-    r"^\| latency of a transaction every 200 ms: (\d+) ms .* \| ([\d.]+)x \| ([\d.]+)x \|", re.MULTILINE
-)
 _LEFT, _DECADE, _BAR, _SHORTEST_MS = 230, 150, 20, 1
 
 
 @attrs.frozen
 class Time:
-    """A time in ms, and whether it is computed from a ratio: that is known to two digits."""
+    """A time in ms, known to two digits, and whether it is computed from a ratio."""
 
     ms: float
     is_computed: bool = False
 
     def shown(self) -> str:
         """Return it in words."""
-        ms = round(self.ms, 1 - math.floor(math.log10(self.ms))) if self.is_computed else self.ms
+        ms = round(self.ms, 1 - math.floor(math.log10(self.ms)))
         return f"{'≈ ' if self.is_computed else ''}{f'{ms / 1000:g} s' if ms >= 1000 else f'{ms:g} ms'}"
 
 
 def figures() -> str:
-    """Return the chart of how long a transaction takes, on a logarithmic scale.
+    """Return the chart of how long a transaction takes, on a logarithmic scale."""
+    entries = history()
+    small = {name: 1_000 / statistics.median(rounds) for name, rounds in small_rates(entries).items()}
 
-    Raises:
-        ValueError: the table of the page on performance has not the rows that it is drawn from.
-    """
-    page = (DOCS / "guides" / "performance.md").read_text(encoding="utf-8")
-    small = {name.replace("`", ""): float(ms.replace(",", "")) for name, ms in _SMALL.findall(page)}
-    latency = _LATENCY.search(page)
-    if set(small) != {_TXTOPO, _MERGE, _DELTA_RS} or latency is None:
-        raise ValueError("the rows of the chart are not in performance.md: say here which ones it has now")
-    visible_ms, than_merge, than_delta_rs = map(float, latency.groups())
+    visible_ms = statistics.median(all_rounds(entries, "latency", f"{TXTOPO} p50"))
+    peers_ms = {peer: visible_ms * statistics.median(latency_ratios(entries, peer)) for peer in (DELTA_RS, MERGE)}
     groups = {
-        "1,000 tuples a transaction: time for each, at full speed": {
-            name: Time(small[name]) for name in (_TXTOPO, _DELTA_RS, _MERGE)
-        },
+        "1,000 tuples a transaction: time for each, at full speed": {name: Time(ms) for name, ms in small.items()},
         "one transaction every 200 ms: from available to visible": {
-            _TXTOPO: Time(visible_ms),
-            _DELTA_RS: Time(visible_ms * than_delta_rs, is_computed=True),
-            _MERGE: Time(visible_ms * than_merge, is_computed=True),
+            TXTOPO: Time(visible_ms),
+            **{peer: Time(ms, is_computed=True) for peer, ms in peers_ms.items()},
         },
     }
     parts: list[Box | Arrow | Label] = []
@@ -250,7 +238,7 @@ def figures() -> str:
         y += 12
         for name, time in times.items():
             width = round(_DECADE * math.log10(time.ms / _SHORTEST_MS))
-            fill = _DONE if name == _TXTOPO else _FILL
+            fill = _DONE if name == TXTOPO else _FILL
             parts += [
                 Label(_LEFT - 8, y + 15, name, anchor="end"),
                 Box(_LEFT, y, width, _BAR, (), fill),

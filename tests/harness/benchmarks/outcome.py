@@ -16,6 +16,8 @@ import attrs
 from rich.console import Console
 from rich.table import Table
 
+from tests.harness.benchmarks.history import Entry, history, last_like, moved
+
 
 class Role(enum.Enum):
     TXTOPO = "txtopo"
@@ -192,6 +194,34 @@ def _verdicts(verdicts: list[Verdict]) -> Table:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def print_moved(console: Console, entry: Entry) -> None:
+    """Print what has moved by more than noise since the last run in the history that compares."""
+    before = last_like(history(), entry)
+    if before is None:
+        console.print("the history has no run of these workloads on such a machine, with these versions")
+        return
+    moves = moved(before, entry)
+    if not moves:
+        console.print(f"nothing has moved by more than noise since {before.at}")
+        return
+    table = Table(title=f"moved by more than noise since {before.at}", title_justify="left")
+    table.add_column("")
+    for column in ("before", "now", "times better"):
+        table.add_column(column, justify="right")
+    for each in moves:
+        name = f"{each.workload}: {each.line}"
+        table.add_row(name, _number(each.before), _number(each.after), f"{each.times_better:.2f}")
+    console.print(table)
+
+
+def processor() -> str:
+    """Return what people call this machine's processor."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return models[0] if models else platform.machine()
 
 
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "pyarrow")
