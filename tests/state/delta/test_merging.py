@@ -15,11 +15,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
+from pyroaring import BitMap64
 
 from state import DeltaRows, DeltaState, read_table
 from state.delta import merging
 from state.delta.expiring import state as expiring_state
-from state.delta.log.data_files import DATA_FOLDER
+from state.delta.log import data_files
+from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
+from state.delta.merging import FILE_BYTES, Merging, Policy, in_bins, is_mostly_dead
 from tests.budgets import examples
 from tests.crashes import Crash, survives
 from tests.state.delta.delta_tables import have_many_files, held_merges, merge, step_beside
@@ -27,6 +30,7 @@ from tests.state.delta.expiring import expiring_tables
 from tests.state.delta.expiring.expiring_tables import held
 from tests.state.delta.foreign import live_files
 from tests.state.delta.rows import rows_tables
+from tests.state.delta.vector_tables import VectorTable
 from tests.variants import variants
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
@@ -251,6 +255,102 @@ def test_a_merge_is_in_vain_once_what_it_left_out_is_there_again(
     table.check()
     table.write("take", 6)
     table.check()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "files_max", "chosen"),
+    [
+        ([1, 1], 1, [[1, 1]]),
+        ([1, 1], 2, []),
+        ([1, 1, 1], 2, [[1, 1, 1]]),
+        ([FILE_BYTES // 2 - 1, FILE_BYTES // 2 - 1, 2], 2, [[2, FILE_BYTES // 2 - 1, FILE_BYTES // 2 - 1]]),
+        ([FILE_BYTES // 2 - 1, FILE_BYTES // 2 - 1, 3], 1, [[3, FILE_BYTES // 2 - 1]]),
+        ([FILE_BYTES // 2, 1], 1, []),
+    ],
+)
+def test_small_files_are_merged_in_bins(sizes: list[int], files_max: int, chosen: list[list[int]]) -> None:
+    """Those of one partition, of less than half a file, and never buckets: each of these is of one range of keys."""
+    for partition in ({}, {"day": None}, {"day": "mo"}):
+        files = [DataFile(f"{at}", size, 9, partition=partition) for at, size in enumerate(sizes)]
+        bucket = DataFile("_data/bucket-000-512-a.parquet", 1, 9, partition=partition)
+        assert bucket.parts == (0, 512)
+        others = [bucket, bucket, DataFile("other", 1, 9, partition={"day": "tu"})]
+        found = in_bins([*files, *others], is_mostly_dead, files_max)
+        assert [[file.size for file in each] for each in found] == chosen
+
+
+class Sources:
+    """Two files of rows with times that are merged, with those left out that have expired; a portion is one row."""
+
+    def __init__(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, *times: list[int | None], has_vectors: bool = False
+    ) -> None:
+        monkeypatch.setattr(data_files, "PORTION_ROWS", 1)
+        schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
+        self.data = VectorTable(path).data
+        self.files = [self.data.put("rows", pa.table({"at": each}, schema=schema)) for each in times]
+        policy = Policy(lambda files, _, is_over: [files], time="at", has_vectors=has_vectors)
+        self.merging = Merging(self.data, schema, policy)
+
+    def named(self, *files: DataFile) -> dict[str, DataFile]:
+        return {file.path: file for file in files}
+
+    def merge(self, until: int) -> None:
+        self.merging.begin(self.named(*self.files), until, is_upkeep_due=True)
+        self.merging._under_way.exception()
+
+
+@pytest.mark.parametrize(
+    ("last", "until", "is_put"), [(9, 8, False), (9, 9, True), (None, 9, False), (None, (1 << 63) - 1, True)]
+)
+def test_a_source_that_is_gone_with_the_last_of_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int | None, until: int, is_put: bool
+) -> None:
+    """Its rows may have expired since, to the latest one, wherever that is: then the others are put; else not."""
+    sources = Sources(tmp_path, monkeypatch, [last, 1], [5])
+    sources.merge(0)
+    ended = sources.merging.ended(sources.named(sources.files[1]), until, lambda _: BitMap64())
+    assert (ended is not None) == is_put
+    assert ended is None or ([put.dead for put in ended.puts], ended.has_expired) == ([BitMap64()], False)
+
+
+def test_rows_that_have_expired_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A version that leaves some out changes rows, whichever portion they were in."""
+    sources = Sources(tmp_path, monkeypatch, [1, 9], [5])
+    sources.merge(1)
+    assert sources.merging.ended(sources.named(*sources.files), 0, lambda _: BitMap64()) is None
+    sources.merge(1)
+    ended = sources.merging.ended(sources.named(*sources.files), 1, lambda _: BitMap64())
+    assert ended is not None
+    assert ended.has_expired
+    assert [file.rows for file in ended.change.added] == [2]
+
+
+def test_rows_that_die_meanwhile_are_marked_where_they_are_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind those that were dead before, in whichever portion and file."""
+    sources = Sources(tmp_path, monkeypatch, [5, 6, 7], [8, 9], has_vectors=True)
+    sources.files[:1] = sources.data.with_dead(sources.files[:1], {sources.files[0].path: BitMap64([0])})
+    sources.merge(0)
+    dead = dict(zip(sources.named(*sources.files), (BitMap64([0, 2]), BitMap64([1])), strict=True))
+    ended = sources.merging.ended(sources.named(*sources.files), 0, lambda file: dead[file.path])
+    assert ended is not None
+    assert [put.dead for put in ended.puts] == [BitMap64([1, 3])]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_there: bool) -> None:
+    """It is an error, unless one of them is no longer in the table: then the next round begins anew."""
+    sources = Sources(tmp_path, monkeypatch, [1], [5])
+    with monkeypatch.context() as patched:
+        patched.setattr(DataFolder, "portions", lambda *_, **__: (_ for _ in ()).throw(OSError("cut off")))
+        sources.merge(0)
+    files = sources.named(*sources.files[: 1 + is_there])
+    if is_there:
+        with pytest.raises(OSError, match="cut off"):
+            sources.merging.ended(files, 0, lambda _: BitMap64())
+    assert sources.merging.ended(files, 0, lambda _: BitMap64()) is None
+    sources.merge(0)
+    assert sources.merging.ended(sources.named(*sources.files), 0, lambda _: BitMap64()) is not None
 
 
 KINDS: dict[str, Callable[[Path, int], Any]] = {

@@ -226,7 +226,7 @@ STORIES = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(13)
 @pytest.mark.parametrize(
     ("rows", "vectors"), [("held", True), ("mapped", True), ("held", False), ("mapped", False)], ids=str
 )
@@ -252,7 +252,6 @@ DEEDS = {
 }
 
 
-@pytest.mark.few(5)
 @pytest.mark.parametrize("rows", ["held", "mapped"])
 @pytest.mark.parametrize("deed", DEEDS)
 def test_rows_that_die_while_their_segments_are_merged(tmp_path, monkeypatch, rows, deed) -> None:
