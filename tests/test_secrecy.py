@@ -110,6 +110,11 @@ def test_name_that_only_looks_like_it(name: str) -> None:
         (f"Authorization: Bearer {JWT}", "Authorization: …"),
         (JWT, HIDDEN),
         ("AKIAIOSFODNN7EXAMPLE", HIDDEN),
+        ("sk_live_4eC39HqLyjWDarjtT1", HIDDEN),
+        ("glpat-4eC39HqLyjWDarjtT1zd", HIDDEN),
+        ("Login(user='me', secret=Text('hunter2'), n=1)", "Login(user='me', secret=…, n=1)"),
+        ("To(host='h', credentials=auth.Login('me', key='hunter2'))", "To(host='h', credentials=…)"),
+        ("[(b'x-api-key', b'hunter2'), (b'n', b'1')]", "[(b'x-api-key', b'…'), (b'n', b'1')]"),
     ],
 )
 def test_value_that_holds_a_secret(value: str, left: str) -> None:
@@ -177,6 +182,27 @@ def test_traceback_that_quotes_a_setting() -> None:
     assert "no access by …" in shown_text
     assert "ValueError: '…' is wrong" in shown_text
     assert secret not in shown_text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"db": {"password": "hunter2", "n": 1}},
+        [{"password": ["hunter2"]}],
+        '{"db": {"password": "hunter2"}, "url": "a=b"}',
+        '[["x"], {"credentials": {"type": "refused", "me": "hunter2"}}]',
+    ],
+)
+def test_secret_inside_a_value(value: object) -> None:
+    """It is hidden where the setting is shown, and wherever else it stands; other parts are not."""
+    assert "hunter2" not in str(shown("shop", value))
+    assert without_secrets("n=1: hunter2 is refused", {"shop": value}) == f"n=1: {HIDDEN} is refused"
+
+
+def test_value_that_is_no_json() -> None:
+    """It is taken as it is, however deep it seems to be."""
+    for value in ("{", "[" * 100_000, "{password}"):
+        assert without_secrets("hunter2", {"shop": value}) == "hunter2"
 
 
 @pytest.mark.parametrize("names", [("a.token", "b.token"), ("b.token", "a.token")])

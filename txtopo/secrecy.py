@@ -61,7 +61,7 @@ _NAMED = re.compile(
     (?<![\w.\-])(?:-D)?(?P<name>[\w.\-]++)(?:\\*+["'])?+\s*+
         (?:[=:]{1,2}>?|-?>|%3[DdAa]|</name>\s*+<value>|,?\s*+\\*+["']?value\\*+["']?\s*+[=:])\s*+
     # ('name', 'value')
-    | \(\s*+\\*+["'](?P<first>[\w.\-]++)\\*+["']\s*+,\s*+
+    | \(\s*+[bBrRuU]{0,2}\\*+["'](?P<first>[\w.\-]++)\\*+["']\s*+,\s*+
     # --name value, and the same in a list of arguments
     | (?<![\w.\-])(?P<option>--?[A-Za-z][\w.\-]*+)(?:\\*+["'])?+(?:\s*+,\s*+|\s++)(?!\\*+["']?-)
     # password is value, password value
@@ -86,6 +86,8 @@ _VALUE = re.compile(
 _PLAIN_NAME = re.compile(r"[\w.\-]+")
 _OPENING = re.compile(r"""[bBfFrRuU]{0,2}\\*["']""")
 _BRACKETS = {"{": "}", "[": "]", "(": ")"}
+_OPENED = re.compile(r"(?:[A-Za-z_][\w.]*+)?[{\[(]")
+"""Brackets, perhaps those of a call, such as an object's ``repr``."""
 _INSIDE = re.compile(r"""[{[(}\])]|"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)""", re.DOTALL)
 
 _WORD = re.compile(r"[A-Za-z]?[a-z]*[.:!?]?")
@@ -115,7 +117,10 @@ _FORMS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\beyJ[\w\-]{8,}\.[\w\-]{4,}\.[\w\-]*"), HIDDEN),
     (re.compile(r"(?i)\b(?P<kind>bearer|basic|digest)\s+(?=\S*\d|\S{20})[\w.~+/=\-]{8,}"), rf"\g<kind> {HIDDEN}"),
     (
-        re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_\w{20,}|\bxox[abprs]-[\w\-]{10,}|\bsk-[\w\-]{20,}"),
+        re.compile(
+            r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[pousr]_\w{20,}|\bxox[abprs]-[\w\-]{10,}|\bsk-[\w\-]{20,}"
+            r"|\b[rs]k_(?:live|test)_\w{10,}|\bgl(?:pat|dt)-[\w\-]{20,}|\bgithub_pat_\w{20,}|\bAIza[\w\-]{35}"
+        ),
         HIDDEN,
     ),
     (
@@ -152,7 +157,14 @@ def shown(name: str, value: Any) -> Any:
         return value
     if is_secret(name):
         return HIDDEN
-    return without_secrets(value) if isinstance(value, str) else value
+    match value:
+        case str():
+            return without_secrets(value)
+        case Mapping():
+            return {own: shown(str(own), each) for own, each in value.items()}
+        case list() | tuple():
+            return [shown(name, each) for each in value]
+    return value
 
 
 def without_secrets(text: str, settings: Mapping[str, object] | None = None) -> str:
@@ -220,7 +232,8 @@ def _secrets_of(settings: Mapping[str, object]) -> frozenset[str]:
     """Return the texts that are secrets of settings, also as they are in other texts."""
     secrets = [
         str(value)
-        for name, value in settings.items()
+        for own, whole in settings.items()
+        for name, value in _parts(own, whole)
         if len(str(value)) >= _SHORTEST_SECRET and is_secret(name) and not is_reference(value)
     ]
     return frozenset(
@@ -231,6 +244,25 @@ def _secrets_of(settings: Mapping[str, object]) -> frozenset[str]:
             *(quote(secret), quote(secret, safe=""), quote_plus(secret)),
         )
     )
+
+
+def _parts(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yield the values in a setting's value, which may be JSON, each with the name that says most of it."""
+    found = value
+    if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
+        with contextlib.suppress(ValueError, RecursionError):
+            found = json.loads(value)
+    match found:
+        case Mapping():
+            for own, each in found.items():
+                yield from _parts(f"{name}.{own}" if is_secret(name) else str(own), each)
+        case list() | tuple():
+            for each in found:
+                yield from _parts(name, each)
+        case _:
+            yield name, found
+    if found is not value:
+        yield name, value  # others may quote it whole
 
 
 def _without_named(text: str) -> str:
@@ -254,8 +286,8 @@ def _span_of_secret(text: str, named: re.Match[str]) -> tuple[int, int]:
     name = named["name"] or named["first"] or named["option"]
     if name is not None and not is_secret(name):
         return start, start
-    if name is not None and text[start : start + 1] in _BRACKETS:
-        return start, _end_of_brackets(text, start)
+    if name is not None and (opened := _OPENED.match(text, start)) is not None:
+        return start, _end_of_brackets(text, opened.end() - 1)
     value = _VALUE.match(text, start)
     if value is None:
         return start, start
