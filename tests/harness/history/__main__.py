@@ -1,0 +1,116 @@
+"""Let a topology live for a day on a simulated clock, and compare what its tables cost with what is promised.
+
+By default there is a group each 60 seconds of the clock, which makes as many points as five groups a second do, and in
+the last minutes of the first hour and of the last one there are five a second, as bounds on their cost are meant.
+``--step 0.2`` makes all of the day's 432,000 groups.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from tests.harness.history.clock import SimulatedClock
+from tests.harness.history.life import TABLES, Life, Load
+
+COST_MAX = 1.1
+"""What a group of the last hour may cost, by one of the first."""
+
+START_SECS_MAX = 2.0
+"""How much longer a start may take than a new topology's."""
+
+BUSY_STEP_SECS = 0.2
+"""From one group to the next where there are five a second."""
+
+MEASURED = 600
+"""How many groups are measured: those of two clean-ups."""
+
+FILES_EACH_GROUP = 4
+FILES_BESIDE = 1_000
+
+
+@click.command()
+@click.option("--hours", default=24.0, show_default=True, type=click.FloatRange(0, min_open=True))
+@click.option("--step", "step_secs", default=60.0, show_default=True, help="Seconds from one group to the next.")
+@click.option("--busy", "busy_secs", default=420.0, show_default=True, help="Seconds of five groups a second, twice.")
+@click.option("--keys", default=10_000, show_default=True, type=click.IntRange(1))
+@click.option("--touched", default=1_000, show_default=True, type=click.IntRange(1), help="Keys of a group.")
+@click.option("--vectors", "has_vectors", is_flag=True, help="Tables with deletion vectors.")
+def main(hours: float, step_secs: float, busy_secs: float, keys: int, touched: int, has_vectors: bool) -> None:
+    """Write three tables for some hours of a simulated clock; fail if a bound is broken."""
+    busy = [BUSY_STEP_SECS] * round(busy_secs / BUSY_STEP_SECS)
+    first = [*[step_secs] * round((3600 - busy_secs) / step_secs), *busy]
+    others = [*[step_secs] * round(((hours - 1) * 3600 - busy_secs) / step_secs), *busy]
+    clock, load = SimulatedClock(time.time() - hours * 3600), Load(keys, touched, has_vectors)
+    with tempfile.TemporaryDirectory(prefix="txtopo-history-") as scratch:
+        life = Life(Path(scratch) / "old", load, clock, [*first, *others])
+        began = time.monotonic()
+        life.run(len(life.steps_secs))
+        click.echo(f"{life.last:,} groups of {touched:,} of {keys:,} keys in {time.monotonic() - began:,.0f} s")
+        broken = [
+            *broken_sizes(life),
+            *broken_costs(life, len(first)),
+            *broken_starts(life, Path(scratch)),
+            *broken_points(life),
+        ]
+    if broken:
+        click.echo(f"broken: {'; '.join(broken)}")
+        sys.exit(1)
+
+
+def broken_sizes(life: Life) -> Iterator[str]:
+    """Compare what is on the disk with what may be."""
+    points = len(life.points())
+    files_max = FILES_EACH_GROUP * life.recent_groups() + FILES_BESIDE
+    click.echo(f"{points} points; the journal has {life.journal_bytes():,} bytes")
+    for name in TABLES:
+        sizes = life.sizes(name)
+        bytes_max = sizes.bytes_max(points)
+        click.echo(
+            f"table {name}: {sizes.bytes:,} bytes of at most {bytes_max:,}, {sizes.files:,} files of at most "
+            f"{files_max:,}; live {sizes.live_bytes:,}, a checkpoint {sizes.checkpoint_bytes:,}, of the last five "
+            f"minutes {sizes.recent_bytes:,}"
+        )
+        if sizes.bytes > bytes_max:
+            yield f"the size of table {name}"
+        if sizes.files > files_max:
+            yield f"the files of table {name}"
+
+
+def broken_costs(life: Life, early: int) -> Iterator[str]:
+    """Compare the processor time of groups up to an early one with that of the last ones."""
+    first_ms, last_ms = (
+        1000 * (life.cpu_secs[end] - life.cpu_secs[end - MEASURED]) / MEASURED for end in (early, life.last)
+    )
+    click.echo(f"a group: {first_ms:.1f} ms of a processor in the first hour, {last_ms:.1f} ms in the last")
+    if last_ms > COST_MAX * first_ms:
+        yield "the cost of a group"
+
+
+def broken_starts(life: Life, scratch: Path) -> Iterator[str]:
+    """Compare a start with the first one of another topology."""
+    new = Life(scratch / "new", life.load, life.clock, life.steps_secs)
+    took = {}
+    for each, last in ((life, life.last), (new, 1)):
+        began = time.monotonic()
+        each.run(last)
+        took[each] = time.monotonic() - began
+    click.echo(f"a start takes {took[life]:.2f} s, one of a new topology with its first group {took[new]:.2f} s")
+    if took[life] > took[new] + START_SECS_MAX:
+        yield "the time of a start"
+
+
+def broken_points(life: Life) -> Iterator[str]:
+    """Read each table as of each point."""
+    wrong = list(life.wrong_points())
+    click.echo(f"{len(life.points()) * len(TABLES) - len(wrong)} tables as of points were read and are right")
+    yield from wrong
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""A clock that goes as fast as groups are committed: what is written has the time that it would have had."""
+
+from __future__ import annotations
+
+import bisect
+import time
+import types
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+import attrs
+
+import state.delta.merging
+import state.delta.upkeep
+import state.delta.writer
+from txtopo.files.folder import Item, LocalFolder
+
+_TICK_SECS = 0.01
+"""By how much a file system's clock may be behind."""
+
+
+class SimulatedClock:
+    """Seconds since 1970 that go on by steps.
+
+    Args:
+        began_secs: the first time. What is older than a week for the real clock, delta-rs takes for forgotten.
+    """
+
+    def __init__(self, began_secs: float) -> None:
+        self.now_secs = began_secs
+        self._real = [time.time()]
+        self._simulated = [began_secs]
+
+    def go_on(self, secs: float) -> None:
+        """Let some time pass at once."""
+        self.now_secs += secs
+        self._real.append(time.time())
+        self._simulated.append(self.now_secs)
+
+    def at(self, real_secs: float) -> float:
+        """Return what this clock showed at a time of the real one."""
+        return self._simulated[max(0, bisect.bisect(self._real, real_secs + _TICK_SECS) - 1)]
+
+    @contextmanager
+    def instead_of_the_real_one(self) -> Iterator[None]:
+        """Let files and log entries be of this clock's times, and what goes on beside groups end within their time."""
+        listed = LocalFolder.list
+
+        def list_of(folder: LocalFolder, below: str = "", after: str = "") -> Iterator[Item]:
+            for item in listed(folder, below, after):
+                yield attrs.evolve(item, modified_secs=self.at(item.modified_secs))
+
+        times = types.SimpleNamespace(time=lambda: self.now_secs, clock_gettime=lambda _clock: self.now_secs)
+        with (
+            mock.patch.object(LocalFolder, "list", list_of),
+            mock.patch.object(state.delta.writer, "time", times),
+            mock.patch.object(state.delta.upkeep, "ThreadPoolExecutor", _AtOnce),
+            mock.patch.object(state.delta.merging, "ThreadPoolExecutor", _AtOnce),
+        ):
+            yield
+
+
+class _AtOnce(ThreadPoolExecutor):
+    """Does what it is given at once."""
+
+    def submit(self, do: Any, /, *args: Any, **options: Any) -> Future[Any]:
+        made = super().submit(do, *args, **options)
+        made.exception()
+        return made

@@ -1,0 +1,225 @@
+"""The life of a topology that writes three keyed tables, and what of it is on the disk."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from committers import Max, ReduceCommitter
+from spouts import Coordinator, Emitter
+from state import DeltaState, SqliteStore, read_table
+from state.delta.log.checkpoints import checkpoint_path
+from state.delta.log.data_files import files_of
+from state.delta.log.kept import KeptLog
+from state.delta.log.location import Location
+from tests.harness.history.clock import SimulatedClock
+from txtopo import (
+    BatchOutputCollector,
+    Config,
+    Fields,
+    TopologyContext,
+    TransactionalSpout,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+)
+from txtopo.testing.inline import run_inline
+from txtopo.transactional.core.points import KeptPoint
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+
+TABLES = ("first", "second", "third")
+ROW_BYTES = 100
+TOPOLOGY = "history"
+REWIND_HOURS = 168
+RECENT_SECS = 300
+
+
+@attrs.frozen
+class Load:
+    """What is written.
+
+    Args:
+        keys: how many keys each table has, from the first group on.
+        touched: how many of them a later group puts.
+        has_vectors: whether the tables have deletion vectors.
+    """
+
+    keys: int = 10_000
+    touched: int = 1_000
+    has_vectors: bool = False
+
+    def touched_by(self, txid: int) -> np.ndarray[Any, Any]:
+        """Return the keys that a group puts."""
+        if txid == 1:
+            return np.arange(self.keys)
+        return np.random.default_rng(txid).choice(self.keys, self.touched, replace=False)
+
+    def rows(self, txid: int) -> pa.RecordBatch:
+        """Return the rows of a group; each begins with the group's number."""
+        keys = self.touched_by(txid)
+        texts = np.random.default_rng((txid, 1)).integers(0, 2**62, size=(len(keys), ROW_BYTES // 20))
+        said = [f"{txid:012d}" + "".join(f"{each:016x}" for each in row) for row in texts]
+        return pa.RecordBatch.from_pydict({"id": pa.array(keys, pa.int64()), "text": pa.array(said)})
+
+    def last_put(self, txid: int) -> np.ndarray[Any, Any]:
+        """Return by key the last group up to one that has put it."""
+        found = np.zeros(self.keys, np.int64)
+        for each in range(txid, 0, -1):
+            own = self.touched_by(each)
+            own = own[found[own] == 0]
+            found[own] = each
+            if found.all():
+                break
+        return found
+
+
+class _Numbers(Coordinator):
+    def __init__(self, life: Life) -> None:
+        self._life = life
+        self._last = 0
+
+    def resume(self, txid: int, metadata: Any) -> None:
+        self._last = txid
+
+    def initialize_transaction(self, txid: int, previous_metadata: Any) -> int:
+        self._last = txid
+        self._life.pass_one(txid)
+        return txid
+
+    def is_exhausted(self) -> bool:
+        return self._last >= self._life.last
+
+
+class _Rows(Emitter):
+    def __init__(self, load: Load) -> None:
+        self._load = load
+
+    def emit_batch(self, attempt: TransactionAttempt, metadata: int, collector: BatchOutputCollector) -> None:
+        collector.emit_batch(self._load.rows(metadata))
+
+
+class _Spout(TransactionalSpout):
+    output_fields = Fields("attempt", "id: long", "text: string")
+
+    def __init__(self, life: Life) -> None:
+        self._life = life
+
+    def __reduce__(self) -> Any:
+        return _Spout, (Life(self._life.folder, self._life.load, SimulatedClock(0), ()),)
+
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
+        return _Numbers(self._life)
+
+    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
+        return _Rows(self._life.load)
+
+
+@attrs.define(eq=False)
+class Life:
+    """A topology in a folder, and its time."""
+
+    folder: Path
+    load: Load
+    clock: SimulatedClock
+    steps_secs: Sequence[float]
+    """The time before each group."""
+    last: int = 0
+    """The last transaction that it is to commit."""
+    cpu_secs: dict[int, float] = attrs.field(factory=dict)
+    """The processor time of this process at the beginning of each transaction."""
+
+    def pass_one(self, txid: int) -> None:
+        """Take note that a transaction begins, and let the time pass until then."""
+        self.clock.go_on(self.steps_secs[txid - 1])
+        self.cpu_secs[txid] = time.process_time()
+
+    def run(self, last: int, **settings: Any) -> None:
+        """Run up to a transaction, each in a group of its own."""
+        self.last = last
+        builder = TransactionalTopologyBuilder(TOPOLOGY, "rows", _Spout(self), 1)
+        for name in TABLES:
+            committer = ReduceCommitter(name, "id", values={"text": Max("text")})
+            builder.set_committer_bolt(f"into-{name}", committer, 1).fields_grouping("rows", Fields("id"))
+            fields = Fields("id: long"), Fields("text: string")
+            builder.set_state(name, DeltaState(self.folder / name, *fields, deletion_vectors=self.load.has_vectors))
+        config = Config(
+            {
+                "topology.group.transactions.max": 1,
+                "topology.max.spout.pending": 1,
+                "topology.rewind.hours": REWIND_HOURS,
+                **settings,
+            }
+        )
+        with self.clock.instead_of_the_real_one():
+            run_inline(builder.build(), config, slots=1, wall_secs=lambda: self.clock.now_secs)
+
+    def recent_groups(self) -> int:
+        """Return how many groups there were in the last five minutes."""
+        ago_secs, count = 0.0, 0
+        for step_secs in reversed(self.steps_secs[: self.last]):
+            if ago_secs > RECENT_SECS:
+                break
+            ago_secs, count = ago_secs + step_secs, count + 1
+        return count
+
+    def points(self) -> tuple[KeptPoint, ...]:
+        """Return the points that are left of those on record."""
+        store = SqliteStore(self.folder / "_txtopo" / "coordinator.sqlite")
+        try:
+            known = CoordinatorState(store, None, TOPOLOGY).points()
+        finally:
+            store.close()
+        return known.at(int(self.clock.now_secs * 1000), REWIND_HOURS).points
+
+    def wrong_points(self) -> Iterator[str]:
+        """Yield in words what a point lacks, by its rows in each table."""
+        for point in self.points():
+            expected = self.load.last_put(point.txid)
+            for name in TABLES:
+                rows = read_table(self.folder / name, point.txid).sort_by("id")
+                seen = np.array([int(text[:12]) for text in rows["text"].to_pylist()])
+                if not np.array_equal(seen, expected):
+                    yield f"table {name!r} at {point.txid}"
+
+    def sizes(self, name: str) -> TableSizes:
+        """Return what a table has on the disk, looked at from outside."""
+        root = self.folder / name
+        location = Location.resolve(str(root), None)
+        table = location.handle()
+        live = {place for file in files_of(location, table).values() for place in file.places}
+        files = {str(path.relative_to(root)): path.stat() for path in root.rglob("*") if path.is_file()}
+        newest = max(KeptLog.of(location).checkpoints)
+        since_secs = self.clock.now_secs - RECENT_SECS
+        return TableSizes(
+            files=len(files),
+            bytes=sum(each.st_size for each in files.values()),
+            live_bytes=sum(files[place].st_size for place in live),
+            checkpoint_bytes=files[checkpoint_path(newest)].st_size,
+            recent_bytes=sum(each.st_size for each in files.values() if self.clock.at(each.st_mtime) >= since_secs),
+        )
+
+    def journal_bytes(self) -> int:
+        """Return the size of the journal."""
+        return sum(path.stat().st_size for path in (self.folder / "_txtopo" / "journal").rglob("*.jsonl"))
+
+
+@attrs.frozen
+class TableSizes:
+    """What a table has on the disk."""
+
+    files: int
+    bytes: int
+    live_bytes: int
+    """Of the files of the newest version, with their dead rows."""
+    checkpoint_bytes: int
+    recent_bytes: int
+    """Of what was written in the last five minutes."""
+
+    def bytes_max(self, points: int) -> int:
+        """Return the bound of what it may have."""
+        return (points + 2) * (self.live_bytes + self.checkpoint_bytes) + self.recent_bytes

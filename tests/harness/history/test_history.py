@@ -1,0 +1,31 @@
+"""A short life keeps what is promised of a day, in all that does not depend on how fast a machine is."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.harness.history.__main__ import broken_points, broken_sizes
+from tests.harness.history.clock import SimulatedClock
+from tests.harness.history.life import Life, Load
+from txtopo.transactional.core.points import SLOT_MS
+
+HOURS = 2
+STEP_SECS = 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_vectors", [False, True])
+def test_tables_cost_about_their_live_rows(tmp_path: Path, has_vectors: bool) -> None:
+    """And each point of the last hour and the first one of each hour can be read."""
+    load = Load(keys=1_000, touched=100, has_vectors=has_vectors)
+    clock = SimulatedClock(time.time() // 3600 * 3600 - HOURS * 3600)
+    life = Life(tmp_path, load, clock, [STEP_SECS] * round(HOURS * 3600 / STEP_SECS))
+    life.run(len(life.steps_secs))
+    assert [*broken_sizes(life), *broken_points(life)] == []
+    slots = {point.at_ms // SLOT_MS for point in life.points()}
+    last = int(life.clock.now_secs * 1000) // SLOT_MS
+    assert slots >= {*range(last - 11, last)}
+    assert min(point.txid for point in life.points()) == 1
