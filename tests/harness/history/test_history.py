@@ -17,7 +17,7 @@ STEP_SECS = 30
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("has_vectors", [False, True])
+@pytest.mark.parametrize("has_vectors", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_tables_cost_about_their_live_rows(tmp_path: Path, has_vectors: bool) -> None:
     """And each point of the last hour and the first one of each hour can be read."""
     load = Load(keys=1_000, touched=100, has_vectors=has_vectors)

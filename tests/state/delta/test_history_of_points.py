@@ -281,6 +281,7 @@ def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path,
     life.check(20, 40)
 
 
+@pytest.mark.slow
 def test_requests_do_not_grow_with_the_points(tmp_path, monkeypatch):
     """A round of upkeep lists and reads as often, however much is kept; each thing that goes is one deletion."""
     life = Life(monkeypatch, tmp_path / "t")
