@@ -132,4 +132,4 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     made = entry_of([document], "2026-11-28", "a machine", "quiet")
     keep(made, "quiet", tmp_path)
     assert history(tmp_path) == [made]
-    assert made.workloads == [Figures("latency", "ms", True, {"txtopo p50": [3.0, 4.0]})]
+    assert list(made.workloads) == [Figures("latency", "ms", True, {"txtopo p50": [3.0, 4.0]})]
