@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import attrs
 import pyarrow as pa
 import pytest
 
@@ -15,11 +16,11 @@ from tests.transactional.commit.own_threads import THREADS, work_beside_own_thre
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk
-from txtopo.errors import UserCodeError
+from txtopo.errors import FieldsError, UserCodeError
 from txtopo.testing.inline import run_inline
 from txtopo.topology.plan import Plan
 from txtopo.transactional.tasks import collector as collector_module
-from txtopo.transactional.tasks.collector import TaskCollector
+from txtopo.transactional.tasks.collector import TaskCollector, task_collector
 
 ATTEMPT = TransactionAttempt(1, 1)
 TUPLES = 5_000
@@ -55,7 +56,7 @@ def collector(plan: Plan, chunks: list[Chunk]) -> TaskCollector:
         assert threading.get_ident() == made_in, "tuples are handed on by the task's own thread"
         chunks.append(chunk)
 
-    return TaskCollector(plan.by_id["passes"], 0, ATTEMPT, hand_on)
+    return task_collector(plan.by_id["passes"], 0, ATTEMPT, hand_on)
 
 
 def words(chunks: list[Chunk]) -> list[str]:
@@ -117,6 +118,35 @@ def test_over(how: Callable[[TaskCollector, str], None], collector: TaskCollecto
         kept((ATTEMPT, "cat"))
     collector.flush()
     assert not chunks
+
+
+@pytest.mark.parametrize(
+    "names", [("a",), ("a", "b"), ("a", "b", "c"), ("a: string", "b: long"), ("a: array<long>",)], ids=str
+)
+def test_every_kind_of_stream(names: tuple[str, ...], plan: Plan, chunks: list[Chunk]) -> None:
+    """Whatever the fields: what is emitted stays as it was, what does not fit is refused, and so is what comes late."""
+    component = attrs.evolve(plan.by_id["passes"], streams={"default": Fields("attempt", *names)})
+    collector = task_collector(component, 0, ATTEMPT, lambda chunk, _task: chunks.append(chunk))
+    kept = collector.emit
+    inner = [1, 2]
+    given = [inner if "string" not in names[0] else "cat", *range(1, len(names))]
+    values = [ATTEMPT, *given]
+    kept(values)
+    values[-1] = None
+    inner.append(3)
+    kept((ATTEMPT, *given), "default")
+    for wrong in ([ATTEMPT], (ATTEMPT, *given, 1), tuple(given), (TransactionAttempt(9, 9), *given)):
+        with pytest.raises(FieldsError):
+            kept(wrong)
+    collector.flush()
+    first = "cat" if "string" in names[0] else [1, 2]
+    second = "cat" if "string" in names[0] else [1, 2, 3]
+    rows = [list(row[1:]) for chunk in chunks for row in chunk.rows(ATTEMPT)]
+    assert rows == [[each, *range(1, len(names))] for each in (first, second)]
+    collector.close()
+    with pytest.raises(UserCodeError, match="batch was over"):
+        kept((ATTEMPT, *given))
+    assert len(collector) == 0
 
 
 class Late(BatchBolt):

@@ -25,7 +25,7 @@ from txtopo.failpoints import reach
 from txtopo.topology.plan import ComponentKind, Edge, Phase, PlannedComponent
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.tasks.bolt_tasks import BoltTask, task_type
-from txtopo.transactional.tasks.collector import TaskCollector
+from txtopo.transactional.tasks.collector import TaskCollector, task_collector
 from txtopo.transactional.tasks.context import StateViews, TaskContext
 from txtopo.transactional.tasks.edge_tally import EdgeTally
 from txtopo.transactional.tasks.factory import TaskFactory
@@ -118,7 +118,7 @@ class BatchRun:
             self._distribute(spout, task, chunk, _direct)
             self._process_pending()
 
-        collector = TaskCollector(spout, task, self.attempt, forward, self._task_factory.note_late)
+        collector = task_collector(spout, task, self.attempt, forward, self._task_factory.note_late)
         self._probe.attempt = self.attempt
         self._probe.waiting = collector
         try:
@@ -254,7 +254,7 @@ class BatchRun:
             readings=None if self._views is None else self.readings,
         )
         self._contexts.append(context)
-        collector = TaskCollector(component, task, self.attempt, forward, self._task_factory.note_late)
+        collector = task_collector(component, task, self.attempt, forward, self._task_factory.note_late)
         carried = self._carried.pop((component.id, task), None)
         return task_type(component)(
             self._task_factory, component, self.attempt, context, collector, self._probe, carried
