@@ -138,6 +138,7 @@ def test_points_after_a_rewind(command_line, place):
     run_through_slots(place, range(4, 7), int(time.time()) + 4 * SLOT_MS // 1000)
     told = command_line.told("rewind", "counting")
     assert listed(told) == [1, 3, 4, 5]
+    command_line.told("audit", ".")
     command_line.told("rewind", "counting", "5", "--yes")
     command_line.told("rewind", "counting", "2", "--yes")
     assert place.txids() == {"words": 1, "total": 1}

@@ -84,7 +84,8 @@ class StateComparison:
 def rolled_back_from(versions: Sequence[TableVersion], txid: int | None) -> int:
     """Return the index of the first version that a rollback to ``txid`` undoes; at least 1.
 
-    The rollback keeps the version that the write of that transaction made, and undoes all later ones by any writer.
+    The rollback keeps the version that the write of that transaction made, and undoes all later ones by any writer. If
+    that version is gone, it keeps those of transactions before.
     """
     wanted = txid or 0
     for kept in range(len(versions), 1, -1):
@@ -92,4 +93,6 @@ def rolled_back_from(versions: Sequence[TableVersion], txid: int | None) -> int:
         made = version.is_adoption or version.is_rollback or (before.txid or 0) != wanted
         if (version.txid or 0) == wanted and made:
             return kept
-    return 1
+    if versions and (versions[0].txid or 0) == wanted:
+        return 1
+    return max((kept for kept, version in enumerate(versions, 1) if (version.txid or 0) < wanted), default=1)

@@ -140,13 +140,14 @@ class _Reader:
         versions: list[TableVersion] = []
         log = KeptLog.of(self.location)
         count = sum(version <= self.latest.version() for version in log.entries)
-        for version, actions, is_openable in self._log(log):
+        openable = {*log.versions()}
+        for version, actions in self._log(log, openable):
             last = versions[-1].txid if versions else None
             found = self._version(version, actions, last) if versions else self._first(version, actions)
             follows = bool(versions) and versions[-1].version == version - 1
             found = attrs.evolve(found, follows=follows or not versions)
             if with_rows:
-                changes = self._changes(rows, versions, found, actions if is_openable else None)
+                changes = self._changes(rows, versions, found, actions, openable)
                 found = attrs.evolve(found, changes=changes)
             versions.append(found)
             tell(len(versions), count)
@@ -160,23 +161,27 @@ class _Reader:
         rows: FollowedRows,
         versions: Sequence[TableVersion],
         found: TableVersion,
-        actions: Sequence[Mapping[str, Any]] | None,
+        actions: Sequence[Mapping[str, Any]],
+        openable: Collection[int],
     ) -> RowChanges | None:
-        """Return the changes of rows in a version, which comes after ``versions``, by its actions if it can be opened.
+        """Return the changes of rows in a version, which comes after ``versions``.
 
-        A rollback must equal the version that it restores, not the one before it.
+        A rollback must equal the version that it restores, not the one before it. If that is gone, it comes after a gap
+        behind the one before that.
         """
         restored = versions[rolled_back_from(versions, found.txid) - 1] if found.is_rollback and versions else None
-        if restored is not None and (restored.txid or 0) != (found.txid or 0):
+        if restored is not None and (restored.version not in openable or (restored.txid or 0) > (found.txid or 0)):
             restored = None
-        if actions is None:
+        if found.version not in openable:
             rows.forget()
-            if restored is not None:
+            is_known = restored is not None and (restored.txid or 0) == (found.txid or 0)
+            if restored is not None and is_known:
                 rows.go_to(restored.version, ())
-            return None if restored is None else RowChanges(0, None, None, 0)
+            return RowChanges(0, None, None, 0) if is_known else None
         step, since = rows.go_to(found.version, actions), versions[-1].txid or 0 if versions else 0
         if found.is_rollback:
-            step, since = None if restored is None else rows.since(restored.version), found.txid or 0
+            step = None if restored is None else rows.since(restored.version)
+            since = 0 if restored is None else restored.txid or 0
         if step is None:
             return None
         if not step.before.num_rows and not step.after.num_rows:
@@ -187,19 +192,18 @@ class _Reader:
         changes = compare_rows(step.before, step.after, rows.keys, since, rows.alive(step.before))
         return changes if twice is None else attrs.evolve(changes, doubled=_doubled(twice, rows.keys))
 
-    def _log(self, log: KeptLog) -> Iterator[tuple[int, list[Mapping[str, Any]], bool]]:
-        """Yield the versions up to the latest with their actions, oldest first, and whether each can be opened.
+    def _log(self, log: KeptLog, openable: Collection[int]) -> Iterator[tuple[int, list[Mapping[str, Any]]]]:
+        """Yield the versions up to the latest with their actions, oldest first.
 
-        Before a gap in the log are the versions of points, and those that went back, to which no rows may be left.
+        Before a gap in the log are the versions of points, and those that went back, which may not be opened any more.
         """
-        openable = {*log.versions()}
         for version in log.entries:
             if version > self.latest.version():
                 return
             lines = self.location.folder.get(entry_path(version)).splitlines()
             actions = [json.loads(line) for line in lines if line.strip()]
             if version in openable or rolled_back_application(self._application) in _numbers(actions):
-                yield version, actions, version in openable
+                yield version, actions
 
     def _first(self, version: int, actions: Sequence[Mapping[str, Any]]) -> TableVersion:
         marks, operation = _numbers(actions), _operation(actions)

@@ -278,6 +278,38 @@ def test_histories_that_begin_late():
     assert found([part(1, 0, group(1, 2, "t"), group(3, 4, "t")), back], late) == []
 
 
+def test_points():
+    """Groups between two of them are counted, and compared as one; whatever does not fit is found."""
+    parts = [part(1, 0, group(1, 2, "t"), group(3, 4, "t"), group(5, 6, "t"), group(7, 8, "t"))]
+    after = lambda **changes: attrs.evolve(write(8, low=5, put=2), **{"follows": False, **changes})
+    report = audit(parts, history(write(2), write(4), after()))
+    assert (report.findings, report.tables[0].groups, report.tables[0].between) == ([], 4, 1)
+    assert audit(parts, history(write(2), write(4), after(changes=None))).tables[0].unread == 1
+    changed = [
+        (RowChanges(3, 5, 8, 0), "the journal records 2 rows put, but the table gained 3"),
+        (RowChanges(2, 5, 8, 1), "the journal records 0 keys removed, but the table lacks 1"),
+        (RowChanges(2, 4, 8, 0), "a row has transaction 4, but the group begins at 5"),
+        (RowChanges(1, 8, 8, 0, ("x became y",)), "rows changed without a transaction above 4: x became y"),
+    ]
+    for changes, text in changed:
+        assert text in found(parts, history(write(2), write(4), after(changes=changes)))[0]
+    assert found(parts, history(write(2), write(4), after(changes=RowChanges(1, 8, 8, 0)))) == []
+    assert "went from 4 to 8" in found(parts, history(write(2), write(4), after(follows=True)))[0]
+
+
+def test_a_rollback_to_a_version_that_is_gone():
+    """The version that restored it takes its place: it comes after a gap behind the point before."""
+    rollback = TableVersion(0, 4, 3, "WRITE", touches=True, is_rollback=True, changes=RowChanges(1, 3, 4, 0))
+    parts = [
+        part(1, 0, group(1, 2, "t"), group(3, 4, "t"), group(5, 6, "t")),
+        part(3, 4, group(5, 8, "t", epoch=3), t=4),
+    ]
+    report = audit(parts, history(write(2), rollback, write(8, 3)))
+    assert (report.findings, report.last, report.tables[0].groups) == ([], 8, 3)
+    wrong = attrs.evolve(rollback, changes=RowChanges(1, 4, 4, 0, ("x became y",)))
+    assert "x became y" in found(parts, history(write(2), wrong, write(8, 3)))[0]
+
+
 def test_repairs():
     """What a repair has rolled back does not count any more, and what it has adopted is no damage."""
     parts = [

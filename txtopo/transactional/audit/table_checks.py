@@ -49,7 +49,7 @@ class TableWalk:
                 self._proof.repaired += 1
             self._check_maker(version)
             self._check_rows(version)
-            if version.is_rollback:
+            if version.is_rollback and txid <= self._txid:
                 self._txid = txid
             elif txid < self._txid:
                 self._find(f"its last transaction is {txid}, but was {self._txid} before", txid, version)
@@ -106,7 +106,7 @@ class TableWalk:
         passed: list[JournalEntry] = []
         while self._next is not None and self._next.entry.last < txid:
             entry = self._next.entry
-            if version.follows:
+            if version.follows and not version.is_rollback:
                 text = f"group {entry.first} to {entry.last} wrote it, but the table went from {self._txid} to {txid}"
                 self._find(text, entry.first, version)
             else:
@@ -124,7 +124,7 @@ class TableWalk:
         too_late = found.epoch_max is not None and any(
             found.epoch_max <= epoch < (version.epoch or 0) for epoch in self._epochs
         )
-        if version.epoch is not None and (version.epoch < found.epoch or too_late):
+        if version.epoch is not None and not version.is_rollback and (version.epoch < found.epoch or too_late):
             self._find(f"epoch {found.epoch} entered it, but epoch {version.epoch} wrote it", txid, version)
         if version.changes is None:
             self._proof.unread += 1
@@ -132,7 +132,7 @@ class TableWalk:
         changes = version.changes
         written = [each.states[self._history.state] for each in (*passed, entry)]
         put, removed = (sum(counts) for counts in zip(*written, strict=True))
-        if self._txid < self._from and not version.follows:
+        if self._txid < self._from and (version.is_rollback or not version.follows):
             return  # the journal does not have all that was written since the version before
         # Of rows that several groups have put, a keyed table has the last.
         if changes.put != put and (not passed or changes.put > put):
