@@ -17,7 +17,9 @@ from tests.cli.test_repair import MODULE
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from txtopo import Config
 from txtopo.assembly.forking import moved
+from txtopo.inspect.source import FolderSource
 from txtopo.testing.inline import run_inline
+from txtopo.text.words import size
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.core.points import SLOT_MS
 
@@ -160,6 +162,27 @@ def test_a_fork_has_points_of_its_own(command_line, place):
     assert listed(command_line.told("rewind", "counting", "--fork", "side"))[0] == 3
     command_line.told("rewind", "counting", "3", "--fork", "side", "--yes")
     assert read_tables("side").txid == 3
+
+
+def test_what_tables_keep_is_shown(command_line, place):
+    """Size, files and points: by the command, and for the page, which does not list the files each time it is asked."""
+    result = command_line("state", ".", "--points")
+    assert [int(line.split(",")[0]) for line in result.stdout.splitlines()] == [*POINTS, TRANSACTIONS]
+    sizes = {}
+    for name in ("words", "total"):
+        files = [file for file in (place.folder / name).rglob("*") if file.is_file()]
+        sizes[name] = len(files), sum(file.stat().st_size for file in files)
+        assert f"{name}: {size(sizes[name][1])} in {sizes[name][0]} files on disk, " in result.stderr
+    assert " files on disk, " in command_line("state", "words", "--points").stderr
+    source = FolderSource(place.folder)
+    for _ in range(2):
+        tables = {each.name: each for each in source.states("words").states}
+        assert {name: (each.disk_files, each.disk_bytes) for name, each in tables.items()} == sizes
+        (place.folder / "words" / "_data" / "more").write_bytes(b"more")
+    assert [point.txid for point in tables["words"].points] == [*POINTS]
+    assert (tables["words"].all_since.txid, tables["words"].error) == (TRANSACTIONS, None)
+    assert tables["words"].files < tables["words"].disk_files
+    source.close()
 
 
 def test_tables_are_compared_as_of_a_point(command_line, place):

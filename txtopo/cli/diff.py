@@ -101,7 +101,7 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
 
 def _outputs(a: Output, b: Output, to: int | None, say: Callable[[str], None]) -> Compared:
     """Read the tables that both folders have, as of the same transaction."""
-    states_a, states_b = a.states(), b.states()
+    states_a, states_b = a.tables(), b.tables()
     states = [name for name in states_a if name in states_b]
     if not states:
         raise ConfigError(f"{a.path} and {b.path} have no state in common")

@@ -18,8 +18,10 @@ from state.delta.read.points import ShownPoints
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, format_option
 from txtopo.cli.console import Console, table_console
 from txtopo.columnar.conversion import python_rows
-from txtopo.inspect.tables import TXID, sorted_rows, with_keys
+from txtopo.inspect.difference import Output, is_table
+from txtopo.inspect.tables import TXID, Kept, sorted_rows, with_keys
 from txtopo.printable import escaped
+from txtopo.text.words import count_of, size
 
 ROWS_SHOWN = 20
 
@@ -61,10 +63,13 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
 
     Transactions that were committed together are one write to a table. If the state between two of them can't be
     shown, the error of --txid names the nearest transactions that can; --nearest shows the one before. Of older
-    versions only those of points are kept: --points lists them.
+    versions only those of points are kept: --points lists them, and says what the table takes on disk.
     """
     if is_list:
-        _list(read_points(table, topology=topology))
+        found = read_points(table, topology=topology)
+        _list(found)
+        for name, path in ({"": table} if is_table(table) else Output.of(table, topology).tables()).items():
+            _say(f"{name}{': ' * bool(name)}{_kept(Kept.of(path))}")
         return
     if nearest and txid is None:
         raise CommandLineError("--nearest needs --txid")
@@ -87,6 +92,12 @@ def _list(found: ShownPoints) -> None:
     if found.since.txid < found.last.txid:
         click.echo(f"{found.since}, and then each commit group up to")
     click.echo(found.last)
+
+
+def _kept(kept: Kept) -> str:
+    return (
+        f"{size(kept.bytes)} in {count_of(kept.files, 'file')} on disk, those of the log and of old versions among them"
+    )
 
 
 def _show_all(view: ConsistentView, limit: int | None, form: str) -> None:

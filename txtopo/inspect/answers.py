@@ -458,8 +458,20 @@ class Errors:
 
 
 @attrs.frozen(field_transformer=in_camel_case)
+class TablePoint:
+    """A transaction as of which a table can be shown, and when it was written."""
+
+    txid: int
+    written_at: float | None = None
+
+
+@attrs.frozen(field_transformer=in_camel_case)
 class StateTable:
-    """A state, and how large its table is; ``note`` says what its use costs that need not be."""
+    """A state, and how large its table is; ``note`` says what its use costs that need not be.
+
+    ``files`` and ``bytes`` are those of its rows; ``disk_files`` and ``disk_bytes`` are of all that it keeps, of some
+    time ago. It can be shown as of ``points``, and as of each commit group from ``all_since`` on.
+    """
 
     name: str
     kind: str | None = None
@@ -473,6 +485,10 @@ class StateTable:
     version: int | None = None
     txid: int | None = None
     updated_at: float | None = None
+    disk_files: int | None = None
+    disk_bytes: int | None = None
+    points: Sequence[TablePoint] = ()
+    all_since: TablePoint | None = None
     note: str = ""
     error: str | None = None
 

@@ -23,7 +23,7 @@ from state.delta.read.points import ShownPoints
 from txtopo.errors import ConfigError
 from txtopo.files.durable import is_folder
 from txtopo.journal.backfills import backfills_of
-from txtopo.journal.ending import journal_below
+from txtopo.journal.ending import journal_below, table_path
 from txtopo.journal.journal import JournalPart, counting_parts, find_journal, read_journal
 
 __all__ = ["Compared", "Moment", "Output", "is_table"]
@@ -42,9 +42,10 @@ class Output:
         """Find the journal of the topology that is meant."""
         return cls(path, *journal_below(path, topology_id))
 
-    def states(self) -> list[str]:
-        """Return the states with a table that the topology has now."""
-        return list(end_of(self.metadata_dir, self.topology_id).header.tables)
+    def tables(self) -> dict[str, str]:
+        """Return the path of each table."""
+        known = end_of(self.metadata_dir, self.topology_id).header.tables
+        return {name: table_path(self.metadata_dir, each) for name, each in known.items()}
 
     def read(self, txid: int | None, states: Collection[str] | None = None) -> ConsistentView:
         """Read the tables."""

@@ -200,6 +200,7 @@ class FolderSource:
         self._can_replay = can_replay
         self._arguments = dict(arguments or {})
         self._lock = threading.Lock()
+        self._kept = tables.KeptTables()
         self._known: dict[str, _Topology] = {}
         self._past: dict[str, _Topology] = {}
         """Earlier runs that somebody looks at, by slug."""
@@ -277,7 +278,7 @@ class FolderSource:
         topology = self._find(slug)
         facts = topology.facts()
         described = {} if facts.run is None else facts.run.graph.get("states", {})
-        found, why = tables.states(topology.metadata_dir, topology.id, described)
+        found, why = tables.states(topology.metadata_dir, topology.id, described, self._kept)
         return States(found, is_live(facts), why)
 
     def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> Rows:

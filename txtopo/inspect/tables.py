@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from state.delta.keyed.state import read_table
-from state.delta.log.data_files import files_of
-from state.delta.log.location import Location
+from state.delta.log.data_files import DATA_FOLDER, files_of
+from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import Owner
 from state.delta.log.vectors import has_vectors
+from state.delta.read.points import ShownPoint, ShownPoints
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
 from txtopo.files.records import DAMAGE
-from txtopo.inspect.answers import Rows, StateTable
+from txtopo.inspect.answers import Rows, StateTable, TablePoint
 from txtopo.journal.ending import read_end, table_path
 from txtopo.journal.journal import find_journal
 from txtopo.secrecy import without_secrets
@@ -28,8 +31,55 @@ from txtopo.transactional.commit.groups import REWRITTEN_BYTES_MIN
 TXID = "txid"
 CELL_CHARACTERS_MAX = 1_000
 
+KEPT_SECS = 30
+"""For how long at least what a table keeps is not looked at again."""
+KEPT_SHARE = 0.02
+"""What part of the time is taken by that at most."""
 
-def states(metadata_dir: Path, topology_id: str, described: Mapping[str, Any]) -> tuple[list[StateTable], str]:
+
+@attrs.frozen
+class Kept:
+    """All that a table keeps: its files, with those of its log, and the transactions that it can be shown as of."""
+
+    files: int
+    bytes: int
+    points: ShownPoints | None
+    """None: it is of no state."""
+
+    @classmethod
+    def of(cls, path: str) -> Kept:
+        """List the files of a table, and read the log's entries of its points; no rows are read."""
+        location = Location.resolve(path, None)
+        table = location.handle()
+        owner = Owner.of(table)
+        # Besides our own there may be files that others have put elsewhere: beside the log, and where their rows are.
+        others = (file.path.rpartition("/")[0] for file in files_of(location, table).values())
+        items = [item for below in {"", DATA_FOLDER, LOG_FOLDER, *others} for item in location.folder.list(below)]
+        points = None if owner is None else ShownPoints.of(location, table, owner.application)
+        return cls(len(items), sum(item.size for item in items), points)
+
+
+@attrs.define(eq=False)
+class KeptTables:
+    """What tables keep, as of a moment before: to list their files takes a part of the time, however many there are."""
+
+    _known: dict[str, tuple[float, Kept]] = attrs.field(factory=dict)
+    """By path, until when it holds."""
+
+    def of(self, path: str) -> Kept:
+        """Return what a table keeps."""
+        began = time.monotonic()
+        until, found = self._known.get(path, (0.0, None))
+        if found is None or until < began:
+            found = Kept.of(path)
+            now = time.monotonic()
+            self._known[path] = now + max(KEPT_SECS, (now - began) / KEPT_SHARE), found
+        return found
+
+
+def states(
+    metadata_dir: Path, topology_id: str, described: Mapping[str, Any], kept: KeptTables
+) -> tuple[list[StateTable], str]:
     """Return the states of a topology, as its graph and its journal know them, with the size of their tables.
 
     Also return why the journal, if it is damaged, can't add those that another run had.
@@ -45,17 +95,20 @@ def states(metadata_dir: Path, topology_id: str, described: Mapping[str, Any]) -
         own = described.get(name, {})
         path = paths.get(name) or own.get("path") or ""
         declared = {field: own.get(field) for field in ("kind", "key", "value")}
-        found.append(StateTable(name, class_=own.get("class"), path=without_secrets(path), **declared, **_size(path)))
+        found.append(
+            StateTable(name, class_=own.get("class"), path=without_secrets(path), **declared, **_size(path, kept))
+        )
     return found, why
 
 
-def _size(path: str) -> dict[str, Any]:
+def _size(path: str, kept_tables: KeptTables) -> dict[str, Any]:
     if not path:
         return {}
     try:
         location = Location.resolve(path, None)
         table = location.handle()
         owner, files = Owner.of(table), files_of(location, table).values()
+        kept = kept_tables.of(path)
         changed = pc.max(pa.table(table.get_add_actions())["modification_time"]).as_py() if files else None
         return {
             "rows": sum(file.live for file in files) if all(file.stats for file in files) else None,
@@ -64,10 +117,18 @@ def _size(path: str) -> dict[str, Any]:
             "version": table.version(),
             "txid": None if owner is None else table.transaction_version(owner.application),
             "updated_at": None if changed is None else changed / 1000,
+            "disk_files": kept.files,
+            "disk_bytes": kept.bytes,
+            "points": [] if kept.points is None else [_point(each) for each in kept.points.points],
+            "all_since": None if kept.points is None else _point(kept.points.since),
             "note": _note(table, owner, sum(file.size for file in files)),
         }
     except Exception as error:  # noqa: BLE001 - delta-rs raises many kinds; the other states can be shown
         return {"error": without_secrets(str(error))}
+
+
+def _point(point: ShownPoint) -> TablePoint:
+    return TablePoint(point.txid, None if point.written_ms is None else point.written_ms / 1000)
 
 
 def _note(table: DeltaTable, owner: Owner | None, size: int) -> str:

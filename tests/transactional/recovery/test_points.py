@@ -33,7 +33,7 @@ __all__ = ["command_line"]
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)
-TRANSACTIONS = 60
+TRANSACTIONS = 40
 ROW = Fields("at: timestamp", "key: string", "n: long")
 DATA = {
     partition: [
@@ -125,7 +125,7 @@ class Wall:
         self.secs = time.time() + 3600
 
     def __call__(self):
-        self.secs += 12
+        self.secs += 18
         return self.secs
 
 
@@ -148,7 +148,7 @@ def test_all_goes_back_to_each_point(command_line, monkeypatch, vectors, opaque)
     command_line.write_module("kinds", MODULE)
     run_inline(made("control", vectors=False, opaque=opaque), Config(group_transactions_max=1))
     make, wall = lambda: made("out", vectors=vectors, opaque=opaque), Wall()
-    run_over_crashes(make, wall, crashes=6)
+    run_over_crashes(make, wall, crashes=4)
     options = ("--set", f"vectors={vectors}".lower(), "--set", f"opaque={opaque}".lower())
     expected = {}
     points = listed(command_line.told("rewind", "kinds", *options))

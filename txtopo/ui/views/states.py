@@ -15,13 +15,30 @@ def states_part(states: States) -> Markup:
     """Return a table of the states, and for each a form to look up rows in it."""
     if not states.states:
         return none(states.why or "no table is known: the topology has none, or none has been written yet")
-    heads = ("state", "kind", "rows", "files", "size", "version", "last txid", "updated (UTC)", "fields", "path")
+    heads = (
+        "state",
+        "kind",
+        "rows",
+        "files",
+        "size",
+        "files on disk",
+        "size on disk",
+        "points",
+        "version",
+        "last txid",
+        "updated (UTC)",
+        "fields",
+        "path",
+    )
     rows = [
         [
             each.name,
             " ".join(filter(None, (each.kind, each.class_))),
             *map(number, (each.rows, each.files)),
             size(each.bytes),
+            number(each.disk_files),
+            size(each.disk_bytes),
+            _points(each),
             *map(number, (each.version, each.txid)),
             moment(each.updated_at),
             _fields(each),
@@ -32,6 +49,14 @@ def states_part(states: States) -> Markup:
     notes = [tag("p", f"{each.name}: {each.note}", class_="about") for each in states.states if each.note]
     why = states.why and message(states.why)
     return tag("div", why, table(heads, rows), notes, map(_lookup, states.states))
+
+
+def _points(state: StateTable) -> str:
+    """Say how many transactions it can be shown as of, besides the last ones, and since when."""
+    if not state.points:
+        return "" if state.all_since is None else "all"
+    oldest = state.points[0]
+    return f"{len(state.points)} since {oldest.txid}, {moment(oldest.written_at)[:16]}"
 
 
 def _fields(state: StateTable) -> str:
@@ -53,8 +78,15 @@ def _lookup(state: StateTable) -> Markup:
         keys and tag("span", "an empty key shows the first rows", class_="about"),
         class_="lookup",
     )
+    points = bool(state.points) and tag("p", _points_text(state), class_="about")
     answer = tag("div", data_own=True, class_="answer", aria_live="polite")
-    return tag("details", tag("summary", f"look into {state.name}"), form, answer, data_key=state.name)
+    return tag("details", tag("summary", f"look into {state.name}"), points, form, answer, data_key=state.name)
+
+
+def _points_text(state: StateTable) -> str:
+    """List the transactions that it can be shown as of."""
+    since = "" if state.all_since is None else f", and each commit group from {state.all_since.txid} on"
+    return f"Points: {', '.join(str(point.txid) for point in state.points)}{since}."
 
 
 def key_names(declared: str) -> list[str]:
