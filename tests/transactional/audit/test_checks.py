@@ -305,7 +305,7 @@ def test_a_rollback_to_a_version_that_is_gone():
         part(3, 4, group(5, 8, "t", epoch=3), t=4),
     ]
     report = audit(parts, history(write(2), rollback, write(8, 3)))
-    assert (report.findings, report.last, report.tables[0].groups) == ([], 8, 3)
+    assert (report.findings, report.last, report.tables[0].groups, report.tables[0].between) == ([], 8, 3, 0)
     wrong = attrs.evolve(rollback, changes=RowChanges(1, 4, 4, 0, ("x became y",)))
     assert "x became y" in found(parts, history(write(2), wrong, write(8, 3)))[0]
 

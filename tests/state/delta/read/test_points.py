@@ -131,9 +131,9 @@ def test_what_was_written_between():
 
 def test_they_are_listed_by_the_command(command_line, tables):
     """Of a folder and of a table, oldest first."""
-    told = command_line.told("state", str(tables.folder), "--points").splitlines()
+    told = command_line("state", str(tables.folder), "--points").stdout.splitlines()
     assert [line.split(",")[0] for line in told] == ["4", "8", "11", "13"]
     assert "and then each commit group up to" in told[2]
-    told = command_line.told("state", str(tables.folder / "x"), "--points").splitlines()
+    told = command_line("state", str(tables.folder / "x"), "--points").stdout.splitlines()
     assert [line.split(",")[0] for line in told] == ["4", "8", "11", "13"]
     assert all(" written 20" in line for line in told)
