@@ -13,8 +13,9 @@ from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, TransactionalValue, read_table
-from state.delta.keyed import ranges as delta_ranges
+from state.delta.keyed import ranges as delta_ranges, segments
 from state.delta.keyed.writing import FileWrites
+from state.delta.log import data_files
 from state.delta.log.data_files import DATA_FOLDER
 from tests.budgets import examples
 from tests.state.delta.delta_tables import fold, hold_no_rows, reread
@@ -153,6 +154,33 @@ def test_a_bucket_that_is_not_touched_stays(tmp_path) -> None:
     (new,) = after.keys() - before.keys()
     assert int(new[7:10]) <= part < int(new[11:14])
     assert rows(tmp_path) == {**dict.fromkeys(many(200), (1, 1)), "w7": (2, 2)}
+
+
+@VECTORS
+def test_a_file_of_the_driver_beside_buckets(tmp_path, monkeypatch, vectors) -> None:
+    """Its rows stay whichever buckets the next fold leaves alone."""
+    monkeypatch.setattr(segments, "BUCKET_ROWS", 1)
+    state = opened(tmp_path, executors=InlineExecutors(slots=4), vectors=vectors)
+    commit(state, (1, many(200)))
+    opened(tmp_path, epoch=2, vectors=vectors).write(2, {f"new{i}": TransactionalValue(2, i) for i in range(50)})
+    assert [name.startswith("bucket-") for name in sorted(files(tmp_path))] == [not vectors] * 4 + [False]
+    commit(opened(tmp_path, epoch=3, executors=InlineExecutors(slots=4), vectors=vectors), (3, {"w7": 1}))
+    new = {f"new{i}": (i, 2) for i in range(50)}
+    assert rows(tmp_path) == {**dict.fromkeys(many(200), (1, 1)), **new, "w7": (2, 3)}
+
+
+@VECTORS
+@pytest.mark.parametrize("portion_rows", [1, 7])
+def test_keys_in_every_portion_of_a_file(tmp_path, monkeypatch, vectors, portion_rows) -> None:
+    """Each is folded with its own row, and the others stay."""
+    state = opened(tmp_path, executors=InlineExecutors(slots=1), vectors=vectors)
+    state.write(1, {f"w{i}": TransactionalValue(1, i) for i in range(20)})
+    monkeypatch.setattr(data_files, "PORTION_ROWS", portion_rows)
+    for txid in (2, 3):
+        commit(state, (txid, {f"w{i}": 100 for i in range(txid, 20, 3)}))
+    expected = {f"w{i}": (i, 1) for i in range(20)}
+    expected |= {f"w{i}": (100 + i, txid) for txid in (2, 3) for i in range(txid, 20, 3)}
+    assert rows(tmp_path) == expected
 
 
 @VECTORS
