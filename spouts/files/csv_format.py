@@ -199,7 +199,7 @@ class CsvFormat(ByteRangeFormat):
 
     def _header(self, handle: IO[bytes], bad: BadRecords) -> tuple[Sequence[str], int] | None:
         """Return a file's column names and where its records begin; None if there is no header, and so nothing."""
-        begin = file_start(handle)
+        begin = file_start(handle, bad.path)
         if not self.options.header:
             return list(self.fields.names), begin
         first = _first_line(handle, begin) if self.options.quote is None else self._first_record(handle, begin)
@@ -242,7 +242,7 @@ class CsvFormat(ByteRangeFormat):
 
         Return whether all quotes are in pairs.
         """
-        begin = file_start(handle)
+        begin = file_start(handle, bad.path)
         if self._quoted.are_in_pairs(handle, begin):
             return True
         odd, count = None, 0

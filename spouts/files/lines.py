@@ -27,6 +27,14 @@ CHUNK_BYTES = 1024 * 1024
 
 _PROBE_BYTES = 8 * 1024
 
+_OTHER_MARKS = {
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+"""Byte order marks that are not UTF-8's. In their encodings each line end has a null character."""
+
 
 @attrs.frozen
 class Lines:
@@ -38,10 +46,18 @@ class Lines:
     """The lines' bytes. Only the last line of the file may lack a newline."""
 
 
-def file_start(handle: IO[bytes]) -> int:
-    """Return where a file's first line begins: after its byte order mark, if it has one."""
+def file_start(handle: IO[bytes], path: str) -> int:
+    """Return where a file's first line begins: after its byte order mark, if it has one.
+
+    Raises:
+        InputError: it is the mark of another encoding. Most of its lines would pass for UTF-8 with null characters.
+    """
     handle.seek(0)
-    return len(codecs.BOM_UTF8) if handle.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
+    first = handle.read(_PROBE_BYTES)
+    for mark, encoding in _OTHER_MARKS.items():
+        if first.startswith(mark) and (b"\0" in first or first == mark):
+            raise InputError(f"{path} is {encoding}: make it UTF-8, for example by iconv -f {encoding} -t UTF-8")
+    return len(codecs.BOM_UTF8) if first.startswith(codecs.BOM_UTF8) else 0
 
 
 def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[Lines]:
@@ -54,7 +70,7 @@ def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator
     start = _line_start(handle, piece.start, piece.end, bad)
     end = _line_start(handle, piece.end, piece.size, bad) if start < piece.end else start
     if start == 0:
-        start = file_start(handle)
+        start = file_start(handle, bad.path)
     handle.seek(start)
     position = begin = start
     rest = b""  # of the line that begins at ``begin``

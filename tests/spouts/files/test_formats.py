@@ -1,5 +1,6 @@
 """Text, CSV, JSON and Parquet: what is read, and where what does not fit is."""
 
+import codecs
 import csv
 import datetime as dt
 import decimal
@@ -484,3 +485,24 @@ def test_text_with_a_byte_order_mark(tmp_path, content, lines, batch_bytes):
     (tmp_path / "a.txt").write_bytes(content)
     spout = FilesTransactionalSpout(tmp_path, Fields("line: string"), batch_bytes=batch_bytes)
     assert [line for (line,) in read(spout)] == lines
+
+
+@pytest.mark.parametrize("mark", [codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE])
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("a.txt", "one\ntwo\n"), ("a.csv", "line\none\n"), ("a.json", '{"line": "one"}\n'), ("a.txt", "")],
+)
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("dead_letter", [None, "bad"])
+def test_another_encoding_by_its_mark(tmp_path, mark, name, content, is_packed, dead_letter):
+    """It is named, also if bad records are kept: of plain letters, all lines but the first would be of UTF-8."""
+    order = "le" if mark[:1] == b"\xff" else "be"
+    bits = {2: 16, 4: 32}[len(mark)]
+    data = mark + content.encode(f"utf-{bits}-{order}")
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / (f"{name}.gz" if is_packed else name)).write_bytes(gzip.compress(data) if is_packed else data)
+    kept = None if dead_letter is None else tmp_path / dead_letter
+    spout = FilesTransactionalSpout(folder, Fields("line: string"), dead_letter=kept)
+    with pytest.raises(InputError, match=rf"{name}.* is UTF-{bits}: make it UTF-8, for example by iconv -f UTF-{bits}"):
+        read(spout)
