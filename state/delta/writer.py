@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
-from state.delta.log.damage import is_of_full_disk, state_failure, unsupported
+from state.delta.log.damage import state_failure, unsupported
 from state.delta.log.data_files import DATA_FOLDER, DataFile, files_of
 from state.delta.log.entries import entries_from, entry_path, log_entries
 from state.delta.log.growth import metadata_of
@@ -36,6 +36,7 @@ from state.delta.upkeep import ENTRIES_SECS, log_secs
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach
+from txtopo.files.durable import is_of_full_disk
 from txtopo.files.folder import LocalFolder
 
 __all__ = ["TableWriter"]

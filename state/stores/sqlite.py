@@ -26,7 +26,7 @@ from state.stores.paths import checked_changes, checked_path, checked_topology_i
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.errors import ConfigError, StopError
-from txtopo.files.durable import make_folder, paths_in, sync_path
+from txtopo.files.durable import is_of_full_disk, make_folder, paths_in, sync_path
 from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_other
 
 __all__ = ["SqliteLead", "SqliteStore", "damage_of_store", "set_damaged_store_aside"]
@@ -41,6 +41,9 @@ CREATE TABLE IF NOT EXISTS format (number INTEGER PRIMARY KEY NOT NULL, needs TE
 _BUSY_SECS = 30.0
 _POLL_SECS = 0.01
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+_LOG_BYTES = 64 << 10
+"""What a write-ahead log and its index need at least."""
+
 _ASIDE = "before-repair-"
 
 
@@ -343,8 +346,12 @@ def _take_lock(path: Path, topology_id: str, holder: Holder) -> _FileLock:
             threading.Event().wait(_POLL_SECS)
             continue
         if _is_file(descriptor, path):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, holder.to_bytes(), 0)
+            try:
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, holder.to_bytes(), 0)
+            except OSError:
+                os.close(descriptor)  # this process would hold the lock, without a name, for as long as it lives
+                raise
             return _FileLock(descriptor)
         os.close(descriptor)
 
@@ -373,6 +380,14 @@ def _is_damage(error: Exception) -> bool:
     return _kind(error) in _DAMAGE
 
 
+def _is_full(path: Path) -> bool:
+    """Whether hardly a page is left on the disk. SQLite calls it an I/O error if its log needs one."""
+    with contextlib.suppress(OSError):
+        disk = os.statvfs(path.parent)
+        return disk.f_bavail * disk.f_frsize < _LOG_BYTES
+    return False
+
+
 def _kind(error: Exception) -> int:
     # The lowest byte is the kind of error. Errors that do not come from SQLite have no code.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -392,6 +407,10 @@ def _naming_errors(path: Path) -> Iterator[None]:
             raise StopError(
                 f"the store {path} is damaged, or another file: {error}; restore it from the same backup as the "
                 "tables, or run 'txtopo repair', which puts it aside and rebuilds what was in it from the journal"
+            ) from error
+        if is_of_full_disk(error) or _kind(error) == sqlite3.SQLITE_FULL or _is_full(path):
+            raise StopError(
+                f"the store {path} cannot be written: the disk is full ({error}); free some space and start again"
             ) from error
         raise StopError(
             f"the store {path} cannot be read or written: {error}; check that it is on a local disk with free space, "

@@ -20,8 +20,14 @@ _SHORTAGES = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM},
 )
 
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 logger = logging.getLogger("txtopo")
+
+
+def is_of_full_disk(error: Exception) -> bool:
+    """Whether an error says that the disk, or what the user may have of it, is full."""
+    return getattr(error, "errno", None) in _FULL or os.strerror(errno.ENOSPC) in str(error)
 
 
 def sync_path(path: str | Path) -> None:

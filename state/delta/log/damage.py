@@ -7,10 +7,8 @@ checked here. Only tables in local folders can be checked.
 from __future__ import annotations
 
 import contextlib
-import errno
 import itertools
 import json
-import os
 import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
@@ -139,9 +137,6 @@ def damage_of_data(folder: Path, table: DeltaTable) -> str | None:
     return None
 
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-
-
 def state_failure(
     message: str, error: Exception, folder: Path | None, table: DeltaTable | None = None, *, txid: int | None = None
 ) -> StateFailure:
@@ -166,11 +161,6 @@ def unsupported(error: BaseException) -> str | None:
         f"somebody has given it a feature that neither txtopo nor delta-rs knows ({what.splitlines()[0]}), so txtopo "
         "has no way back from there. Drop the feature with what has set it, or restore the table from a backup"
     )
-
-
-def is_of_full_disk(error: Exception) -> bool:
-    """Whether an error says that the disk, or what the user may have of it, is full."""
-    return getattr(error, "errno", None) in _FULL or os.strerror(errno.ENOSPC) in str(error)
 
 
 def _damage_of_version(path: Path) -> str | None:

@@ -16,6 +16,7 @@ import pytest
 from state.stores.holder import Holder
 from state.stores.paths import file_name
 from state.stores.sqlite import SqliteStore
+from tests.full_disk import no_file_larger_than
 from tests.processes import python
 from txtopo.api.store import Put, Store
 from txtopo.errors import AlreadyRunning, ConfigError, LostLead, StopError
@@ -159,6 +160,29 @@ def test_lock_without_a_name_is_refused(tmp_path):
     with pytest.raises(AlreadyRunning, match="left no name"):
         store.take_lead("a", "second")
     store.close()
+
+
+def test_a_lock_on_a_full_disk_is_not_kept(tmp_path):
+    """Who can't write its name into the lock file has no lead, and the next one of the same process gets it."""
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        with no_file_larger_than(0), pytest.raises(StopError, match=r"\.lock cannot be written: the disk is full"):
+            store.take_lead("t", "first")
+        store.take_lead("t", "second").release()
+
+
+def test_a_full_disk_that_sqlite_calls_an_error(tmp_path, monkeypatch):
+    """SQLite has no word of its own for a log that can't grow."""
+    full = os.statvfs_result([4096, 4096, 100, 0, 0, 100, 100, 100, 0, 255])
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        lead = store.take_lead("t", "me")
+        monkeypatch.setattr(os, "statvfs", lambda _path: full)
+        with (
+            no_file_larger_than(4096),
+            pytest.raises(StopError, match=r"store\.db cannot be written: the disk is full"),
+        ):
+            lead.write([Put("t/a", b"x" * 100_000)])
+        lead.write([Put("t/a", b"x" * 100_000)])
+        lead.release()
 
 
 def test_lock_file_that_is_removed_while_it_is_locked(tmp_path, monkeypatch):

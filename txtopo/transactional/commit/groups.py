@@ -267,7 +267,7 @@ class GroupCommitter:
                     txid=txid,
                     cause=str(failure),
                 ) from failure
-            logger.warning("a table cannot be read for transaction %d; trying again: %s", txid, failure)
+            logger.warning("a table cannot be read or written for transaction %d; trying again: %s", txid, failure)
             self._threads.sleep(pause_secs)
         raise InternalError("the last try either succeeds or raises")
 
