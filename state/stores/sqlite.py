@@ -10,6 +10,7 @@ Keep the file on a local disk: neither SQLite's write-ahead log nor ``flock`` is
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import glob
 import itertools
@@ -43,6 +44,8 @@ _POLL_SECS = 0.01
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _LOG_BYTES = 64 << 10
 """What a write-ahead log and its index need at least."""
+
+_FULL, _READ_ONLY = "the disk is full", "the file system is read-only"
 
 _ASIDE = "before-repair-"
 
@@ -380,12 +383,19 @@ def _is_damage(error: Exception) -> bool:
     return _kind(error) in _DAMAGE
 
 
-def _is_full(path: Path) -> bool:
-    """Whether hardly a page is left on the disk. SQLite calls it an I/O error if its log needs one."""
-    with contextlib.suppress(OSError):
+def _why_not_written(path: Path, error: Exception) -> str | None:
+    """Return what is wrong with the disk, which SQLite may call an I/O error, or a file that can't be opened."""
+    if is_of_full_disk(error) or _kind(error) == sqlite3.SQLITE_FULL:
+        return _FULL
+    if getattr(error, "errno", None) == errno.EROFS:
+        return _READ_ONLY
+    try:
         disk = os.statvfs(path.parent)
-        return disk.f_bavail * disk.f_frsize < _LOG_BYTES
-    return False
+    except OSError:
+        return None
+    if disk.f_flag & os.ST_RDONLY:
+        return _READ_ONLY
+    return _FULL if disk.f_bavail * disk.f_frsize < _LOG_BYTES else None
 
 
 def _kind(error: Exception) -> int:
@@ -408,9 +418,9 @@ def _naming_errors(path: Path) -> Iterator[None]:
                 f"the store {path} is damaged, or another file: {error}; restore it from the same backup as the "
                 "tables, or run 'txtopo repair', which puts it aside and rebuilds what was in it from the journal"
             ) from error
-        if is_of_full_disk(error) or _kind(error) == sqlite3.SQLITE_FULL or _is_full(path):
+        if (why := _why_not_written(path, error)) is not None:
             raise StopError(
-                f"the store {path} cannot be written: the disk is full ({error}); free some space and start again"
+                f"the store {path} cannot be written: {why} ({error}); mend that and start again"
             ) from error
         raise StopError(
             f"the store {path} cannot be read or written: {error}; check that it is on a local disk with free space, "

@@ -185,6 +185,15 @@ def test_a_full_disk_that_sqlite_calls_an_error(tmp_path, monkeypatch):
         lead.release()
 
 
+def test_a_read_only_disk_that_sqlite_calls_an_error(tmp_path, monkeypatch):
+    """As on the second start after the disk's first failure."""
+    (tmp_path / "store.db").mkdir()  # a file that can't be opened
+    read_only = os.statvfs_result([4096, 4096, 100, 100, 100, 100, 100, 100, os.ST_RDONLY, 255])
+    monkeypatch.setattr(os, "statvfs", lambda _path: read_only)
+    with pytest.raises(StopError, match=r"store\.db cannot be written: the file system is read-only \(unable to open"):
+        SqliteStore(tmp_path / "store.db")
+
+
 def test_lock_file_that_is_removed_while_it_is_locked(tmp_path, monkeypatch):
     """The lead is held by the file that the next process finds, not by one that is gone."""
     path = lock_path(tmp_path / "store.db", "a")
