@@ -120,6 +120,38 @@ def test_what_is_missing_is_said(journal):
     assert read(JournalFollower(journal.folder, 7)) == [(8, 2)]
 
 
+def in_files_of_one(journal, *txids):
+    for txid in txids:
+        journal.enter(txid, txid)
+        journal.writer.end_part()
+
+
+def test_a_journal_that_is_cut_before_it_was_read(journal):
+    """What is gone is named; who has read further goes on."""
+    in_files_of_one(journal, 1, 2, 3)
+    behind, ahead = JournalFollower(journal.folder, 0), JournalFollower(journal.folder, 2)
+    in_files_of_one(journal, 4, 5)
+    journal.writer.keep_after(2, 1_000, lambda: None)
+    with pytest.raises(DivergenceError, match="lacks transactions 1 to 2"):
+        behind.read()
+    assert read(ahead) == [(3, 1)]
+
+
+def test_a_journal_that_is_cut_while_it_is_read(journal, monkeypatch):
+    """A file that goes between its header and what follows is one that is gone."""
+    in_files_of_one(journal, 1, 2, 3)
+    follower = JournalFollower(journal.folder, 0)
+    get_range = LocalFolder.get_range
+
+    def beside(folder, path, start, length):
+        journal.writer.keep_after(2, 1_000, lambda: None)
+        return get_range(folder, path, start, length)
+
+    monkeypatch.setattr(LocalFolder, "get_range", beside)
+    with pytest.raises(DivergenceError, match="lacks transactions 1 to 2"):
+        follower.read()
+
+
 def test_large_journals_are_read_in_steps(journal, monkeypatch):
     """Few bytes and few transactions at a time, and never half a line."""
     monkeypatch.setattr(following, "READ_BYTES", 100)

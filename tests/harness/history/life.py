@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ ROW_BYTES = 100
 TOPOLOGY = "history"
 REWIND_HOURS = 168
 RECENT_SECS = 300
+IDLE_STEP_SECS = 20
 
 
 @attrs.frozen
@@ -91,8 +92,14 @@ class _Numbers(Coordinator):
         self._life.pass_one(txid)
         return txid
 
+    def is_ready(self) -> bool:
+        if self._last < self._life.last:
+            return True
+        self._life.clock.go_on(IDLE_STEP_SECS)
+        return False
+
     def is_exhausted(self) -> bool:
-        return self._last >= self._life.last
+        return self._last >= self._life.last and not self._life.is_waiting()
 
 
 class _Rows(Emitter):
@@ -130,6 +137,8 @@ class Life:
     """The time before each group."""
     last: int = 0
     """The last transaction that it is to commit."""
+    is_waiting: Callable[[], bool] = lambda: False
+    """Whether it goes on after that, and waits for input."""
     cpu_secs: dict[int, float] = attrs.field(factory=dict)
     """The processor time of this process at the beginning of each transaction."""
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 
 import pytest
 
+from state import DeltaState
 from tests.harness.history.__main__ import broken_points, broken_sizes
 from tests.harness.history.clock import SimulatedClock
-from tests.harness.history.life import Life, Load
+from tests.harness.history.life import TABLES, Life, Load
+from txtopo import Fields
+from txtopo.assembly import run_loop
 from txtopo.transactional.core.points import SLOT_MS
 
 HOURS = 2
@@ -29,3 +33,20 @@ def test_tables_cost_about_their_live_rows(tmp_path: Path, has_vectors: bool) ->
     last = int(life.clock.now_secs * 1000) // SLOT_MS
     assert slots >= {*range(last - 11, last)}
     assert min(point.txid for point in life.points()) == 1
+
+
+@pytest.mark.slow
+def test_an_idle_topology_deletes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it waits for input, all goes but the newest version and those of points."""
+    monkeypatch.setattr(run_loop, "KEEP_UP_SECS", 0)
+    life = Life(tmp_path, Load(keys=50, touched=5), SimulatedClock(time.time() - HOURS * 3600), [10.0] * 60)
+    tables = [DeltaState(tmp_path / name, Fields("id: long"), Fields("text: string")).table() for name in TABLES]
+    calls = itertools.count()
+
+    def is_large() -> bool:
+        wanted = {0, life.last, *(point.txid for point in life.points())}
+        return any(table.kept(range(life.last + 1)) != wanted for table in tables)
+
+    life.is_waiting = lambda: is_large() and next(calls) < 3_000
+    life.run(len(life.steps_secs))
+    assert not is_large()
