@@ -164,6 +164,23 @@ def test_a_fork_has_points_of_its_own(command_line, place):
     assert read_tables("side").txid == 3
 
 
+def test_rows_of_a_point_in_place_of_a_transaction(command_line, place):
+    """The first line says whose they are; without ``--nearest`` the transaction is refused, with the points round it."""
+    for txid, point in ((4, 3), (2, 1)):
+        told = command_line("state", "words", "--txid", str(txid), "--nearest")
+        assert re.match(rf"as of transaction {point}, written .* UTC: the point before {txid}\n", told.stderr)
+        assert told.stdout == command_line("state", "words", "--txid", str(point)).stdout
+        told = command_line("state", ".", "--consistent", "--txid", str(txid), "--nearest")
+        assert told.stderr.startswith(f"as of transaction {point}, the last one before {txid} that all tables")
+        for options in (("words",), (".", "--consistent")):
+            refusal = command_line.refusal("state", *options, "--txid", str(txid))
+            assert re.search(
+                f"transaction {txid} lies between two points of .*, {point}, written .* and {point + 2}, ", refusal
+            )
+    for txid in (*POINTS, TRANSACTIONS):
+        assert "point" not in command_line("state", "words", "--txid", str(txid), "--nearest").stderr
+
+
 def test_what_tables_keep_is_shown(command_line, place):
     """Size, files and points: by the command, and for the page, which does not list the files each time it is asked."""
     result = command_line("state", ".", "--points")

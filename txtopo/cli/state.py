@@ -78,12 +78,24 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
     if consistent:
         if keys:
             raise CommandLineError("--key needs a single table; leave out --consistent and name the table")
-        _show_all(read_tables(table, txid, nearest, topology=topology), limit, form)
+        view = read_tables(table, txid, nearest, topology=topology)
+        if txid is not None and view.txid < txid:
+            _say(f"as of transaction {view.txid}, the last one before {txid} that all tables can be shown as of")
+        _show_all(view, limit, form)
         return
     rows = read_table(table, txid, nearest)
+    if txid is not None and nearest:
+        _say_point(read_points(table), txid)
     found = sorted_rows(with_keys(rows, keys))
     shown = _show(found, limit, form)
     _say(f"{_count(shown, found, rows)}; {_written(rows)}")
+
+
+def _say_point(found: ShownPoints, txid: int) -> None:
+    """Say which point is shown in place of a transaction."""
+    if not found.shows(txid):
+        point = next(each for each in reversed(found.points) if each.txid < txid)
+        _say(f"as of transaction {point}: the point before {txid}")
 
 
 def _list(found: ShownPoints) -> None:
