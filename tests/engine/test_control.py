@@ -36,9 +36,9 @@ class Run:
         self._pool.shutdown(wait=False)
 
     def wait_for(self, condition: Callable[[Progress], bool]) -> Progress:
-        """Wait until a new report of its progress is as wanted."""
+        """Wait until a new report of its progress is as wanted, or is the last one."""
         count = len(self.seen)
-        wait_for("its progress", lambda: len(self.seen) > count and condition(self.seen[-1]))
+        wait_for("its progress", lambda: self.ended.done() or (len(self.seen) > count and condition(self.seen[-1])))
         return self.seen[-1]
 
 
