@@ -333,8 +333,8 @@ class Merging:
                 now = dead_now(file)
                 if source.dead - now:
                     return None
-                died = np.intersect1d(positions_in(now - source.dead), live)
-                dead |= BitMap64((at + live.searchsorted(died)).astype(np.uint64))
+                places = _places_among(live, positions_in(now - source.dead))
+                dead |= BitMap64((at + places).astype(np.uint64))
             elif source.last > until:
                 dead |= BitMap64(range(at, at + len(live)))
             at += len(live)
@@ -398,6 +398,13 @@ class Merging:
             times = times_of(self._data.read(file, schema), self._policy.time)
             self._half_over[file.path] = int(np.partition(times, len(times) // 2)[len(times) // 2])
         return self._half_over[file.path] <= until
+
+
+def _places_among(live: Positions, died: Positions) -> Positions:
+    """Return where in ``live`` those of ``died`` are that it has; both are in rising order."""
+    at = live.searchsorted(died)
+    at = at[at < len(live)]
+    return at[live[at] == died[: len(at)]]
 
 
 def _between(dead: BitMap64, first: int, end: int) -> BitMap64:
