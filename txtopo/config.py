@@ -388,8 +388,8 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.state.bytes.max",
             2 << 30,
             whole(0),
-            "bytes of the driver's memory for rows of keyed tables and their indexes, an equal share for each table; "
-            "what is more lies in temporary files that are mapped",
+            "bytes of the driver's memory for rows of keyed tables and their indexes, and for rows that expire, an "
+            "equal share for each table; what is more lies in temporary files that are mapped",
         ),
         Setting(
             "topology.layout",

@@ -57,12 +57,6 @@ class DeclaredDeltaTable(State):
         """The parent folder of the table's folder; None for a table in an object store."""
         return parent_of(self.path)
 
-    def moved_to(self, path: str | os.PathLike[str]) -> Self:
-        """Return the same state with its table at another path, in a file system."""
-        moved = copy.copy(self)
-        moved.path, moved._storage = os.fspath(path), None  # noqa: SLF001 - of the same class
-        return moved
-
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
 

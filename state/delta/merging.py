@@ -20,6 +20,9 @@ A merge outlasts writes, which change what it reads. When it has ended, and is t
    else's OPTIMIZE. With vectors its rows are dead in the new file. Without, the sources that are left are merged again.
    They are fewer each time, so that ends, and in the end those are merged that nobody has touched for a while.
 4. If a source has rows that were over, the table has gone back, and the merge is in vain.
+
+Where others move rows all the time, one merge after the other is in vain, so each time twice as many occasions to begin
+pass by, up to a bound.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from pyroaring import BitMap64
 from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.log.put import Change
-from state.delta.log.vectors import live_positions, positions_in
+from state.delta.log.vectors import bitmap_of, live_positions, positions_in
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, are_over, times_of
 
@@ -55,6 +58,9 @@ _SMALL_ROWS, _TIER_BITS = 1 << 10, 3
 _REWRITTEN_ROWS_MIN, _REWRITTEN_BYTES_MIN = 1 << 16, SEGMENT_BYTES // _TIER
 """A file in tiers that is smaller by both is not written again for the rows that are over alone: its tier is merged
 soon."""
+
+_LEFT_OUT_MAX = 64
+"""How many occasions to begin a round pass by at most after one that was in vain."""
 
 FILE_BYTES = 64 * 1024 * 1024
 """The approximate size of files that were merged in bins; those of at least half this size are left alone."""
@@ -258,6 +264,10 @@ class Merging:
         """Up to when rows had expired for the round under way."""
         self._reads: list[str] = []
         """The paths of the files that the round under way reads."""
+        self._in_vain = 0
+        """How many rounds one after another were in vain."""
+        self._left_out = 0
+        """How many occasions to begin a round are still to pass by."""
         self._half_over: dict[str, int] = {}
         """For each file the time from which on most of its rows have expired."""
 
@@ -272,6 +282,9 @@ class Merging:
         """
         own = [*files.values()]
         if self._under_way is None and (is_upkeep_due or self._policy.is_due(own)):
+            if self._left_out:
+                self._left_out -= 1
+                return
             self._submit(lambda: self._chosen(own, until), until)
 
     def ended(
@@ -298,6 +311,7 @@ class Merging:
         except WORLD_ERRORS:
             if all(path in files for path in self._reads):
                 raise
+            self._back_off()
             return None  # somebody has moved rows that it was to read, and removed the files
         for merged in ended:
             put = self._put(merged, files, until, dead_now) if until >= self._until else None
@@ -309,7 +323,15 @@ class Merging:
                 again.append(put.removed)
         if again:
             self._submit(lambda: again, until)
+        elif ended and not puts:
+            self._back_off()
+        if puts:
+            self._in_vain = 0
         return Ended(puts) if puts else None
+
+    def _back_off(self) -> None:
+        self._in_vain += 1
+        self._left_out = min(_LEFT_OUT_MAX, 1 << self._in_vain)
 
     def close(self) -> None:
         """Wait for the round under way, which is in vain."""
@@ -334,7 +356,7 @@ class Merging:
                 if source.dead - now:
                     return None
                 places = _places_among(live, positions_in(now - source.dead))
-                dead |= BitMap64((at + places).astype(np.uint64))
+                dead |= bitmap_of(at + places)
             elif source.last > until:
                 dead |= BitMap64(range(at, at + len(live)))
             at += len(live)
@@ -409,5 +431,4 @@ def _places_among(live: Positions, died: Positions) -> Positions:
 
 def _between(dead: BitMap64, first: int, end: int) -> BitMap64:
     """Return the positions of dead rows from ``first`` to before ``end``, as positions behind ``first``."""
-    own = np.array((dead & BitMap64(range(first, end))).to_array(), dtype=np.int64)
-    return BitMap64((own - first).astype(np.uint64))
+    return bitmap_of(positions_in(dead & BitMap64(range(first, end))) - first)

@@ -274,11 +274,6 @@ def reaches(rows: pa.Table, txid: int) -> bool:
     return bool(rows.num_rows and pc.max(rows[TXID_FIELD]).as_py() >= txid)
 
 
-def without_removed(rows: pa.Table) -> pa.Table:
-    """Return the rows to put, which have a txid, without those that remove a key."""
-    return rows.filter(pc.is_valid(rows[TXID_FIELD])) if rows[TXID_FIELD].null_count else rows
-
-
 @attrs.frozen(eq=False)
 class FittedKeys:
     """Keys that fit their fields, as Python values and (where typed) as an Arrow table."""

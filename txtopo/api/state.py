@@ -532,7 +532,7 @@ class HoldsRows(Protocol):
     """Holds the rows of its table in the driver's memory."""
 
     def hold_rows(self, bytes_max: int) -> None:
-        """Hold at most so many bytes of them, and begin to load them beside what is next."""
+        """Hold at most so many bytes of them there; it may begin to load them, beside what is next."""
 
 
 @runtime_checkable

@@ -87,7 +87,7 @@ def _clocks_of(states: Mapping[str, State], names: Collection[str]) -> set[str]:
 
 
 def _moved(name: str, state: State, path: Path) -> State:
-    moved: State | None = call_if_there(state, "moved_to", path)
+    moved: State | None = call_if_there(state, "moved", str(path))
     if moved is None:
         raise ConfigError(
             f"state {name!r}, which the components of the backfill use too, is a {type(state).__name__}, which can't "

@@ -8,6 +8,7 @@ that is full is an error of that moment, and never a fault at some later access.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -19,9 +20,34 @@ import pyarrow as pa
 
 from txtopo.errors import StateFailure
 
-__all__ = ["mapped_array", "mapped_rows"]
+__all__ = ["BYTES_MAX", "CHUNK_BYTES", "SMALL_BYTES", "kept_rows", "mapped_array", "mapped_rows"]
+
+BYTES_MAX = 2 << 30
+"""The bytes of a table's rows in memory where no run says otherwise."""
+
+SMALL_BYTES = 1 << 20
+"""The bytes of rows, or of an array of an index, that lie in memory whether or not there is room."""
+
+CHUNK_BYTES = 1 << 28
+"""The most bytes of rows that lie together, and so from which rows are taken; well below Arrow's 2 GiB of text."""
 
 _BLANK = b"\xff" * (1 << 20)
+
+
+def kept_rows(schema: pa.Schema, portions: Iterable[pa.Table], room: int) -> pa.Table:
+    """Return rows in memory if they are few or take no more than ``room`` bytes, otherwise in a mapped file.
+
+    Raises:
+        StateFailure: the file cannot be written.
+    """
+    held, size, rest = [], 0, iter(portions)
+    for portion in rest:
+        held.append(portion)
+        size += portion.nbytes
+        if size > max(SMALL_BYTES, room):
+            return mapped_rows(schema, itertools.chain(held, rest))
+    rows = pa.concat_tables(held or [schema.empty_table()])
+    return rows if size > CHUNK_BYTES else rows.combine_chunks()
 
 
 def mapped_rows(schema: pa.Schema, portions: Iterable[pa.Table]) -> pa.Table:

@@ -1,6 +1,7 @@
 """``DeltaExpiringRows``: a table of rows that committers append, and take out again when they expire.
 
-Memory holds the rows that are not taken, as Arrow: a *run* for each data file, in the order in which its rows expire.
+The rows that are not taken are held as Arrow, in memory or, if there is no room, in mapped files: a *run* for each data
+file, in the order in which its rows expire.
 So nothing is read or looked up to append, and a take costs what it takes, whatever else the table holds.
 
 The table has one file more after each commit group, with the rows of the group that are not taken when it ends. Taking
@@ -38,6 +39,8 @@ from txtopo.api.fields import Fields
 from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
 from txtopo.api.state import StateKind, TakesRows, Writes
 from txtopo.api.types import ddl_name
+from txtopo.columnar import mapped
+from txtopo.columnar.mapped import kept_rows
 from txtopo.columnar.rows_by_time import Run, not_over
 from txtopo.columnar.rows_file import in_memory
 from txtopo.columnar.taking import taken
@@ -64,7 +67,8 @@ class DeltaExpiringRows(DeltaRows):
     *You* must not write to the table with anything else.
     *txtopo* guarantees that the rows of each transaction are taken out exactly once.
 
-    The coordinator holds all rows that are not taken in memory, as Arrow columns, and at most as many again that are.
+    The coordinator holds all rows that are not taken as Arrow columns, and at most as many again that are: in memory up
+    to ``topology.state.bytes.max``, and in temporary files beyond it.
 
     Args:
         path: the table's path, as of a :class:`DeltaRows`.
@@ -191,6 +195,17 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaTable, TakesRows):
         """The rows of the head's files that were not taken when they were read or written, by path."""
         self._written: dict[str, Run] = {}
         """The rows of files that this coordinator has written last, which the head may come to have."""
+        self._bytes_max = mapped.BYTES_MAX
+
+    def hold_rows(self, bytes_max: int) -> None:
+        """Hold rows in so much memory, and others in files; see :class:`HoldsRows`."""
+        self._bytes_max = bytes_max
+
+    def _run(self, rows: pa.Table) -> Run:
+        run = super()._run(rows)
+        room = self._bytes_max - sum(each.rows.nbytes for each in list(self._runs.values()))
+        kept = kept_rows(rows.schema, [run.rows], room)
+        return super()._run(kept)  # in order already; its times lie where its rows do
 
     def taken_until(self) -> int:
         """Return the time up to which rows are taken; see :meth:`ExpiresRows.taken_until`."""
@@ -241,7 +256,10 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaTable, TakesRows):
 
     def _landed(self, note: Any) -> None:  # noqa: ARG002 - the head says it all
         taken = self._writer.taken
-        self._runs = {path: run.without_dead(taken) for path, run in self._held().items()}
+        runs = self._runs = dict(self._held())
+        for path, run in runs.items():
+            left = run.without_dead(taken)
+            runs[path] = run if left is run else self._run(left.rows)
 
     def _to_merge(self, files: Sequence[DataFile], until: int, _is_over: object) -> list[list[DataFile]]:
         """Return small files, and those of which most is gone, to be few others.

@@ -24,14 +24,12 @@ from state.delta.schema import RowFormat
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.values import StateValue
+from txtopo.columnar import mapped
 from txtopo.columnar.key_index import Mask
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.errors import FailedException, StateFailure
 
-__all__ = ["BYTES_MAX", "TableCache"]
-
-BYTES_MAX = 2 << 30
-"""The bytes of rows in memory where no run says otherwise."""
+__all__ = ["TableCache"]
 
 _WAIT_SECS = 1.0
 """How often a look-up that waits for rows to be loaded shows that they are."""
@@ -60,7 +58,7 @@ class TableCache:
         rows: the format of its rows.
         data: its data files.
         keys_max: the maximum number of keys kept as values.
-        bytes_max: the maximum size of the rows in memory; by default ``BYTES_MAX``.
+        bytes_max: the maximum size of the rows in memory; by default ``mapped.BYTES_MAX``.
     """
 
     def __init__(self, rows: RowFormat, data: DataFolder, keys_max: int, bytes_max: int | None = None) -> None:
@@ -69,7 +67,7 @@ class TableCache:
         self._schema = rows.schema()
         self._plain_keys = PlainKeys(rows.key)
         self._keys_max = keys_max
-        self._held = self._none(BYTES_MAX if bytes_max is None else bytes_max)
+        self._held = self._none(mapped.BYTES_MAX if bytes_max is None else bytes_max)
         self._held_version: int | None = None
         """The version whose rows are held; None if they are not known to be of one."""
         self._loading: Loading | None = None

@@ -27,6 +27,7 @@ from pyroaring import BitMap64
 from state.delta.keyed.folding import Reducer
 from state.delta.keyed.writing import FileWrites
 from state.delta.log.data_files import BUCKET_ROWS, DataFile, DataFolder
+from state.delta.log.vectors import bitmap_of, positions_in
 from txtopo.api.reduction import Folding, RowsFile, TransactionRows
 from txtopo.api.state import Executors
 from txtopo.columnar.hashing import PARTS, parts_of
@@ -135,7 +136,7 @@ class _OldRows:
             at = np.flatnonzero(numbers >= 0)
             if len(at):
                 owns.append(numbers[at])
-                self.dead[file.path] = BitMap64(at.astype(np.uint64))
+                self.dead[file.path] = bitmap_of(at)
             elif task.marks:
                 continue
             for rows in task.folder.portions(file, schema, with_dead=True):
@@ -159,7 +160,7 @@ class _OldRows:
                 parts = parts_of(rows)
                 numbers[-1][(parts < first) | (parts >= end)] = _NO_ROW
         found = np.concatenate(numbers)
-        found[np.array(task.folder.dead(file).to_array(), dtype=np.int64)] = _NO_ROW
+        found[positions_in(task.folder.dead(file))] = _NO_ROW
         return found
 
     def _unexpired(self, rows: pa.Table) -> pa.Table:

@@ -11,7 +11,6 @@ all else is as in memory.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,12 +22,13 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from state.delta.log.data_files import BUCKET_ROWS, DataFile
-from state.delta.log.vectors import live_positions, positions_in
+from state.delta.log.vectors import bitmap_of, live_positions, positions_in
 from state.delta.merging import Put
 from state.delta.schema import TXID_FIELD
+from txtopo.columnar import mapped
 from txtopo.columnar.hashing import Hashes, stable_hash
 from txtopo.columnar.key_index import NUMBERS, HashIndex, Mask, Positions, are_equal, hashes_of, ones
-from txtopo.columnar.mapped import mapped_array, mapped_rows
+from txtopo.columnar.mapped import kept_rows, mapped_array
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.taking import taken
 
@@ -36,12 +36,6 @@ __all__ = ["IsOver", "Marks", "Rewrite", "Segments"]
 
 _PORTION_ROWS = 1 << 18
 """How many keys are hashed or looked up at a time: each time is progress."""
-
-SMALL_BYTES = 1 << 20
-"""The bytes of rows, or of an array of an index, that lie in memory whether or not there is room."""
-
-CHUNK_BYTES = 1 << 28
-"""The most bytes of rows that lie together, and so from which rows are taken; well below Arrow's 2 GiB of text."""
 
 _SPARE_MIN = 4096
 """The least number of spare numbers of a segment."""
@@ -115,27 +109,38 @@ class Marks:
     Args:
         rows: the rows of a new file.
         olds: for each of them the number of the row that it replaces, -1 if its key is new.
-        gone: the keys that are removed.
-        gone_numbers: the number of the row of each.
+        hashes: the hash of the key of each.
+        gone: the numbers of the rows whose keys are removed.
+        gone_hashes: the hash of the key of each.
         dead: the positions of all dead rows of each segment that has more of them now, by path.
     """
 
     rows: pa.Table
     olds: Positions
-    gone: pa.Table
-    gone_numbers: Positions
+    hashes: Hashes
+    gone: Positions
+    gone_hashes: Hashes
     dead: Mapping[str, BitMap64]
 
 
+@attrs.frozen(eq=False)
+class _Found:
+    """Keys that were looked up, the hash of each, and the number of its row; -1 if there is none."""
+
+    keys: pa.Table
+    hashes: Hashes
+    numbers: Positions
+
+
 def chunks_of(rows: pa.Table) -> list[tuple[int, pa.Table]]:
-    """Return rows in portions of at most ``CHUNK_BYTES``, each with the position of its first row.
+    """Return rows in portions of at most ``mapped.CHUNK_BYTES``, each with the position of its first row.
 
     Arrow takes rows of a column only up to 2 GiB of text.
     """
     chunks: list[tuple[int, pa.Table]] = []
     at = 0
     for batch in rows.to_batches():
-        size = max(1, batch.num_rows // max(1, -(-batch.nbytes // CHUNK_BYTES)))
+        size = max(1, batch.num_rows // max(1, -(-batch.nbytes // mapped.CHUNK_BYTES)))
         starts = range(0, batch.num_rows, size)
         chunks += [(at + start, pa.Table.from_batches([batch.slice(start, size)])) for start in starts]
         at += batch.num_rows
@@ -161,8 +166,8 @@ class Segments:
         """The rows by their keys' hashes; made when somebody looks for a key."""
         self._next = 0
         """The first number that no segment has had."""
-        self._found: tuple[pa.Table, Positions] | None = None
-        """The keys of the last look-up, and their numbers: a group folds keys and then writes the same keys."""
+        self._found: _Found | None = None
+        """The last look-up: a group folds keys and then writes the same keys."""
 
     @property
     def nbytes(self) -> int:
@@ -234,19 +239,11 @@ class Segments:
         Raises:
             StateFailure: the file cannot be written.
         """
-        held, size, rest = [], 0, iter(portions)
-        room = max(SMALL_BYTES, self.bytes_max // 4 - self.nbytes)
-        for portion in rest:
-            held.append(portion)
-            size += portion.nbytes
-            if size > room:
-                return mapped_rows(self._schema, itertools.chain(held, rest))
-        rows = pa.concat_tables(held or [self._schema.empty_table()])
-        return rows if size > CHUNK_BYTES else rows.combine_chunks()
+        return kept_rows(self._schema, portions, self.bytes_max // 4 - self.nbytes)
 
     def _array(self, count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
         size = count * np.dtype(kind).itemsize  # the larger one of an index has two thirds of its bytes
-        return (ones if size <= max(SMALL_BYTES, self.bytes_max // 2) else mapped_array)(count, kind)
+        return (ones if size <= max(mapped.SMALL_BYTES, self.bytes_max // 2) else mapped_array)(count, kind)
 
     def clear(self) -> None:
         """Drop everything."""
@@ -256,16 +253,23 @@ class Segments:
 
     def find(self, keys: pa.Table) -> Positions:
         """Return the number of the row of each key, of a table of the key columns; -1 if there is none."""
-        if self._found is None or not self._found[0].equals(keys):
-            found = [self._find(portion) for portion in _portions(keys)]
-            self._found = keys, np.concatenate([np.empty(0, np.int64), *found])
-        return self._found[1]
+        return self._look_up(keys).numbers
 
-    def _find(self, keys: pa.Table) -> Positions:
+    def _look_up(self, keys: pa.Table) -> _Found:
+        if self._found is None or not self._found.keys.equals(keys):
+            hashes, at = _hashes(keys), 0
+            found = [np.empty(0, np.int64)]
+            for portion in _portions(keys):
+                found.append(self._find(portion, hashes[at : at + portion.num_rows]))
+                at += portion.num_rows
+            self._found = _Found(keys, hashes, np.concatenate(found))
+        return self._found
+
+    def _find(self, keys: pa.Table, hashes: Hashes) -> Positions:
         def are_same(own: Positions, numbers: Positions) -> Mask:
             return are_equal(keys.take(own), self.take(numbers, keys.column_names))
 
-        return self._key_index().find(hashes_of(keys), are_same)
+        return self._key_index().find(hashes, are_same)
 
     def find_one(self, key: Any) -> Sequence[Any] | None:
         """Return the row of one key of strings and integers that fit their columns; None if there is none."""
@@ -374,18 +378,20 @@ class Segments:
 
     def marked(self, new: pa.Table) -> Marks:
         """Return what a write of some rows makes of the segments if their files stay; as :meth:`rewritten`."""
-        numbers, is_put = self.find(new.select(self._keys)), pc.is_valid(new[TXID_FIELD]).to_numpy()
+        found, is_put = self._look_up(new.select(self._keys)), pc.is_valid(new[TXID_FIELD]).to_numpy()
+        hashes, numbers = found.hashes, found.numbers
         is_gone = (numbers >= 0) & ~is_put
         dead = {}
         for path, segment in self._by_path.items():
             own = numbers[(numbers >= segment.first) & (numbers < segment.end)]
             if len(own):
-                dead[path] = segment.dead | BitMap64((own - segment.first).astype(np.uint64))
+                dead[path] = segment.dead | bitmap_of(own - segment.first)
         return Marks(
             new if is_put.all() else new.filter(pa.array(is_put)),
             numbers[is_put],
-            new.select(self._keys).filter(pa.array(is_gone)),
+            hashes[is_put],
             numbers[is_gone],
+            hashes[is_gone],
             dead,
         )
 
@@ -401,11 +407,10 @@ class Segments:
         first, self._next = self._next, self._next + count
         self._place(marks.rows, files, first, self._next)
         if self._index is not None:
-            hashes, numbers = _hashes(marks.rows.select(self._keys)), np.arange(first, first + count)
-            is_new = marks.olds < 0
+            hashes, numbers, is_new = marks.hashes, np.arange(first, first + count), marks.olds < 0
             self._index.move(hashes[~is_new], marks.olds[~is_new], numbers[~is_new])
             self._index.add(hashes[is_new], numbers[is_new])
-            self._index.remove(_hashes(marks.gone), marks.gone_numbers)
+            self._index.remove(marks.gone_hashes, marks.gone)
         if self._next > NUMBERS // 2:
             self._begin_numbers_again()
 

@@ -27,6 +27,7 @@ from pyroaring import BitMap64
 
 from state.delta.log.data_files import DataFile, DataFolder, files_in
 from state.delta.log.put import Change
+from state.delta.log.vectors import bitmap_of
 from state.delta.schema import FittedRows, RowFormat
 from txtopo.api.reduction import PreparedWrites
 from txtopo.columnar.hashing import PARTS, parts_of
@@ -172,7 +173,7 @@ def marked(
     for file in files:
         own, first = BitMap64(), 0
         for portion in data.portions(file, keys, with_dead=True):
-            own |= BitMap64(first + np.flatnonzero(is_touched(portion)).astype(np.uint64))
+            own |= bitmap_of(first + np.flatnonzero(is_touched(portion)))
             first += portion.num_rows
         before = data.dead(file)
         if own - before:

@@ -30,7 +30,7 @@ from pyroaring import BitMap64
 from state.delta.log.live_vectors import live_vectors
 from state.delta.log.location import Location
 from state.delta.log.statistics import ColumnContent, row_count_of, stats_from, stats_of
-from state.delta.log.vectors import Vector, dead_rows, is_vector_file, places_of, vector_file
+from state.delta.log.vectors import Vector, dead_rows, is_vector_file, places_of, positions_in, vector_file
 from txtopo.api.reduction import RowsFile, TransactionRows
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.columnar.rows_file import write_rows_file
@@ -385,7 +385,7 @@ def _without(dead: BitMap64, rows: pa.Table, first: int) -> pa.Table:
     if not dead.range_cardinality(first, end):
         return rows
     is_live = np.ones(rows.num_rows, dtype=np.bool_)
-    is_live[np.array((dead & BitMap64(range(first, end))).to_array(), dtype=np.int64) - first] = False
+    is_live[positions_in(dead & BitMap64(range(first, end))) - first] = False
     return rows.filter(pa.array(is_live))
 
 

@@ -10,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from state.delta import merging
-from state.delta.keyed import cache, segments
+from state.delta.keyed import segments
 from state.delta.keyed.state import DeltaState, OpenedDeltaState
 from state.delta.merging import Merging
 from txtopo.api.state import History
 from txtopo.api.values import TransactionalValue
+from txtopo.columnar import mapped
 from txtopo.testing.conformance.state import COUNT, WORD
 from txtopo.transactional.commit.write_buffer import group_state
 
@@ -31,8 +32,8 @@ def counted(txid: int, **counts: int) -> dict[str, TransactionalValue]:
 
 def hold_no_rows(monkeypatch):
     """Have no rows in memory, nor an index, but in mapped files, and no room in data files, as for a large table."""
-    monkeypatch.setattr(cache, "BYTES_MAX", 0)
-    monkeypatch.setattr(segments, "SMALL_BYTES", 0)
+    monkeypatch.setattr(mapped, "BYTES_MAX", 0)
+    monkeypatch.setattr(mapped, "SMALL_BYTES", 0)
     have_many_files(monkeypatch)
 
 

@@ -25,7 +25,7 @@ from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
 from state.delta.merging import FILE_BYTES, Merging, Policy, in_bins, is_mostly_dead
 from tests.budgets import examples
 from tests.crashes import Crash, survives
-from tests.state.delta.delta_tables import have_many_files, held_merges, merge, step_beside
+from tests.state.delta.delta_tables import have_many_files, held_merges, hold_no_rows, merge, merge_at_once, step_beside
 from tests.state.delta.expiring import expiring_tables
 from tests.state.delta.expiring.expiring_tables import held
 from tests.state.delta.foreign import live_files
@@ -131,12 +131,19 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.mark.parametrize("kind", [Rows, Expiring])
+@pytest.mark.parametrize(
+    ("kind", "bytes_max"), [(Rows, None), (Expiring, None), (Expiring, 0)], ids=["rows", "expiring", "in files"]
+)
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data())
-def test_any_steps(kind: type[Rows | Expiring], data: st.DataObject) -> None:
-    """Whatever is appended, replaced, taken, moved by others, gone back and opened again while files are merged."""
+def test_any_steps(kind: type[Rows | Expiring], bytes_max: int | None, data: st.DataObject) -> None:
+    """Whatever is appended, replaced, taken, moved by others, gone back and opened again while files are merged.
+
+    So it is where there is no room in memory for rows that expire.
+    """
     with folder() as path, pytest.MonkeyPatch.context() as patch:
+        if bytes_max is not None:
+            hold_no_rows(patch)
         patch.setattr(expiring_state, "FILE_ROWS", 8)
         gate, _ = held_merges(patch)
         table = kind(path)
@@ -397,3 +404,28 @@ def test_a_death_at_each_step_beside_a_merge(
             break
     assert at > 20
     assert [*(path / DATA_FOLDER).glob("merged-*")]
+
+
+def test_merges_that_are_in_vain_become_rare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where others move all rows after each write, fewer and fewer are begun; where they stop, some are put again."""
+    merge_at_once(monkeypatch)
+    monkeypatch.setattr(merging, "_TIER", 2)
+    begun: list[object] = []
+    submit = Merging._submit
+    monkeypatch.setattr(Merging, "_submit", lambda self, *rest: (begun.append(self), submit(self, *rest)))
+    declared = DeltaState(tmp_path, Fields("k: string"), Fields("n: long"), deletion_vectors=True)
+    state = declared.open("topology", "s", "life", 1)
+
+    def write(txid: int) -> None:
+        for own in (2 * txid, 2 * txid + 1):  # two files of a tier, so that a merge is due
+            state.write(own, {f"k{own}": TransactionalValue(own, own)})
+        state.maintain()
+
+    for txid in range(1, 31):
+        write(txid)
+        DeltaTable(tmp_path).optimize.compact()
+    assert len(begun) < 8
+    for txid in range(31, 70):
+        write(txid)
+    assert merged_in(tmp_path)
+    assert read_table(tmp_path).num_rows == 2 * 69

@@ -24,7 +24,7 @@ from tests.budgets import examples
 from tests.state.delta.delta_tables import hold_no_rows
 from txtopo import Fields
 from txtopo.api.values import KEYED_KINDS
-from txtopo.columnar import key_index
+from txtopo.columnar import key_index, mapped
 from txtopo.columnar.key_index import HashIndex, are_equal, hashes_of
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import StateFailure
@@ -261,8 +261,8 @@ def test_updates_of_a_large_table(tmp_path_factory, transactions, bytes_max) -> 
     path = tmp_path_factory.mktemp("index")
     model: dict[str, tuple[int, int]] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "BYTES_MAX", bytes_max)
-        patch.setattr(segments, "SMALL_BYTES", 0)
+        patch.setattr(mapped, "BYTES_MAX", bytes_max)
+        patch.setattr(mapped, "SMALL_BYTES", 0)
         declared = DeltaState(path / "t", Fields("word: string"), Fields("n: long"), cached_keys_max=2)
         state = declared.open("topology", "s", "life", 1)
         for txid, keys in enumerate(transactions, 1):
@@ -373,7 +373,7 @@ def test_nobody_waits_for_rows_that_are_no_longer_needed(table, monkeypatch) -> 
 
 def test_wide_rows_are_taken_from_chunks(tmp_path, monkeypatch) -> None:
     """However many bytes a segment has, rows are taken from a bounded part of it, in memory and in a file."""
-    monkeypatch.setattr(segments, "CHUNK_BYTES", 1 << 12)
+    monkeypatch.setattr(mapped, "CHUNK_BYTES", 1 << 12)
     values = {f"k{n}": TransactionalValue(1, "x" * (n % 50) + str(n)) for n in range(2_000)}
     for name, bytes_max in (("held", 1 << 30), ("mapped", 0)):
         declared = DeltaState(tmp_path / name, Fields("k: string"), Fields("t: string"), cached_keys_max=1)
@@ -407,8 +407,8 @@ def test_a_disk_that_is_full_at_times(tmp_path_factory, has_vectors, groups, fai
     with pytest.MonkeyPatch.context() as patch:
         hold_no_rows(patch)
         patch.setattr(key_index, "_SLOTS_MIN", 4)
-        for name in ("mapped_rows", "mapped_array"):
-            patch.setattr(segments, name, at_times(getattr(segments, name)))
+        for module, name in ((mapped, "mapped_rows"), (segments, "mapped_array")):
+            patch.setattr(module, name, at_times(getattr(module, name)))
         key = Fields("word: string", "part: long")
         declared = DeltaState(path / "t", key, Fields("n: long"), cached_keys_max=1, deletion_vectors=has_vectors)
         state = declared.open("topology", "s", "life", 1)
