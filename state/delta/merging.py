@@ -424,9 +424,10 @@ class Merging:
 
 def _places_among(live: Positions, died: Positions) -> Positions:
     """Return where in ``live`` those of ``died`` are that it has; both are in rising order."""
-    at = live.searchsorted(died)
+    at = np.searchsorted(live, died)
     at = at[at < len(live)]
-    return at[live[at] == died[: len(at)]]
+    places: Positions = at[live[at] == died[: len(at)]]
+    return places
 
 
 def _between(dead: BitMap64, first: int, end: int) -> BitMap64:
