@@ -53,7 +53,7 @@ def test_no_file_is_left(tmp_path, monkeypatch) -> None:
         mapped_rows(SCHEMA, PORTIONS)
 
 
-@pytest.mark.parametrize("at", [0, 1_000_000])
+@pytest.mark.parametrize("at", [0, 1_000_000, None], ids=["at first", "later", "at the end"])
 def test_a_full_disk_is_an_error(monkeypatch, at) -> None:
     """It names the folder and what to do; an error of whoever yields the rows stays that one."""
 
@@ -62,9 +62,15 @@ def test_a_full_disk_is_an_error(monkeypatch, at) -> None:
             self.file, self.closed = io.BytesIO(), False
 
         def write(self, content):
-            if self.file.tell() >= at:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.fail_if(at is not None and self.file.tell() >= at)
             return self.file.write(content)
+
+        def flush(self):
+            self.fail_if(at is None)
+
+        def fail_if(self, is_full):
+            if is_full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         def __getattr__(self, name):
             return getattr(self.file, name)

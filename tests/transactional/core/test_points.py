@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from txtopo.transactional.core.points import SLOT_MS, KeptPoint, KeptPoints
+import pytest
+
+from txtopo.transactional.core.points import SLOT_MS, KeptPoint, KeptPoints, settled_ms
 
 SECOND = 1000
 HOUR = 3600 * SECOND
@@ -43,6 +45,27 @@ def test_a_shorter_way_back():
     """``topology.rewind.hours`` bounds all of them, also those of hours and of five minutes."""
     assert ages(committed(60 * SECOND, 3 * DAY, 2), BEGAN + 3 * DAY)[::-1] == [*range(0, HOUR, SLOT_MS), HOUR, 2 * HOUR]
     assert len(committed(60 * SECOND, 3 * DAY, 1).points) == 13
+
+
+@pytest.mark.parametrize("rewind_hours", [1, 2, 24, 25, WEEK_HOURS])
+def test_what_is_settled(rewind_hours):
+    """Before that time, the oldest point is the only one, at any moment."""
+    points = committed(SLOT_MS + 7 * SECOND, 3 * DAY, rewind_hours)
+    for now_ms in range(BEGAN + 3 * DAY, BEGAN + 4 * DAY, 17 * 60 * SECOND):
+        settled = [
+            each for each in points.at(now_ms, rewind_hours).points if each.at_ms < settled_ms(now_ms, rewind_hours)
+        ]
+        assert len(settled) <= 1
+
+
+def test_the_first_point_of_an_hour():
+    """It is told from the others of its hour, by what came just before."""
+    points, hours = KeptPoints(), []
+    for txid in range(1, 40):
+        points = points.after(txid, BEGAN + (txid - 1) * SLOT_MS)
+        hours += [txid] * points.begins_hour
+    assert hours == [13, 25, 37]
+    assert points.after(40, BEGAN).begins_hour, "a clock that is put back"
 
 
 def test_points_are_few_at_any_moment():

@@ -34,8 +34,14 @@ _LADDER = ((SLOT_MS, _HOUR_MS), (_HOUR_MS, _DAY_MS), (_DAY_MS, None))
 def settled_ms(now_ms: int, rewind_hours: int) -> int:
     """Return the time before which there is at most one point, which is the oldest one, in milliseconds since 1970."""
     rewind_ms = rewind_hours * _HOUR_MS
-    slot_ms = next(slot_ms for slot_ms, age_ms in _LADDER if age_ms is None or rewind_ms <= age_ms)
-    return now_ms - rewind_ms + slot_ms
+    back_ms = younger_ms = 0
+    for slot_ms, age_ms in _LADDER:
+        # Not among the points of shorter slots, which may be all but one: so it is with a way back of 25 hours.
+        back_ms = max(rewind_ms - slot_ms, younger_ms)
+        if age_ms is None or rewind_ms <= age_ms:
+            break
+        younger_ms = age_ms
+    return now_ms - back_ms
 
 
 @attrs.frozen
