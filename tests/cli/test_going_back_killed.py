@@ -10,7 +10,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-import txtopo.cli.backfill
+import txtopo.cli.mend.backfill
 from state import read_table, read_tables
 from tests.crashes import Crash, CrashError
 from tests.variants import variants
@@ -120,7 +120,7 @@ OTHERS = [(name, finisher) for name in GOING for finisher in FINISHERS if (name,
 @pytest.fixture
 def again(command_line, tmp_path, monkeypatch) -> Callable[[], None]:
     """Return what brings the folder back to how it is now; commands run in this process."""
-    monkeypatch.setattr(txtopo.cli.backfill, "_environment", lambda *_: inline_environment())
+    monkeypatch.setattr(txtopo.cli.mend.backfill, "_environment", lambda *_: inline_environment())
     command_line.write_module("files", MODULE)
     (tmp_path / "in").mkdir()
     for n in ALL:

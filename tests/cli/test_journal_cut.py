@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from state import read_tables
-from tests.cli.test_repair import MODULE
+from tests.cli.mend.test_repair import MODULE
 from tests.crashes import dying
 from tests.journals import opened_journal
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place

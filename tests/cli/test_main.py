@@ -23,9 +23,9 @@ print(*sorted(set(sys.argv[1:]) & set(sys.modules)))
 @pytest.mark.slow
 def test_a_run_imports_nothing_that_other_commands_need():
     """``txtopo run`` waits neither for the client of ZooKeeper nor for the simulator; a worker does not, either."""
-    others = ["kazoo", "txtopo.cli.audit", "txtopo.cli.repair", "txtopo.testing.simulation.world"]
-    command = [sys.executable, "-c", LOADED, "txtopo.cli.run", *others]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "txtopo.cli.run\n"
+    others = ["kazoo", "txtopo.cli.look.audit", "txtopo.cli.mend.repair", "txtopo.testing.simulation.world"]
+    command = [sys.executable, "-c", LOADED, "txtopo.cli.run.run", *others]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "txtopo.cli.run.run\n"
 
 
 WITHOUT_EXTRAS = """

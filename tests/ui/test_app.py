@@ -22,10 +22,10 @@ from tests.ui.shapes import misfits
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.engine.metrics import WrittenMetrics
 from txtopo.engine.timeline.records import path_of
-from txtopo.inspect.facts import Facts
-from txtopo.inspect.series import last_growth
-from txtopo.inspect.slugs import slug_of
+from txtopo.inspect.run.facts import Facts
+from txtopo.inspect.run.slugs import slug_of
 from txtopo.inspect.source import FolderSource
+from txtopo.inspect.timeline.series import last_growth
 from txtopo.ui.app import Page, application, routes
 from txtopo.ui.checks import Checks
 from txtopo.ui.openapi import OPERATIONS, document
@@ -115,7 +115,7 @@ def test_a_failure_is_over(served, monkeypatch):
     assert failing() == (False, [])
     monkeypatch.setattr(Facts, "ended", "")
     assert failing() == (True, ["fails"])
-    monkeypatch.setattr("txtopo.inspect.failures.CURRENT_SECS", -1.0)
+    monkeypatch.setattr("txtopo.inspect.run.failures.CURRENT_SECS", -1.0)
     assert failing() == (False, [])
 
 

@@ -13,9 +13,9 @@ from txtopo.assembly.report import Progress
 from txtopo.engine.timeline import records
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
-from txtopo.inspect.slugs import slug_of
+from txtopo.inspect.run.slugs import slug_of
 from txtopo.inspect.source import FolderSource
-from txtopo.inspect.timeline import TimelineReader
+from txtopo.inspect.timeline.timeline import TimelineReader
 
 PROGRESS = Progress(
     topology_id=EVIL,

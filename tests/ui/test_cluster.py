@@ -16,7 +16,7 @@ from tests.cluster.nimbuses import ROOT, next_root
 from tests.cluster.supervisors import DriverCluster
 from tests.ui.shapes import misfits
 from tests.waiting import DEADLINE_SECS, wait_for
-from txtopo.inspect.slugs import slug_of
+from txtopo.inspect.run.slugs import slug_of
 from txtopo.ui.openapi import OPERATIONS, document
 
 pytestmark = [pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(900)]

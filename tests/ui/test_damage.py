@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.ui.runs import EVIL, run_in
-from txtopo.inspect.slugs import slug_of
+from txtopo.inspect.run.slugs import slug_of
 from txtopo.inspect.source import FACTS_SECS, FolderSource
 from txtopo.ui.app import Page, application
 from txtopo.ui.security import Sessions, hosts_of

@@ -13,7 +13,7 @@ from tests.ui.runs import EVIL, TRANSACTIONS, run_in
 from txtopo.cluster.driver.folder import TopologyPlace
 from txtopo.cluster.supervisor.pages import DriverPages
 from txtopo.inspect.answers import Can
-from txtopo.inspect.slugs import slug_of
+from txtopo.inspect.run.slugs import slug_of
 from txtopo.inspect.source import NotFound
 from txtopo.ui.cluster import ClusterSource
 

@@ -18,7 +18,7 @@ from txtopo.engine.metrics import RunMetrics
 from txtopo.engine.runner import run_with
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import METRICS, place_of
-from txtopo.inspect.slugs import slug_of
+from txtopo.inspect.run.slugs import slug_of
 from txtopo.inspect.source import FolderSource
 from txtopo.testing.inline import inline_environment
 from txtopo.ui.app import Page, application

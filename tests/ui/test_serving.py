@@ -21,7 +21,7 @@ from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.engine.page import PAGE_FILE, Beside, PageFile, page_beside
 from txtopo.engine.timeline.records import folder_of
 from txtopo.errors import ConfigError
-from txtopo.inspect.slugs import slug_of
+from txtopo.inspect.run.slugs import slug_of
 from txtopo.main.group import txtopo
 
 TOPOLOGY = f"/api/v1/topology/{slug_of(EVIL)}"

@@ -26,7 +26,6 @@ from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of, past_in
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
 from txtopo.extras import version
 from txtopo.files.durable import is_folder, paths_in
-from txtopo.inspect import drawing, failures, header, series, settings, tables
 from txtopo.inspect.answers import (
     Attempt,
     Can,
@@ -49,10 +48,13 @@ from txtopo.inspect.answers import (
     Transactions,
     Write,
 )
-from txtopo.inspect.facts import Facts, is_live, now_of, status_of
-from txtopo.inspect.slugs import OF_RUN, slug_of
-from txtopo.inspect.story import Known, story_of
-from txtopo.inspect.timeline import TimelineReader, outcome_of
+from txtopo.inspect.past import tables
+from txtopo.inspect.past.story import Known, story_of
+from txtopo.inspect.run import drawing, failures, header, settings
+from txtopo.inspect.run.facts import Facts, is_live, now_of, status_of
+from txtopo.inspect.run.slugs import OF_RUN, slug_of
+from txtopo.inspect.timeline import series
+from txtopo.inspect.timeline.timeline import TimelineReader, outcome_of
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.journal import (
     JournalEntry,

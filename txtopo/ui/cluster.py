@@ -25,7 +25,6 @@ from txtopo.cluster.decisions.lifecycle import Status
 from txtopo.errors import ClusterError, NoLeader, TxtopoError
 from txtopo.extras import version
 from txtopo.files.records import from_json
-from txtopo.inspect import header
 from txtopo.inspect.answers import (
     Can,
     CanCheck,
@@ -49,10 +48,11 @@ from txtopo.inspect.answers import (
     Transaction,
     Transactions,
 )
-from txtopo.inspect.facts import Facts
-from txtopo.inspect.slugs import OF_RUN, slug_of
+from txtopo.inspect.run import header
+from txtopo.inspect.run.facts import Facts
+from txtopo.inspect.run.slugs import OF_RUN, slug_of
 from txtopo.inspect.source import NotFound
-from txtopo.inspect.timeline import TimelineReader
+from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.transactional.core.history import first_line
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from txtopo.engine.timeline.records import FILES, PROGRESS, ROOTS, epochs_in, pa
 from txtopo.engine.timeline.ring import HEADER_BYTES
 from txtopo.errors import RuleError
 from txtopo.inspect.source import FolderSource
-from txtopo.inspect.timeline import TimelineReader
+from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.testing.redelivering_queue import QueueSpout
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process
 from txtopo.transactional.core.events import (

@@ -24,7 +24,7 @@ from tests.harness.timeline.__main__ import fed
 from txtopo import Config
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import folder_of
-from txtopo.inspect.slugs import slug_of
+from txtopo.inspect.run.slugs import slug_of
 from txtopo.journal.ending import METADATA_DIR
 
 RATE = 500

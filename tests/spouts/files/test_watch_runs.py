@@ -19,7 +19,7 @@ from spouts.files.taken_log import Admitted, FileLog, LogPlace
 from state import MemoryState, MemoryStore, SqliteStore, read_table, read_tables
 from state.stores.zookeeper import ZooKeeperStore
 from tests.budgets import examples
-from tests.cli.test_audit import audited
+from tests.cli.look.test_audit import audited
 from tests.processes import ran
 from tests.spouts.files.growing import Growing
 from tests.spouts.files.run_growing import counting_lines

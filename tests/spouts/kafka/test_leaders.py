@@ -12,7 +12,7 @@ from confluent_kafka import ElectionType, TopicPartition as Place
 from spouts.kafka.confluent.connection import BrokerConnection
 from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import StoredOffset, TopicPartition
-from tests.cli.test_audit import audited
+from tests.cli.look.test_audit import audited
 from tests.harness.soak.kafka.command import soak_leaders
 from tests.spouts.kafka.test_consumer import patiently
 from tests.spouts.kafka.test_runs import DEADLINE_SECS, Clicks, endless_child, wait_until_counted

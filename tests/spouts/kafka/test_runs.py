@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 
 from state import MemoryState, StateKind, read_table
 from tests.budgets import examples
-from tests.cli.test_audit import audited
+from tests.cli.look.test_audit import audited
 from tests.processes import python
 from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from tests.spouts.kafka.run_clicks import FIELDS, counting_clicks

@@ -1,4 +1,4 @@
-"""The making of a fork; ``tests/cli/test_fork.py`` has the rest."""
+"""The making of a fork; ``tests/cli/mend/test_fork.py`` has the rest."""
 
 from __future__ import annotations
 

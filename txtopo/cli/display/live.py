@@ -18,7 +18,7 @@ from txtopo.cli.console import Console
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.summary import print_summary
 from txtopo.cli.display.wording import activity, reason_of, share_of, time_left
-from txtopo.inspect.wording import STATUS_WORDS, readings_of
+from txtopo.inspect.past.wording import STATUS_WORDS, readings_of
 from txtopo.printable import escaped
 from txtopo.text.words import clock
 

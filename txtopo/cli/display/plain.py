@@ -11,7 +11,7 @@ from txtopo.assembly.report import Progress, RunReport
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.summary import summary_line
 from txtopo.cli.display.wording import activity, reason_of, share_of, time_left
-from txtopo.inspect.wording import readings_of
+from txtopo.inspect.past.wording import readings_of
 from txtopo.text.words import count_of
 
 INTERVAL_SECS = 10.0

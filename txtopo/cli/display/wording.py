@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txtopo.assembly.report import Progress
-from txtopo.inspect.wording import STATUS_WORDS
+from txtopo.inspect.past.wording import STATUS_WORDS
 from txtopo.text.words import clock, count_of, cut
 from txtopo.transactional.core.transitions import Status
 

@@ -16,7 +16,7 @@ from txtopo.cluster.serving.answers import Json
 from txtopo.errors import TxtopoError
 from txtopo.files.records import to_json
 from txtopo.inspect.questions import BadQuestion, find
-from txtopo.inspect.slugs import OF_RUN, slug_of
+from txtopo.inspect.run.slugs import OF_RUN, slug_of
 from txtopo.inspect.source import FolderSource, NotFound
 from txtopo.secrecy import without_secrets
 

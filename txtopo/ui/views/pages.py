@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from txtopo.inspect.answers import Cluster, Topologies, Transaction
-from txtopo.inspect.slugs import OF_RUN
+from txtopo.inspect.run.slugs import OF_RUN
 from txtopo.ui.checks import PageHeader
 from txtopo.ui.markup.elements import Attribute, Child, Markup, joined, tag
 from txtopo.ui.markup.spans import SPANS

@@ -15,7 +15,7 @@ import attrs
 import pyarrow as pa
 from click.testing import CliRunner, Result
 
-import txtopo.cli.backfill
+import txtopo.cli.mend.backfill
 from state import read_table, read_tables
 from tests.crashes import Crash
 from tests.harness.soak.changes.topology import GROUP_MAX, LATER, TRANSACTIONS
@@ -277,8 +277,8 @@ class Story:
 
 def tell(folder: Path, undisturbed: Undisturbed, seed: int, steps: int) -> Story:
     """Let random changes happen to a topology, then run it to its end."""
-    before = txtopo.cli.backfill._environment
-    txtopo.cli.backfill._environment = lambda *_: inline_environment()
+    before = txtopo.cli.mend.backfill._environment
+    txtopo.cli.mend.backfill._environment = lambda *_: inline_environment()
     try:
         story = Story(folder, undisturbed, seed)
         story.begin()
@@ -287,4 +287,4 @@ def tell(folder: Path, undisturbed: Undisturbed, seed: int, steps: int) -> Story
         story.finish()
         return story
     finally:
-        txtopo.cli.backfill._environment = before
+        txtopo.cli.mend.backfill._environment = before

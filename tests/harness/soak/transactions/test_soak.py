@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from state import read_table
-from tests.cli.test_audit import audited
+from tests.cli.look.test_audit import audited
 from tests.harness.soak.processes import members
 from tests.harness.soak.transactions.kills import ELSEWHERE, RUN_FAILPOINTS, Kill, Victim, step_of
 from tests.harness.soak.transactions.oracle import differences, oracle_of, rows_of

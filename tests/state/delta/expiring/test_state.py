@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from state import DeltaRows
-from tests.cli.test_audit import audited
+from tests.cli.look.test_audit import audited
 from tests.crashes import crash_everywhere, run_with_crash
 from tests.state.delta.delta_tables import maintain
 from tests.state.delta.expiring.expiring_tables import (

@@ -8,7 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from state import read_table, read_tables
-from tests.cli.test_blame import cells
+from tests.cli.look.test_blame import cells
 from tests.state.delta.padded import pad_tables
 from tests.state.delta.two_tables import two_tables
 from txtopo import Config

@@ -1,0 +1,151 @@
+"""``txtopo diff``: compare the tables of two outputs as of the same transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import click
+from rich.text import Text
+
+from state.delta.read.difference import TableDifference
+from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.cli.console import Console
+from txtopo.columnar.conversion import python_rows
+from txtopo.errors import ConfigError
+from txtopo.inspect.past.difference import Compared, Moment, Output, is_table
+from txtopo.printable import escaped
+from txtopo.text.words import count_of
+
+SAMPLES_SHOWN = 5
+
+_SIDES = 2
+
+
+class _Comparison(Command):
+    """A command whose exit status 1 says that there is a difference."""
+
+    error_status = CommandLineError.exit_code
+
+
+@click.command("diff", cls=_Comparison)
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.option("--to", "--txid", "to", type=WholeNumber(0), metavar="M", help="Compare as of this transaction.")
+@click.option(
+    "--from", "since", type=WholeNumber(1), metavar="N", help="Only what transactions from N on have written."
+)
+@click.option("--txids", "with_txids", is_flag=True, help="Rows differ, too, if other transactions wrote them.")
+@click.option(
+    "--limit",
+    type=WholeNumber(0),
+    metavar="N",
+    default=SAMPLES_SHOWN,
+    help="Show at most N rows of a kind. Default: 5.",
+)
+@click.option(
+    "--topology",
+    "topologies",
+    multiple=True,
+    metavar="ID",
+    help="The topology's id, if a folder has records of several. Given twice: first that of A, then that of B.",
+)
+@click.pass_context
+def diff(  # noqa: PLR0913, PLR0917 - one for each option
+    ctx: click.Context,
+    a: str,
+    b: str,
+    to: int | None,
+    since: int | None,
+    with_txids: bool,  # noqa: FBT001 - an option
+    limit: int,
+    topologies: tuple[str, ...],
+) -> None:
+    """Compare the tables of two outputs, for example of a topology and its fork, as of the same transaction.
+
+    A and B are folders that hold a topology's tables and its folder '_txtopo', or two tables. Nothing is run or
+    written, and the topologies may be running. Tables are compared as of M; by default as of the newest transaction
+    that ends a commit group in both outputs, because between two Delta writes a table can't always be shown.
+
+    Rows with equal keys are compared by their other columns; those of a table without keys as a multiset. The exit
+    status is 0 if there is no difference, 1 if there is one, and 2 if the tables can't be compared.
+    """
+    if since is not None and to is not None and since > to:
+        raise CommandLineError(f"--from {since} is after --to {to}")
+    if is_table(a) != is_table(b):
+        raise CommandLineError("A and B must both be tables, or both be folders with the tables of a topology")
+    if len(topologies) > _SIDES or (topologies and is_table(a)):
+        raise CommandLineError("--topology is for two folders, once for both or twice: first that of A, then that of B")
+    console = Console()
+
+    def say(text: str, style: str = "") -> None:
+        console.print(Text(text, style), soft_wrap=True)
+
+    if is_table(a):
+        compared = Compared.pair(a, b, to)
+        if to is None and compared.txid is not None:
+            say(f"as of transaction {compared.txid}")
+    else:
+        own_a, own_b = (topologies or (None,))[0], (topologies or (None,))[-1]
+        compared = _outputs(Output.of(a, own_a), Output.of(b, own_b), to, say)
+    found = compared.differences(since, with_txids=with_txids)
+    for name, each in found.items():
+        say(f"{name}: {_numbers(each)}", "bold" if each.count else "")
+        for line in _samples(each, limit):
+            say(f"  {line}")
+    if any(each.count for each in found.values()):
+        say("✘ different", "bold red")
+        ctx.exit(1)
+    say("✔ the same", "bold green")
+
+
+def _outputs(a: Output, b: Output, to: int | None, say: Callable[[str], None]) -> Compared:
+    """Read the tables that both folders have, as of the same transaction."""
+    states_a, states_b = a.tables(), b.tables()
+    states = [name for name in states_a if name in states_b]
+    if not states:
+        raise ConfigError(f"{a.path} and {b.path} have no state in common")
+    for here, which in ((states_a, "A"), (states_b, "B")):
+        if len(here) > len(states):
+            missing = ", ".join(name for name in here if name not in states)
+            say(f"not compared, because only {which} has them: {missing}")
+    if to is None:
+        moment = Moment.of(a, b, states)
+        to, (of_a, of_b) = moment.txid, moment.committed
+        say(f"A, {a.path}, is at transaction {of_a}; B, {b.path}, at {of_b}")
+        if moment.later is not None:
+            say(f"to compare them later, run {'A' if of_a <= of_b else 'B'} with --until {moment.later}")
+    compared = Compared.outputs(a, b, states, to)
+    say(f"as of transaction {to}")
+    return compared
+
+
+def _numbers(found: TableDifference) -> str:
+    rows = [
+        (f"{count_of(found.only_in_a.num_rows, 'row')} only in A", found.only_in_a.num_rows),
+        (f"{count_of(found.only_in_b.num_rows, 'row')} only in B", found.only_in_b.num_rows),
+        (f"{count_of(found.differing_a.num_rows, 'row')} with other values", found.differing_a.num_rows),
+        (f"{count_of(found.equal, 'row')} equal", 1),
+    ]
+    unlike = f"; not compared: column {', '.join(found.unlike)}" if found.unlike else ""
+    return ", ".join(text for text, number in rows if number) + unlike
+
+
+def _samples(found: TableDifference, limit: int) -> Iterator[str]:
+    for rows, which in ((found.only_in_a, "only in A"), (found.only_in_b, "only in B")):
+        for row in python_rows(rows.slice(0, limit)):
+            yield f"{which}  {_shown(row)}"
+    pairs = zip(*(python_rows(each.slice(0, limit)) for each in (found.differing_a, found.differing_b)), strict=True)
+    for in_a, in_b in pairs:
+        key = {name: in_a[name] for name in found.keys}
+        changed = [name for name in found.values if repr(in_a[name]) != repr(in_b[name])]
+        values = ", ".join(f"{name}: {_text(in_a[name])} in A, {_text(in_b[name])} in B" for name in changed)
+        yield f"differs    {_shown(key)}  {values}"
+
+
+def _shown(row: Mapping[str, Any]) -> str:
+    return "  ".join(f"{name}={_text(value)}" for name, value in row.items())
+
+
+def _text(value: Any) -> str:
+    return "null" if value is None else escaped(str(value))

@@ -1,0 +1,179 @@
+"""``txtopo state``: print the rows of a state's table, now or as of a past transaction."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+
+import click
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.table import Table
+from rich.text import Text
+
+from state.delta.keyed.state import read_table
+from state.delta.read.consistent import ConsistentView, read_points, read_tables
+from state.delta.read.points import ShownPoints
+from txtopo.cli.command import Command, CommandLineError, WholeNumber, format_option
+from txtopo.cli.console import Console, table_console
+from txtopo.columnar.conversion import python_rows
+from txtopo.inspect.past.difference import Output, is_table
+from txtopo.inspect.past.tables import TXID, Kept, sorted_rows, with_keys
+from txtopo.printable import escaped
+from txtopo.text.words import count_of, size
+
+ROWS_SHOWN = 20
+
+
+@click.command(cls=Command)
+@click.argument("table", metavar="TABLE")
+@click.option("--txid", type=WholeNumber(0), metavar="N", help="Show the rows as of this transaction.")
+@click.option(
+    "--consistent",
+    is_flag=True,
+    help="Show all tables of a topology as of one transaction; TABLE is the folder that holds them.",
+)
+@click.option(
+    "--topology", metavar="ID", help="With --consistent: the topology's id, if the folder has records of several."
+)
+@click.option("--nearest", is_flag=True, help="With --txid: if it can't be shown, show the nearest one before it.")
+@click.option("--points", "is_list", is_flag=True, help="List the transactions that --txid can show, with their times.")
+@click.option("--limit", type=WholeNumber(0), metavar="N", help="Show at most N rows. Default for --format table: 20.")
+@click.option("--key", "keys", multiple=True, metavar="VALUE", help="Show only this key; once for each key field.")
+@format_option("table", "jsonl", "csv", json="jsonl")
+def state(  # noqa: PLR0913, PLR0917 - one for each option
+    table: str,
+    txid: int | None,
+    nearest: bool,  # noqa: FBT001 - an option
+    consistent: bool,  # noqa: FBT001 - an option
+    topology: str | None,
+    is_list: bool,  # noqa: FBT001 - an option
+    limit: int | None,
+    keys: tuple[str, ...],
+    form: str,
+) -> None:
+    """Show the keys and values of a state's Delta table, each with the last transaction that touched it.
+
+    TABLE is the folder of the table, as 'txtopo show' prints it. It may also be another Delta table, such as those that
+    plain topologies write; its rows have no transactions.
+
+    With --consistent it is the folder that holds all tables of a topology. They are shown as of the same transaction:
+    that of --txid, or the last one that every table has. The topology may be running.
+
+    Transactions that were committed together are one write to a table. If the state between two of them can't be
+    shown, the error of --txid names the nearest transactions that can; --nearest shows the one before. Of older
+    versions only those of points are kept: --points lists them, and says what the table takes on disk.
+    """
+    if is_list:
+        found = read_points(table, topology=topology)
+        _list(found)
+        for name, path in ({"": table} if is_table(table) else Output.of(table, topology).tables()).items():
+            _say(f"{name}{': ' * bool(name)}{_kept(Kept.of(path))}")
+        return
+    if nearest and txid is None:
+        raise CommandLineError("--nearest needs --txid")
+    if topology is not None and not consistent:
+        raise CommandLineError("--topology needs --consistent")
+    if consistent:
+        if keys:
+            raise CommandLineError("--key needs a single table; leave out --consistent and name the table")
+        view = read_tables(table, txid, nearest, topology=topology)
+        if txid is not None and view.txid < txid:
+            _say(f"as of transaction {view.txid}, the last one before {txid} that all tables can be shown as of")
+        _show_all(view, limit, form)
+        return
+    rows = read_table(table, txid, nearest)
+    if txid is not None and nearest:
+        _say_point(read_points(table), txid)
+    found = sorted_rows(with_keys(rows, keys))
+    shown = _show(found, limit, form)
+    _say(f"{_count(shown, found, rows)}; {_written(rows)}")
+
+
+def _say_point(found: ShownPoints, txid: int) -> None:
+    """Say which point is shown in place of a transaction."""
+    if not found.shows(txid):
+        point = next(each for each in reversed(found.points) if each.txid < txid)
+        _say(f"as of transaction {point}: the point before {txid}")
+
+
+def _list(found: ShownPoints) -> None:
+    for point in found.points:
+        click.echo(point)
+    if found.since.txid < found.last.txid:
+        click.echo(f"{found.since}, and then each commit group up to")
+    click.echo(found.last)
+
+
+def _kept(kept: Kept) -> str:
+    return (
+        f"{size(kept.bytes)} in {count_of(kept.files, 'file')} on disk, those of the log and of old versions among them"
+    )
+
+
+def _show_all(view: ConsistentView, limit: int | None, form: str) -> None:
+    if form == "csv" and len(view.tables) > 1:
+        raise CommandLineError(
+            f"CSV can hold only one table, but there are {', '.join(view.tables)}; use --format jsonl"
+        )
+    for name, rows in sorted(view.tables.items()):
+        shown = _show(sorted_rows(rows), limit, form, name)
+        _say(f"{name}: {_count(shown, rows, rows)}")
+    _say(f"all tables as of transaction {view.txid}")
+
+
+def _show(found: pa.Table, limit: int | None, form: str, name: str | None = None) -> pa.Table:
+    """Print the rows within the limit, and return them."""
+    shown = found.slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
+    match form:
+        case "jsonl":
+            for row in python_rows(shown):
+                line = row if name is None else {"state": name, "row": row}
+                click.echo(json.dumps(line, default=str, ensure_ascii=False))
+        case "csv":
+            _write_csv(shown)
+        case _:
+            if name is not None:
+                Console().print(Text(name, "bold"))
+            _print(shown)
+    return shown
+
+
+def _write_csv(rows: pa.Table) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(rows.column_names)
+    writer.writerows(row.values() for row in python_rows(rows))
+
+
+def _print(rows: pa.Table) -> None:
+    if not rows.num_rows:
+        return  # a lone header looks like a row, and the row count is printed anyway
+    drawn = Table(box=None, pad_edge=False, header_style="bold")
+    for field in rows.schema:
+        number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        style = "dim" if field.name == TXID else ""
+        drawn.add_column(Text(field.name), justify="right" if number else "left", style=style)
+    for row in python_rows(rows):
+        drawn.add_row(*(Text("" if value is None else escaped(str(value))) for value in row.values()))
+    table_console().print(drawn)
+
+
+def _count(shown: pa.Table, found: pa.Table, rows: pa.Table) -> str:
+    words = "1 row" if shown.num_rows == 1 else f"{shown.num_rows:,} rows"
+    if shown.num_rows == rows.num_rows:
+        return words
+    more = "; --limit N shows more" if shown.num_rows < found.num_rows else ""
+    return f"{words} of {rows.num_rows:,}{more}"
+
+
+def _written(rows: pa.Table) -> str:
+    if TXID not in rows.column_names:
+        return "the table is of no state, so its rows have no transactions"
+    last = pc.max(rows[TXID]).as_py()
+    return "nothing is written yet" if last is None else f"the last transaction is {last}"
+
+
+def _say(text: str) -> None:
+    """Print a remark to standard error, apart from the rows."""
+    Console(stderr=True).print(Text(text, "dim"), soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Commands that run topologies, or a broker for them."""

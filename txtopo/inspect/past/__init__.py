@@ -1,0 +1,1 @@
+"""What journal and tables say: of one transaction, of all, and of the difference to others."""

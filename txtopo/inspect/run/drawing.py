@@ -1,0 +1,93 @@
+"""The graph of a topology, with what each component has done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.engine.timeline.records import COMPONENT, STREAM, OfComponent
+from txtopo.files.records import from_json
+from txtopo.inspect.answers import Component, Edge, Flow, Graph, GraphState
+from txtopo.inspect.run.facts import Facts
+from txtopo.inspect.run.failures import components_failed_at, groups_of, is_current
+from txtopo.inspect.run.header import counts_of
+from txtopo.inspect.timeline.series import last_number
+from txtopo.transactional.core.history import first_line
+
+
+def graph(facts: Facts) -> Graph:
+    """Return components, edges and states, each component with its counts since the run began and its last error.
+
+    Raises:
+        ConfigError: they can't be read.
+    """
+    if facts.run is None:
+        facts.timeline.check("run")
+        why = "no run has recorded its graph here"
+        return Graph(facts.id, "plain" if facts.is_plain else "transactional", why=why)
+    described = facts.run.graph
+    samples = facts.timeline.last(COMPONENT)
+    emitted = {name: counts_of(row) for name, row in samples.items()}
+    given = _given(facts, described)
+    last_errors: dict[str, str] = {}
+    failures: dict[str, int] = {}
+    for group in groups_of(facts):
+        last_errors.setdefault(group.component, first_line(group.first))
+        failures[group.component] = failures.get(group.component, 0) + group.count
+    failed_at = components_failed_at(facts)
+    edges = [from_json(each, Edge) for each in described.get("edges", ())]
+    components = []
+    for each in described.get("components", ()):
+        name, tasks = each["id"], each["tasks"]
+        counts = emitted.get(name, {})
+        flow = Flow(
+            in_=_taken(name, edges, given),
+            out=given.get(name, {}),
+            emitted=counts.get("emitted"),
+            executed=counts.get("executed"),
+            acked=counts.get("acked"),
+            failed=counts.get("failed") if facts.is_plain else failures.get(name, 0),
+            queued=counts.get("queued"),
+        )
+        components.append(
+            Component(
+                name,
+                kind=each["kind"],
+                class_=each["class"],
+                tasks=len(tasks) if isinstance(tasks, list) else tasks,
+                phase=each.get("phase"),
+                committer=each.get("committer", False),
+                streams=each["streams"],
+                states=each.get("states", []),
+                counts=flow,
+                last_error=last_errors.get(name),
+                last_failed_at=failed_at.get(name),
+                is_failing=is_current(facts, failed_at.get(name)),
+            )
+        )
+    states = {name: from_json(each, GraphState) for name, each in described.get("states", {}).items()}
+    return Graph(facts.id, facts.run.kind, components, edges, states)
+
+
+def _taken(component: str, edges: Sequence[Edge], given: Mapping[str, Mapping[str, float]]) -> float | None:
+    """Return how many tuples a component got; None if it takes none, or no run has counted them."""
+    own = [given.get(edge.source, {}).get(edge.stream) for edge in edges if edge.target == component]
+    known = [each for each in own if each is not None]
+    return sum(known) if known else None
+
+
+def _given(facts: Facts, described: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    """Return how many tuples each component has emitted by stream; nothing while no run has counted them."""
+    totals = facts.timeline.last(COMPONENT)
+    if not totals:
+        return {}
+    on = {name: last_number(row, 0) or 0.0 for name, row in facts.timeline.last(STREAM).items()}
+    found = {}
+    for each in described["components"]:
+        own = {stream: on.get(json.dumps([each["id"], stream]), 0.0) for stream in each["streams"]}
+        if DEFAULT_STREAM in own:
+            own[DEFAULT_STREAM] = (last_number(totals.get(each["id"]), OfComponent.EMITTED) or 0.0) - sum(own.values())
+        found[each["id"]] = own
+    return found

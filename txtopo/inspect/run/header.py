@@ -1,0 +1,268 @@
+"""The status of a topology in figures: from its snapshot and its timeline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo.assembly.snapshot import Snapshot, TransactionSnapshot, Writer
+from txtopo.attempts import epoch_and_try
+from txtopo.engine.timeline.records import (
+    COMPONENT,
+    DRIVER,
+    FILES,
+    LAG,
+    PROGRESS,
+    ROOTS,
+    OfComponent,
+    OfDriver,
+    OfLag,
+    OfProgress,
+    OfRoots,
+)
+from txtopo.inspect.answers import (
+    Can,
+    ComponentCounts,
+    HasTimeline,
+    Header,
+    Latency,
+    Lowest,
+    Pending,
+    Process,
+    Rates,
+    Roots,
+    Run,
+    Summary,
+    Workers,
+)
+from txtopo.inspect.run.facts import Facts, is_live, status_of
+from txtopo.inspect.run.failures import is_current, last_failed_at, last_failure
+from txtopo.inspect.timeline.series import PHASES, last_number, rate
+from txtopo.secrecy import without_secrets
+from txtopo.transactional.core.history import HistoryEvent, first_line
+from txtopo.transactional.core.transitions import Status
+
+RATE_SECS = 10.0
+"""Rates are those of so many seconds."""
+
+# Places in samples, by the name in an answer.
+_TOTALS = {
+    "transactions": OfProgress.TRANSACTIONS,
+    "dead_letters": OfProgress.DEAD_LETTERS,
+    "attempts": OfProgress.ATTEMPTS,
+    "failures": OfProgress.FAILURES,
+    "tuples": OfProgress.TUPLES,
+}
+_ROOTS = {
+    "emitted": OfRoots.EMITTED,
+    "acked": OfRoots.ACKED,
+    "failed": OfRoots.FAILED,
+    "pending": OfRoots.PENDING,
+}
+_COUNTS = {each.name.lower(): each for each in OfComponent}
+
+
+def summary(facts: Facts) -> Summary:
+    """Return a topology's line in the list of all."""
+    return Summary(**_named(facts), rate=_rates(facts).transactions)
+
+
+def _named(facts: Facts) -> dict[str, Any]:
+    """Return what is said of a topology wherever it is named."""
+    word, text = status_of(facts)
+    errors = facts.timeline.errors()
+    return {
+        "slug": facts.slug,
+        "id": facts.id,
+        "kind": "plain" if facts.is_plain else "transactional",
+        "status": word,
+        "status_text": text,
+        "committed": _committed(facts),
+        **_lag(facts),
+        "last_error": first_line(without_secrets(errors[-1].text)) if errors else None,
+        "started_at": None if facts.run is None else facts.run.started_secs,
+        "updated_at": facts.updated_secs,
+    }
+
+
+def header(facts: Facts, can: Can = Can()) -> Header:  # noqa: B008 - frozen
+    """Return what a topology's header shows."""
+    writer, snapshot = facts.last_writer, facts.snapshot
+    driver = facts.timeline.last(DRIVER).get("")
+    roots = facts.timeline.last(ROOTS).get("")
+    if facts.is_plain:
+        latency = Latency(last_number(roots, OfRoots.P50), last_number(roots, OfRoots.P99))
+    else:
+        latency = Latency(last_number(driver, OfDriver.P50), last_number(driver, OfDriver.P99))
+    is_there = facts.timeline.is_there
+    workers = None
+    if roots is not None:
+        workers = Workers(
+            wanted=last_number(roots, OfRoots.WORKERS),
+            running=last_number(roots, OfRoots.WORKERS_RUNNING),
+            restarts=last_number(roots, OfRoots.RESTARTS),
+            killed=last_number(driver, OfDriver.WORKERS_KILLED),
+            cpu_secs=last_number(roots, OfRoots.WORKERS_CPU_SECS),
+        )
+    return Header(
+        **_named(facts),
+        **_of_run(facts),
+        now=time.time(),
+        past=facts.past,
+        ended_at=facts.updated_secs if facts.ended else None,
+        process=None if writer is None else Process(writer.pid, writer.host, writer.epoch, writer.is_alive),
+        begun=_begun(facts),
+        rate=_rates(facts),
+        latency=latency,
+        lowest=None if snapshot is None or not is_live(facts) else _lowest(snapshot, facts.writer),
+        last_failure=last_failure(facts),
+        is_failing=is_current(facts, last_failed_at(facts)),
+        timeline=HasTimeline(is_there, "" if is_there else _why_none(facts)),
+        damage=[text for text in (facts.damage, *map(facts.timeline.damage, FILES)) if text],
+        can=can,
+        roots=None if roots is None else Roots(**_wholes(roots, _ROOTS)),
+        workers=workers,
+        components=components(facts),
+    )
+
+
+def components(facts: Facts) -> list[ComponentCounts]:
+    """Return what each component has counted since the run began."""
+    last = facts.timeline.last(COMPONENT)
+    return [ComponentCounts(id=name, **counts_of(row)) for name, row in last.items()]
+
+
+def counts_of(row: Any) -> dict[str, float | None]:
+    """Return the counts of a component from its last sample."""
+    return {name: last_number(row, at) for name, at in _COUNTS.items()}
+
+
+def run_of(facts: Facts) -> Run:
+    """Return a run's line in the list of all of a topology."""
+    found = header(facts)
+    own = {field.name: getattr(found, field.name) for field in attrs.fields(Run) if field.name != "why"}
+    return Run(why=facts.ended, **own)
+
+
+def _committed(facts: Facts) -> int | None:
+    if facts.snapshot is not None:
+        return facts.snapshot.committed
+    return _last_whole(facts.timeline.last(PROGRESS).get(""), OfProgress.COMMITTED)
+
+
+def _begun(facts: Facts) -> int | None:
+    """Return the last transaction that has begun: those up to it are committed or pending."""
+    if facts.snapshot is not None:
+        return facts.snapshot.last_begun
+    row = facts.timeline.last(PROGRESS).get("")
+    numbers = [_last_whole(row, at) for at in (OfProgress.COMMITTED, *PHASES.values())]
+    return None if None in numbers else sum(filter(None, numbers))
+
+
+def _of_run(facts: Facts) -> dict[str, Any]:
+    row = facts.timeline.last(PROGRESS).get("")
+    return {
+        **_wholes(row, _TOTALS),
+        "pending": None if row is None else Pending(**_wholes(row, PHASES)),
+        "remaining": _last_whole(row, OfProgress.REMAINING),
+    }
+
+
+def _rates(facts: Facts) -> Rates:
+    if not is_live(facts):
+        return _averages(facts)
+    if facts.is_plain:
+        executed = [
+            value
+            for _, rows in facts.timeline.samples(COMPONENT, RATE_SECS)
+            if (value := rate(rows, OfComponent.EXECUTED)) is not None
+        ]
+        return Rates(last_rate(facts, ROOTS, OfRoots.ACKED), sum(executed) if executed else None)
+    return Rates(*(last_rate(facts, PROGRESS, at) for at in _COMMITTED))
+
+
+def _averages(facts: Facts) -> Rates:
+    """Return the rates of a whole run that is over."""
+    kind, counts = (ROOTS, (OfRoots.ACKED, OfRoots.EMITTED)) if facts.is_plain else (PROGRESS, _COMMITTED)
+    row, run = facts.timeline.last(kind).get(""), facts.run
+    secs = 0.0 if run is None or facts.updated_secs is None else facts.updated_secs - run.started_secs
+    totals = [last_number(row, at) for at in counts]
+    return Rates(*(None if total is None or secs <= 0 else total / secs for total in totals))
+
+
+_COMMITTED = (OfProgress.TRANSACTIONS, OfProgress.TUPLES)
+
+
+def last_rate(facts: Facts, kind: int, at: int) -> float | None:
+    """Return how much a number of a sample grows in a second."""
+    found = dict(facts.timeline.samples(kind, RATE_SECS)).get("")
+    return None if found is None else rate(found, at)
+
+
+def _lag(facts: Facts) -> dict[str, int | None]:
+    kind, at = (ROOTS, OfRoots.LAG) if facts.is_plain else (PROGRESS, OfProgress.LAG)
+    files = facts.timeline.last(LAG).get("")
+    return {
+        "lag": _last_whole(facts.timeline.last(kind).get(""), at),
+        "lag_files": _last_whole(files, OfLag.FILES),
+        "lag_bytes": _last_whole(files, OfLag.BYTES),
+    }
+
+
+def _last_whole(row: Any | None, at: int) -> int | None:
+    found = last_number(row, at)
+    return None if found is None else int(found)
+
+
+def _wholes(row: Any | None, places: Mapping[str, int]) -> dict[str, int | None]:
+    return {name: _last_whole(row, at) for name, at in places.items()}
+
+
+def _lowest(snapshot: Snapshot, writer: Writer | None) -> Lowest | None:
+    if not snapshot.transactions:
+        return None
+    found = snapshot.transactions[0]
+    entries = found.history.entries
+    age_secs = 0.0 if writer is None else max(0.0, time.time() - writer.written_secs)
+    since = None if not entries else (snapshot.now_ms - entries[-1].at_ms) / 1000 + age_secs
+    attempts = [each.attempt for each in entries if each.attempt is not None]
+    last = epoch_and_try(attempts[-1].attempt)[1] if attempts else None
+    return Lowest(found.txid, found.status, _waits_for(found, snapshot.transactions), since, last)
+
+
+def _waits_for(found: TransactionSnapshot, pending: Sequence[TransactionSnapshot]) -> str:
+    if found.component is not None:
+        return f"component {found.component!r}, which is running for it now"
+    has_failed = any(entry.what is HistoryEvent.FAILED for entry in found.history.entries)
+    return {
+        Status.READY.value: "its replay, in one of the next jobs" if has_failed else "one of the next jobs",
+        Status.PROCESSING.value: f"its job{_at_work(found, pending)}",
+        Status.PROCESSED.value: "its turn to commit, with the next group",
+        Status.COMMITTING.value: "the writes of its commit group",
+        Status.DEAD.value: "its turn to be given up",
+        Status.WRITING_DEAD_LETTER.value: "the write of its dead letter",
+    }.get(found.status, "")
+
+
+def _at_work(found: TransactionSnapshot, pending: Sequence[TransactionSnapshot]) -> str:
+    """Name the transaction that holds a job up: a partition processes those of a job one after another."""
+    job = _job_of(found)
+    for other in pending:
+        if other.component is not None and other.status == found.status and job is not None and _job_of(other) == job:
+            return f", in which component {other.component!r} is running for transaction {other.txid}"
+    return ""
+
+
+def _job_of(found: TransactionSnapshot) -> int | None:
+    jobs = [entry.job_id for entry in found.history.entries if entry.job_id is not None]
+    return jobs[-1] if jobs else None
+
+
+def _why_none(facts: Facts) -> str:
+    writer = facts.last_writer
+    if writer is not None and writer.is_alive is None:
+        return f"the run is on {writer.host}, and keeps its timeline there"
+    return "no run has left a timeline here: it was made by an older version of txtopo"

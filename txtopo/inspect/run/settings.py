@@ -1,0 +1,55 @@
+"""The settings of a topology's last run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from txtopo.config import SETTINGS
+from txtopo.inspect.answers import Settings, SettingValue
+from txtopo.inspect.run.facts import Facts
+from txtopo.secrecy import HIDDEN, is_secret, shown
+
+
+def settings(facts: Facts, arguments: Mapping[str, str]) -> Settings:
+    """Return all settings with their values, those that differ from their defaults first.
+
+    Raises:
+        ConfigError: they can't be read.
+    """
+    if facts.run is None:
+        facts.timeline.check("run")
+        return Settings(arguments=dict(arguments), why="no run has recorded its settings here")
+    given = facts.run.settings
+    listed = []
+    for name in [*SETTINGS, *(each for each in given if each not in SETTINGS)]:
+        setting = SETTINGS.get(name)
+        default = ""
+        if setting is not None:
+            own = attrs.evolve(setting, default=setting.plain_default) if facts.is_plain else setting
+            default = own.default_text
+        value = str(shown(name, given.get(name, default)))
+        listed.append(
+            SettingValue(
+                name,
+                in_python="" if setting is None else setting.keyword,
+                value=value,
+                default=default,
+                is_default=name not in given or _is_same(value, default),
+                purpose="" if setting is None else setting.purpose,
+                is_secret=value == HIDDEN or is_secret(name),
+            )
+        )
+    listed.sort(key=lambda each: (each.is_default, each.name))
+    return Settings(listed, {name: str(shown(name, value)) for name, value in arguments.items()})
+
+
+def _is_same(value: str, default: str) -> bool:
+    """Whether a value, as Python shows it, is a default, as ``--set`` takes it."""
+    if value.lower() == default.lower():
+        return True
+    try:
+        return float(value) == float(default)
+    except ValueError:
+        return False

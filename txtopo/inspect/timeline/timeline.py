@@ -1,0 +1,379 @@
+"""Reads the timeline that a run writes (:mod:`txtopo.engine.timeline`), while it does or afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import operator
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from txtopo.engine.timeline.records import (
+    ATTEMPT,
+    FAILED,
+    GIVEN_UP,
+    METRICS,
+    OPEN,
+    RETURNED,
+    RUN,
+    VISIBLE,
+    WRITE,
+    ErrorRecord,
+    RunRecord,
+    epochs_in,
+    errors_in,
+    path_of,
+)
+from txtopo.engine.timeline.ring import TEXT, read_header
+from txtopo.errors import ConfigError
+from txtopo.files.records import DAMAGE, from_json
+from txtopo.inspect.answers import Attempt, TransactionLine, Transactions, Write
+from txtopo.inspect.timeline.rings import EVENTS, SAMPLES, Ring, Rows
+
+LOOK_SECS = 0.1
+"""How often the files are looked at, however many ask."""
+
+ALL_SECS = 3.0
+"""How old the whole timeline may be that a page begins with: it asks for the rest at once."""
+
+CLOCKS_US = 2_000_000
+"""How far the clock of a run may be ahead, which may be on another machine, for its samples to count as of now."""
+
+_ANSWERS_MAX = 16
+
+OUTCOMES = {OPEN: "open", VISIBLE: "visible", FAILED: "failed", RETURNED: "returned", GIVEN_UP: "dead letter"}
+TIMES = ("available", "begun", "metadata", "started", "processed", "grouped", "phases", "ended")
+"""The moments of an attempt, in the order of its record."""
+
+
+class TimelineReader:
+    """The timeline of one topology. Any thread may use it; what many ask at the same time is made once.
+
+    ``folder`` need not exist: a topology without a timeline has an empty one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._lock = threading.RLock()
+        self._events = Ring(folder, "records", EVENTS)
+        self._samples = Ring(folder, "samples", SAMPLES)
+        self._looked = 0.0
+        self._latest: dict[int, dict[str, Any]] = {}
+        """The last sample of each kind and name in the last run."""
+        self._answers: dict[tuple[int, int], bytes] = {}
+        self._all = -ALL_SECS, b""
+        """When the whole timeline was encoded, and how it begins."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a run has left a timeline."""
+        return bool(epochs_in(self.folder))
+
+    def run(self) -> RunRecord | None:
+        """Return whose timeline it is; None if there is none, or of another version."""
+        for epoch in epochs_in(self.folder):
+            with contextlib.suppress(OSError, *DAMAGE):
+                return _read_run(path_of(self.folder, epoch, "run"))
+        return None
+
+    def errors(self) -> list[ErrorRecord]:
+        """Return the last errors, oldest first; damaged ones are left out."""
+        records = []
+        for each in next((errors_in(self.folder, epoch) for epoch in epochs_in(self.folder)), []):
+            with contextlib.suppress(*DAMAGE):
+                records.append(from_json(each, ErrorRecord))
+        return records
+
+    def damage(self, *names: str) -> str:
+        """Return which of the files of the last run can't be read; empty if all that are there can.
+
+        Args:
+            names: of :data:`~txtopo.engine.timeline.records.FILES`.
+        """
+        for epoch, what in itertools.product(epochs_in(self.folder)[:1], names):
+            path = path_of(self.folder, epoch, what)
+            try:
+                _READ[what](path)
+            except FileNotFoundError:
+                continue
+            except (OSError, *DAMAGE) as error:
+                reason = getattr(error, "strerror", None) or "it is damaged, or another version of txtopo wrote it"
+                return f"{path} can't be read: {reason}"
+        return ""
+
+    def check(self, *names: str) -> None:
+        """Raise ConfigError if a file of the last run can't be read; see :meth:`damage`."""
+        damage = self.damage(*names)
+        if damage:
+            raise ConfigError(damage)
+
+    @property
+    def metrics(self) -> Path:
+        """The file into which a run writes its metrics in Prometheus' format, if it does."""
+        return self.folder / METRICS
+
+    def since(self, since: int, now_secs: float) -> bytes:
+        """Return the answer to ``/timeline?since=``, as JSON.
+
+        Raises:
+            ConfigError: the records can't be read.
+        """
+        self.check("records")
+        with self._lock:
+            self._look()
+            ring = self._events
+            now_at = time.monotonic()
+            if not since and now_at - self._all[0] < ALL_SECS:
+                answer = self._all[1]
+            else:
+                answer = self._encoded(since)
+                if not since:
+                    self._all = time.monotonic(), answer
+            now = round(now_secs * 1000 - ring.base_us / 1000, 3)
+            return answer + b',"now":%s}' % str(now).encode()
+
+    def _encoded(self, since: int) -> bytes:
+        """Return the answer after a record without its end."""
+        key = (since, self._events.head)
+        if key not in self._answers:
+            while len(self._answers) >= _ANSWERS_MAX:
+                self._answers.pop(next(iter(self._answers)))
+            content = _answer(self._events, since)
+            self._answers[key] = json.dumps(content, separators=(",", ":")).encode()[:-1]
+        return self._answers[key]
+
+    def transactions(self, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
+        """Return the answer to ``/transactions``: newest first.
+
+        Raises:
+            ConfigError: the records can't be read.
+        """
+        self.check("records")
+        with self._lock:
+            self._look()
+            ring = self._events
+            rows = ring.rows[ring.rows["kind"] == ATTEMPT]
+            rows = rows[rows["txid"] >= first]
+            if last is not None:
+                rows = rows[rows["txid"] <= last]
+            of_interest = rows[rows["small"] == FAILED] if failed else rows
+            txids = np.unique(of_interest["txid"])[::-1]
+            shown = [_transaction(ring, rows[rows["txid"] == txid]) for txid in txids[:limit]]
+            return Transactions(shown, len(txids) > limit)
+
+    def attempts(self, txid: int) -> list[Attempt]:
+        """Return the attempts at a transaction, in order."""
+        with self._lock:
+            self._look()
+            ring = self._events
+            rows = ring.rows[(ring.rows["kind"] == ATTEMPT) & (ring.rows["txid"] == txid)]
+            return [_attempt(ring, row) for row in _latest(rows)]
+
+    def writes(self, epoch: int, group: int) -> list[Write]:
+        """Return the writes of a commit group."""
+        with self._lock:
+            rows = self._events.rows
+            own = rows[(rows["kind"] == WRITE) & (rows["epoch"] == epoch) & (rows["group"] == group)]
+            return [
+                Write(
+                    self._events.text(row["name"]),
+                    int(row["count"]),
+                    int(row["times"][4]),
+                    *map(_secs, row["times"][:4]),
+                )
+                for row in own
+            ]
+
+    def samples(self, kind: int, secs: float | None = None, now_secs: float | None = None) -> list[tuple[str, Rows]]:
+        """Return the samples of a kind by name, each in order: the last ``secs`` seconds before a moment, or all.
+
+        What was sampled before somebody set the clock back may be of a later time than the moment: it is left out.
+        """
+        with self._lock:
+            self._look()
+            ring = self._samples
+            rows = ring.rows[ring.rows["kind"] == kind]
+            if secs is not None:
+                now_us = (now_secs or time.time()) * 1e6
+                rows = rows[(rows["at"] >= now_us - secs * 1e6) & (rows["at"] <= now_us + CLOCKS_US)]
+            named: dict[str, list[Rows]] = {}
+            for name in np.unique(rows["name"]):  # the same name may have been written again, as another record
+                named.setdefault(ring.text(name), []).append(rows[rows["name"] == name])
+            return [(name, np.concatenate(parts)) for name, parts in named.items()]
+
+    def last(self, kind: int) -> dict[str, Rows]:
+        """Return the last sample of a kind, by name, if it is of the last run."""
+        with self._lock:
+            self._look()
+            return self._latest.get(kind, {}).copy()
+
+    def _look(self) -> None:
+        if time.monotonic() - self._looked < LOOK_SECS:
+            return
+        self._events.look()
+        samples, is_new = self._samples.look()
+        if is_new:
+            self._latest = {}
+        # By number, not by time: somebody may have set the clock back.
+        for at in np.flatnonzero((samples["kind"] != TEXT) & (samples["seq"] > self._samples.before)).tolist():
+            row = samples[at]
+            self._latest.setdefault(int(row["kind"]), {})[self._samples.text(row["name"])] = row.copy()
+        self._looked = time.monotonic()
+
+    def close(self) -> None:
+        """Close the files. Whoever still asks gets what was read of them."""
+        with self._lock:
+            self._looked = math.inf
+            self._events.close()
+            self._samples.close()
+
+
+_OF_COMPONENT = operator.itemgetter("id", "kind", "class", "tasks", "streams")
+_OF_EDGE = operator.itemgetter("source", "stream", "target", "grouping")
+_OF_STATE = operator.itemgetter("class", "kind", "key", "value", "path")
+
+
+def _read_run(path: Path) -> RunRecord:
+    """Read a run's record; the graph in it has all that the page shows, or it counts as damaged."""
+    record = from_json(json.loads(path.read_text()), RunRecord)
+    graph = record.graph
+    parts = (
+        (_OF_COMPONENT, graph["components"]),
+        (_OF_EDGE, graph["edges"]),
+        (_OF_STATE, graph.get("states", {}).values()),
+    )
+    for names_of, found in parts:
+        for each in found:
+            names_of(each)
+    return record
+
+
+def _read_errors(path: Path) -> list[ErrorRecord]:
+    return [from_json(each, ErrorRecord) for each in json.loads(path.read_text())]
+
+
+def _read_ring(path: Path) -> None:
+    if path.is_file() and read_header(path) is None:
+        raise ValueError(f"{path} is no ring")
+
+
+_READ: Mapping[str, Callable[[Path], Any]] = {
+    "run": _read_run,
+    "errors": _read_errors,
+    "records": _read_ring,
+    "samples": _read_ring,
+}
+
+
+def _answer(ring: Ring, since: int) -> dict[str, Any]:
+    is_lost = bool(since) and not (ring.first - 1 <= since <= ring.head)
+    rows = ring.rows if is_lost or not since else ring.after(since)
+    attempts, writes, runs = (rows[rows["kind"] == kind] for kind in (ATTEMPT, WRITE, RUN))
+    texts = {*attempts["name"].tolist(), *attempts["text"].tolist(), *writes["name"].tolist()} - {0}
+    return {
+        "head": ring.head,
+        "lost": is_lost,
+        "base": ring.base_us / 1000,
+        "epoch": ring.epoch,
+        "runs": [
+            {"epoch": int(row["epoch"]), "pid": int(row["count"]), "at": (int(row["times"][0]) - ring.base_us) / 1000}
+            for row in runs
+        ],
+        "attempts": {
+            "txid": attempts["txid"].tolist(),
+            "try": attempts["number"].tolist(),
+            "epoch": attempts["epoch"].tolist(),
+            "outcome": attempts["small"].tolist(),
+            "job": attempts["job"].tolist(),
+            "group": attempts["group"].tolist(),
+            "tuples": attempts["count"].tolist(),
+            "component": attempts["name"].tolist(),
+            "text": attempts["text"].tolist(),
+            **{name: _millis(ring, attempts, at) for at, name in enumerate(TIMES)},
+        },
+        "writes": {
+            "epoch": writes["epoch"].tolist(),
+            "group": writes["group"].tolist(),
+            "state": writes["name"].tolist(),
+            **{name: _millis(ring, writes, at) for at, name in enumerate(("prepared", "decided", "from", "to"))},
+            "rows": writes["count"].tolist(),
+            "removed": writes["times"][:, 4].tolist(),
+        },
+        "texts": {str(seq): ring.texts[seq] for seq in sorted(texts) if seq in ring.texts},
+    }
+
+
+def _millis(ring: Ring, rows: Rows, at: int) -> list[float]:
+    """Return a column of times in milliseconds after the base; 0 for those not reached."""
+    times = rows["times"][:, at]
+    found: list[float] = np.where(times > 0, (times - ring.base_us) / 1000, 0.0).tolist()
+    return found
+
+
+def _secs(time_us: int) -> float | None:
+    return int(time_us) / 1e6 if time_us > 0 else None
+
+
+def _latest(rows: Rows) -> Iterator[Any]:
+    """Yield the last row of each attempt, in the order of their first rows."""
+    latest: dict[tuple[int, int], Any] = {}
+    for row in rows:
+        latest[int(row["epoch"]), int(row["number"])] = row
+    yield from latest.values()
+
+
+def _attempt(ring: Ring, row: Any) -> Attempt:
+    return Attempt(
+        int(row["number"]),
+        epoch=int(row["epoch"]),
+        outcome=OUTCOMES.get(int(row["small"]), "open"),
+        job=int(row["job"]) or None,
+        group=int(row["group"]) or None,
+        tuples=int(row["count"]),
+        component=ring.text(row["name"]) or None,
+        error=ring.text(row["text"]) or None,
+        **{f"{name}_at": _secs(row["times"][at]) for at, name in enumerate(TIMES)},
+    )
+
+
+def _transaction(ring: Ring, rows: Rows) -> TransactionLine:
+    attempts = [_attempt(ring, row) for row in _latest(rows)]
+    last = attempts[-1]
+    failure = next((each for each in reversed(attempts) if each.error), None)
+    began = min(filter(None, (each.begun_at for each in attempts)), default=None)
+    return TransactionLine(
+        int(rows["txid"][0]),
+        status=outcome_of(attempts),
+        attempts=len(attempts),
+        epoch=last.epoch,
+        group=last.group,
+        tuples=last.tuples,
+        began_at=began,
+        ended_at=last.ended_at,
+        secs=None if last.ended_at is None or began is None else last.ended_at - began,
+        component=None if failure is None else failure.component,
+        error=None if failure is None else failure.error,
+    )
+
+
+def outcome_of(attempts: Sequence[Attempt]) -> str:
+    """Return the status of a transaction in a word or two, from its attempts."""
+    last = attempts[-1]
+    match last.outcome:
+        case "visible":
+            return "committed"
+        case "dead letter" | "failed" as outcome:
+            return outcome
+        case "returned":
+            return "ready"
+        case _ if last.grouped_at:
+            return "committing"
+        case _:
+            return "processed" if last.processed_at else "processing"
