@@ -11,7 +11,7 @@ from txtopo.cli.look.settings_command import page
 from txtopo.cluster.settings import CLUSTER_SETTINGS, ClusterConfig
 from txtopo.config import SETTINGS
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "settings.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "settings.md"
 
 
 def test_the_page_is_current():

@@ -14,7 +14,7 @@ incarnation of the topology. Transactions that are begun and not committed begin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -131,12 +131,15 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
     # Higher than anything that is aside anywhere, so that no repair overwrites what an earlier one has kept.
     aside = [*coordinator_state.asides(), *journal_asides(subject.metadata_dir, subject.topology_id)]
     number = 1 + max([0, *aside, *(n for table in every.values() for n in table.asides())])
+    tables = {name: table for name, table in every.items() if name not in found.apart}
     choice = Choice(
         record,
-        {name: table for name, table in every.items() if name not in found.apart},
+        tables,
         found.descriptions,
         found.divergences,
         subject.optional,
+        lambda name, txid: tables[name].is_kept(txid),
+        is_sound=False,
         backfilled=backfills_of(subject.metadata_dir, parts) if parts else (),
         unfinished=found.backfills,
     )
@@ -274,13 +277,14 @@ class Choice:
     descriptions: Mapping[str, TableDescription]
     divergences: tuple[Divergence, ...]
     optional: Collection[str]
-    kept: Mapping[str, Collection[int]] | None = None
-    """By state, the transactions whose versions its table keeps, if many checkpoints are compared of a topology that is
-    sound; None: each table is asked, for one at a time."""
-    backfilled: Collection[str] = ()
+    is_kept: Callable[[str, int], bool]
+    """Says of a state whether its table keeps the version of a transaction."""
+    is_sound: bool
+    """Whether tables and coordinator state agree: then many checkpoints are compared, and only for what is kept."""
+    backfilled: Collection[str]
     """The states that may be forgotten at a checkpoint without them, because a backfill can give them their history
     again."""
-    unfinished: Mapping[str, int] = attrs.field(factory=dict)
+    unfinished: Mapping[str, int]
     """The states of backfills that have not joined the topology, each with its last transaction."""
 
     def best(
@@ -329,7 +333,7 @@ class Choice:
                 continue
             elif (description.last_txid or 0) < wanted:
                 obstacles.append(f"{name!r} is only at transaction {description.last_txid or 0}, not at {wanted}")
-            elif not (table.is_kept(wanted) if self.kept is None else wanted in self.kept[name]):
+            elif not self.is_kept(name, wanted):
                 obstacles.append(version_is_gone(name, wanted))
             else:
                 rolled_back.append(name)
@@ -338,13 +342,12 @@ class Choice:
     def _shared_until(
         self, checkpoint: Checkpoint, table: StateTable, description: TableDescription, wanted: int
     ) -> int | None:
-        if self.kept is not None:
+        if self.is_sound:
             return None
         return checkpoint.timeline.shared_until(table, description, checkpoint.txid, wanted)
 
     def _is_at(self, table: StateTable, description: TableDescription, txid: int) -> bool:
-        is_sound = self.kept is not None
-        return (description.last_txid or 0) == txid and (is_sound or table.foreign_change(None) is None)
+        return (description.last_txid or 0) == txid and (self.is_sound or table.foreign_change(None) is None)
 
     def _obstacle(self, checkpoint: Checkpoint, name: str, description: TableDescription | None) -> str | None:
         wrong = next((each for each in self.divergences if each.state == name), None)

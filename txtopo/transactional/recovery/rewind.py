@@ -98,16 +98,18 @@ class Past:
         now = checkpoints[0]
         mark = CommittedMark(now.txid, now.metadata, {**now.states, **known.committed.states}, now.planned)
         record = CoordinatorRecord(subject.topology_id, newest.incarnation, newest.epoch, mark, None)
+        kept = versions_kept(tables, descriptions, checkpoints)
         choice = Choice(
             record,
             tables,
             descriptions,
             (),
             subject.optional,
-            versions_kept(tables, descriptions, checkpoints),
-            backfills_of(subject.metadata_dir, parts),
+            lambda name, txid: txid in kept[name],
+            is_sound=True,
+            backfilled=backfills_of(subject.metadata_dir, parts),
             # The journal may name states of a backfill that died just before it joined: that alone means nothing.
-            unfinished_backfills(
+            unfinished=unfinished_backfills(
                 subject.metadata_dir,
                 subject.topology_id,
                 {name: each.identity for name, each in known.committed.states.items()},
