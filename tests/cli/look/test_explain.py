@@ -25,6 +25,7 @@ from txtopo.journal.journal import JournalHeader
 from txtopo.testing.feeders import wait_until
 from txtopo.testing.inline import run_inline
 from txtopo.topology.loading import load_target
+from txtopo.transactional.core.transitions import Status
 
 GATES = {"hold": threading.Event(), "reached": threading.Event()}
 
@@ -126,7 +127,8 @@ def test_a_run_that_goes_on(tmp_path, command_line):
 
         def shows():
             known = read_snapshot(snapshots_in(tmp_path / METADATA_DIR), "t")
-            return known is not None and any(each.component == "keep" for each in known[1].transactions)
+            found = {} if known is None else {each.txid: each for each in known[1].transactions}
+            return 3 in found and (found[2].component, found[3].status) == ("keep", Status.PROCESSED.value)
 
         assert wait_until(shows, DEADLINE_SECS)
         text = explained(command_line, tmp_path, 2)
