@@ -9,9 +9,11 @@ import attrs
 import numpy as np
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from tests.harness.benchmarks.groups import main as groups_main
 from tests.harness.benchmarks.inputs import DrawnWords, LargeRows, Rows, TouchedKeys, WrongTotalsError, check_totals
 from tests.harness.benchmarks.measuring import Bench
 from tests.harness.benchmarks.outcome import Line, Outcome, Role, Target, Unit, print_outcome, write_json
@@ -76,3 +78,13 @@ def test_lower_is_better() -> None:
     assert [verdict.ratio for verdict in outcome.verdicts()] == [20, 5]
     assert [verdict.is_reached for verdict in outcome.verdicts()] == [True, False]
     assert outcome.best(LINES[0], Role.PEER) == attrs.evolve(LINES[1])
+
+
+def test_what_groups_cost() -> None:
+    """The command says what groups cost, by rows and touched keys; more keys than there are rows are left out."""
+    said = CliRunner().invoke(groups_main, ["--rows", "1000", "--touched", "10", "--touched", "5000", "--groups", "2"])
+    assert said.exit_code == 0, said.output
+    start, line = said.output.splitlines()
+    assert start.startswith("1,000 rows: a start takes ")
+    assert line.startswith("  10 keys: ")
+    assert line.endswith(" KB")

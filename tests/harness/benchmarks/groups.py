@@ -1,0 +1,101 @@
+"""What a commit group costs a keyed table with deletion vectors: ``python -m tests.harness.benchmarks.groups``.
+
+It prints CPU time and bytes of all that the state does for a group, merges included, by rows of the table and touched
+keys: random ones, in groups one after another, as a coordinator has them. The time is the process's own, so that a busy
+machine changes little.
+"""
+
+from __future__ import annotations
+
+import operator
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from state import DeltaState
+from tests.harness.benchmarks.inputs import rows_of
+from txtopo import Fields
+from txtopo.transactional.commit.write_buffer import group_state
+
+_LOAD_ROWS = 500_000
+
+
+class Table:
+    """A table of words, and the groups that it gets."""
+
+    def __init__(self, path: Path, *, deletion_vectors: bool) -> None:
+        self._path = path
+        key, value = Fields("word: string"), Fields("n: long")
+        self._declared = DeltaState(path, key, value, deletion_vectors=deletion_vectors)
+        self._epoch, self._txid = 0, 0
+        self._drawing = np.random.default_rng(5)
+        self.open()
+
+    def open(self) -> None:
+        """Open it, and look a key up, which loads all rows."""
+        self._epoch += 1
+        self._state: Any = self._declared.open("benchmark", "words", "life", self._epoch)
+        self._state.multi_get(["w0"])
+
+    def fold(self, keys: np.ndarray) -> None:
+        """Fold 1 into each key, in a group of its own."""
+        self._txid += 1
+        group = group_state(self._state)
+        view = group.begin(self._txid)
+        view.multi_reduce(rows_of(keys), operator.add)
+        view.check()
+        view.finish()
+        self._state.write(self._txid, group.writes())
+        self._state.maintain()
+
+    def fill(self, rows: int) -> None:
+        """Put all keys."""
+        for start in range(0, rows, _LOAD_ROWS):
+            self.fold(np.arange(start, min(rows, start + _LOAD_ROWS)))
+
+    def costs(self, rows: int, touched: int, groups: int) -> tuple[float, float, float]:
+        """Return the median and the mean of the CPU ms of some groups, and the mean of their KB."""
+        before, cpu_ms = self._sizes(), []
+        for _ in range(groups):
+            keys = np.unique(self._drawing.integers(0, rows, touched))
+            began = time.process_time()
+            self.fold(keys)
+            cpu_ms.append((time.process_time() - began) * 1000)
+        new = sum(size for path, size in self._sizes().items() if path not in before)
+        return float(np.median(cpu_ms)), float(np.mean(cpu_ms)), new / groups / 1000
+
+    def close(self) -> None:
+        """End what goes on beside the groups."""
+        self._state.close()
+
+    def _sizes(self) -> dict[Path, int]:
+        return {path: path.stat().st_size for path in self._path.rglob("*") if path.is_file()}
+
+
+@click.command()
+@click.option("--rows", multiple=True, default=(10_000, 1_000_000), show_default=True, type=click.IntRange(1_000))
+@click.option("--touched", multiple=True, default=(100, 1_000, 100_000), show_default=True, type=click.IntRange(1))
+@click.option("--groups", default=24, show_default=True, type=click.IntRange(1), help="Of each size.")
+@click.option("--rewritten", is_flag=True, help="Without deletion vectors.")
+def main(rows: tuple[int, ...], touched: tuple[int, ...], groups: int, *, rewritten: bool) -> None:
+    """Print what groups cost, by rows of the table and touched keys."""
+    for count in rows:
+        with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-") as folder:
+            table = Table(Path(folder) / "words", deletion_vectors=not rewritten)
+            table.fill(count)
+            table.close()
+            began = time.process_time()
+            table.open()
+            click.echo(f"{count:,} rows: a start takes {time.process_time() - began:.1f} s CPU")
+            for own in (each for each in touched if each <= count):
+                median, mean, size = table.costs(count, own, groups)
+                click.echo(f"  {own:,} keys: {median:.1f} ms CPU, {mean:.1f} in the mean, {size:,.0f} KB")
+            table.close()
+
+
+if __name__ == "__main__":
+    main()
