@@ -55,7 +55,7 @@ main()
 """
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["queue.py", "select.py", "types.py", "email/__init__.py"])
 def test_a_name_of_a_module_of_python(tmp_path, name):
     """Spark's workers would import theirs."""
@@ -71,6 +71,7 @@ def test_a_name_of_a_module_of_python(tmp_path, name):
     )
 
 
+@pytest.mark.slow
 def test_a_name_of_an_installed_package(tmp_path):
     (tmp_path / "attrs").mkdir()
     (tmp_path / "attrs" / "__init__.py").write_text("")
@@ -106,6 +107,7 @@ def test_examples_of_another_project(tmp_path):
     assert f"{tmp_path / 'examples'} hides {ROOT / 'examples'}, a package of txtopo: rename yours" in text
 
 
+@pytest.mark.slow
 def test_a_checkout_of_txtopo(tmp_path):
     """Whatever is installed, the README's command works in it."""
     for name in ("txtopo", "state"):

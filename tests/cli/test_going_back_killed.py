@@ -184,6 +184,7 @@ def test_a_state_that_was_begun_empty_by_a_start_that_died(command_line, again, 
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 def test_a_fork_needs_all_states_too(command_line, again):
     """It would have no table of one that the code lacks; one that the topology had left by then is not missed."""
     run(BOTH, until=4)
@@ -199,7 +200,7 @@ def test_a_fork_needs_all_states_too(command_line, again):
         assert rows(f"side-{txid}") == {"rows": ALL}
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("restored", ["the store", "store and journal"])
 @pytest.mark.parametrize("point", ["repair.begin.after", "repair.table.after", "repair.journal.after"])
 @pytest.mark.parametrize("name", ["rewind", "start anew"])

@@ -60,12 +60,14 @@ def test_it_is_cut_to_the_oldest_point(command_line, place):
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 def test_it_stays_where_every_version_does(place):
     """Without points, nothing says what is needed."""
     place.run_to(TRANSACTIONS, **{"topology.history.recent.secs": None})
     assert place.first() == 1
 
 
+@pytest.mark.slow
 def test_a_store_that_is_wiped_is_rebuilt_from_what_is_left(command_line, place):
     """The header of the first file says what came before."""
     place.run_to(TRANSACTIONS - 1)
@@ -76,6 +78,7 @@ def test_a_store_that_is_wiped_is_rebuilt_from_what_is_left(command_line, place)
     command_line.told("audit", ".")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("failpoint", ["journal.cut.before", "journal.cut.after"])
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_cut_that_dies(command_line, place, failpoint, times):
@@ -89,6 +92,7 @@ def test_a_cut_that_dies(command_line, place, failpoint, times):
     assert place.txids() == {"words": TRANSACTIONS, "total": TRANSACTIONS}
 
 
+@pytest.mark.slow
 def test_a_young_topology_has_all_of_it(command_line, place):
     """Until points are as old as they become, it can go back to its beginning."""
     place.run_to(TRANSACTIONS, **{"topology.rewind.hours": TRANSACTIONS + 1})

@@ -40,6 +40,7 @@ def topology(name: str, output: Path) -> Topology:
     return committing(spout, CountTuples(), topology_id=name, total=total)
 
 
+@pytest.mark.slow
 def test_two_topologies_in_one_folder(tmp_path: Path) -> None:
     """Each has a journal of its own, whichever ran first."""
     for name in ("one", "two", "one", "two"):
@@ -55,7 +56,7 @@ def txids_in(parts: list[JournalPart]) -> list[int]:
     return [each.txid for part in parts for entry in part.entries for each in entry.transactions]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("anew", ["one", "two"])
 def test_a_topology_begun_anew_leaves_the_journals_of_others(command_line, tmp_path: Path, anew: str) -> None:
     """Names depend on no other topology: neither takes the other's place, and both are proved to the end."""
@@ -118,6 +119,7 @@ def test_a_journal_of_an_earlier_version_is_carried_over(tmp_path: Path, plain: 
     assert [path.name for path in metadata_dir.glob("journal*")] == ["journal"]
 
 
+@pytest.mark.slow
 def test_a_journal_in_two_places_of_an_earlier_version(tmp_path: Path) -> None:
     """Where another topology's plain name was taken over, what came before it is found again."""
     metadata_dir = tmp_path / "_txtopo"

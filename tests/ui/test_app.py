@@ -449,6 +449,7 @@ def test_many_earlier_runs_are_looked_at(restarted, monkeypatch):
             assert restarted.get(f"{TOPOLOGY}@{number}/transaction/{txid}").status_code == 200
 
 
+@pytest.mark.slow
 def test_two_topologies_in_a_folder(tmp_path):
     """Both are listed, one whose id looks like an earlier run of the other, too, and each has its own answers."""
     for name, rows in (("a", 3), ("a@1", 2)):

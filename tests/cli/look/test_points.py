@@ -202,6 +202,7 @@ def test_what_tables_keep_is_shown(command_line, place):
     source.close()
 
 
+@pytest.mark.slow
 def test_tables_are_compared_as_of_a_point(command_line, place):
     """By default as of the newest one that both have; what is asked for between two is refused with both."""
     command_line.told("fork", "counting", "3", "side")
@@ -262,6 +263,7 @@ def test_a_replay_that_no_point_helps(command_line, place):
     assert "that can be replayed is 4" in refusal
 
 
+@pytest.mark.slow
 def test_a_range_over_points_is_replayed(command_line, place, monkeypatch):
     """Each transaction is compared once; what lies between two points runs together, within a bound."""
     told = command_line.told("replay", "counting", "--from", "1", "--to", "6")

@@ -19,6 +19,7 @@ def topology(vectors: str = ""):
 """
 
 
+@pytest.mark.slow
 def test_on_and_off(command_line, tmp_path):
     """A run refuses, and names the command; the command says what it has done, and the run goes on."""
     command_line.write_module("words", MODULE)

@@ -209,6 +209,7 @@ def test_in_zookeeper(command_line, zookeeper):
     assert "✔" in command_line.told("audit", "out")
 
 
+@pytest.mark.slow
 def test_a_topology_that_runs_is_refused(command_line):
     """Whichever of its names is asked for."""
     run(until=2)
@@ -222,6 +223,7 @@ def test_a_topology_that_runs_is_refused(command_line):
     assert rows() == [*range(1, FILES + 1)]
 
 
+@pytest.mark.slow
 def test_names_in_use(command_line):
     """A name that the topology had before, or another topology has, stays with it; nothing is changed."""
     run(until=2, more="others")

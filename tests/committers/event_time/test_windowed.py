@@ -348,7 +348,7 @@ def test_more_lateness_opens_windows_again(tmp_path: Path) -> None:
     assert said(tmp_path, "late") == [(3, 0, 10, 1)]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 4])
 def test_all_aggregates_are_updated(tmp_path: Path, group: int) -> None:
     """The table has the partial aggregates of all rows of each window, over several tasks, transactions and groups."""

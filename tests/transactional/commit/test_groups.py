@@ -145,7 +145,7 @@ def test_a_driver_without_descriptors_waits_for_them(tmp_path, monkeypatch, capl
 STEPS = ["group.decide.after", "table.write.before", "table.write.after", "group.commit.before", "group.commit.after"]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("is_large", [False, True], ids=["note in a value", "note elsewhere"])
 def test_a_machine_lost_with_its_disk(tmp_path, monkeypatch, step, is_large):
@@ -184,6 +184,7 @@ class InTurns(Take, ICommitter):
             state.update("n", lambda old: (old or 0) + 1)
 
 
+@pytest.mark.slow
 def test_tables_that_are_written_in_turns(tmp_path):
     """What each table was last written with is known to the next run, however long ago that was."""
 

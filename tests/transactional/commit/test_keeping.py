@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from state import SqliteStore
+from state import MemoryStore, SqliteStore
 from state.delta.opened_table import OpenedDeltaTable
 from tests.transactional.recovery.divergences import Place
 from txtopo import Config
 from txtopo.api.state import History
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.core.points import SLOT_MS, KeptPoint, KeptPoints
+from txtopo.transactional.commit.keeping import Keeping
+from txtopo.transactional.core.points import SLOT_MS, KeptPoint, KeptPoints, settled_ms
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 
 SLOT_SECS = SLOT_MS // 1000
@@ -45,3 +46,39 @@ def test_points_are_on_record_and_told(tmp_path, monkeypatch):
     )
     run(place, 5, SECS + 8 * 24 * 3600)
     assert [point.txid for point in on_record(place).points] == [5]
+
+
+class Journal:
+    """Looks at the points on record before it removes anything."""
+
+    def __init__(self, store):
+        self.store, self.cuts = store, []
+
+    def end_part(self):
+        """Do nothing."""
+
+    def keep_after(self, txid, before_ms, before_any):
+        before_any()
+        on_record = CoordinatorState(self.store, None, "t").points()
+        self.cuts.append((txid, before_ms, [point.txid for point in on_record.points]))
+
+
+def test_points_that_are_gone_are_off_the_record_before_the_journal_is_cut():
+    """Otherwise a crash would leave points that the journal lacks; those of a time that was undone are none, either."""
+    store = MemoryStore()
+    state = CoordinatorState(store, store.take_lead("t", "test"), "t")
+    state.note_points(KeptPoints((KeptPoint(9, SECS * 1000),)))
+    state.flush()
+    secs = [SECS]
+    journal = Journal(store)
+    keeping = Keeping(state, 8, lambda: secs[0], recent_secs=300, rewind_hours=1, journal=journal)
+    for txid, secs[0] in ((10, SECS), (11, SECS + 3000)):
+        keeping.note_committed(txid)
+        state.flush()
+    keeping.tell([])
+    secs[0] += 601
+    keeping.tell([])
+    assert journal.cuts == [
+        (10, settled_ms((SECS + 3000) * 1000, 1), [10, 11]),
+        (11, settled_ms((SECS + 3601) * 1000, 1), [11]),
+    ]

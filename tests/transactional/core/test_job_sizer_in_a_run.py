@@ -147,6 +147,7 @@ def test_a_commit_keeps_what_was_learnt(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_leaves_what_it_has_learnt(tmp_path):
     """A run that comes to no good end hands on its job size all the same: the next one's first job holds all it may."""
     rows, state = ["cat"] * 500, MemoryState(Fields("key"), Fields("n"))

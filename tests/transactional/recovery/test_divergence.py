@@ -53,6 +53,7 @@ def refused(place: Place, *says: str, way_out: str = WAY_OUT) -> None:
 # Coordinator state
 
 
+@pytest.mark.slow
 def test_a_wiped_store_is_made_anew_from_the_journal(place):
     """Without coordinator state the tables' transactions would count twice; the journal knows how far they are."""
     place.run(3)
@@ -227,6 +228,7 @@ def test_a_removed_table(place):
     place.finish()
 
 
+@pytest.mark.slow
 def test_starting_anew_after_a_table_is_lost(place):
     """What is left of the tables is moved aside, and all input is counted again."""
     place.run(3)
@@ -386,6 +388,7 @@ def test_a_table_of_another_life(place):
     place.finish()
 
 
+@pytest.mark.slow
 def test_something_else_in_place_of_a_table(place):
     """What txtopo did not make is told from a table, and both sides' txids are told."""
     place.run(3)

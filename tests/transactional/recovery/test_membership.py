@@ -84,6 +84,7 @@ def audited(command_line, place, *says: str, status: int = 0) -> str:
     return result.output
 
 
+@pytest.mark.slow
 def test_a_state_that_was_left_out_is_refused_and_audited_until_it_left(place, command_line):
     """The refusal names both transactions and the ways on; the table is proved up to where it left, and says so."""
     place.run(4, "words", "sums")
@@ -173,6 +174,7 @@ def test_begun_empty_twice(place, command_line):
     audited(command_line, place, "begun empty after transaction 8", "✔")
 
 
+@pytest.mark.slow
 def test_begun_empty_and_nothing_committed_yet(place, command_line):
     """The audit says so before the state has a row."""
     place.run(4, "words")
@@ -193,6 +195,7 @@ def test_a_renamed_state_is_a_new_one(place):
     assert place.total("totals") == 2
 
 
+@pytest.mark.slow
 def test_a_state_may_be_begun_empty_at_another_path(place):
     """The former table stays where it is."""
     place.run(4, "words", "sums")

@@ -112,6 +112,7 @@ def write(root: Path, schema: pa.Schema, partition: pa.Field | None, files: list
     return len(files)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(tables())
 def test_every_reader_reads_what_was_written(drawn: tuple[pa.Schema, pa.Field | None, list[tuple[Any, Rows]]]) -> None:

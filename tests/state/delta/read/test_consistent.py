@@ -179,6 +179,7 @@ def test_what_nobody_knows_to_be_committed_is_not_shown_as_such(tables):
     assert tables.seen() == (3, {"x": [1], "y": []})
 
 
+@pytest.mark.slow
 def test_a_past_view(tables):
     """The nearest to a transaction in the middle of a group is what was before that group; the view says so."""
     journal = tables.lead(1, 0)

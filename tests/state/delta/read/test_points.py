@@ -84,6 +84,7 @@ def tables(tmp_path):
     return found
 
 
+@pytest.mark.slow
 def test_the_points_of_several_tables(tables):
     """A table that a point's group has not written has the version before there; or none, if there was no write yet."""
     assert txids(read_points(tables.folder)) == ([4, 8], 11, 13)
