@@ -60,6 +60,7 @@ from state import (
     MemoryStore,
     SqliteStore,
     ZooKeeperStore,
+    read_points,
     read_table,
     read_tables,
 )
@@ -219,12 +220,13 @@ READ = [
     (SqliteStore, {"path": "a/store.sqlite"}),
     (read_table, {"path": "p", "txid": 1, "nearest": True, "live": False, "storage_options": None}),
     (read_tables, {"output": "p", "txid": 1, "nearest": True, "states": ["s"], "topology": "t"}),
+    (read_points, {"path": "p", "topology": "t", "storage_options": None}),
 ]
 """What opens or reads something that is not there."""
 
 OTHERS = {
     state: {"ConsistentView", "NonTransactionalValue", "OpaqueValue", "RotatingTransactionalState", "StateKind"}
-    | {"TransactionalState", "TransactionalValue", "ZooKeeperStore"},
+    | {"ShownPoint", "ShownPoints", "TransactionalState", "TransactionalValue", "ZooKeeperStore"},
     spouts: {"Lag", "SpoutTable"},
     spouts.kafka: {"DeadLetter", "FirstPollOffsetStrategy", "KafkaRecord", "KafkaTuple", "MessageId", "RECORD_FIELDS"}
     | {"NamedTopicFilter", "ProcessingGuarantee", "TopicPartition"},

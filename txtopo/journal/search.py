@@ -184,7 +184,7 @@ class JournalSearch:
                 found = found if offset >= high else (offset, line)
                 high = middle + 1  # no line begins from there to ``offset``
             else:
-                low = offset + len(line)
+                low = offset + len(line) + 1
         for offset, line in self._lines_after(file, low - 1):
             if offset >= high:
                 break
