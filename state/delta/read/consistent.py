@@ -48,8 +48,9 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from state.delta.log.damage import plain_text
+from state.delta.log.entries import read_entry
 from state.delta.log.location import Location
-from state.delta.log.ownership import WORLD_ERRORS, Owner, epoch_of, rolled_back_application
+from state.delta.log.ownership import WORLD_ERRORS, Owner, rolled_back_application
 from state.delta.read.foreign import change_on_top
 from state.delta.read.history import exact_version_as_of, rows_between, shown_schema
 from state.delta.read.points import GroupWrites, ShownPoint, ShownPoints
@@ -362,7 +363,9 @@ def _refuse_repair(handles: Mapping[str, _Handle], header: JournalHeader) -> Non
     """Refuse tables that were rolled back after the journal was begun, because the journal does not know about it."""
     for name, handle in handles.items():
         rolled_back = handle.table.transaction_version(rolled_back_application(handle.application)) or 0
-        if rolled_back and epoch_of(handle.location.handle(rolled_back), handle.application) > header.epoch:
+        # Its entry stays, the version may not; without the entry, somebody else has cleaned up long since.
+        entry = read_entry(handle.location, rolled_back) if rolled_back else None
+        if entry is not None and (entry.epoch or 0) > header.epoch:
             raise StateAccessError(
                 f"state {name!r}: its table was rolled back by a repair or a rewind, which the journal does not show "
                 "yet; wait for its end, or run the topology, and read again"

@@ -11,6 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from state import SqliteStore, read_table, read_tables
+from state.delta.log.kept import KeptLog
+from state.delta.log.location import Location
+from state.delta.log.ownership import rolled_back_application
 from state.transactional import TransactionalState
 from tests.backfill.backfills import history_of
 from tests.cli.mend.test_repair import MODULE
@@ -61,6 +64,23 @@ def test_the_later_points_are_taken_back(command_line, place):
     command_line.told("rewind", "counting", "2", "--yes")
     assert [point.txid for point in points_after_runs(place, (), secs).points] == [1, 2]
     assert [point.txid for point in points_after_runs(place, (3, 4), secs + 20).points] == [1, 2, 3, 4]
+
+
+def test_tables_are_read_together_long_after_a_rewind(command_line, place, monkeypatch):
+    """Also when the version that went back can't be opened any more: its entry is left."""
+    monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)
+    secs = 1_800_000_000
+    points_after_runs(place, range(1, 5), secs)
+    command_line.told("rewind", "counting", "2", "--yes")
+    points_after_runs(place, range(3, TRANSACTIONS + 1), secs + 3600)
+    for name in place.topology().plan.states:
+        versions = KeptLog.of(Location.resolve(str(place.folder / name), None)).versions()
+        assert DeltaTable(place.folder / name).transaction_version(rolled_back_application(f"words/{name}")) not in {
+            None,
+            *versions,
+        }
+    assert seen_together(place) == TRANSACTIONS
+    command_line.told("audit", ".")
 
 
 def points_after_runs(place: Place, txids: Iterable[int], secs: int) -> KeptPoints:
