@@ -10,7 +10,9 @@ from typing import ClassVar
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 import committers.reduce
 import committers.spill
@@ -80,6 +82,20 @@ def test_any_way(tmp_path, fields, function, rows_max) -> None:
     for _ in range(2):
         run_inline(topology(tmp_path, ReduceCommitter("words", "word", "n", function), fields), config)
         assert totals(tmp_path) == expected(function)
+
+
+@pytest.mark.parametrize("vectors", [False, True], ids=["files", "vectors"])
+def test_executors_have_equal_shares(tmp_path, vectors) -> None:
+    """Whatever the keys, each of a run's executors folds about as many of a large group as any other."""
+    rows = {part: [[f"word {part} {n}", n] for n in range(2_000)] for part in range(2)}
+    words = DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long"), deletion_vectors=vectors)
+    spout = MemoryTransactionalSpout(rows, TYPED, 2_000)
+    topology = committing(spout, ReduceCommitter("words", "word", "n"), 2, by="word", words=words)
+    run_inline(topology, Config({"topology.driver.rows.max": 0}), slots=4)
+    counts = pa.table(DeltaTable(tmp_path / "words").get_add_actions())["num_records"].to_pylist()
+    assert len(counts) == 4
+    assert max(counts) < 1.3 * min(counts)
+    assert sum(counts) == 4_000
 
 
 class Turned(BatchBolt):
