@@ -82,6 +82,21 @@ def test_names_that_no_file_can_hold(where):
         builder.build()
 
 
+@pytest.mark.parametrize("where", ["topology id", "component id", "state"])
+def test_names_with_line_breaks(where):
+    """Each command prints names within lines of its own."""
+    broken = "a\n"
+    topology_id, component, state = (
+        broken if what == where else "a" for what in ("topology id", "component id", "state")
+    )
+    builder = TransactionalTopologyBuilder(
+        topology_id, component, MemoryTransactionalSpout([[1]], Fields("n: long"), 1)
+    )
+    builder.set_state(state, MemoryState(Fields("name"), Fields("n")))
+    with pytest.raises(TopologyError, match=rf"{where} .* has a line break"):
+        builder.build()
+
+
 @pytest.mark.parametrize("text", ["s: struct<x: int, X: int>", "s: array<struct<a: struct<b: int, b: long>>>"])
 def test_members_that_differ_in_case(text):
     with pytest.raises(FieldsError, match="twice, if only in other case"):

@@ -63,6 +63,8 @@ def _no_text(what: str, name: Any) -> list[str]:
         return [f"{what} {name!r} must be a non-empty string"]
     if any("\ud800" <= character <= "\udfff" for character in name):
         return [f"{what} {name!r} has half of a surrogate pair, which no file can hold; write the whole character"]
+    if "\n" in name:
+        return [f"{what} {name!r} has a line break, which would cut lines of logs and of the terminal; leave it out"]
     return []
 
 
