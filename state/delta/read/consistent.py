@@ -168,6 +168,7 @@ def read_tables(  # noqa: PLR0913 - all but two by name
 
 
 @checked_arguments
+@checked_arguments
 def read_points(
     path: str | os.PathLike[str], *, topology: str | None = None, storage_options: dict[str, str] | None = None
 ) -> ShownPoints:
