@@ -37,6 +37,7 @@ ROW_BYTES = 100
 TOPOLOGY = "history"
 REWIND_HOURS = 168
 RECENT_SECS = 300
+CLEAN_UP_SECS = 60
 IDLE_STEP_SECS = 20
 
 
@@ -203,7 +204,7 @@ class Life:
         live = {place for file in files_of(location, table).values() for place in file.places}
         files = {str(path.relative_to(root)): path.stat() for path in root.rglob("*") if path.is_file()}
         newest = max(KeptLog.of(location).checkpoints)
-        since_secs = self.clock.now_secs - RECENT_SECS
+        since_secs = self.clock.now_secs - RECENT_SECS - CLEAN_UP_SECS
         return TableSizes(
             files=len(files),
             bytes=sum(each.st_size for each in files.values()),
@@ -227,7 +228,7 @@ class TableSizes:
     """Of the files of the newest version, with their dead rows."""
     checkpoint_bytes: int
     recent_bytes: int
-    """Of what was written in the last five minutes."""
+    """Of what was written in the last five minutes, and in the one from a clean-up to the next."""
 
     def bytes_max(self, points: int) -> int:
         """Return the bound of what it may have."""

@@ -6,15 +6,19 @@ came later: rows of before have nulls there. The audit must find nothing.
 
 from __future__ import annotations
 
+import itertools
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import attrs
 import pyarrow as pa
 from click.testing import CliRunner, Result
 
+import state.delta.upkeep
 import txtopo.cli.mend.backfill
 from state import read_table, read_tables
 from tests.crashes import Crash
@@ -83,6 +87,9 @@ class Story:
     is_grown: bool = False
     has_later: bool = False
     """Whether the code has the state that comes later."""
+
+    wall_secs: Callable[[], float] = time.time
+    """The time of day of its runs."""
 
     _rng: random.Random = attrs.field(init=False)
 
@@ -196,7 +203,7 @@ class Story:
         plan, config = moved(target.topology.plan, target.config, folder)
         until = max(txid + self._rng.randint(1, 9), 1)
         grown_after = self._grown_after_in(folder)
-        run_inline(TransactionalTopology(plan), config, until=until)
+        run_inline(TransactionalTopology(plan), config, until=until, wall_secs=self.wall_secs)
         self._compare(folder, grown_after if self.is_grown else LAST)
         told = CliRunner().invoke(command_line, ["diff", str(self.output), str(folder)])
         if told.exit_code and not self.is_grown:
@@ -247,7 +254,7 @@ class Story:
 
     def _run(self, until: int) -> None:
         target = load_target(MODULE, self.values())
-        run_inline(target.topology, target.config, until=until)
+        run_inline(target.topology, target.config, until=until, wall_secs=self.wall_secs)
 
     def _call(self, *words: str) -> Result:
         sets = [each for name, value in self.values().items() for each in ("--set", f"{name}={value}")]
@@ -275,16 +282,23 @@ class Story:
         return "\n".join([f"seed {self.seed}", *self.steps])
 
 
-def tell(folder: Path, undisturbed: Undisturbed, seed: int, steps: int) -> Story:
-    """Let random changes happen to a topology, then run it to its end."""
-    before = txtopo.cli.mend.backfill._environment
-    txtopo.cli.mend.backfill._environment = lambda *_: inline_environment()
-    try:
-        story = Story(folder, undisturbed, seed)
+def tell(folder: Path, undisturbed: Undisturbed, seed: int, steps: int, look_secs: float = 0) -> Story:
+    """Let random changes happen to a topology, then run it to its end.
+
+    With ``look_secs``, so much time passes at each look at the clock, and nothing stays in its tables but points.
+    """
+    looks, began_secs = itertools.count(1), time.time()
+    wall_secs = (lambda: began_secs + look_secs * next(looks)) if look_secs else time.time
+    clean_up_secs = 0 if look_secs else state.delta.upkeep._CLEAN_UP_SECS
+    with (
+        mock.patch.object(
+            txtopo.cli.mend.backfill, "_environment", return_value=inline_environment(wall_secs=wall_secs)
+        ),
+        mock.patch.object(state.delta.upkeep, "_CLEAN_UP_SECS", clean_up_secs),
+    ):
+        story = Story(folder, undisturbed, seed, wall_secs=wall_secs)
         story.begin()
         for _ in range(steps):
             story.step()
         story.finish()
         return story
-    finally:
-        txtopo.cli.mend.backfill._environment = before
