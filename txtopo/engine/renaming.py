@@ -63,7 +63,7 @@ def rename(plan: Plan, config: Config, former_id: str | None, agree: Callable[[N
         wanted = unfinished or wanted
         if wanted.rename.topology != plan.topology_id:
             raise StopError(
-                f"a rename to {wanted.rename.topology!r} was interrupted: finish it first; {NOTHING_CHANGED}"
+                f"a rename to {wanted.rename.topology!r} was interrupted: {wanted.way_on}; {NOTHING_CHANGED}"
             )
         former, former_states = _as_before(plan, states, wanted.rename)
         if unfinished is None:

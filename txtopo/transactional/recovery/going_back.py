@@ -260,7 +260,7 @@ def forgo(
         coordinator_state = CoordinatorState(store, lead, plan.topology_id)
         unfinished = recorded_plan(coordinator_state)
         if unfinished is not None:
-            raise StopError(f"a {unfinished.command} was interrupted: finish it first, with 'txtopo repair'")
+            raise StopError(f"a {unfinished.command} was interrupted: {unfinished.way_on}; nothing was changed")
         _, _, root = coordinator_state.source_place
         mark = coordinator_state.committed()
         committed = TransactionMetadata(mark.txid, mark.metadata, mark.planned)
