@@ -21,7 +21,7 @@ from txtopo.api.store import Put
 from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 from txtopo.config import Config
 from txtopo.errors import AlreadyRunning, ConfigError
-from txtopo.journal.ending import METADATA_DIR, metadata_dir_with_journal
+from txtopo.journal.ending import METADATA_DIR, metadata_dir_with_journal, read_end
 from txtopo.journal.journal import (
     DEAD_LETTERS,
     JournalPart,
@@ -200,9 +200,8 @@ def _begun_after(
     committed = coordinator_state.committed().txid
     in_store = {each.txid: each for each in coordinator_state.begun(committed)}
     last = max([committed, point.txid, *in_store])
-    if not POLICIES[
-        plan.semantics.name
-    ].repeats:  # what such a spout emits is part of no metadata that could be begun again
+    # What such a spout emits is part of no metadata that could be begun again.
+    if not POLICIES[plan.semantics.name].repeats:
         return [], last == point.txid
     own = [part for part in parts if part.header.incarnation == point.incarnation]
     known = {
@@ -266,6 +265,7 @@ def _points(origin: RepairSubject, committed: int) -> tuple[ForkPoints, Sequence
         if not parts:
             raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to fork")
         points = ForkPoints.of(origin, parts, committed)
-        if read_journal(journal)[-1].header.epoch == parts[-1].header.epoch:
+        end = read_end(journal)
+        if end is not None and end.header.epoch == parts[-1].header.epoch:
             return points, parts
     raise ConfigError(f"coordinators follow one another too fast to fork one; gave up after {TRIES_MAX} tries")

@@ -168,7 +168,6 @@ def read_tables(  # noqa: PLR0913 - all but two by name
 
 
 @checked_arguments
-@checked_arguments
 def read_points(
     path: str | os.PathLike[str], *, topology: str | None = None, storage_options: dict[str, str] | None = None
 ) -> ShownPoints:
@@ -377,16 +376,15 @@ def _as_of(
     metadata_dir: Path, header: JournalHeader, handles: Mapping[str, _Handle], txid: int
 ) -> dict[str, _Handle] | None:
     """Return handles of the versions as of ``txid``; None if one is missing, or may have been written in between."""
-    found = {}
-    for name, handle in handles.items():
-        table = exact_version_as_of(handle.location, handle.table, handle.application, txid)
-        if table is not None:
-            found[name] = attrs.evolve(handle, table=table)
-        elif _writes_of(metadata_dir, header, [name])[name].has_none(0, txid):
-            found[name] = attrs.evolve(handle, is_before=True)
-        else:
-            return None
-    return found
+    tables = {name: exact_version_as_of(h.location, h.table, h.application, txid) for name, h in handles.items()}
+    missing = [name for name, table in tables.items() if table is None]
+    writes = _writes_of(metadata_dir, header, missing) if missing else {}
+    if not all(each.has_none(0, txid) for each in writes.values()):
+        return None
+    return {
+        name: attrs.evolve(handles[name], is_before=True) if table is None else attrs.evolve(handles[name], table=table)
+        for name, table in tables.items()
+    }
 
 
 def _refuse_torn(metadata_dir: Path, found: Mapping[str, _Handle], header: JournalHeader, txid: int) -> None:
