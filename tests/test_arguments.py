@@ -219,7 +219,6 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 READ = [
     (SqliteStore, {"path": "a/store.sqlite"}),
     (read_table, {"path": "p", "txid": 1, "nearest": True, "live": False, "storage_options": None}),
-    (read_points, {"path": "p", "topology": "t", "storage_options": None}),
     (read_tables, {"output": "p", "txid": 1, "nearest": True, "states": ["s"], "topology": "t"}),
     (read_points, {"path": "p", "topology": "t", "storage_options": None}),
 ]

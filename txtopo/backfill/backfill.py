@@ -30,6 +30,7 @@ from txtopo.config import Config
 from txtopo.engine.control import RunControl
 from txtopo.engine.runner import run_with
 from txtopo.errors import ConfigError
+from txtopo.files.durable import paths_in
 from txtopo.journal.backfills import backfills_in
 from txtopo.journal.journal import (
     PART_BYTES_MAX,
@@ -150,7 +151,7 @@ def _part_of(plan: Plan, state: str, joined: JoinedTopology) -> BackfillPart:
     known = {name for name, mark in joined.committed().states.items() if mark.left_after is None}
     if state in known:
         # Its backfill may have been killed between the join and the removal of the scratch tables.
-        for folder in backfills_in(joined.metadata_dir, plan.topology_id).glob("*"):
+        for folder in paths_in(backfills_in(joined.metadata_dir, plan.topology_id)):
             if state in map(unquote, folder.name.split(",")):
                 shutil.rmtree(folder / _SCRATCH, ignore_errors=True)
         raise ConfigError(f"topology {plan.topology_id!r} has state {state!r} already: there is nothing to backfill")

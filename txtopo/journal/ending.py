@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from txtopo.errors import ConfigError, DivergenceError
+from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, Item
 from txtopo.files.records import DAMAGE, from_json
 from txtopo.journal.journal import (
@@ -27,7 +27,7 @@ from txtopo.journal.journal import (
     journal_files,
     topologies_with_journal,
 )
-from txtopo.journal.search import lines_backwards
+from txtopo.journal.search import damaged, lines_backwards
 
 METADATA_DIR = "_txtopo"
 """The name of the metadata directory, a folder beside the tables."""
@@ -70,7 +70,7 @@ def read_end(folder: Folder) -> JournalEnd | None:
         header = header_of(first, f"{folder}/{file.path}")
         return JournalEnd(header, None if last is None else from_json(json.loads(last), JournalEntry))
     except DAMAGE as error:
-        raise _damaged(folder, file, error) from error
+        raise damaged(folder, file, error) from error
 
 
 def last_writes(folder: Folder, epoch: int, names: Collection[str], txid: int) -> dict[str, int | None] | None:
@@ -103,7 +103,7 @@ def last_writes(folder: Folder, epoch: int, names: Collection[str], txid: int) -
             if not wanted:
                 break
     except DAMAGE as error:
-        raise _damaged(folder, file, error) from error
+        raise damaged(folder, file, error) from error
     return {name: found.get(name, header.states.get(name)) for name in names}
 
 
@@ -174,10 +174,3 @@ def _newest(folder: Folder) -> tuple[Item, bytes] | None:
     """Return the newest file with its first line, if that is complete."""
     found = ((file, first_line(folder, file)) for file in reversed(journal_files(folder)))
     return next(((file, first) for file, first in found if first.endswith(b"\n")), None)
-
-
-def _damaged(folder: Folder, file: Item, error: Exception) -> DivergenceError:
-    return DivergenceError(
-        f"the journal's file {folder}/{file.path} can't be read ({error}): it is damaged; restore it, or move the "
-        "journal's folder away to begin a new one"
-    )

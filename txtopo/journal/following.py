@@ -20,7 +20,7 @@ from txtopo.errors import ConfigError, DivergenceError
 from txtopo.files.folder import Folder, Item
 from txtopo.files.records import DAMAGE, from_json
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTransaction
-from txtopo.journal.search import JournalFiles
+from txtopo.journal.search import JournalFiles, damaged
 
 READ_BYTES = 4 * 1024 * 1024
 """How much of a file is read at a time."""
@@ -142,7 +142,7 @@ class JournalFollower:
             try:
                 yield from_json(json.loads(self._lines.popleft()), JournalEntry)
             except DAMAGE as error:
-                raise self._files.damaged(file, error) from error
+                raise damaged(self._folder, file, error) from error
 
     def _is_followed(self, file: Item) -> bool:
         """Whether a complete line follows those that were read."""

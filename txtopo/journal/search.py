@@ -58,7 +58,7 @@ class JournalFiles:
                 try:
                     self._headers[file.path] = header_of(line, f"{self.folder}/{file.path}")
                 except DAMAGE as error:
-                    raise self.damaged(file, error) from error
+                    raise damaged(self.folder, file, error) from error
                 self._begins[file.path] = len(line)
             found.append((file, self._headers[file.path]))
         return found
@@ -67,12 +67,13 @@ class JournalFiles:
         """Return where the first entry of a known file begins."""
         return self._begins[file.path]
 
-    def damaged(self, file: Item, error: Exception) -> DivergenceError:
-        """Return the error that a file is damaged."""
-        return DivergenceError(
-            f"the journal's file {self.folder}/{file.path} can't be read ({error}): it is damaged; restore it, or move "
-            "the journal's folder away to begin a new one"
-        )
+
+def damaged(folder: Folder, file: Item, error: Exception) -> DivergenceError:
+    """Return the error that a journal's file is damaged."""
+    return DivergenceError(
+        f"the journal's file {folder}/{file.path} can't be read ({error}): it is damaged; restore it, or move the "
+        "journal's folder away to begin a new one"
+    )
 
 
 @attrs.frozen
@@ -153,7 +154,7 @@ class JournalSearch:
         try:
             entry = from_json(json.loads(line), JournalEntry)
         except DAMAGE as error:
-            raise self._files.damaged(file, error) from error
+            raise damaged(self._files.folder, file, error) from error
         found = by_names_in(newest, JournalPart(header, (entry,)))
         return EnteredGroup(found.header, found.entries[0])
 
@@ -210,7 +211,7 @@ class JournalSearch:
         try:
             return int(json.loads(line)["transactions"][-1]["txid"])
         except (*DAMAGE, IndexError) as error:
-            raise self._files.damaged(file, error) from error
+            raise damaged(self._files.folder, file, error) from error
 
 
 def lines_backwards(folder: Folder, file: Item, start: int, end: int) -> Iterator[bytes]:

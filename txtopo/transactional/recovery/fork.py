@@ -171,7 +171,10 @@ class ForkPoints:
 def _obstacle(
     name: str, mark: StateMark, description: TableDescription | None, table: StateTable | None, *, is_kept: bool
 ) -> str | None:
-    """Describe why a table, None if its log no longer has the version, can't be made as of a mark; None if it can."""
+    """Describe why a table can't be made as of a mark; None if it can.
+
+    ``is_kept`` says whether its log has the version; a table that is given is asked for the version's files, too.
+    """
     if not mark.txid:  # it was empty
         return None
     if description is None or description.identity != mark.identity:
