@@ -8,7 +8,8 @@ import pytest
 from txtopo.api.state import TableDescription
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
 from txtopo.transactional.recovery.checkpoints import checkpoints_in
-from txtopo.transactional.recovery.coordinator_state import StateMark
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
+from txtopo.transactional.recovery.divergence import marks_of_topology
 
 HEADER = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {"a": None, "b": None})
 
@@ -53,3 +54,15 @@ def test_states_that_came_and_went():
         1: {"a": StateMark("", 1), "b": StateMark("", 1)},
         0: {"a": StateMark("", None), "b": StateMark("", None)},
     }
+
+
+def test_a_state_that_has_left_left_once():
+    """Its mark says after which transaction, however many follow; one that comes back is there."""
+    gone, here = StateMark("x", 3, left_after=4), StateMark("y", 9)
+    committed = CommittedMark(9, states={"gone": gone, "here": here})
+    assert marks_of_topology(committed, ["new"]) == {
+        "new": StateMark("", None),
+        "gone": gone,
+        "here": attrs.evolve(here, left_after=9),
+    }
+    assert marks_of_topology(committed, ["gone", "here"]) == {"gone": StateMark("x", 3), "here": here}
