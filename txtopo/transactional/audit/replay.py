@@ -307,14 +307,14 @@ class Replay:
         """Run a group, and yield the comparison of each of its transactions that are wanted."""
         then = {name: self._as_of(name, group.entry.last) for name in self._plan.states}
         runs = self._runs_of(group, wanted)
-        differing = [
-            t.txid for t in group.transactions if not all(c.is_same for c in self._compare_components(t, runs))
-        ]
+        compared = {t.txid: self._compare_components(t, runs) for t in group.transactions}
+        differing = [txid for txid, components in compared.items() if not all(each.is_same for each in components)]
         for transaction in wanted:
             upto = tuple(t for t in group.transactions if t.txid <= transaction.txid)
             in_group = next((each for each in own if each.first <= transaction.txid <= each.last), group.own)
             narrowed = attrs.evolve(group, own=in_group, transactions=upto)
-            yield self._report(narrowed, runs, then, next((t for t in differing if t < transaction.txid), None))
+            other = next((txid for txid in differing if txid < transaction.txid), None)
+            yield self._report(narrowed, runs, then, compared[transaction.txid], other)
 
     def _runs_of(self, group: _Group, wanted: Sequence[JournalTransaction]) -> list[_Run]:
         """Run a group; twice if that is needed to compare one of its transactions."""
@@ -324,14 +324,18 @@ class Replay:
         return runs
 
     def _report(
-        self, group: _Group, runs: Sequence[_Run], then: Mapping[str, PastState], other: int | None
+        self,
+        group: _Group,
+        runs: Sequence[_Run],
+        then: Mapping[str, PastState],
+        components: tuple[ComponentComparison, ...],
+        other: int | None,
     ) -> ReplayReport:
         """Compare a group's last transaction; the runs may be of later ones, too.
 
         ``other`` is the first of those before it that has emitted different tuples; None if none has.
         """
         txid = group.transaction.txid
-        components = self._compare_components(group.transaction, runs)
         states = self._compare_states(group, runs[0], then)
         difference = self._difference(group, runs, components, states)
         depends = difference is not None and not self._is_of_processing(difference.component)
