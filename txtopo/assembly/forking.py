@@ -18,7 +18,7 @@ from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.optional import call_if_there
 from txtopo.api.state import CanBeForked, State
 from txtopo.api.store import Put
-from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
+from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, states_of, subject_of
 from txtopo.config import Config
 from txtopo.errors import AlreadyRunning, ConfigError
 from txtopo.journal.ending import METADATA_DIR, metadata_dir_with_journal, read_end
@@ -133,9 +133,8 @@ def fork_points(plan: Plan, config: Config) -> ForkPoints:
 
 
 def _origin(plan: Plan, config: Config) -> RepairSubject:
-    metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, config), plan.topology_id)
-    states = states_of(plan, config)
-    return RepairSubject(plan.topology_id, plan.semantics.name, states, metadata_dir, {}, optional_states(plan, states))
+    metadata_dir_with_journal(metadata_dir_of(plan, config), plan.topology_id)
+    return subject_of(plan, config)
 
 
 def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) -> tuple[ForkSubject, ForkPoint]:
