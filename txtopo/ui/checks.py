@@ -161,6 +161,8 @@ class Checks:
             check.reason = f"its process was killed: {signal.Signals(-status).name}"
         has_fault = any(line.startswith(_FAULT) for line in check.output.splitlines())
         ended = "cancelled" if check.reason == _CANCELLED else "differs" if has_fault else "failed"
+        if status == 0:
+            check.reason = ""  # it was done before it could be killed
         check.state = "same" if status == 0 else ended
 
     def _end_late(self, check: Check, process: subprocess.Popen[bytes]) -> None:

@@ -191,6 +191,8 @@ def test_what_tables_keep_is_shown(command_line, place):
         sizes[name] = len(files), sum(file.stat().st_size for file in files)
         assert f"{name}: {size(sizes[name][1])} in {sizes[name][0]} files on disk, " in result.stderr
     assert " files on disk, " in command_line("state", "words", "--points").stderr
+    for options in (("--txid", "3"), ("--key", "a")):
+        assert "leave out --txid and --key" in command_line("state", "words", "--points", *options).stderr
     source = FolderSource(place.folder)
     for _ in range(2):
         tables = {each.name: each for each in source.states("words").states}

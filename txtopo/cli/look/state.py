@@ -35,7 +35,9 @@ ROWS_SHOWN = 20
     help="Show all tables of a topology as of one transaction; TABLE is the folder that holds them.",
 )
 @click.option(
-    "--topology", metavar="ID", help="With --consistent: the topology's id, if the folder has records of several."
+    "--topology",
+    metavar="ID",
+    help="With --consistent or --points: the topology's id, if the folder has records of several.",
 )
 @click.option("--nearest", is_flag=True, help="With --txid: if it can't be shown, show the nearest one before it.")
 @click.option("--points", "is_list", is_flag=True, help="List the transactions that --txid can show, with their times.")
@@ -66,6 +68,8 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
     versions only those of points are kept: --points lists them, and says what the table takes on disk.
     """
     if is_list:
+        if txid is not None or keys:
+            raise CommandLineError("--points lists what --txid can show, and no rows; leave out --txid and --key")
         found = read_points(table, topology=topology)
         _list(found)
         for name, path in ({"": table} if is_table(table) else Output.of(table, topology).tables()).items():
@@ -93,9 +97,9 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
 
 def _say_point(found: ShownPoints, txid: int) -> None:
     """Say which point is shown in place of a transaction."""
-    if not found.shows(txid):
-        point = next(each for each in reversed(found.points) if each.txid < txid)
-        _say(f"as of transaction {point}: the point before {txid}")
+    before, _ = (None, None) if found.shows(txid) else found.around(txid)
+    if before is not None:  # otherwise it has gone since
+        _say(f"as of transaction {before}: the point before {txid}")
 
 
 def _list(found: ShownPoints) -> None:
