@@ -303,7 +303,8 @@ class Sources:
         return {file.path: file for file in files}
 
     def merge(self, until: int) -> None:
-        self.merging.begin(self.named(*self.files), until, is_upkeep_due=True)
+        for _ in range(9):  # after one in vain, some are left out
+            self.merging.begin(self.named(*self.files), until, is_upkeep_due=True)
         self.merging._under_way.exception()
 
 
