@@ -5,7 +5,7 @@ Read in this order:
 1. ``decisions``, pure: the statuses of a topology and what changes them (``lifecycle``), which supervisor runs which
    driver (``assignment``), what a supervisor does with each of its slots (``slots``).
 2. ``state``: what is in ZooKeeper, and how a leader's writes are fenced.
-3. ``code``: what a user submits, where a daemon keeps it, and how it gets to every other daemon.
+3. ``code``: what a user submits, and how it gets to every other daemon. ``code_store`` is where a daemon keeps it.
 4. ``nimbus``: who leads (``election``, ``lead``), what the leader does (``submissions``, ``monitor``), what every
    nimbus does (``code_sync``), how it is put together (``daemon``), and its HTTP API (``api``).
 5. ``driver``: the process that runs one topology, its pulse, and the folder by which a supervisor finds it again.

@@ -1,1 +1,1 @@
-"""Tuples and rows as columns: chunks and their encoding, stable hashes, and rows that spill to files."""
+"""Tuples and rows as columns: chunks and their encoding, stable hashes, rows that spill, and the progress of work."""

@@ -1,5 +1,6 @@
 """Pure reads of what runs leave in their folders; commands and the page show them, each in its way.
 
-``source`` answers for the topologies of a folder; each other module reads one kind of thing: ``timeline`` and ``rings``
-what a run records as it goes, ``story`` what is known of a transaction, ``tables`` the tables of states.
+``source`` answers for the topologies of a folder, with the records of ``answers``. What it reads has three folders:
+``run`` is what is known of a run at one moment, ``timeline`` what it records as it goes, ``past`` what journal and
+tables say.
 """

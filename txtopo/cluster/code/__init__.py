@@ -1,1 +1,1 @@
-"""The code of a topology: what is submitted, where a daemon keeps it, and how it gets to the other daemons."""
+"""The code of a topology: what is submitted, and how it gets to the other daemons."""
