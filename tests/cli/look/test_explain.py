@@ -187,7 +187,7 @@ def test_a_run_that_was_killed(tmp_path, command_line):
     """Its snapshot stays, and the process that wrote it is gone: that is said."""
     program = (
         "import pathlib, sys\n"
-        "from tests.cli import test_explain as t\n"
+        "from tests.cli.look import test_explain as t\n"
         "from txtopo import Config\n"
         "output = pathlib.Path(sys.argv[1])\n"
         "t.run_inline(t.topology(output, dying_in=output), Config(group_transactions_max=1))\n"
