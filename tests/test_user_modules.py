@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 import pytest
 
@@ -47,6 +48,20 @@ def test_a_name_of_a_package_of_ours(tmp_path, name, how):
     assert f"{top} has the name of {ours}, a package of txtopo: " in said(tmp_path, *command)
 
 
+@pytest.mark.few(1)
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [("txtopo", ("-c", "RUN", "show", "job")), ("state", ("-c", "from committers import ReduceCommitter"))],
+)
+def test_a_package_that_hides_ours(tmp_path, name, command):
+    """Theirs may be called txtopo, too, and ours may need what theirs hides before txtopo itself is imported."""
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "__init__.py").write_text("")
+    (tmp_path / "job.py").write_text(MODULE)
+    text = said(tmp_path, *(RUN if each == "RUN" else each for each in command))
+    assert f"{tmp_path / name} has the name of {ROOT / name}, a package of txtopo: " in text
+
+
 RUN = """
 import sys
 sys.path.pop(0)  # as the installed command, whose path begins with its own folder
@@ -81,6 +96,22 @@ def test_a_name_of_an_installed_package(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["pyspark/__init__.py", "py4j.py"])
+def test_a_name_of_a_package_of_spark(tmp_path, name):
+    """It is imported only later, when Spark starts."""
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("")
+    (tmp_path / "job.py").write_text(MODULE)
+    top = tmp_path / name.partition("/")[0]
+    installed = find_spec(top.stem).submodule_search_locations[0]
+    expected = f"{top} has the name of {installed}, which is installed"
+    assert expected in said(tmp_path, "-c", RUN, "show", "job")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    assert expected in said(tmp_path, "script.py")
+
+
+@pytest.mark.slow
 def test_folders_that_are_no_packages_hide_nothing(tmp_path):
     """Data in a folder of such a name is no module, nor is a file of no module's name; a missing module says why."""
     for name in ("state", "examples", "queue"):
@@ -110,8 +141,9 @@ def test_examples_of_another_project(tmp_path):
 @pytest.mark.slow
 def test_a_checkout_of_txtopo(tmp_path):
     """Whatever is installed, the README's command works in it."""
-    for name in ("txtopo", "state"):
+    for name in ("txtopo", "spouts", "committers", "state"):
         (tmp_path / name).mkdir()
+    for name in ("txtopo", "state"):
         (tmp_path / name / "__init__.py").write_text("")
     (tmp_path / "job.py").write_text(MODULE)
     assert ran("-c", RUN, "show", "job", cwd=tmp_path).returncode == 0

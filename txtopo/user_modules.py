@@ -11,6 +11,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 from txtopo.errors import ConfigError
@@ -26,7 +27,8 @@ _ROOT = Path(__file__).parents[1]
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of all files in an archive, so that equal files give equal archives."""
 
-_OF_EACH_PYTHON = frozenset({"pyspark", "py4j", "sitecustomize", "usercustomize"})
+_OF_SPARK = frozenset({"pyspark", "py4j"})
+_OF_EACH_PYTHON = _OF_SPARK | {"sitecustomize", "usercustomize"}
 """Modules that each Python has of its own, wherever it finds them."""
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
@@ -65,10 +67,10 @@ def refuse_twins(folder: Path | None = None) -> None:
             found = {entry.name for entry in entries}
     except OSError:  # a zip file, or it is gone
         return
-    if "txtopo" in found:
+    if found.issuperset(FRAMEWORK):
         return  # a checkout of txtopo, whatever is installed
     # The folder may hold many files of data: only those whose names are taken are looked at.
-    taken = {*FRAMEWORK, *sys.modules}
+    taken = {*FRAMEWORK, *_OF_SPARK, *sys.modules}
     for theirs in (folder / each for each in sorted(found) if each.removesuffix(".py") in taken):
         name = theirs.name.removesuffix(".py")
         is_importable = theirs.suffix == ".py" or (theirs / "__init__.py").is_file()
@@ -76,11 +78,22 @@ def refuse_twins(folder: Path | None = None) -> None:
             continue
         if name in FRAMEWORK:
             _refuse(theirs, _ROOT / name, "a package of txtopo")
+        if name in _OF_SPARK:
+            _refuse_before_spark(theirs, name)
         for other in paths_of(name):
             if name in sys.stdlib_module_names:
                 _refuse(theirs, other, "a module of Python, which Spark's workers import")
             elif _is_installed(other.parent):
                 _refuse(theirs, other, "which is installed, and which the run imports")
+
+
+def _refuse_before_spark(theirs: Path, name: str) -> None:
+    """Refuse a module if an installed one of Spark, which is imported only later, has its name."""
+    others = [each for each in sys.path if Path(each).resolve() != theirs.parent.resolve()]
+    found = PathFinder.find_spec(name, others)
+    for other in () if found is None else found.submodule_search_locations or ():
+        if _is_installed(Path(other).parent):
+            _refuse(theirs, Path(other), "which is installed, and which the run imports")
 
 
 def _refuse(theirs: Path, other: Path, what: str) -> None:
