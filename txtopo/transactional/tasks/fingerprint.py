@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
+import pyarrow as pa
 
 from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.columnar.chunks import Chunk
@@ -97,7 +98,10 @@ def joined(parts: Iterable[Fingerprints]) -> dict[str, Fingerprint]:
 
 def _checksum(chunk: Chunk, before: int) -> int | None:
     if chunk.is_columnar:
-        return zlib.crc32(chunk.batch().serialize(), before)
+        batch = chunk.batch()
+        # Copied: where Arrow fills a slice of a buffer up to a multiple of 8 bytes, it takes the rows beside it.
+        columns = [pa.concat_arrays([each, each.slice(0, 0)]) for each in batch.columns]
+        return zlib.crc32(pa.RecordBatch.from_arrays(columns, schema=batch.schema).serialize(), before)
     checksum = before
     for position in range(len(chunk.columns())):
         column = chunk.column_as_bytes(position)
