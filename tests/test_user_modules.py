@@ -87,6 +87,17 @@ def test_a_name_of_a_module_of_python(tmp_path, name):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["queue.py", "select.py", "logging.py"])
+def test_a_name_of_a_module_of_python_at_an_import(tmp_path, name):
+    """Of which Python would say that txtopo lacks a name, or pyarrow."""
+    (tmp_path / name).write_text("")
+    (tmp_path / "words.py").write_text("from txtopo import TransactionalTopologyBuilder")
+    text = said(tmp_path, "-c", "import words")
+    assert f"{tmp_path / name} has the name of " in text
+    assert "a module of Python, which txtopo imports: only one of them can be imported; rename yours" in text
+
+
+@pytest.mark.slow
 def test_a_name_of_an_installed_package(tmp_path):
     (tmp_path / "attrs").mkdir()
     (tmp_path / "attrs" / "__init__.py").write_text("")

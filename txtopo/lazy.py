@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from txtopo.user_modules import refuse_hiding
+
 
 def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package that is being imported."""
@@ -33,7 +35,11 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     def get(name: str) -> Any:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(module_of[name]), name)
+        try:
+            value = getattr(importlib.import_module(module_of[name]), name)
+        except (ImportError, AttributeError):  # of which Python says in part that this package lacks the name
+            refuse_hiding()
+            raise
         setattr(namespace, name, value)  # from now on Python finds it without calling __getattr__
         return value
 

@@ -87,6 +87,21 @@ def refuse_twins(folder: Path | None = None) -> None:
                 _refuse(theirs, other, "which is installed, and which the run imports")
 
 
+def refuse_hiding() -> None:
+    """Refuse imported modules of the user's that hide those of Python, when an import has failed.
+
+    Raises:
+        ConfigError: there is one; the error names both files.
+    """
+    for name, theirs in user_modules():
+        if name in sys.stdlib_module_names:
+            hidden = PathFinder.find_spec(
+                name, [each for each in sys.path if Path(each).resolve() != theirs.parent.resolve()]
+            )
+            if hidden is not None and hidden.origin is not None:
+                _refuse(theirs, Path(hidden.origin), "a module of Python, which txtopo imports")
+
+
 def _refuse_before_spark(theirs: Path, name: str) -> None:
     """Refuse a module if an installed one of Spark, which is imported only later, has its name."""
     others = [each for each in sys.path if Path(each).resolve() != theirs.parent.resolve()]
