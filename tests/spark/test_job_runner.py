@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from functools import partial
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,6 +13,7 @@ from pyspark.sql import SparkSession
 from spouts import MemoryTransactionalSpout
 from tests.acceptance.topologies import Partial
 from tests.bolts import Take
+from tests.waiting import wait_for
 from txtopo import Config, Fields, TransactionalTopologyBuilder, run
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import UserCodeError
@@ -21,20 +24,33 @@ from txtopo.transactional.tasks.factory import prototypes_of
 TASKS = 6
 
 
-def test_a_job_of_the_commit_phase_is_seen_to_get_on(spark: SparkSession, monkeypatch) -> None:
+def waited(seen: Path, number: int) -> int:
+    """Return the opposite; the last task ends when a file says that the ends of others have been seen."""
+    if number == -1:
+        wait_for("the ends of others", seen.exists)
+    return -number
+
+
+def test_a_job_of_the_commit_phase_is_seen_to_get_on(spark: SparkSession, monkeypatch, tmp_path) -> None:
     """Promise 7: what executors fold may take longer than the timeout, as long as its tasks come to their ends."""
+    seen = tmp_path / "seen"
     monkeypatch.setattr(sql_progress, "LOOK_SECS", 0.001)
     builder = TransactionalTopologyBuilder("id", "spout", MemoryTransactionalSpout({}, Fields("word"), 1))
     builder.set_bolt("partial", Partial()).shuffle_grouping("spout")
     plan = builder.build().plan
     runner = SparkJobRunner(spark, plan, {}, prototypes_of(plan))
     probe = ProgressProbe()
+
+    def look() -> None:
+        wait_for("progress", lambda: probe.steps > 0)
+        seen.touch()
+
+    threading.Thread(target=look, daemon=True).start()
     try:
         with probe.current():
-            assert runner.compute(abs, range(-TASKS, 0)) == list(range(TASKS, 0, -1))
+            assert runner.compute(partial(waited, seen), range(-TASKS, 0)) == list(range(TASKS, 0, -1))
     finally:
         runner.close()
-    assert probe.steps > 0
 
 
 class Late(Take):
