@@ -11,7 +11,7 @@ import os
 import sys
 import sysconfig
 from collections.abc import Iterator
-from importlib.machinery import PathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from txtopo.errors import ConfigError
@@ -94,21 +94,22 @@ def refuse_hiding() -> None:
         ConfigError: there is one; the error names both files.
     """
     for name, theirs in user_modules():
-        if name in sys.stdlib_module_names:
-            hidden = PathFinder.find_spec(
-                name, [each for each in sys.path if Path(each).resolve() != theirs.parent.resolve()]
-            )
-            if hidden is not None and hidden.origin is not None:
-                _refuse(theirs, Path(hidden.origin), "a module of Python, which txtopo imports")
+        hidden = _beside(theirs, name) if name in sys.stdlib_module_names else None
+        if hidden is not None and hidden.origin is not None:
+            _refuse(theirs, Path(hidden.origin), "a module of Python, which txtopo imports")
 
 
 def _refuse_before_spark(theirs: Path, name: str) -> None:
     """Refuse a module if an installed one of Spark, which is imported only later, has its name."""
-    others = [each for each in sys.path if Path(each).resolve() != theirs.parent.resolve()]
-    found = PathFinder.find_spec(name, others)
+    found = _beside(theirs, name)
     for other in () if found is None else found.submodule_search_locations or ():
         if _is_installed(Path(other).parent):
             _refuse(theirs, Path(other), "which is installed, and which the run imports")
+
+
+def _beside(theirs: Path, name: str) -> ModuleSpec | None:
+    """Find the module of a name that would be imported if the user's were not there."""
+    return PathFinder.find_spec(name, [each for each in sys.path if Path(each).resolve() != theirs.parent.resolve()])
 
 
 def _refuse(theirs: Path, other: Path, what: str) -> None:
