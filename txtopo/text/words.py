@@ -7,6 +7,9 @@ import datetime as dt
 UNKNOWN = "\N{EN DASH}"
 """What stands for a number that nobody knows."""
 
+PROGRESS = "… "
+"""Begins the lines in which ``audit`` tells how far it is; the page reads them."""
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 

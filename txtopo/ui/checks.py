@@ -17,14 +17,11 @@ from txtopo.errors import RuleError
 from txtopo.files.records import written_as
 from txtopo.inspect.answers import Header, in_camel_case
 from txtopo.secrecy import without_secrets
-from txtopo.text.words import duration
+from txtopo.text.words import PROGRESS, duration
 
 OUTPUT_BYTES_MAX = 64 * 1024
 SECS_MAX = 1_800.0
 KEPT_MAX = 20
-
-_PROGRESS = "… "
-"""Begins the lines in which ``audit`` tells how far it is."""
 
 _CANCELLED = "it was cancelled"
 
@@ -149,8 +146,8 @@ class Checks:
         too_long.start()
         output = b""
         for line in process.stdout:
-            if line.startswith(_PROGRESS.encode()):
-                check.progress = without_secrets(line.decode(errors="replace").removeprefix(_PROGRESS).strip())
+            if line.startswith(PROGRESS.encode()):
+                check.progress = without_secrets(line.decode(errors="replace").removeprefix(PROGRESS).strip())
             elif len(output) < OUTPUT_BYTES_MAX:
                 output += line
                 check.output = without_secrets(output.decode(errors="replace"))

@@ -16,12 +16,9 @@ from txtopo.cli.command import Command, json_option, print_json
 from txtopo.cli.console import Console
 from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
 from txtopo.inspect.past.audit import audited
-from txtopo.text.words import count_of
+from txtopo.text.words import PROGRESS, count_of
 from txtopo.topology.loading import Target
 from txtopo.transactional.audit.report import AuditReport, TableProof
-
-PROGRESS = "… "
-"""Begins the lines that tell how far an audit is."""
 
 FINDINGS_SHOWN = 20
 SPANS_SHOWN = 5
