@@ -103,7 +103,7 @@ class Worker:
         self._unprepared = [each for each in executors if each not in spouts]
         """The executors of bolts, until the bolts are prepared."""
         sources = tuple_sources(plan)
-        self._queues = {task: TaskQueue(sources, task) for each in self._unprepared for task in each.tasks}
+        self._queues = {task: TaskQueue(sources) for each in self._unprepared for task in each.tasks}
         self._outbox = Outbox(
             self._queues,
             assignment.worker_of,

@@ -387,7 +387,7 @@ def test_which_method_is_called():
 def test_waiting_columns_keep_their_order(seed):
     """Whatever is put, spilled and taken when: tuples come back in their order, each once, with its root and edge."""
     rng = random.Random(seed)
-    queue, expected, found = TaskQueue([SOURCE, SOURCE], 5), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+    queue, expected, found = TaskQueue([SOURCE, SOURCE]), list[tuple[Any, ...]](), list[tuple[Any, ...]]()
     for _ in range(40):
         columns = Columns(rng.randrange(2), 5)
         for _ in range(rng.choice([1, 3, 5_000]) if rng.random() < 0.6 else 0):

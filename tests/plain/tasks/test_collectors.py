@@ -46,7 +46,7 @@ class Bench:
 
     def __init__(self, *to: int, several: Sequence[int] = (), rng: random.Random | None = None) -> None:
         """Let the streams have an edge to each of the tasks, one to several tasks, and one to a task that is drawn."""
-        self.outbox = Outbox({LOCAL: TaskQueue([SOURCE], LOCAL)}, {LOCAL: 0, REMOTE: 1, FAR: 2}, (0,))
+        self.outbox = Outbox({LOCAL: TaskQueue([SOURCE])}, {LOCAL: 0, REMOTE: 1, FAR: 2}, (0,))
         self.outbox.bit_of.update({REMOTE: BITS[REMOTE], FAR: BITS[FAR]})
         choices = [Choice(one=lambda _values, task=task: task) for task in to]
         if several:

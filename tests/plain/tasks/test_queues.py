@@ -50,7 +50,7 @@ def rows_of(taken: Iterable[Columns]) -> list[Row]:
 def test_order(seed: int) -> None:
     """Whatever is spilled when: tuples come out once, in the order in which they went in, as they were."""
     rng = random.Random(seed)
-    made, taken, waiting = 0, 0, TaskQueue(SOURCES, 5)
+    made, taken, waiting = 0, 0, TaskQueue(SOURCES)
     while taken < 5_000:
         action = rng.randrange(4)
         if action == 0 and made < 5_000:
@@ -87,7 +87,7 @@ def test_order(seed: int) -> None:
 
 def test_rows_of_every_kind() -> None:
     """Sources, roots and edges come back from the file as they were."""
-    waiting, rows = TaskQueue(SOURCES, 5), [row_of(number) for number in range(40)]
+    waiting, rows = TaskQueue(SOURCES), [row_of(number) for number in range(40)]
     put(waiting, rows)
     waiting.spill()
     found = []
@@ -99,7 +99,7 @@ def test_rows_of_every_kind() -> None:
 
 def test_memory() -> None:
     """What is spilled takes no memory, but for the segment whose turn it is."""
-    waiting = TaskQueue(SOURCES, 5)
+    waiting = TaskQueue(SOURCES)
     put(waiting, (row_of(number) for number in range(10 * SEGMENT_TUPLES)))
     waiting.spill()
     assert len(waiting) == 0
@@ -116,7 +116,7 @@ def large(number: int) -> Row:
 
 def test_few_large_ones() -> None:
     """A queue of few tuples weighs what is in them, until they are taken or written."""
-    waiting = TaskQueue(SOURCES, 5)
+    waiting = TaskQueue(SOURCES)
     put(waiting, (large(number) for number in range(10)))
     assert 1e6 < waiting.memory_bytes() < 1.1e6
     taken = waiting.take(5)
@@ -132,7 +132,7 @@ def test_few_large_ones() -> None:
 
 def test_large_ones_come_back_one_by_one() -> None:
     """Of a file of large tuples only few are in memory at a time, however few of their number a segment could hold."""
-    waiting = TaskQueue(SOURCES, 5)
+    waiting = TaskQueue(SOURCES)
     put(waiting, (large(number % 10) for number in range(200)))
     waiting.spill()
     most = 0
@@ -144,11 +144,11 @@ def test_large_ones_come_back_one_by_one() -> None:
 
 
 def test_a_value_that_cannot_be_read_back() -> None:
-    """It is an error of who emitted it, by component, task, stream and field."""
-    waiting = TaskQueue(SOURCES, 5)
+    """It is an error of who emitted it, by component, task and stream."""
+    waiting = TaskQueue(SOURCES)
     put(waiting, [row_of(0), (([TwoArgumentsError("this", "that")],), 1, 0, 0)])
     waiting.spill()
-    with pytest.raises(UserCodeError, match="task 2 emitted a value in field 'n' on stream 'default'") as raised:
+    with pytest.raises(UserCodeError, match="task 2 emitted a value on stream 'default' that pickles and does not unpickle") as raised:
         waiting.take(1)
     assert raised.value.component == "b"
     waiting.close()

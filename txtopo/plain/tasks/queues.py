@@ -10,32 +10,21 @@ into memory.
 
 from __future__ import annotations
 
-import pickle
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, repeat
-from operator import itemgetter
-from typing import Any
+from collections.abc import Sequence
 
 import attrs
 
 from txtopo.api.tuples import TupleSource
-from txtopo.errors import UserCodeError
 from txtopo.files.spill import SpillFile
 from txtopo.plain.tasks.weighing import tuples_bytes
-from txtopo.plain.transport import unpickling
-from txtopo.plain.transport.frames import Columns
-from txtopo.plain.trees.tuples import Edges, Roots
+from txtopo.plain.transport.frames import Columns, Frame, decode, encode
 
 SEGMENT_TUPLES = 2_000
 """The most tuples of one segment of the file."""
 
 SEGMENT_BYTES = 1 << 22
 """About the most bytes of a segment, unless a single tuple takes more."""
-
-
-Row = tuple[Sequence[Any], int, Roots, Edges]
-"""A tuple in the file: its values, the number of its source, its roots and its edges."""
 
 
 @attrs.frozen
@@ -47,11 +36,10 @@ class _Weighed:
 
 
 class TaskQueue:
-    """The tuples that wait for ``task``: the oldest in memory, then those in the file, then the newest, in memory."""
+    """The tuples that wait for a task: the oldest in memory, then those in the file, then the newest, in memory."""
 
-    def __init__(self, sources: Sequence[TupleSource], task: int) -> None:
+    def __init__(self, sources: Sequence[TupleSource]) -> None:
         self._sources = sources
-        self._task = task
         self._file = SpillFile()
         self._oldest: deque[_Weighed] = deque()
         self._newest: deque[_Weighed] = deque()
@@ -81,7 +69,7 @@ class TaskQueue:
     def take(self, most: int) -> list[Columns]:
         """Remove and return the oldest tuples: up to ``most``, and at least one if there are any."""
         if not self._oldest and self._file:
-            self._oldest.extend(map(self._weighed, self._columns_of(self._read())))
+            self._oldest.extend(map(self._weighed, decode(self._file.take(), self._sources).tuples))
         oldest = self._oldest or self._newest
         taken: list[Columns] = []
         while oldest and most > 0:
@@ -116,14 +104,19 @@ class TaskQueue:
         count = sum(len(each.columns.values) for each in self._newest)
         weight = sum(each.bytes for each in self._newest)
         together = max(1, min(SEGMENT_TUPLES, int(SEGMENT_BYTES * count / weight)))
-        rows: list[Row] = []
-        for row in _rows_of(each.columns for each in self._newest):
-            rows.append(row)
-            if len(rows) == together:
-                self._write(rows)
-                rows = []
-        if rows:
-            self._write(rows)
+        segment, left = Frame(), together
+        for each in self._newest:
+            each.columns.fill()
+            start = 0
+            while start < len(each.columns.values):
+                part = each.columns.part(start, start + left)
+                segment.tuples.append(part)
+                start, left = start + left, left - len(part.values)
+                if not left:
+                    self._file.put(encode(segment, self._sources))
+                    segment, left = Frame(), together
+        if segment.tuples:
+            self._file.put(encode(segment, self._sources))
         self._newest.clear()
         self._count -= count
         self._bytes = max(0.0, self._bytes - weight)
@@ -138,53 +131,3 @@ class TaskQueue:
         self._count += len(columns.values)
         self._bytes += weighed.bytes
         return weighed
-
-    def _columns_of(self, rows: Iterable[Row]) -> Iterator[Columns]:
-        for number, some in groupby(rows, key=itemgetter(1)):
-            columns = Columns(number, self._task)
-            for values, _, roots, edges in some:
-                columns.add(tuple(values), roots, edges)
-            yield columns
-
-    def _write(self, rows: Sequence[Row]) -> None:
-        try:
-            segment = pickle.dumps(rows, 5)
-        except Exception as error:  # noqa: BLE001 - a user's value may raise anything while it is pickled
-            raise self._blamed(rows, error) from None
-        self._file.put(segment)
-
-    def _blamed(self, rows: Sequence[Row], error: Exception) -> Exception:
-        """Return an error that names who emitted a tuple that does not pickle; ``error`` if each does alone."""
-        for values, number, _roots, _edges in rows:
-            try:
-                pickle.dumps(values, 5)
-            except Exception as alone:  # noqa: BLE001 - as above
-                source = self._sources[number]
-                return UserCodeError(
-                    f"task {source.task} emitted a value on stream {source.stream!r} that does not pickle "
-                    f"({alone}); tuples that wait go to files when there are many: emit plain values",
-                    component=source.component,
-                )
-        return error
-
-    def _read(self) -> list[Row]:
-        """Remove and return the oldest segment of the file."""
-        segment = self._file.take()
-        try:
-            rows: list[Row] = pickle.loads(segment)  # noqa: S301 - written by _write
-        except Exception:  # whatever a user's value raises while it is unpickled
-            error = unpickling.blamed(segment, _values_of, self._sources)
-            if error is None:
-                raise
-            raise error from None
-        return rows
-
-
-def _rows_of(waiting: Iterable[Columns]) -> Iterator[Row]:
-    for each in waiting:
-        each.fill()
-        yield from zip(each.values, repeat(each.source), each.roots, each.edges)
-
-
-def _values_of(rows: Any) -> unpickling.Rows:
-    return ((number, [values]) for values, number, _roots, _edges in rows)

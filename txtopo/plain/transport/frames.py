@@ -1,6 +1,7 @@
 """Frames: what one worker sends to another in one message, as bytes.
 
-Tuples travel as columns. ``marshal`` encodes values of plain types, ``pickle`` all others. ``marshal`` takes 60 ns a
+Tuples travel as columns, by source. ``marshal`` encodes them, and values of other than plain types as pickles of their
+own: so if one does not unpickle, it is known who emitted it. ``marshal`` takes 60 ns a
 tuple, ``pickle`` 143 (to read it back: 156 and 177 ns). But ``marshal`` silently turns every object with a buffer,
 such as a numpy number, into bytes. So the types of all values are checked first, which takes 30 ns a tuple.
 
@@ -9,6 +10,8 @@ A pickle can run any code, so frames are read only from workers that have proved
 
 from __future__ import annotations
 
+import contextlib
+import io
 import marshal
 import pickle
 import re
@@ -20,13 +23,9 @@ import attrs
 
 from txtopo.api.tuples import TupleSource
 from txtopo.errors import UserCodeError
-from txtopo.plain.transport import unpickling
 from txtopo.plain.trees.tuples import Edges, Roots
 
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
-
-_BY_MARSHAL = b"m"
-_BY_PICKLE = b"p"
 
 
 class Columns:
@@ -106,36 +105,75 @@ def encode(frame: Frame, sources: Sequence[TupleSource] = ()) -> bytes:
     Raises:
         UserCodeError: a value does not pickle; the error names which of the ``sources`` emitted it.
     """
+    tuples = [(each.source, each.task, _packed(each, sources), each.roots, each.edges) for each in frame.tuples]
+    return marshal.dumps((tuples, frame.acks, frame.failed, frame.reset, frame.known))
+
+
+def decode(data: bytes, sources: Sequence[TupleSource] = ()) -> Frame:
+    """Return the frame that :func:`encode` encoded.
+
+    Raises:
+        UserCodeError: a value does not unpickle; the error names which of the ``sources`` emitted it.
+        ValueError: the bytes are not a frame.
+    """
     try:
-        return _encoded(frame)
-    except Exception as error:  # a user's value may raise anything while it is pickled
-        for columns in frame.tuples:  # the codec does not name the value, so each part is tried alone
-            try:
-                _encoded(Frame([columns]))
-            except Exception:  # noqa: BLE001 - these are the tuples to name
-                source = sources[columns.source]
-                raise UserCodeError(
-                    f"task {source.task} emitted a value on stream {source.stream!r} that does not pickle "
-                    f"({error}); {_how_to_travel(str(error))}",
-                    component=source.component,
-                ) from None
-        raise
-
-
-def _encoded(frame: Frame) -> bytes:
-    is_plain = True
+        tuples, acks, failed, reset, known = marshal.loads(data)
+        frame = Frame([], acks, failed, reset, known)
+        for source, task, values, roots, edges in tuples:
+            columns = Columns(source, task)
+            columns.values, columns.roots, columns.edges = values, roots, edges
+            frame.tuples.append(columns)
+    except (EOFError, TypeError, ValueError) as error:
+        raise ValueError(f"{len(data)} bytes can't be read as a frame: {type(error).__name__}: {error}") from error
     for columns in frame.tuples:
-        if not _PLAIN.issuperset(map(type, chain.from_iterable(columns.values))):
-            is_plain = False
-            break
-    content = (
-        [(each.source, each.task, each.values, each.roots, each.edges) for each in frame.tuples],
-        frame.acks,
-        frame.failed,
-        frame.reset,
-        frame.known,
-    )
-    return _BY_MARSHAL + marshal.dumps(content) if is_plain else _BY_PICKLE + pickle.dumps(content, 5)
+        if isinstance(columns.values, bytes):
+            columns.values = _unpickled(columns.values, columns.source, sources)
+    return frame
+
+
+def _packed(columns: Columns, sources: Sequence[TupleSource]) -> list[tuple[Any, ...]] | bytes:
+    """Return the values of columns as ``marshal`` takes them: as they are, or pickled."""
+    if _PLAIN.issuperset(map(type, chain.from_iterable(columns.values))):
+        return columns.values
+    try:
+        return pickle.dumps(columns.values, 5)
+    except Exception as error:  # a user's value may raise anything while it is pickled
+        source = sources[columns.source]
+        raise UserCodeError(
+            f"task {source.task} emitted a value on stream {source.stream!r} that does not pickle "
+            f"({type(error).__name__}: {error}); {_how_to_travel(str(error))}",
+            component=source.component,
+        ) from None
+
+
+class _Unpickler(pickle.Unpickler):
+    """Remembers the classes and functions that a pickle names."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(io.BytesIO(data))
+        self.names: dict[str, None] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        self.names[f"{module}.{name}"] = None
+        return super().find_class(module, name)
+
+
+def _unpickled(data: bytes, number: int, sources: Sequence[TupleSource]) -> list[tuple[Any, ...]]:
+    try:
+        values: list[tuple[Any, ...]] = pickle.loads(data)  # noqa: S301 - of a worker that knows the secret
+    except Exception as error:  # pickle may raise anything, and so may the __setstate__ of a value
+        unpickler = _Unpickler(data)
+        with contextlib.suppress(Exception):
+            unpickler.load()
+        source = sources[number]
+        raise UserCodeError(
+            f"task {source.task} emitted a value on stream {source.stream!r} that pickles and does not unpickle "
+            f"({type(error).__name__}: {error}); its tuples hold objects of {', '.join(unpickler.names)}, the last of "
+            "which is most likely the one; tuples travel between workers, and wait in files: emit plain values, or "
+            "give the type a __reduce__ that fits its __init__, and put it into a module that every worker can import",
+            component=source.component,
+        ) from error
+    return values
 
 
 def _how_to_travel(error: str) -> str:
@@ -147,39 +185,6 @@ def _how_to_travel(error: str) -> str:
             "a module of its own, and import it from there"
         )
     return (
-        "tuples travel between workers: emit numbers, strings, bytes, lists, dicts, or objects whose class is defined "
-        "at the top of a module that the workers can import"
+        "tuples travel between workers, and wait in files when there are many: emit numbers, strings, bytes, lists, "
+        "dicts, or objects whose class is defined at the top of a module that the workers can import"
     )
-
-
-def decode(data: bytes, sources: Sequence[TupleSource] = ()) -> Frame:
-    """Return the frame that :func:`encode` encoded.
-
-    Raises:
-        UserCodeError: a value does not unpickle; the error names which of the ``sources`` emitted it.
-        ValueError: the bytes are not a frame.
-    """
-    loads = {_BY_MARSHAL: marshal.loads, _BY_PICKLE: pickle.loads}.get(data[:1])
-    if loads is None:
-        raise ValueError(f"a frame begins with {_BY_MARSHAL!r} or {_BY_PICKLE!r}, not with {data[:1]!r}")
-    content = memoryview(data)[1:]
-    try:
-        return _frame_of(*loads(content))
-    except Exception as error:  # pickle may raise anything, and so may the __setstate__ of a value
-        blamed = unpickling.blamed(content, _rows_of, sources) if loads is pickle.loads else None
-        if blamed is not None:
-            raise blamed from None
-        raise ValueError(f"{len(data)} bytes can't be read as a frame: {type(error).__name__}: {error}") from error
-
-
-def _frame_of(tuples: Any, acks: Any, failed: list[int], reset: list[int], known: int) -> Frame:
-    frame = Frame([], acks, failed, reset, known)
-    for source, task, values, roots, edges in tuples:
-        columns = Columns(source, task)
-        columns.values, columns.roots, columns.edges = values, roots, edges
-        frame.tuples.append(columns)
-    return frame
-
-
-def _rows_of(content: Any) -> unpickling.Rows:
-    return ((source, values) for source, _task, values, _roots, _edges in content[0])
