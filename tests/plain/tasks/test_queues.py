@@ -148,7 +148,9 @@ def test_a_value_that_cannot_be_read_back() -> None:
     waiting = TaskQueue(SOURCES)
     put(waiting, [row_of(0), (([TwoArgumentsError("this", "that")],), 1, 0, 0)])
     waiting.spill()
-    with pytest.raises(UserCodeError, match="task 2 emitted a value on stream 'default' that pickles and does not unpickle") as raised:
+    with pytest.raises(
+        UserCodeError, match="task 2 emitted a value on stream 'default' that pickles and does not unpickle"
+    ) as raised:
         waiting.take(1)
     assert raised.value.component == "b"
     waiting.close()

@@ -117,7 +117,7 @@ def decode(data: bytes, sources: Sequence[TupleSource] = ()) -> Frame:
         ValueError: the bytes are not a frame.
     """
     try:
-        tuples, acks, failed, reset, known = marshal.loads(data)
+        tuples, acks, failed, reset, known = marshal.loads(data)  # noqa: S302 - of a worker that knows the secret
         frame = Frame([], acks, failed, reset, known)
         for source, task, values, roots, edges in tuples:
             columns = Columns(source, task)
@@ -137,7 +137,7 @@ def _packed(columns: Columns, sources: Sequence[TupleSource]) -> list[tuple[Any,
         return columns.values
     try:
         return pickle.dumps(columns.values, 5)
-    except Exception as error:  # a user's value may raise anything while it is pickled
+    except Exception as error:  # noqa: BLE001 - a user's value may raise anything while it is pickled
         source = sources[columns.source]
         raise UserCodeError(
             f"task {source.task} emitted a value on stream {source.stream!r} that does not pickle "
