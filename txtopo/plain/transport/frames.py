@@ -118,17 +118,13 @@ def decode(data: bytes, sources: Sequence[TupleSource] = ()) -> Frame:
     """
     try:
         tuples, acks, failed, reset, known = marshal.loads(data)  # noqa: S302 - of a worker that knows the secret
-        frame = Frame([], acks, failed, reset, known)
-        for source, task, values, roots, edges in tuples:
-            columns = Columns(source, task)
-            columns.values, columns.roots, columns.edges = values, roots, edges
-            frame.tuples.append(columns)
+        parts = [(Columns(source, task), values, roots, edges) for source, task, values, roots, edges in tuples]
     except (EOFError, TypeError, ValueError) as error:
         raise ValueError(f"{len(data)} bytes can't be read as a frame: {type(error).__name__}: {error}") from error
-    for columns in frame.tuples:
-        if isinstance(columns.values, bytes):
-            columns.values = _unpickled(columns.values, columns.source, sources)
-    return frame
+    for columns, values, roots, edges in parts:
+        columns.values = _unpickled(values, columns.source, sources) if isinstance(values, bytes) else values
+        columns.roots, columns.edges = roots, edges
+    return Frame([columns for columns, *_ in parts], acks, failed, reset, known)
 
 
 def _packed(columns: Columns, sources: Sequence[TupleSource]) -> list[tuple[Any, ...]] | bytes:
