@@ -10,7 +10,7 @@ LONG_TESTS := long-1 long-2 long-3 long-4 long-5 long-6 long-7 long-8
 SOAKS := long-soak-transactions long-soak-trees long-soak-kafka long-spark-cluster
 LONG_PARTS := $(LONG_TESTS:%=$(LOGS)/%.passed) $(SOAKS:%=$(LOGS)/%.passed)
 
-.PHONY: help browser fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark $(PARTS) compat lint docs bench
+.PHONY: help browser fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark $(PARTS) compat lint packages docs bench
 
 help:
 	@echo "make fast    the tests without Spark and without what is slow, in about three minutes"
@@ -18,6 +18,7 @@ help:
 	@echo "make long    the long ones: kills and other disasters at further moments, and short soaks; goes on where it was stopped"
 	@echo "make compat  the tests that depend on Spark's insides, with the lowest and the highest version"
 	@echo "make lint    style, types and import contracts"
+	@echo "make packages  the packages of a release, in build/dist"
 	@echo "make docs    the site, in build/site"
 	@echo "make bench   the small benchmarks"
 
@@ -98,6 +99,11 @@ lint:
 	$(BIN)ruff format --check .
 	$(BIN)mypy
 	$(BIN)lint-imports
+
+# The wheel is built from the archive of the sources.
+packages:
+	rm -rf build/dist build/builder && $(BIN)python -m venv build/builder && build/builder/bin/pip install --quiet build
+	mkdir -p $(LOGS) && build/builder/bin/python -m build --outdir build/dist >$(LOGS)/$@.log || { cat $(LOGS)/$@.log; exit 1; }
 
 docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)mkdocs build --quiet --strict --site-dir build/site
