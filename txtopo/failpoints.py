@@ -57,6 +57,7 @@ _STEPS = {
     "rename.table": "a table gets its new owner; once for each table",
     "rename.journal": "the journal of a topology that is renamed moves, and gets a part with the new names",
     "rename.state": "the coordinator state of a topology that is renamed is copied to the new id",
+    "rename.shown": "the timeline of a topology that is renamed moves",
     "rename.end": "a rename is off the record",
     "fork.begin": "a fork is named in its folder, as one that is not finished",
     "fork.table": "a fork makes a table; once for each table",

@@ -136,7 +136,7 @@ def test_transaction_that_nothing_is_known_of(output, tmp_path):
         snapshot.unlink()
     time.sleep(FACTS_SECS)
     answer = client.get(f"/api/v1/topology/{SLUG}/transaction/3")
-    assert (answer.status_code, "no record of a run" in answer.json()["errorMessage"]) == (404, True)
+    assert (answer.status_code, "there is no topology" in answer.json()["errorMessage"]) == (404, True)
     source.close()
 
 

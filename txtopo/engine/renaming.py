@@ -17,9 +17,9 @@ from txtopo.assembly.assembly import recovered_alone, take_lead
 from txtopo.assembly.snapshot import remove_snapshot
 from txtopo.assembly.storage import dead_letters_of, make_store, metadata_dir_of, states_of, store_file_of
 from txtopo.config import Config
-from txtopo.engine.timeline.records import folder_of
+from txtopo.engine.timeline.writer import rename_timeline
 from txtopo.errors import StopError
-from txtopo.files.folder import LocalFolder
+from txtopo.failpoints import durable_step
 from txtopo.journal.journal import DEAD_LETTERS
 from txtopo.journal.turns import Rename
 from txtopo.topology.plan import Plan
@@ -79,12 +79,11 @@ def rename(plan: Plan, config: Config, former_id: str | None, agree: Callable[[N
             renaming.check(wanted)
         agree(wanted, unfinished is not None)
         renaming.carry_out(wanted)
-    if wanted.rename.is_of_id:
-        # What shows runs, and nothing depends on. A crash before this leaves it under the former id.
-        remove_snapshot(metadata_dir, former.topology_id)
-        timeline, its_own = (folder_of(metadata_dir, each).name for each in (former.topology_id, plan.topology_id))
-        if not (metadata_dir / its_own).exists():
-            LocalFolder(metadata_dir).move(timeline, its_own)
+        if wanted.rename.is_of_id:
+            with durable_step("rename.shown"):
+                remove_snapshot(metadata_dir, former.topology_id)
+                rename_timeline(metadata_dir, former.topology_id, plan.topology_id)
+        renaming.end(wanted)
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -55,7 +56,7 @@ from txtopo.inspect.run.facts import Facts, is_live, now_of, status_of
 from txtopo.inspect.run.slugs import OF_RUN, slug_of
 from txtopo.inspect.timeline import series
 from txtopo.inspect.timeline.timeline import TimelineReader, outcome_of
-from txtopo.journal.ending import METADATA_DIR
+from txtopo.journal.ending import METADATA_DIR, read_end
 from txtopo.journal.journal import (
     JournalEntry,
     JournalTransaction,
@@ -167,6 +168,18 @@ class _Topology:
         except ConfigError as error:  # the rest is shown all the same
             damage = without_secrets(error.message)
         return Facts(self.id, self.timeline, self.timeline.run(), writer, snapshot, damage=damage)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has left anything under its id: a rename takes all of it away."""
+        return self.facts().writer is not None or self.timeline.is_there or self.has_journal
+
+    def former_slugs(self) -> set[str]:
+        """Return the slugs of the ids that it had before it was renamed."""
+        with contextlib.suppress(DivergenceError):  # of a damaged journal
+            end = read_end(find_journal(self.metadata_dir, self.id))
+            return set() if end is None else {slug_of(each.former) for each in end.header.renames if each.is_of_id}
+        return set()
 
     @property
     def has_journal(self) -> bool:
@@ -356,7 +369,10 @@ class FolderSource:
 
     def _find(self, slug: str) -> _Topology:
         of, _, number = slug.partition(OF_RUN)
-        found = self._known.get(of) or self._look().get(of)
+        found = self._known.get(of)
+        if found is None or not found.is_there:
+            known = self._look()
+            found = known.get(of) or next((each for each in known.values() if of in each.former_slugs()), None)
         if found is None:
             raise NotFound(f"there is no topology {of!r} here")
         return found if of == slug else self._find_past(found, slug, number)
@@ -376,6 +392,7 @@ class FolderSource:
     def _look(self) -> dict[str, _Topology]:
         """Find topologies. Names come from a listing, and never from a request."""
         with self._lock:
+            there: set[str] = set()
             for metadata_dir in (self.output / METADATA_DIR, self.output):
                 if not is_folder(metadata_dir):
                     continue
@@ -390,6 +407,9 @@ class FolderSource:
                 for found in ids - {each.id for each in self._known.values()}:
                     reader = TimelineReader(folder_of(metadata_dir, found))
                     self._known[slug_of(found)] = _Topology(found, metadata_dir, reader)
+                there |= ids
+            for slug in [slug for slug, each in self._known.items() if each.id not in there]:
+                self._known.pop(slug).timeline.close()
             return self._known.copy()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 import shutil
+import time
 from collections.abc import Callable
 
 import pytest
@@ -13,12 +14,14 @@ import txtopo.cli.mend.backfill
 from state import read_table, read_tables
 from state.stores.sqlite import SqliteStore
 from tests.crashes import Crash, CrashError
+from tests.ui.runs import run_topology
 from tests.variants import variants
 from txtopo import Config
 from txtopo.assembly.forking import moved
 from txtopo.assembly.storage import make_store
 from txtopo.errors import DivergenceError, FailedException, InternalError
 from txtopo.failpoints import armed
+from txtopo.inspect.source import FACTS_SECS, FolderSource
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.loading import load_target
 from txtopo.topology.topology import TransactionalTopology
@@ -113,6 +116,35 @@ def test_what_is_renamed(command_line, kind):
     report = command_line.told("audit", "out")
     assert "renamed" in report
     check(command_line, 5, **names)
+
+
+@pytest.mark.parametrize("killed", variants("rename.end.before", slow=["", "rename.shown.before"]))
+def test_the_page_shows_it_under_its_new_id_only(command_line, killed):
+    """Its runs come along, also if one was refused under the new id, and a page that is open goes on with them."""
+    for until in (2, 4):
+        run_topology(load_target("job", {}).topology, until)
+    page = FolderSource(pathlib.Path("out"))
+    assert page.header("shop").committed == 4
+    with pytest.raises(DivergenceError, match="txtopo rename"):
+        run_topology(load_target("job", NEW).topology)
+    if killed:
+        killed_at(killed, lambda: renamed(command_line, **NEW))
+    command_line.told("rename", "job", "--yes", *words(**NEW))
+    time.sleep(FACTS_SECS)
+    for source in (page, FolderSource(pathlib.Path("out"))):
+        assert [each.id for each in source.topologies().topologies] == ["store"]
+        assert list(source.health()) == ["store"]
+        for slug in ("store", "shop"):
+            header = source.header(slug)
+            assert (header.id, header.slug, header.committed, header.can.audit) == ("store", "store", 4, True)
+            assert sorted(each.committed or 0 for each in source.runs(slug).runs) == [0, 2, 4]
+        assert source.header("store@1").committed == 2
+        assert "topology 'store'" in source.transaction("store", 2).story[0].text
+    run_topology(load_target("job", NEW).topology)
+    time.sleep(FACTS_SECS)
+    assert page.header("store").committed == FILES
+    shutil.copytree("out/_txtopo/timeline-store", "out/_txtopo/timeline-shop")  # another topology that is called so now
+    assert page.header("shop").id == "shop"
 
 
 def renamed(command_line, **names: str) -> bool:

@@ -31,6 +31,7 @@ from txtopo.engine.timeline.records import (
     RunRecord,
     epochs_in,
     errors_in,
+    folder_of,
     past_in,
     past_path,
     path_of,
@@ -38,6 +39,7 @@ from txtopo.engine.timeline.records import (
 from txtopo.engine.timeline.ring import RingHeader, RingWriter, keep_own, read_header
 from txtopo.engine.timeline.samples import Sample
 from txtopo.files.durable import write_whole
+from txtopo.files.folder import LocalFolder
 from txtopo.files.records import to_json
 
 FLUSH_SECS = 0.25
@@ -158,7 +160,7 @@ class TimelineWriter:
         self._put_run()
         for epoch in reversed(others):
             if epoch != self._epoch:
-                _put_away(folder, epoch)
+                _put_away(folder, epoch, folder)
         return records, samples
 
     def _is_own(self, epoch: int) -> bool:
@@ -210,15 +212,30 @@ class TimelineWriter:
             _LOG.warning("a part of the timeline could not be written: %s", error)
 
 
-def _put_away(folder: Path, epoch: int) -> None:
+def rename_timeline(metadata_dir: Path, former: str, topology_id: str) -> None:
+    """Move a topology's timeline to its new id. What is there, of runs that were refused, becomes earlier runs of it.
+
+    A crash amid it leaves some here and some there; the next call takes the rest.
+    """
+    folder, own = folder_of(metadata_dir, former), folder_of(metadata_dir, topology_id)
+    if not folder.exists():
+        return
+    for path in (*reversed(past_in(own).values()), own):
+        for epoch in reversed(epochs_in(path)):
+            _put_away(path, epoch, folder)
+    shutil.rmtree(own, ignore_errors=True)
+    LocalFolder(metadata_dir).move(folder.name, own.name)
+
+
+def _put_away(folder: Path, epoch: int, to: Path) -> None:
     """Move the files of a run that is over among those of earlier runs; remove them if that fails.
 
     A crash amid it leaves a folder without records, which the next run fills.
     """
     try:
-        past = past_in(folder)
+        past = past_in(to)
         last = max(past, default=0)
-        own = past_path(folder, last if last and not epochs_in(past[last]) else last + 1)
+        own = past_path(to, last if last and not epochs_in(past[last]) else last + 1)
         own.mkdir(0o700, parents=True, exist_ok=True)
         for what in FILES:
             file = path_of(own, epoch, what)
@@ -226,7 +243,7 @@ def _put_away(folder: Path, epoch: int) -> None:
                 path_of(folder, epoch, what).replace(file)
                 if what in {"records", "samples"}:
                     keep_own(file)
-        _forget_oldest(folder)
+        _forget_oldest(to)
     except OSError as error:
         _LOG.debug("the timeline of an earlier run can't be kept: %s", error)
         for what in FILES:

@@ -9,7 +9,8 @@ each table is fenced. Then:
    written before is read as ever, and whoever had opened the table is fenced under its former name, too.
 3. The journal gets a part with the new names, by which its earlier parts are read from then on; if the id changes, its
    files move before. So do the journals of backfills.
-4. The coordinator state gets the new names; if the id changes, all of it moves. The plan goes off the record.
+4. What shows runs moves, if the id changes: nothing depends on it.
+5. The coordinator state gets the new names; if the id changes, all of it moves. The plan goes off the record.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ class Renaming:
             raise StopError(f"{where} has records of a topology {topology_id!r}: choose another id; {NOTHING_CHANGED}")
 
     def carry_out(self, plan: NewNames) -> None:
-        """Carry out a plan, or continue one that was interrupted.
+        """Carry out a plan but for its end, or continue one that was interrupted.
 
         Raises:
             LostLead: another coordinator has taken the lead in the meantime.
@@ -107,6 +108,14 @@ class Renaming:
         with durable_step("rename.journal"):
             enter_rename(self.metadata_dir, rename, own.epoch)
             rename_in_backfills(self.metadata_dir, rename)
+
+    def end(self, plan: NewNames) -> None:
+        """Let the topology run under its new names.
+
+        Raises:
+            LostLead: another coordinator has taken the lead in the meantime.
+        """
+        former, own, rename = self.former, self.own, plan.rename
         mark, timeline = former.committed(), former.timeline()
         since = rename.since
         mark = attrs.evolve(mark, states={since.get(name, name): each for name, each in mark.states.items()})
