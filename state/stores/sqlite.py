@@ -108,7 +108,7 @@ class SqliteStore(Store):
         try:
             with self._transaction() as connection:
                 connection.execute(
-                    "INSERT INTO lead VALUES (?1, ?2) "
+                    "INSERT INTO lead VALUES (?, ?) "
                     "ON CONFLICT (topology_id) DO UPDATE SET epoch = max(epoch + 1, excluded.epoch)",
                     (topology_id, epoch_min),
                 )
