@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Delete, Lead, Put, Store
 from txtopo.attempts import FIRST_TXID
 from txtopo.errors import StateAccessError
@@ -42,6 +43,7 @@ class TransactionalState:
         root: the path above all values, ``"<topology id>/user/<component>"`` by convention.
     """
 
+    @checked_arguments
     def __init__(self, store: Store, lead: Lead | None, root: str) -> None:
         self.root = root
         self._store = store
@@ -122,6 +124,7 @@ class RotatingTransactionalState:
         StateAccessError: names below ``subdir`` are not txids, or there are too many entries.
     """
 
+    @checked_arguments
     def __init__(
         self,
         state: TransactionalState,

@@ -58,7 +58,9 @@ from state import (
     DeltaState,
     MemoryState,
     MemoryStore,
+    RotatingTransactionalState,
     SqliteStore,
+    TransactionalState,
     ZooKeeperStore,
     read_points,
     read_table,
@@ -214,6 +216,16 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (DeltaState, {"path": "p", "key": N, "value": TIMED, "ttl": SECOND, "clock": "c", "time": "at"}),
     (MemoryState, {"key": N, "value": V, "kind": state.StateKind.OPAQUE}),
     (MemoryStore, {"place": None}),
+    (TransactionalState, {"store": MemoryStore(), "lead": None, "root": "t/user"}),
+    (
+        RotatingTransactionalState,
+        {
+            "state": TransactionalState(MemoryStore(), None, "t/user"),
+            "subdir": "meta",
+            "strict_order": True,
+            "entries_max": 5,
+        },
+    ),
 ]
 
 READ = [
@@ -225,8 +237,8 @@ READ = [
 """What opens or reads something that is not there."""
 
 OTHERS = {
-    state: {"ConsistentView", "NonTransactionalValue", "OpaqueValue", "RotatingTransactionalState", "StateKind"}
-    | {"ShownPoint", "ShownPoints", "TransactionalState", "TransactionalValue", "ZooKeeperStore"},
+    state: {"ConsistentView", "NonTransactionalValue", "OpaqueValue", "ShownPoint", "ShownPoints"}
+    | {"StateKind", "TransactionalValue", "ZooKeeperStore"},
     spouts: {"Lag", "SpoutTable"},
     spouts.kafka: {"DeadLetter", "FirstPollOffsetStrategy", "KafkaRecord", "KafkaTuple", "MessageId", "RECORD_FIELDS"}
     | {"NamedTopicFilter", "ProcessingGuarantee", "TopicPartition"},
@@ -404,3 +416,11 @@ def test_runs(wrong):
             run(topology, **{name: wrong})
     with pytest.raises(ConfigError, match="the configuration is "):
         Config(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["", [], {}, 0, False, 5, object(), int], ids=repr)
+def test_sessions(wrong):
+    """What is false is not taken for none, and PySpark is not imported to tell."""
+    for make in (lambda: run(transactional().build(), spark=wrong), lambda: start(plain().build(), spark=wrong)):
+        with pytest.raises(ConfigError, match=r"^spark is .*; give a SparkSession or None$"):
+            make()

@@ -5,6 +5,7 @@ Without that, ``topics=None`` ends in a TypeError somewhere inside, and ``state=
 
 from __future__ import annotations
 
+import collections.abc
 import datetime as dt
 import functools
 import inspect
@@ -81,18 +82,28 @@ def checked_class(cls: _C) -> _C:
 
 @functools.cache
 def _kinds_of(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the types of a function's parameters, as far as they are named where it is defined."""
-    names = vars(sys.modules[function.__module__])
+    """Return the types of a function's parameters."""
+    # attrs takes the annotation of a converter, which may be of another module.
+    names = {**vars(collections.abc), **vars(sys.modules[function.__module__])}
     kinds = {}
     for name, parameter in inspect.signature(function).parameters.items():
         kind = parameter.annotation
         if kind is parameter.empty or parameter.kind in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}:
             continue
-        try:
-            kinds[name] = eval(kind, dict(names)) if isinstance(kind, str) else kind  # noqa: S307 - our own annotation
-        except NameError:  # it is imported for type checkers only
-            continue
+        while name not in kinds:
+            try:
+                kinds[name] = eval(kind, names) if isinstance(kind, str) else kind  # noqa: S307 - our own annotation
+            except NameError as error:
+                missing = str(error.name)
+                names[missing] = _Unimported(missing, (), {})
     return kinds
+
+
+class _Unimported(type):
+    """A class that is imported for type checkers only, such as PySpark's; what has a class of that name fits."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return any(each.__name__ == cls.__name__ for each in type(value).__mro__)
 
 
 def _fits(value: Any, kind: Any) -> bool:

@@ -149,7 +149,9 @@ def _running(given: SparkSession | None) -> SparkSession | None:
     connect = next((name for name in _CONNECT if os.environ.get(name)), None)
     if given is None and connect is not None:
         raise ConfigError(f"{connect} is set, and asks for Spark Connect, which has no RDDs: unset it")
-    active = given or SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
+    active = given
+    if active is None:
+        active = SparkSession.getActiveSession() or SparkSession._instantiatedSession  # noqa: SLF001
     if active is not None and not hasattr(active, "_jsparkSession"):
         raise ConfigError("the session is a Spark Connect session, which has no RDDs: pass run() a classic session")
     if active is None or not is_spark_gone(active.sparkContext):
