@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from txtopo.errors import InputError
 from txtopo.journal.journal import find_journal, read_journal, topologies_with_journal
 from txtopo.testing.inline import inline_environment
 from txtopo.transactional.core.events import MetadataCreated, SourceStatus, TransactionMetadata
+from txtopo.transactional.recovery.fork import ForkPoint
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)
@@ -149,7 +151,10 @@ def counting(folder: Path, *names: str, spout: Any = None) -> Topology:
 
 
 def windows(folder: Path, *names: str) -> Topology:
-    """Return a topology with an event clock; with the name ``minutes``, it has windows below the clock as well."""
+    """Return a topology with an event clock; with the name ``minutes``, it has windows below the clock as well.
+
+    Any other name is one more table of their results.
+    """
     builder = Builder("t", "rows", Rows(), 1)
     builder.set_bolt("upper", Upper(), 2).shuffle_grouping("rows")
     clock = EventClock(
@@ -167,8 +172,10 @@ def windows(folder: Path, *names: str) -> Topology:
         committer = builder.set_committer_bolt("windows", open_minutes)
         committer.fields_grouping("upper", Fields("word")).all_grouping("clock")
         builder.set_state("open", open_minutes.state(folder / "open"))
-        builder.set_committer_bolt("append", AppendCommitter("minutes")).shuffle_grouping("windows")
-        builder.set_state("minutes", DeltaRows(folder / "minutes", open_minutes.results()))
+        for name in names:
+            append = "append" if name == "minutes" else f"append-{name}"
+            builder.set_committer_bolt(append, AppendCommitter(name)).shuffle_grouping("windows")
+            builder.set_state(name, DeltaRows(folder / name, open_minutes.results()))
     return builder.build()
 
 
@@ -187,10 +194,18 @@ class Place:
     folder: Path
     make: Callable[..., Topology] = counting
     caught_up: list[int] = attrs.field(factory=list)
+    points: list[ForkPoint] = attrs.field(factory=list)
 
-    def run(self, *names: str, until: int | None = None, config: Config = CONFIG, like: Path | None = None) -> None:
+    def run(
+        self,
+        *names: str,
+        until: int | None = None,
+        config: Config = CONFIG,
+        like: Path | None = None,
+        wall_secs: Callable[[], float] = time.time,
+    ) -> None:
         """Run the topology with some states; with the transactions of another output folder, if one is given."""
-        environment = inline_environment()
+        environment = inline_environment(wall_secs=wall_secs)
         if like is not None:
             script = history_of(like)
             environment = attrs.evolve(environment, make_source=lambda _: Scripted(script))
@@ -206,7 +221,7 @@ class Place:
         **options: Any,
     ) -> BackfillReport:
         """Backfill a state of the topology with some states."""
-        news = BackfillNews(lambda part, txid: None, on_caught_up or self.caught_up.append)
+        news = BackfillNews(self.points.append, lambda part, txid: None, on_caught_up or self.caught_up.append)
         topology = self.make(self.folder, *names)
         return backfill(topology, config, inline_environment(), state, news, first=first, **options)
 

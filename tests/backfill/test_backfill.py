@@ -330,13 +330,6 @@ def test_a_topology_that_never_ran_is_refused(tmp_path):
         Place(tmp_path / "new").backfill("lengths", "words", "lengths")
 
 
-def test_a_clock_can_not_begin_in_the_middle(tmp_path, world):
-    place = Place(tmp_path / "out", windows)
-    place.run()
-    with pytest.raises(ConfigError, match=r"needs 'clock' as of transaction 4.*leave --from out"):
-        place.backfill("minutes", "minutes", first=5)
-
-
 @pytest.mark.slow
 def test_a_table_that_is_there_is_refused(place, tmp_path):
     """A state that was in the topology before is not new, and its table is left alone."""

@@ -39,6 +39,7 @@ from txtopo.attempts import TransactionAttempt, attempt_number, transactions_wor
 from txtopo.config import Config
 from txtopo.errors import ConfigError, DivergenceError, InternalError, StopError
 from txtopo.failpoints import durable_step
+from txtopo.journal.holds import holds_in
 from txtopo.journal.journal import (
     DEAD_LETTERS,
     JournalHeader,
@@ -165,6 +166,9 @@ def assembled(
             recent_secs=config["topology.history.recent.secs"],
             rewind_hours=config["topology.rewind.hours"],
             journal=journal if isinstance(journal, JournalWriter) and environment.make_journal is None else None,
+            holds=functools.partial(holds_in, metadata_dir_of(plan, config), plan.topology_id)
+            if environment.make_journal is None
+            else None,
         )
         committer = _make_committer(environment, threads, task_factory, recovered, coordinator_state, journal, keeping)
         parts = Parts(

@@ -2,9 +2,9 @@
 
 The part of the topology that writes it runs the transactions that the topology has committed, with their recorded
 metadata, as an ordinary run with a coordinator state, a journal and scratch tables of its own; they are in
-``backfill/<topology>/<states>`` in its metadata directory. The new tables are in their places from the beginning, and
-have the topology's incarnation, so nothing is copied in the end. The run's journal stays there: it is the evidence for
-the tables up to the transaction at which they joined the topology.
+``backfill/<topology>/<states>`` in its metadata directory, and so is what it holds of the topology's past. The new
+tables are in their places from the beginning, and have the topology's incarnation, so nothing is copied in the end. The
+run's journal stays there: it is the evidence for the tables up to the transaction at which they joined the topology.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import attrs
 
 from txtopo.assembly.assembly import Environment
 from txtopo.assembly.parts import Observer, OnProgress
-from txtopo.assembly.report import RunReport
+from txtopo.assembly.report import Progress, RunReport
 from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 from txtopo.assembly.threads import Threads
-from txtopo.backfill.beginning import BackfillPlace
+from txtopo.backfill.beginning import SCRATCH, BackfillPlace
 from txtopo.backfill.checks import CheckedJournal
 from txtopo.backfill.joining import JoinedTopology
 from txtopo.backfill.part import BackfillPart, part_of
@@ -45,15 +45,16 @@ from txtopo.topology.spout_semantics import REPEATABLE
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.commit.groups import Journal
 from txtopo.transactional.recovery.coordinator_state import CommittedMark
+from txtopo.transactional.recovery.fork import ForkPoint
 from txtopo.transactional.recovery.membership import Membership
-
-_SCRATCH = "tables"
 
 
 @attrs.frozen
 class BackfillNews:
     """What a backfill tells on its way."""
 
+    goes_back: Callable[[ForkPoint], None]
+    """Called with the moment as of which tables are copied, before anything is written."""
     begins: Callable[[BackfillPart, int], None]
     """Called with what runs, and the transaction that it goes on after."""
     caught_up: Callable[[int], None]
@@ -92,7 +93,9 @@ def backfill(  # noqa: PLR0913 - keyword arguments of an entry point
         environment: that of an ordinary run of it.
         state: the state.
         news: what to tell on the way.
-        first: the transaction to begin with, so that the table has nothing of earlier ones; None for the first.
+        first: the transaction to begin with, so that the table has nothing of earlier ones; None for the first. If
+            tables have to be copied as of the one before, and no longer have that version, it begins after the newest
+            point before.
         on_progress: as for :func:`txtopo.run`.
         control: as for :func:`txtopo.run`.
 
@@ -108,8 +111,8 @@ def backfill(  # noqa: PLR0913 - keyword arguments of an entry point
         joined = _topology_to_join(plan, config, environment, stack)
         part = _part_of(plan, state, joined)
         folder = backfills_in(joined.metadata_dir, plan.topology_id) / part.folder_name
-        place = BackfillPlace(part.plan(plan, folder / _SCRATCH), part, config, folder, joined)
-        committed = place.begin(state, first)
+        place = BackfillPlace(part.plan(plan, folder / SCRATCH), part, config, folder, joined)
+        committed = place.begin(state, first, news.goes_back)
         news.begins(part, committed.txid)
         report, last = _run(place, committed, environment, news, on_progress, control)
         is_done = last is not None and report.committed_txid >= last
@@ -153,7 +156,7 @@ def _part_of(plan: Plan, state: str, joined: JoinedTopology) -> BackfillPart:
         # Its backfill may have been killed between the join and the removal of the scratch tables.
         for folder in paths_in(backfills_in(joined.metadata_dir, plan.topology_id)):
             if state in map(unquote, folder.name.split(",")):
-                shutil.rmtree(folder / _SCRATCH, ignore_errors=True)
+                shutil.rmtree(folder / SCRATCH, ignore_errors=True)
         raise ConfigError(f"topology {plan.topology_id!r} has state {state!r} already: there is nothing to backfill")
     part = part_of(plan, state, known)
     joined.new = {name: plan.states[name] for name in part.new}
@@ -185,6 +188,11 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
         own = JournalWriter(begin_journal(place.folder, header.topology, header.incarnation), header, bytes_max)
         return CheckedJournal(own, recorded, place.part.components)
 
+    def progressed(progress: Progress) -> None:
+        place.holding.go_on(progress.committed_txid)
+        if on_progress is not None:
+            on_progress(progress)
+
     own = attrs.evolve(
         environment,
         make_store=None,
@@ -194,7 +202,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
         observer=Observer(),
     )
     topology = TransactionalTopology(place.plan)
-    report = run_with(topology, config, own, on_progress=on_progress, control=control)
+    report = run_with(topology, config, own, on_progress=progressed, control=control)
     return report, sources[0].last
 
 
@@ -207,4 +215,5 @@ def _join(place: BackfillPlace) -> None:
         addresses = {name: address_from(folder, place.plan.states[name].address or "") for name in marks}
         place.topology.join(committed.txid, marks, addresses)
         # A crash before this leaves the scratch tables, which the next call removes.
-        shutil.rmtree(place.folder / _SCRATCH, ignore_errors=True)
+        shutil.rmtree(place.folder / SCRATCH, ignore_errors=True)
+        place.holding.end()

@@ -1,9 +1,14 @@
-"""The beginning of a backfill: founds its coordinator state at the transaction before its first one."""
+"""The beginning of a backfill: founds its coordinator state at the transaction before its first one.
+
+Where that is a later one than the first, states that the topology has already are copied as of it, or as of the point
+before: the backfill goes to the earlier one, and says so before it writes anything.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import attrs
@@ -13,11 +18,12 @@ from txtopo.backfill.joining import OWNER, JoinedTopology
 from txtopo.backfill.part import BackfillPart
 from txtopo.backfill.trial import refuse_missing_input
 from txtopo.config import Config
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder
 from txtopo.journal.following import JournalFollower
-from txtopo.journal.journal import find_journal
+from txtopo.journal.holds import Holding
+from txtopo.journal.journal import find_journal, read_journal
 from txtopo.topology.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import (
     CommittedMark,
@@ -26,8 +32,13 @@ from txtopo.transactional.recovery.coordinator_state import (
     committed_in,
     incarnation_in,
 )
+from txtopo.transactional.recovery.diagnosis import RepairSubject
+from txtopo.transactional.recovery.fork import ForkPoint, ForkPoints, copied, mark_of
 
 START_EMPTY = "topology.state.start.empty"
+
+SCRATCH = "tables"
+"""Where the scratch tables are, in the folder of a backfill."""
 
 
 @attrs.frozen
@@ -47,6 +58,10 @@ class BackfillPlace:
     config: Config
     folder: Path
     topology: JoinedTopology
+    holding: Holding = attrs.field(
+        init=False, default=attrs.Factory(lambda self: Holding(self.folder), takes_self=True)
+    )
+    """What it needs of the topology's past."""
 
     @property
     def journal(self) -> Folder:
@@ -77,15 +92,18 @@ class BackfillPlace:
             lead = store.take_lead(self.plan.topology_id, OWNER, epoch_min)
             yield CoordinatorState(store, lead, self.plan.topology_id)
 
-    def begin(self, state: str, first: int | None) -> CommittedMark:
+    def begin(self, state: str, first: int | None, on_point: Callable[[ForkPoint], None]) -> CommittedMark:
         """Begin the backfill, or go on with the one that has begun; return what is committed here.
 
         Args:
             state: the state that was asked for.
             first: the transaction to begin with; None for the first, or for the one with which it has begun.
+            on_point: called with the moment after which it begins, if tables are copied as of that, before anything is
+                written.
 
         Raises:
             ConfigError: it can't begin there, or has begun elsewhere; nothing was written.
+            StateAccessError: the topology has removed what is to be copied, just now.
             DivergenceError: the topology's tables and its coordinator state are of two timelines.
         """
         self.topology.refuse_two_timelines()
@@ -93,10 +111,13 @@ class BackfillPlace:
         if committed is None:
             self._refuse_tables()
             self._refuse_first(first or 1)
-            committed = self._found((first or 1) - 1)
+            committed = self._found(first, on_point)
+        else:
+            self.holding.go_on(committed.txid)
         mark = committed.states.get(state)
         begun_with = 1 + (mark.begun_after if mark is not None else committed.txid)
-        if first is not None and first != begun_with:
+        hold = self.holding.current()
+        if first is not None and first not in {begun_with, None if hold is None else hold.wish}:
             raise ConfigError(
                 f"the backfill of state {state!r} has begun with transaction {begun_with} and is at "
                 f"{committed.txid}: leave --from out to go on with it; or, to begin anew, remove {self.folder} and the "
@@ -119,16 +140,62 @@ class BackfillPlace:
             }
         )
 
-    def _found(self, before: int) -> CommittedMark:
+    def _found(self, first: int | None, on_point: Callable[[ForkPoint], None]) -> CommittedMark:
+        before, marks = (first or 1) - 1, dict[str, StateMark]()
+        if before and self.part.scratch:
+            point = self._point(before)
+            on_point(point)
+            before = point.checkpoint.txid
+            marks = {name: point.checkpoint.states[name] for name in self.part.scratch}
         follower = JournalFollower(self.journal, before)
         refuse_missing_input(self.plan, self.config, follower, self.topology.committed().txid)
-        founded = CommittedMark(before, follower.metadata, {}, follower.planned)
         with self.leading() as state:
             state.check_spout(self.plan.semantics.name)
-            # A crash before this leaves a folder with an empty store, and the next call begins anew.
-            with durable_step("backfill.begin"):
-                state.found(self.topology.incarnation, founded)
+            # A crash from here on to the end leaves a folder with an empty store, and the next call begins anew.
+            self.holding.begin(before, first, before if marks else None)
+            try:
+                JournalFollower(self.journal, before)  # again: it may have been cut until this was held
+                founded = CommittedMark(before, follower.metadata, self._copied(marks, state), follower.planned)
+                with durable_step("backfill.begin"):
+                    state.found(self.topology.incarnation, founded)
+            except StateAccessError:
+                self.holding.end()
+                raise
+            self.holding.begin(before, first, None)
         return founded
+
+    def _copied(self, marks: Mapping[str, StateMark], coordinator_state: CoordinatorState) -> dict[str, StateMark]:
+        """Copy the topology's tables as of some marks; return the marks of the copies."""
+        # What an interrupted try has left.
+        shutil.rmtree(self.folder / SCRATCH, ignore_errors=True)
+        made: dict[str, StateMark] = {}
+        for name, mark in marks.items():
+            state, origin = self.plan.states[name], self.topology.states[name]
+            with durable_step("backfill.table"):
+                opened = copied(state, origin, mark, coordinator_state, name, self.topology.incarnation)
+            made[name] = mark_of(opened, mark)
+            opened.close()
+        return made
+
+    def _point(self, before: int) -> ForkPoint:
+        """Return the newest moment up to a transaction as of which the topology's tables can be copied."""
+        origins = {name: self.topology.states[name] for name in self.part.scratch}
+        topology = self.topology
+        subject = RepairSubject(topology.topology_id, self.plan.semantics.name, origins, topology.metadata_dir, {})
+        points = ForkPoints.of(subject, read_journal(self.journal), topology.committed().txid, is_of_all=True)
+        found, obstacles = points.find(before)
+        if found is not None:
+            return ForkPoint(found, tuple(obstacles))
+        which, why = ", ".join(map(repr, self.part.scratch)), "; ".join(obstacles)
+        later = min((each.txid for each in points.standing if each.txid > before), default=None)
+        ways_on = [
+            *(["leave --from out to run all transactions"] if not points.checkpoints[-1].txid else []),
+            *([f"begin with --from {later + 1}"] if later is not None else []),
+        ]
+        raise ConfigError(
+            f"the backfill needs {which} as of transaction {before} or a point before it, which is gone ({why}): "
+            f"{', or '.join(ways_on)}"
+        )
 
     def _prepare(self) -> None:
         """Raise the epoch above those of the tables: a start of the topology may have opened one that had joined.
@@ -146,12 +213,6 @@ class BackfillPlace:
             raise ConfigError(
                 f"--from is {first}, but the topology is at transaction {last}, so there is nothing to backfill; a "
                 f"state can begin empty there, with {START_EMPTY}"
-            )
-        if first > 1 and self.part.scratch:
-            which = ", ".join(map(repr, self.part.scratch))
-            raise ConfigError(
-                f"the backfill needs {which} as of transaction {first - 1}, and gets it only by running all "
-                "transactions before: leave --from out"
             )
 
     def _refuse_tables(self) -> None:

@@ -15,12 +15,14 @@ from txtopo.backfill.part import BackfillPart
 from txtopo.cli.command import Command, WholeNumber, discreet
 from txtopo.cli.display.interrupts import Interrupts
 from txtopo.cli.display.plain import PlainLines
+from txtopo.cli.look.points import planned_point
 from txtopo.cli.target import takes_target
 from txtopo.config import TopologyKind
 from txtopo.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.topology.topology import TransactionalTopology
+from txtopo.transactional.recovery.fork import ForkPoint
 
 
 @click.command("backfill", cls=Command)
@@ -58,14 +60,13 @@ def backfill_command(target: Target, state: str, first: int | None) -> None:
             target.config.of_kind(TopologyKind.TRANSACTIONAL),
             _environment(target, display),
             state,
-            BackfillNews(functools.partial(_tell_begin, target), _tell_caught_up),
+            BackfillNews(_tell_point, functools.partial(_tell_begin, target), _tell_caught_up),
             first=first,
             on_progress=on_progress,
         )
     words = command_line(["txtopo", "run", *target.words])
     if report.joined_at is None:
-        options = [] if first is None else ["--from", str(first)]
-        again = command_line(["txtopo", "backfill", *target.words, state, *options])
+        again = command_line(["txtopo", "backfill", *target.words, state])
         click.echo(f"stopped after transaction {report.run.committed_txid}; to continue: {again}")
         return
     click.echo(
@@ -80,6 +81,14 @@ def _environment(target: Target, display: PlainLines) -> Environment:
     check_spark(target.config, None, delta_users=target.plan.delta_users)
     runner = functools.partial(spark_job_runner, spark=None, on_stage=display.stage)
     return Environment(runner, on_stage=display.stage)
+
+
+def _tell_point(point: ForkPoint) -> None:
+    for obstacle in point.obstacles:
+        click.echo(f"it can't begin later: {obstacle}")
+    if point.obstacles:
+        moment = planned_point(point.checkpoint.txid, point.checkpoint.planned)
+        click.echo(f"it begins after the newest point before: {moment}")
 
 
 def _tell_begin(target: Target, part: BackfillPart, committed: int) -> None:

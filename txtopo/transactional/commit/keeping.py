@@ -1,21 +1,26 @@
 """Keeps the points of a running topology: makes them as groups are committed, and tells its states which there are.
 
-The journal is cut to what the oldest point needs: what was committed by then, and all transactions since.
+The journal is cut to what the oldest point needs: what was committed by then, and all transactions since. What a
+backfill beside the run needs stays as well, see :mod:`txtopo.journal.holds`.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from txtopo.api.state import History, KeepsHistory, OpenedState
+from txtopo.journal.holds import Hold
 from txtopo.transactional.core.points import SLOT_MS, settled_ms
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 
 __all__ = ["Keeping", "KeptJournal"]
 
 logger = logging.getLogger("txtopo")
+
+_LOOK_SECS = 10
+"""How often to look for holds."""
 
 
 class KeptJournal(Protocol):
@@ -44,6 +49,7 @@ class Keeping:
         recent_secs: for how long every version is kept; None: for ever.
         rewind_hours: for how long points are.
         journal: the topology's; None: it has none, or all of it stays.
+        holds: returns what backfills hold of the past at a time, in milliseconds since 1970; None: there are none.
     """
 
     def __init__(  # noqa: PLR0913 - what is kept, and by which settings
@@ -55,6 +61,7 @@ class Keeping:
         recent_secs: int | None,
         rewind_hours: int,
         journal: KeptJournal | None = None,
+        holds: Callable[[int], Sequence[Hold]] | None = None,
     ) -> None:
         self._coordinator_state = coordinator_state
         self._wall_secs = wall_secs
@@ -64,8 +71,12 @@ class Keeping:
         self._rewind_hours = rewind_hours
         self._points = coordinator_state.points().until(committed)
         self._journal = journal if self.is_recent_kept else None
+        self._holds_at = holds
+        self._held: Sequence[Hold] = ()
+        self._looked_secs: float | None = None
+        """When it looked for holds last."""
         self._cut_to: tuple[int, int] | None = None
-        """What the journal was cut to last: the oldest point, and the slot of its time."""
+        """What the journal was cut to last: the oldest that is needed, and the slot of its time."""
 
     def note_committed(self, txid: int) -> None:
         """Take note that a group that ends with a transaction is committed: it may end with a point.
@@ -85,16 +96,24 @@ class Keeping:
         """Tell the states that keep a history what to keep from now on."""
         now_secs = self._wall_secs()
         self._points = self._points.at(int(now_secs * 1000), self._rewind_hours)
+        self._look_for_holds(now_secs)
         txids = tuple(point.txid for point in self._points.points)
-        history = History(txids, self._recent_secs, self._rewind_hours, now_secs)
+        of_copies = {hold.point for hold in self._held if hold.point is not None}
+        history = History(tuple(sorted({*txids, *of_copies})), self._recent_secs, self._rewind_hours, now_secs)
         for state in states:
             if isinstance(state, KeepsHistory):
                 state.keep_history(history)
         if self._journal is not None and txids:
-            self._cut(self._journal, txids[0], settled_ms(int(now_secs * 1000), self._rewind_hours))
+            oldest = min([txids[0], *(hold.after for hold in self._held)])
+            self._cut(self._journal, oldest, settled_ms(int(now_secs * 1000), self._rewind_hours))
+
+    def _look_for_holds(self, now_secs: float) -> None:
+        is_due = self._looked_secs is None or abs(now_secs - self._looked_secs) >= _LOOK_SECS
+        if self._holds_at is not None and is_due:
+            self._looked_secs, self._held = now_secs, self._holds_at(int(now_secs * 1000))
 
     def _cut(self, journal: KeptJournal, oldest: int, before_ms: int) -> None:
-        """Cut the journal to the oldest point, as far as that is older than a time; see :func:`settled_ms`.
+        """Cut the journal to what is oldest, as far as that is older than a time; see :func:`settled_ms`.
 
         Before anything goes, the points on record are those that stay: nobody takes one that the journal lacks. That
         write needs the lead, so a coordinator that has lost it removes nothing. One that loses it meanwhile removes

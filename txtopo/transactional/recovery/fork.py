@@ -101,15 +101,19 @@ class ForkPoints:
     _kept: Mapping[str, Collection[int]]
     _entered: int
     """The last transaction that the journal has entered; it may not be committed."""
+    _is_of_all: bool
 
     @classmethod
-    def of(cls, origin: RepairSubject, parts: Sequence[JournalPart], decided: int) -> ForkPoints:
+    def of(
+        cls, origin: RepairSubject, parts: Sequence[JournalPart], decided: int, *, is_of_all: bool = False
+    ) -> ForkPoints:
         """Find them.
 
         Args:
             origin: the topology.
             parts: its journal, which must have a part.
             decided: the last transaction that the origin's coordinator state has decided.
+            is_of_all: whether only those count at which it had each of its states.
         """
         tables = origin.tables()
         descriptions = {name: found for name, table in tables.items() if (found := table.look()) is not None}
@@ -117,7 +121,7 @@ class ForkPoints:
         points = checkpoints_in(parts, origin.topology_id, incarnation, origin.states, descriptions, decided=decided)
         entered = parts[-1].entries[-1].last if parts[-1].entries else 0
         kept = versions_kept(tables, descriptions, points)
-        return cls(origin, tuple(points), tables, descriptions, kept, entered)
+        return cls(origin, tuple(points), tables, descriptions, kept, entered, is_of_all)
 
     @property
     def standing(self) -> tuple[Checkpoint, ...]:
@@ -125,9 +129,7 @@ class ForkPoints:
         return tuple(each for each in self.checkpoints if next(self._obstacles(each), None) is None)
 
     def nearest(self, txid: int) -> ForkPoint:
-        """Return the newest transaction up to ``txid`` as of which all tables are kept; 0 only for 0.
-
-        ``txid`` is a committed transaction, or 0.
+        """Return the newest transaction up to ``txid`` as of which all tables are kept; see :meth:`find`.
 
         Raises:
             StateAccessError: the transaction is not committed yet, or no moment up to it is kept.
@@ -138,7 +140,21 @@ class ForkPoints:
                 f"transaction {txid} of topology {topology_id!r} is not committed; the last one that is, is "
                 f"{points[0].txid}{_IN_DOUBT * (txid <= self._entered)}"
             )
-        seen: list[str] = []
+        point, obstacles = self.find(txid)
+        if point is not None:
+            return ForkPoint(point, tuple(obstacles))
+        way_out = "" if points[-1].txid or not txid else ". Give 0 to fork it from the beginning"
+        raise StateAccessError(
+            f"topology {topology_id!r} can't be forked at transaction {txid}{' or before' * bool(txid)}: "
+            f"{'; '.join(obstacles)}{way_out}"
+        )
+
+    def find(self, txid: int) -> tuple[Checkpoint | None, list[str]]:
+        """Return the newest moment up to a transaction as of which all tables are kept, and why it is no later one.
+
+        None if there is none; 0, where all tables are empty, only for 0. ``txid`` is a committed transaction, or 0.
+        """
+        points, seen = self.checkpoints, list[str]()
         if txid not in {point.txid for point in points} and txid > points[-1].txid:
             after = min(point.txid for point in points if point.txid > txid)
             before = max(point.txid for point in points if point.txid < txid)
@@ -148,24 +164,23 @@ class ForkPoints:
                 continue
             obstacles = [*self._obstacles(point, is_sure=True)]
             if not obstacles:
-                return ForkPoint(point, tuple(summarized(seen)))
+                return point, summarized(seen)
             seen += obstacles
-        why = "; ".join(summarized(seen)) or f"the journal begins after transaction {points[-1].txid}"
-        way_out = "" if points[-1].txid or not txid else ". Give 0 to fork it from the beginning"
-        raise StateAccessError(
-            f"topology {topology_id!r} can't be forked at transaction {txid}{' or before' * bool(txid)}: {why}{way_out}"
-        )
+        return None, summarized(seen) or [f"the journal begins after transaction {points[-1].txid}"]
 
     def _obstacles(self, point: Checkpoint, *, is_sure: bool = False) -> Iterator[str]:
         """Yield what is in the way of a checkpoint; ``is_sure`` looks at the files of its versions once more."""
-        for name, mark in point.states.items():
-            # A state that the module has got since has no table in the fork, as it would have none here.
-            if name in self.origin.states and point.has(name):
+        for name in self.origin.states:
+            if point.has(name):
+                mark = point.states[name]
                 is_kept = not mark.txid or mark.txid in self._kept.get(name, ())
                 table = self._tables[name] if is_kept and is_sure else None
                 obstacle = _obstacle(name, mark, self._descriptions.get(name), table, is_kept=is_kept)
                 if obstacle is not None:
                     yield obstacle
+            # Otherwise, a state that the module has got since has no table in the fork, as it would have none here.
+            elif self._is_of_all:
+                yield f"state {name!r} joined the topology later"
 
 
 def _obstacle(
@@ -301,11 +316,9 @@ def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
         for name, mark in subject.marks.items():
             # A crash leaves some of the tables, perhaps one without a log; the next try removes them all.
             with durable_step("fork.table"):
-                opened[name] = _table(subject, coordinator_state, name, mark.txid or 0)
-        marks = {
-            name: StateMark(state.identity, state.last_txid, state.version, None, subject.marks[name].begun_after)
-            for name, state in opened.items()
-        }
+                state, origin = subject.states[name], subject.origin.states[name]
+                opened[name] = copied(state, origin, mark, coordinator_state, name, subject.fork.incarnation)
+        marks = {name: mark_of(each, subject.marks[name]) for name, each in opened.items()}
         with durable_step("fork.journal"):
             JournalWriter(
                 find_journal(subject.metadata_dir, subject.fork.topology),
@@ -320,8 +333,8 @@ def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
         with durable_step("fork.end"):
             files.put(_FILE, _encoded(attrs.evolve(subject.fork, is_made=True)))
     finally:
-        for state in opened.values():
-            state.close()
+        for each in opened.values():
+            each.close()
 
 
 def discard(folder: Path, fork: Fork) -> None:
@@ -343,22 +356,34 @@ def discard(folder: Path, fork: Fork) -> None:
         folder.rmdir()
 
 
-def _table(subject: ForkSubject, coordinator_state: CoordinatorState, name: str, txid: int) -> OpenedState:
-    """Make the table of a state, with the columns of fields that it did not have yet, and open it."""
-    state, fork = subject.states[name], subject.fork
-    if txid and isinstance(state, CanBeForked):
-        state.fork(
-            str(subject.origin.states[name].address),
-            txid,
-            fork.topology,
-            name,
-            fork.incarnation,
-            coordinator_state.epoch,
-        )
-    opened = growing(state).open(fork.topology, name, fork.incarnation, coordinator_state.epoch)
+def copied(  # noqa: PLR0913, PLR0917 - a table, its origin, and its owner
+    state: State, origin: State, mark: StateMark, coordinator_state: CoordinatorState, name: str, incarnation: str
+) -> OpenedState:
+    """Make the table of a state as another one was, with the columns of fields that it did not have yet, and open it.
+
+    Args:
+        state: the state, whose table's place is free.
+        origin: the state whose table is copied.
+        mark: what is copied of it.
+        coordinator_state: that of the topology that gets the table.
+        name: the name of the state.
+        incarnation: that of the topology.
+
+    Raises:
+        StateAccessError: the origin no longer keeps that version.
+    """
+    owner = coordinator_state.topology_id, name, incarnation, coordinator_state.epoch
+    if mark.txid and isinstance(state, CanBeForked):
+        state.fork(str(origin.address), mark.txid, *owner)
+    opened = growing(state).open(*owner)
     if isinstance(opened, GrowsColumns):
         opened.grow()
     return opened
+
+
+def mark_of(state: OpenedState, copied_mark: StateMark) -> StateMark:
+    """Return the mark of a table that was copied as of a mark."""
+    return StateMark(state.identity, state.last_txid, state.version, None, copied_mark.begun_after)
 
 
 def _header(subject: ForkSubject, coordinator_state: CoordinatorState, marks: Mapping[str, StateMark]) -> JournalHeader:
