@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import collections
 import itertools
-from typing import Any
 
 from txtopo import BasicBolt, Fields, PlainTopology, RichBolt, Spout, TopologyBuilder
-
-WRITTEN: list[Any] = []
 
 
 class Numbers(Spout):
@@ -97,68 +94,6 @@ class AcksBatchFirst(Bolt):
             self.kept = []
 
 
-class BuffersTuples(Bolt):
-    """Acks at once what it emits at the tenth tuple, anchored to that one."""
-
-    def execute(self, tuple):
-        self.kept.append(tuple)
-        if len(self.kept) == 10:
-            for each in self.kept:
-                self.collector.emit(each.values, tuple)
-            self.kept = []
-        self.collector.ack(tuple)
-
-
-class BuffersSums(Bolt):
-    """Acks at once what it emits the sum of at every hundredth tuple."""
-
-    def execute(self, tuple):
-        self.seen += 1
-        self.kept = [sum(self.kept) + tuple["n"]]
-        if self.seen % 100 == 0:
-            self.collector.emit(self.kept, tuple)
-            self.kept = []
-        self.collector.ack(tuple)
-
-
-class CountsUntilTick(Ticked):
-    """Acks at once what it emits the number of at a tick."""
-
-    def execute(self, tuple):
-        if self.is_tick(tuple):
-            self.collector.emit((self.seen,))
-        else:
-            self.seen += 1
-            self.collector.ack(tuple)
-
-
-class WritesLater(BasicBolt):
-    """A basic bolt acks at once, also what is written at every tenth tuple only, here or in another thread."""
-
-    output_fields = None
-
-    def __init__(self, *, offloads=False):
-        self.offloads = offloads
-
-    def prepare(self, config, context):
-        self.context = context
-        self.rows = []
-
-    def execute(self, tuple, collector):
-        self.rows.append(tuple["n"])
-        if len(self.rows) == 10:
-            rows, self.rows = self.rows, []
-            if self.offloads:
-                self.context.offload(lambda: WRITTEN.extend(rows), lambda done: done.result())
-            else:
-                WRITTEN[:] = rows
-
-
-class OffloadsLater(WritesLater):
-    def __init__(self):
-        super().__init__(offloads=True)
-
-
 class Keeps(Bolt):
     """Acks all but every fifth input, which it keeps for ever: it may wait for something."""
 
@@ -211,56 +146,6 @@ class TickWindow(Ticked):
             self.kept = []
 
 
-class Total(Bolt):
-    """Emits the running total at every tuple: it is in memory, but so is no input."""
-
-    def execute(self, tuple):
-        self.seen += tuple["n"]
-        self.collector.emit((self.seen,), tuple)
-        self.collector.ack(tuple)
-
-
-class Thirds(Bolt):
-    """Emits every third tuple of a kind."""
-
-    def execute(self, tuple):
-        self.kept.append(tuple["n"] % 4)
-        if self.kept.count(tuple["n"] % 4) % 3 == 0:
-            self.collector.emit(tuple.values, tuple)
-        self.collector.ack(tuple)
-
-
-class Distinct(Bolt):
-    """Drops what it has seen."""
-
-    def execute(self, tuple):
-        if tuple["n"] not in self.kept:
-            self.kept.append(tuple["n"])
-            self.collector.emit(tuple.values, tuple)
-        self.collector.ack(tuple)
-
-
-class Numbered(Bolt):
-    """Numbers what it sees, and drops some of it."""
-
-    def execute(self, tuple):
-        self.seen += 1
-        if tuple["n"] % 3:
-            self.collector.emit((self.seen,), tuple)
-        self.collector.ack(tuple)
-
-
-class Heartbeat(Ticked):
-    """Emits at a tick what has nothing to do with its inputs."""
-
-    def execute(self, tuple):
-        if self.is_tick(tuple):
-            self.collector.emit((-1,))
-        elif tuple["n"] % 2:
-            self.collector.emit(tuple.values, tuple)
-        self.collector.ack(tuple)
-
-
 class Fails(Bolt):
     """Fails some inputs."""
 
@@ -289,15 +174,10 @@ WRONG = {
     AcksTwice: "again: it had acked or failed it before",
     EmitsAnchoredLate: "which it had acked or failed before",
     AcksBatchFirst: "after it had acked",
-    BuffersTuples: "it was only in the bolt's memory",
-    BuffersSums: "it was only in the bolt's memory",
-    CountsUntilTick: "it was only in the bolt's memory",
-    WritesLater: "it had only put it into its attribute 'rows'",
-    OffloadsLater: "it had only put it into its attribute 'rows'",
 }
 """What the finding says."""
 
-RIGHT = (Passes, Unanchored, Catches, TickWindow, Total, Thirds, Distinct, Numbered, Heartbeat, Fails, Recent)
+RIGHT = (Passes, Unanchored, Catches, TickWindow, Fails, Recent)
 
 
 def topology(name: str = "Passes") -> PlainTopology:

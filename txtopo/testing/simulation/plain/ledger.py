@@ -97,8 +97,6 @@ class Ledger:
     """How many roots were emitted."""
     acked: int = 0
     failed: int = 0
-    recorded: list[tuple[int, Any, Any]] | None = None
-    """The task, the values and the source of each tracked input of bolts; None: they are not recorded."""
     violation: Violation | None = None
     """The first broken promise found while a component's code runs. It is kept, as the component may catch an
     exception."""
@@ -156,8 +154,6 @@ class Ledger:
         if token in self._roots_of:
             life.held[id(tuple)] = Held(tuple, token)
             life.tasks[id(tuple)] = task
-            if self.recorded is not None:
-                self.recorded.append((task, tuple.values, tuple.source))
 
     def tuple_acked(self, life: Life, tuple: Any) -> None:
         """Record an ack; ignore a tuple that the task does not hold."""

@@ -16,7 +16,6 @@ from txtopo.errors import TopologyError
 from txtopo.plain.transport.frames import decode
 from txtopo.plain.worker import LOOK_SECS
 from txtopo.testing.checkers import Violation, require
-from txtopo.testing.simulation.plain.buffers import Input, check_buffers, objects_of
 from txtopo.testing.simulation.plain.driver import Driver
 from txtopo.testing.simulation.plain.ledger import Ledger
 from txtopo.testing.simulation.plain.process import Fault, Process
@@ -127,7 +126,7 @@ class PlainSubject(Simulated):
 def make_plain_subject(
     topology: PlainTopology, config: Config, roots: int = ROOTS, log: Log | None = None
 ) -> PlainSubject:
-    """Run a topology once without faults, try its bolts one by one, and return it.
+    """Run a topology once without faults, and return it.
 
     Raises:
         ConfigError: a spout reads from a broker.
@@ -145,8 +144,6 @@ def make_plain_subject(
             "read from the outside need an input, or one that stands in for them"
         )
     if world.assignment.is_acking:
-        plan = topology.plan.limited(config.of_kind(TopologyKind.PLAIN))
-        check_buffers(plan, world.config, objects_of(subject.prototypes, world.outside.stand_in), world.inputs())
         for bolt, count in world.held.items():
             subject.warnings.append(
                 f"{bolt} still held {count} inputs when their roots had timed out in the schedule without faults; that "
@@ -189,7 +186,6 @@ class PlainWorld(Schedule):
             subject.components,
             None if log is None else self.log,
         )
-        self.ledger.recorded = [] if self._is_faultless else None
         self.held = Counter[str]()
         """By bolt, how many inputs it holds at the end, though their roots have timed out."""
         self.spout_tasks = subject.spout_tasks
@@ -455,13 +451,6 @@ class PlainWorld(Schedule):
         self._is_asked_to_stop = True
         self._driver.handle(StopAsked(wait_secs=0))
         require(not self._rest(), "a run that is asked to stop ends")
-
-    def inputs(self) -> dict[str, list[Input]]:
-        """Return the recorded inputs of bolts, by component: tracked tuples only."""
-        inputs: dict[str, list[Input]] = {}
-        for task, values, source in self.ledger.recorded or ():
-            inputs.setdefault(self.ledger.components[task], []).append(Input(task, values, source))
-        return inputs
 
     def _check_at_rest(self) -> None:
         self.ledger.check_forgotten(process.life for process in self.processes)
