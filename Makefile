@@ -4,7 +4,7 @@ BIN := $(if $(wildcard .venv/bin),.venv/bin/,)
 LOGS := build/tests
 CLASSES := $(LOGS)/spark.jsa
 QUICK_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable
-FAST_PARTS := fast-1 fast-2 fast-3
+FAST_PARTS := fast-1 fast-2 fast-3 fast-4
 PARTS := test-1 test-2 test-3 test-4 test-5 test-6 test-7 test-8
 LONG_TESTS := long-1 long-2 long-3 long-4 long-5 long-6 long-7 long-8
 SOAKS := long-soak-transactions long-soak-trees long-soak-kafka long-spark-cluster
@@ -13,7 +13,7 @@ LONG_PARTS := $(LONG_TESTS:%=$(LOGS)/%.passed) $(SOAKS:%=$(LOGS)/%.passed)
 .PHONY: help browser fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark $(PARTS) compat lint packages docs bench
 
 help:
-	@echo "make fast    the tests without Spark and without what is slow, in about three minutes"
+	@echo "make fast    the tests without Spark and without what is slow, in less than two minutes"
 	@echo "make test    lint, and every test but the long ones, three processes at a time; their output is kept in $(LOGS)"
 	@echo "make long    the long ones: kills and other disasters at further moments, and short soaks; goes on where it was stopped"
 	@echo "make compat  the tests that depend on Spark's insides, with the lowest and the highest version"
@@ -26,7 +26,7 @@ help:
 side_by_side = @$(MAKE) --no-print-directory --keep-going --jobs=$(1) $(2)
 logged = @mkdir -p $(LOGS); echo "$(1)"; $(BIN)$(1) >$(LOGS)/$@.log 2>&1; status=$$?; cat $(LOGS)/$@.log; exit $$status
 
-# Three processes keep two cores busy, since some tests wait for a server. Their folders are in memory if that can be,
+# Three processes keep two cores busy, since some tests wait for a server; the fast ones wait most, and are in four. Their folders are in memory if that can be,
 # where a sync costs nothing: what must be synced is recorded, not timed. The long ones are on the disk.
 fast test: export PYTEST_DEBUG_TEMPROOT := $(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)
 
@@ -35,7 +35,7 @@ fast: export HYPOTHESIS_PROFILE ?= fast
 long: export HYPOTHESIS_PROFILE ?= long
 
 fast:
-	$(call side_by_side,3,$(FAST_PARTS))
+	$(call side_by_side,4,$(FAST_PARTS))
 
 $(FAST_PARTS):
 	$(call logged,pytest -q -m 'not spark and not slow' --part $(subst fast-,,$@)/$(words $(FAST_PARTS)))

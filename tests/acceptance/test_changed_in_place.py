@@ -524,6 +524,7 @@ def test_in_memory(spout: str, fields: Fields, kind: StateKind) -> None:
     check_both(spout, fields, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [

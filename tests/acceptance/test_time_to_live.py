@@ -116,6 +116,7 @@ rows = st.tuples(
 streams = st.lists(st.lists(rows, min_size=1, max_size=5), min_size=1, max_size=8).map(padded)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,

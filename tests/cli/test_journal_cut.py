@@ -78,7 +78,7 @@ def test_a_store_that_is_wiped_is_rebuilt_from_what_is_left(command_line, place)
     command_line.told("audit", ".")
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("failpoint", ["journal.cut.before", "journal.cut.after"])
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_cut_that_dies(command_line, place, failpoint, times):

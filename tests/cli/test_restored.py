@@ -89,7 +89,7 @@ def check_repaired(command_line, place):
     return audited
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("to", [pytest.param(1, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("txid", variants(*BACKUPS[1::2], slow=BACKUPS[::2]))
 @pytest.mark.parametrize(

@@ -145,6 +145,7 @@ def test_long_texts_hash_as_short_ones_do() -> None:
         assert hashes == [stable_hash(text) for text in column[start:]]
 
 
+@pytest.mark.slow
 def test_a_key_of_ten_megabytes() -> None:
     """Each of them is hashed in a fraction of a second: a step for every 8 bytes of the longest one took minutes."""
     texts = ["k" * 10_000_000, "", "z" * 10_000_000]

@@ -26,7 +26,7 @@ def test_no_example_is_forgotten() -> None:
     assert {name.partition(" ")[0] for name in (*EXAMPLES, *PLAIN)} == with_topologies
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("is_real_time", [False, True], ids=["micro-batch", "real-time"])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_transactional(tmp_path: Path, name: str, is_real_time: bool) -> None:
@@ -36,6 +36,7 @@ def test_transactional(tmp_path: Path, name: str, is_real_time: bool) -> None:
     check(make_subject(topology, until=UNTIL, invariant=invariant, is_real_time=is_real_time))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", PLAIN)
 def test_plain(tmp_path: Path, name: str) -> None:
     """Every root is acked or failed once."""

@@ -52,6 +52,7 @@ def written(folder, seed):
         committed = draw.choice([committed, last])  # the next coordinator drops the last group, or finishes it
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("part_bytes", [1_000, 1 << 20])
 @pytest.mark.parametrize("seed", range(12))
 def test_all_are_found_as_by_a_reader_of_the_whole(tmp_path, monkeypatch, seed, part_bytes):
@@ -84,7 +85,7 @@ def test_all_are_found_as_by_a_reader_of_the_whole(tmp_path, monkeypatch, seed, 
 def test_a_look_costs_the_same_in_a_long_journal(tmp_path):
     """What is read grows with the logarithm of the journal at most; a neighbour costs no more."""
     read = {}
-    for transactions in (1_000, 10_000, 100_000):
+    for transactions in (1_000, 30_000):
         folder = CountingFolder(tmp_path / str(transactions))
         long_journal(folder, transactions)
         search = JournalSearch(folder)
@@ -95,7 +96,7 @@ def test_a_look_costs_the_same_in_a_long_journal(tmp_path):
             assert search.find(txid).transaction(txid).metadata == txid
             costs.append(sum(folder.read))
         read[transactions] = max(costs)
-    assert read[100_000] < 3 * read[1_000] < 1 << 20, read
+    assert read[30_000] < 3 * read[1_000] < 1 << 20, read
 
 
 def test_no_journal_and_one_without_entries(tmp_path):

@@ -521,6 +521,7 @@ def test_another_kind_of_topology():
         cluster.submit("topology")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_complete_topology_with_timeouts():
     """What is never acked times out in simulated time; with timeouts disabled it says how many roots are pending."""
     topology, words = two(AckEveryOther()), {"1": [["a"]] * 5}

@@ -96,6 +96,7 @@ with InlineCluster(1) as cluster:
 """
 
 
+@pytest.mark.slow
 def test_plain_topologies(tmp_path):
     """The same in a plain topology: a child takes no turn of its parent's, and acks nothing."""
     process = python("-Wignore", "-c", PLAIN, tmp_path / "statuses", stderr=subprocess.PIPE)

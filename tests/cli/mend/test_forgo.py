@@ -14,6 +14,7 @@ __all__ = ["again"]
 ARGUMENTS = ("--set", f"states={BOTH}")
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_without_it(command_line, again):
     """It asks, says what is lost, and the audit names it for ever; nothing else changes."""
     run(BOTH)

@@ -66,6 +66,7 @@ def test_the_later_points_are_taken_back(command_line, place):
     assert [point.txid for point in points_after_runs(place, (3, 4), secs + 20).points] == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_tables_are_read_together_long_after_a_rewind(command_line, place, monkeypatch):
     """Also when the version that went back can't be opened any more: its entry is left."""
     monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)

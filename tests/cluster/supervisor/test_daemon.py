@@ -190,6 +190,7 @@ def test_driver_that_hangs(place: Place) -> None:
     wait_for("nothing of it is left: a driver's lock is free a moment before", lambda: not members(pid))
 
 
+@pytest.mark.slow
 def test_no_descriptor_is_left(place: Place, caplog: pytest.LogCaptureFixture) -> None:
     """Drivers go on, though theirs were for ever; one that ends meanwhile is started again when there are some."""
     place.run("words")

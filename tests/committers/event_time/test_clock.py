@@ -104,6 +104,7 @@ def test_numbered_partitions(tmp_path: Path) -> None:
     assert watermarks(tmp_path, *script, fields=Fields("at: timestamp", "part: int"), partition="part") == [80, 90]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("partition", [None, "part"])
 def test_silence(tmp_path: Path, partition: str | None) -> None:
     """When all is silent, the watermark goes on as fast as time on the wall, by transactions without input."""

@@ -121,6 +121,7 @@ def test_a_larger_gap_after_a_restart(tmp_path: Path, late_rows: Any) -> None:
     assert sorted(each[-1] for each in rows_of(tmp_path, "late", "txid", "window_start", "n")) == [2, 4]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("lateness", [0, 5])
 def test_the_very_end_of_a_session(tmp_path: Path, lateness: float) -> None:
     """A row at a session's end belongs to it, also if the watermark is there already: it is no row that is late."""

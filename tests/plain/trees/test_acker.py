@@ -90,6 +90,7 @@ def random_tree(rng: random.Random, nodes_max: int) -> tuple[list[int], int]:
     return acks, init_value
 
 
+@pytest.mark.few(60)
 @pytest.mark.parametrize("seed", range(200))
 def test_random_trees(seed):
     """AC3, AC4: of many trees that three ackers share, in any interleaving, each is acked once, with its last message."""

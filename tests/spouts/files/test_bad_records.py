@@ -408,7 +408,7 @@ JSON_MIX = [b'{"n": %d}', b'{"n": %d.5}', b'{"n": "%d"}', b'{"n": %d} {}', b'{"n
 CSV_MIX = [b"a,%d", b"a,%d.5", b"a%d", b"a,%d,", b"\xff,%d"]
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("every", "count"), [(2, 1000), (10, 5000)])
 @pytest.mark.parametrize(("mix", "name"), [(JSON_MIX, "json"), (CSV_MIX, "csv")])
 def test_hundreds_of_bad_records_take_a_few_tries_each(tmp_path, monkeypatch, mix, name, every, count):

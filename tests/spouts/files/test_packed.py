@@ -107,6 +107,7 @@ def test_members(tmp_path, suffix):
             read(FilesTransactionalSpout(path))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("suffix", [".gz", ".bz2"])
 def test_zeros_after_a_member(tmp_path, suffix):
     """They fill the blocks of a tape."""

@@ -693,6 +693,7 @@ except ConfigError as error:
 """
 
 
+@pytest.mark.slow
 def test_without_the_client():
     """Everything imports without confluent-kafka; whoever wants to connect is told how to install it."""
     said = subprocess.run([sys.executable, "-c", WITHOUT_CLIENT], capture_output=True, text=True, check=True, cwd=ROOT)

@@ -132,7 +132,7 @@ def order(table: DeltaTable) -> None:
     table.optimize.z_order(["n"])
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("optimize", [compact, order])
 @pytest.mark.parametrize("deed", ["write", "upkeep", "opening", "roll back"])
 def test_one_that_has_looked_before_us(table, deed, optimize):
@@ -163,7 +163,7 @@ def test_one_that_has_looked_before_us(table, deed, optimize):
 MOMENTS = ("before the note", "after the note", "before the put", "in our upkeep", "after the put")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("optimize", "is_vacuumed"), variants((compact, True), long=[(compact, False), (order, True)]))
 def test_one_between_our_steps(table, optimize, is_vacuumed):
     """Between our note, our put and our own upkeep; twice in a row, with a vacuum that keeps nothing, too."""
@@ -235,7 +235,7 @@ def alter(table: Table) -> None:
     entry.write_text(entry.read_text().replace("UPDATE", "OPTIMIZE"))
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("change", [double, lose, exchange, revalue, remove, alter])
 @pytest.mark.parametrize("after", variants("another", "start", long=["nothing", "upkeep"]))
 def test_one_that_changes_rows(table, change, after):
@@ -261,7 +261,7 @@ def test_one_that_changes_rows(table, change, after):
     assert table.rows() == table.model
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("is_same", [True, False])
 def test_one_whose_old_files_are_gone(table, is_same):
     """If a vacuum has removed what it replaced, the number of rows tells whether it is believed."""
@@ -285,7 +285,7 @@ def test_one_whose_old_files_are_gone(table, is_same):
             table.write(5)
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("operation", ["OPTIMIZE", "CLUSTER BY", "an unknown operation"])
 def test_one_by_another_name(table, operation):
     """What moves rows and does nothing else is harmless, whatever it is called."""
@@ -296,7 +296,7 @@ def test_one_by_another_name(table, operation):
     assert table.rows() == table.model
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_a_change_that_is_found_as_we_read_for_a_write(table):
     """Whoever looks again because files have been moved finds what came after that, and writes nothing on top of it."""
     before = set((table.path / "_data").iterdir())

@@ -94,7 +94,7 @@ def marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Marked:
     return Marked(tmp_path)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("move", MOVES)
 def test_rows_that_move(marked: Marked, move: str) -> None:
     """Dead rows stay dead, whatever files the live ones are in now, and vector files stay that a version needs."""
@@ -104,6 +104,7 @@ def test_rows_that_move(marked: Marked, move: str) -> None:
     marked.goes_on()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("change", CHANGES)
 def test_rows_that_change(marked: Marked, change: str) -> None:
     """A row that is deleted, changed, or alive again is refused, with the way back."""

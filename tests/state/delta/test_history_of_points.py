@@ -22,7 +22,7 @@ from txtopo.api.state import History
 from txtopo.files.folder import LocalFolder
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("deletion_vectors", [False, True])
 def test_what_is_recent_and_the_points_stay(tmp_path, monkeypatch, deletion_vectors):
     """They are read and returned to; the rest is gone, files and log, while the table is written."""
@@ -45,6 +45,7 @@ def test_what_is_recent_and_the_points_stay(tmp_path, monkeypatch, deletion_vect
     assert sorted_rows(read_table(life.path)) == rows_after(80)
 
 
+@pytest.mark.slow
 def test_tables_of_committers_are_bounded_as_others(tmp_path, monkeypatch):
     """What a committer remembers for a while has no week of its own."""
     life = LifeOfRowsThatExpire(monkeypatch, tmp_path / "t")
@@ -127,6 +128,7 @@ def test_turns_stay_known(tmp_path, monkeypatch):
     assert sorted_rows(read_table(life.path)) == rows_after(20)
 
 
+@pytest.mark.slow
 def test_a_successor_goes_on_with_the_points(tmp_path, monkeypatch):
     """What it was not there for, it finds in the log."""
     life = Life(monkeypatch, tmp_path / "t")
@@ -201,7 +203,7 @@ def test_properties_say_how_long_others_keep_what_points_need(tmp_path, monkeypa
     assert life.declared.table().look().alteration is None
 
 
-@pytest.mark.parametrize("every", variants(20, slow=[4], long=[1]))
+@pytest.mark.parametrize("every", variants(slow=[4], long=[1]))
 def test_nothing_that_is_promised_is_ever_gone(tmp_path, monkeypatch, every):
     """After any single deletion, as a crash there leaves the table, each point and the newest version is whole."""
     life = Life(monkeypatch, tmp_path / "t", deletion_vectors=True)
@@ -254,6 +256,7 @@ def test_a_deletion_that_dies(tmp_path, monkeypatch, at):
     assert {f"{DATA_FOLDER}/{name}" for name in files(life.path)} <= live
 
 
+@pytest.mark.slow
 def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path, monkeypatch):
     """It comes back with the points that it knew: the successor has gone back to one of them, and on."""
     life = Life(monkeypatch, tmp_path / "t")

@@ -379,6 +379,7 @@ def write(state: Any, kind: str, txid: int) -> None:
         state.write(txid, {f"k{txid % 4}": TransactionalValue(txid, txid)})
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("every", variants(27, slow=[9], long=[1]))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_death_at_each_step_beside_a_merge(
@@ -407,6 +408,7 @@ def test_a_death_at_each_step_beside_a_merge(
     assert [*(path / DATA_FOLDER).glob("merged-*")]
 
 
+@pytest.mark.slow
 def test_merges_that_are_in_vain_become_rare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where others move all rows after each write, fewer and fewer are begun; where they stop, some are put again."""
     merge_at_once(monkeypatch)

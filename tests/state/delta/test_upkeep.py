@@ -185,7 +185,7 @@ def test_the_versions_that_are_kept(tmp_path, monkeypatch, is_vacuumed):
     assert table.kept(txids) == kept == {txid for txid in txids if table.is_kept(txid)}
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("vacuum_days", "rewind_days", "is_kept"), [(7, 7, False), (7, 80, True), (80, 7, True)])
 def test_a_longer_history_is_kept(tmp_path, monkeypatch, vacuum_days, rewind_days, is_kept):
     """The longer one of vacuum's retention and ``topology.rewind.hours`` keeps log entries and files that the other and

@@ -360,6 +360,7 @@ class Blobs(Collecting):
             self.state.multi_put({key: os.urandom(5_000) for key in range(int(word))})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_vectors", [False, True])
 def test_a_group_that_writes_much_again_makes_the_next_ones_larger(tmp_path, caplog, has_vectors):
     """A large table costs its size for each group: so groups are fewer, and one warning names what it would take."""

@@ -114,7 +114,7 @@ def test_the_simplest_topology(tmp_path: Path, layout: str, tasks: int, job_tran
     assert (report.failures, report.transactions, report.tuples) == (0, 2, 10)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", variants(*range(40), long=range(40, 400)))
 def test_generated_topologies(seed: int) -> None:
     """Tables are equal in either mode, in each layout, in jobs of one transaction or many, with deaths and without."""

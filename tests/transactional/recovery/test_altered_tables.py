@@ -70,7 +70,7 @@ def test_a_table_without_a_transaction(tmp_path):
     place.finish()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "point",
     ["repair.alteration.after", "repair.table.after", "repair.begin.before", "repair.begin.after", "repair.end.before"],

@@ -50,6 +50,7 @@ class World:
         assert [kept.value for kept in self.total.items().values()] == [sum(counts_of(DATA).values())]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "opaque"),
     [

@@ -492,6 +492,7 @@ class Interfering(Collecting):
                 self.state.put(word, self.attempt.txid)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("reads", [True, False], ids=["read", "only written"])
 def test_a_write_of_somebody_else_during_a_run(tmp_path, reads):
     """It is refused at the next write of the table, values read or not, and at each start until it is repaired."""
@@ -634,6 +635,7 @@ def test_a_repair_that_was_cut_short_is_finished_by_the_next(place, name, remedy
     place.finish()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("remedy", ["go_to", "adopt"])
 def test_a_repair_that_fails_closes_its_tables(place, remedy, monkeypatch):
     """Each opened table is closed, so that no thread of its upkeep is left behind."""

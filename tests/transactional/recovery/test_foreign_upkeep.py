@@ -50,7 +50,7 @@ def test_at_every_step_of_a_run(tmp_path, config):
     assert tables_in(tmp_path) == expected_rows(TRANSACTIONS)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @WAYS
 @pytest.mark.parametrize(
     ("step", "times"),

@@ -388,6 +388,7 @@ def test_wide_rows_are_taken_from_chunks(tmp_path, monkeypatch) -> None:
         state.close()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("has_vectors", [False, True], ids=["rewritten", "vectors"])
 @settings(max_examples=examples(40), deadline=None)
 @given(groups=GROUPS, fails=st.sets(st.integers(0, 40)))

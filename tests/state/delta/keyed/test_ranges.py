@@ -229,7 +229,7 @@ def test_files_that_were_moved_meanwhile(tmp_path, vectors, is_prepared) -> None
 
 
 @VECTORS
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", ["executors", "driver"])
 @pytest.mark.parametrize("is_prepared", [False, True], ids=["folded", "prepared"])
 @pytest.mark.parametrize("is_touched", [False, True], ids=["others", "one"])

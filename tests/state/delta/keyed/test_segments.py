@@ -252,6 +252,7 @@ DEEDS = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("rows", ["held", "mapped"])
 @pytest.mark.parametrize("deed", DEEDS)
 def test_rows_that_die_while_their_segments_are_merged(tmp_path, monkeypatch, rows, deed) -> None:

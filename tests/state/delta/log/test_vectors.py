@@ -136,7 +136,7 @@ def test_notes_have_vectors(table: VectorTable) -> None:
     assert [file.places for file in files] == [("_data/a", vector.place), ("_data/b",)]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(examples(6)))
 def test_the_vectors_of_each_version(tmp_path: Path, seed: int) -> None:
     """They follow from the log, whatever came before, with checkpoints and without, from any version that is known."""
