@@ -18,7 +18,7 @@ from txtopo.transactional.commit.groups import GroupCommitter, StateWrite
 from txtopo.transactional.core.actions import Action
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import Event
-from txtopo.transactional.core.transactions import FailedAttempt
+from txtopo.transactional.core.facts import Trouble
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.jobs import JobPlanner
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
@@ -47,7 +47,7 @@ class Observer:
     def happened(self, event: Event) -> None:
         """Called with each event, before the core is."""
 
-    def failed(self, failure: FailedAttempt) -> None:
+    def failed(self, failure: Trouble) -> None:
         """Called when an attempt has failed, whatever the cause, after the core has handled it."""
 
     def wrote(self, state: str, write: StateWrite) -> None:

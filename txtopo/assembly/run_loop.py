@@ -67,6 +67,8 @@ from txtopo.transactional.core.events import (
     StopRequested,
     Ticked,
 )
+from txtopo.transactional.core.facts import Fact, Trouble, carried_out
+from txtopo.transactional.core.record import Record
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.jobs.jobs import Processing
 from txtopo.transactional.jobs.stage_run import Report
@@ -105,7 +107,8 @@ class RunLoop:
         self._started = self._threads.now_secs()
         self._ticked = self._started - TICK_SECS
         self._kept_up = self._started
-        self._statistics = RunStatistics(parts, self._started)
+        self._record = Record(self._started)
+        self._statistics = RunStatistics(parts, self._record, self._started)
         self._stop: Stop | None = None
         self._is_active = True
         self._cancelled_jobs = CancelledJobs()
@@ -176,7 +179,7 @@ class RunLoop:
     def _add_history(self, error: Exception) -> None:
         """Add to an error the history of its transaction, if it is more than a single attempt, and the input."""
         if isinstance(error, TxtopoError) and error.txid is not None:
-            history = self._core.history(error.txid)
+            history = self._record.history(error.txid)
             is_long = isinstance(error, (StalledCommit, PoisonTransaction))
             story = []
             if history.has_trouble_besides(str(error)) or (is_long and history.entries):
@@ -192,14 +195,10 @@ class RunLoop:
     def _handle(self, *events: Event) -> None:
         for event in events:
             logger.debug("event %s", event)
-            # Before the core takes the event in, which makes the transactions no longer pending.
-            if isinstance(event, Committed):
-                self._statistics.note_committed(event.attempts, self._results)
             self._observer.happened(event)
-        actions = self._core.handle(*events)
-        self._statistics.note_failures()
-        for failure in self._core.failures:
-            self._observer.failed(failure)
+        actions = self._core.handle(*events, at_secs=self._threads.now_secs())
+        for fact in self._core.facts:
+            self._note(fact)
         for action in actions:
             logger.debug("action %s", action)
             self._observer.acted(action)
@@ -221,6 +220,13 @@ class RunLoop:
         for event in events:
             self._forget(event)
 
+    def _note(self, fact: Fact) -> None:
+        """Keep a fact, and tell it to whoever makes something of it."""
+        self._record.note(fact)
+        self._statistics.note(fact)
+        if isinstance(fact, Trouble) and fact.times:
+            self._observer.failed(fact)
+
     def _carry_out(self, action: Action) -> None:
         match action:
             case CreateMetadata():
@@ -231,17 +237,20 @@ class RunLoop:
                 # they have begun, and each later attempt, of this coordinator or the next, emits from this metadata.
                 with durable_step("metadata.save"):
                     self._parts.coordinator_state.save_metadata(action.begun)
+                self._note(carried_out(self._threads.now_secs(), action))
             case Process():
-                self._statistics.note_started(len(action.attempts))
+                self._note(carried_out(self._threads.now_secs(), action))
                 committed = self._core.committed
                 self._cancelled_jobs.began(action.job_id, [assigned.attempt for assigned in action.attempts])
                 self._submit(Role.JOB, lambda: self._process(action, committed))
             case CancelJob():
                 self._cancel_job(action.job_id)
             case Commit():
+                self._note(carried_out(self._threads.now_secs(), action))
                 self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
                 self._submit(Role.COMMIT, functools.partial(self._commit, action))
             case DeadLetter():
+                self._note(carried_out(self._threads.now_secs(), action))
                 self._submit(Role.COMMIT, functools.partial(self._commit, action))
             case AbandonCommit():
                 self._abandon_commit()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import attrs
 
@@ -15,11 +15,12 @@ from txtopo.errors import TxtopoError
 from txtopo.topology.checks import OWN_PREFIX
 from txtopo.topology.output import OutputOrigin
 from txtopo.transactional.core.actions import StopReason
-from txtopo.transactional.core.history import first_line
+from txtopo.transactional.core.facts import Fact, Trouble
+from txtopo.transactional.core.history import HistoryEvent, first_line
 from txtopo.transactional.core.limits import GiveUpPolicy
+from txtopo.transactional.core.record import Record
 from txtopo.transactional.core.transactions import Transaction
 from txtopo.transactional.core.transitions import Status
-from txtopo.transactional.jobs.jobs import Processing
 from txtopo.transactional.tasks.failures import FailureLog
 
 PROGRESS_SECS = 0.1
@@ -53,8 +54,9 @@ class Times:
 class RunStatistics:
     """Counts what a run does, and shows it. Only the run loop's thread may use it; any thread may add to ``times``."""
 
-    def __init__(self, parts: Parts, now_secs: float) -> None:
+    def __init__(self, parts: Parts, record: Record, now_secs: float) -> None:
         self._parts = parts
+        self._record = record
         self._core = parts.coordinator
         self._started = now_secs
         self._reported = now_secs - PROGRESS_SECS
@@ -63,25 +65,18 @@ class RunStatistics:
         self._failures = FailureLog()
         self._transactions = self._dead_letters = self._attempts = self._tuples = 0
 
-    def note_started(self, attempts: int) -> None:
-        """Count attempts whose processing phase begins."""
-        self._attempts += attempts
-
-    def note_committed(
-        self, attempts: Sequence[TransactionAttempt], results: Mapping[TransactionAttempt, Processing]
-    ) -> None:
-        """Count committed attempts; call this while the core still knows them as uncommitted."""
-        for attempt in attempts:
-            transaction = self._core.pending.get(attempt.txid)
-            if transaction is not None and transaction.status is Status.WRITING_DEAD_LETTER:
+    def note(self, fact: Fact) -> None:
+        """Count what a fact says, and log it if it is a failure."""
+        match fact.what:
+            case HistoryEvent.PROCESSING:
+                self._attempts += len(fact.txids)
+            case HistoryEvent.COMMITTED:
+                self._transactions += len(fact.txids)
+                self._tuples += fact.tuples
+            case HistoryEvent.DEAD_LETTER_WRITTEN:
                 self._dead_letters += 1
-                continue
-            self._transactions += 1
-            self._tuples += results[attempt].tuples if attempt in results else 0
-
-    def note_failures(self) -> None:
-        """Count and log the attempts that have failed by the events that the core has just handled."""
-        self._failures.note(self._core.failures)
+            case HistoryEvent.FAILED if isinstance(fact, Trouble) and fact.times:
+                self._failures.note(fact)
 
     def show(self, now_secs: float) -> None:
         """Report the progress and write a snapshot, each if it is due."""
@@ -169,7 +164,7 @@ class RunStatistics:
             ended = f"{type(end).__name__}: {first_line(end.message if isinstance(end, TxtopoError) else str(end))}"
             failed_txid = getattr(end, "txid", None)
         return Snapshot(
-            now_ms=core.now_ms,
+            now_ms=round(self._elapsed_secs() * 1000),
             timeout_ms=core.limits.timeout_ms,
             committed=core.committed,
             last_begun=core.committed + len(core.pending),
@@ -192,7 +187,7 @@ class RunStatistics:
             status=transaction.status.value,
             progress_ms=max(0, transaction.deadline_ms - core.limits.timeout_ms),
             component=None if attempt is None else components.get(attempt),
-            history=core.history(transaction.txid).abridged(),
+            history=self._record.history(transaction.txid).abridged(),
             ranges=self._parts.committer.input_ranges(metadata, previous),
         )
 
@@ -200,7 +195,7 @@ class RunStatistics:
         return self._parts.threads.now_secs() - self._started
 
     def _last_failure(self) -> str:
-        return self._failures.last.error if self._failures.last is not None else ""
+        return self._failures.last.reason if self._failures.last is not None else ""
 
     def _total(self) -> int | None:
         ends = (self._parts.source.total, self._core.limits.until)

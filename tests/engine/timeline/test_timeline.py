@@ -35,7 +35,8 @@ from txtopo.transactional.core.events import (
     SourceStatus,
     TransactionMetadata,
 )
-from txtopo.transactional.core.transactions import FailedAttempt
+from txtopo.transactional.core.facts import Trouble
+from txtopo.transactional.core.history import HistoryEvent
 
 
 def test_a_run(tmp_path):
@@ -202,7 +203,8 @@ def test_dead_letter_rollback_and_return(timeline, tmp_path):
     for txid in (1, 3):
         timeline.happened(Processed(TransactionAttempt(txid, 1)))
     timeline.happened(Failed(TransactionAttempt(1, 1), "gave up"))
-    timeline.failed(FailedAttempt(TransactionAttempt(1, 1), "gave up", 1, component="split"))
+    failure = TransactionAttempt(1, 1)
+    timeline.failed(Trouble(0.0, HistoryEvent.FAILED, (1,), (failure,), component="split", reason="gave up", times=1))
     timeline.acted(DeadLetter(1, assigned(1, 2), 1, "gave up"))
     timeline.happened(Committed((TransactionAttempt(1, 2),)))
     timeline.happened(GroupEnded(1))

@@ -48,8 +48,8 @@ from txtopo.transactional.core.events import (
     Recovered,
     RuleBroken,
 )
+from txtopo.transactional.core.facts import Trouble
 from txtopo.transactional.core.history import first_line
-from txtopo.transactional.core.transactions import FailedAttempt
 
 OPEN_SECS = 1.0
 """An attempt that is open for so long is recorded before it ends."""
@@ -184,13 +184,13 @@ class Timeline(Observer):
             case RuleBroken() | Fenced():
                 self._stopped_by(event.error, event.attempt if isinstance(event, RuleBroken) else None)
 
-    def failed(self, failure: FailedAttempt) -> None:
+    def failed(self, failure: Trouble) -> None:
         """Note a failed attempt."""
         txid, component = failure.attempt.txid, failure.component or ""
         found = self._open.get(txid)
         at = found.failed if found is not None and found.failed else time.time_ns() // 1000
-        self._note_error(failure.error, component, failure.attempt)
-        self._close(txid, FAILED, at, component, first_line(_own_reason(failure.error)))
+        self._note_error(failure.reason, component, failure.attempt)
+        self._close(txid, FAILED, at, component, first_line(_own_reason(failure.reason)))
 
     def wrote(self, state: str, write: StateWrite) -> None:
         """Note that a state was written; called in the thread that commits."""

@@ -44,10 +44,10 @@ class ObservedCoordinator(Coordinator):
         self._checker = checker
         self._log = log
 
-    def handle(self, *events: Event) -> list[Action]:
+    def handle(self, *events: Event, at_secs: float = 0.0) -> list[Action]:
         """Handle events, and check the actions."""
         self._checker.hear(self, events)
-        actions = super().handle(*events)
+        actions = super().handle(*events, at_secs=at_secs)
         self._checker.see(self, actions)
         if self._log is not None:
             for event in events:

@@ -23,5 +23,6 @@ Terms
 committed. *Job*: a Spark job that runs the processing phases of consecutive transactions. *Commit group*:
 consecutive processed transactions whose writes are made together.
 
-Read next: ``transitions`` (the transition table), ``events`` and ``actions`` (the interface), ``coordinator``.
+Read next: ``transitions`` (the transition table), ``events`` and ``actions`` (the interface), ``coordinator``; then
+``facts`` and ``record``, from which the report, metrics, histories and timeline of a run are made.
 """

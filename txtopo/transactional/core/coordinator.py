@@ -146,10 +146,10 @@ event is ignored, so late answers of threads do no harm.
 2. The next write of group 9 is refused. The run loop passes ``Fenced``, perhaps with other events after it.
 3. The events after ``Fenced`` are ignored, the run stops, and the successor finishes group 9 or drops it.
 
-Histories
-=========
-``history(txid)`` returns what happened to a transaction. No decision depends on it. The module ``history`` explains why
-it costs nothing on the hot path.
+Facts
+=====
+``facts`` tells what the last call has done to transactions: which answers counted, which attempts failed, returned or
+were rolled back. No decision depends on them. The ``record`` of the run keeps them, and the actions carried out.
 """
 
 from __future__ import annotations
@@ -197,12 +197,13 @@ from txtopo.transactional.core.events import (
     SourceStatus,
     StopRequested,
     Ticked,
+    TransactionMetadata,
 )
-from txtopo.transactional.core.histories import CommittedGroup, Histories
-from txtopo.transactional.core.history import History, HistoryEntry, HistoryEvent, shortened
+from txtopo.transactional.core.facts import Fact, Trouble, of_attempts
+from txtopo.transactional.core.history import HistoryEvent
 from txtopo.transactional.core.jobs_in_flight import JobsInFlight
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
-from txtopo.transactional.core.transactions import FailedAttempt, GroupMoment, Transaction, Tries
+from txtopo.transactional.core.transactions import Transaction, Tries
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger
 
 
@@ -220,7 +221,6 @@ class Coordinator:
         self._tries: dict[int, Tries] = {}
         self._jobs = JobsInFlight(limits)
         self._group: int | None = None
-        self._group_began_ms = 0
         self._gather_until_ms = 0
         self._next_group_id = 1
         self._is_active = True
@@ -229,23 +229,24 @@ class Coordinator:
         self._source_answer_is_stale = False
         self._stopping: Stop | None = None
         self._stopped = False
-        self._failures: list[FailedAttempt] = []
+        self._facts: list[Fact] = []
+        self._at_secs = 0.0
         self._is_cluster_well = True
         """Whether something was processed since the last loss."""
-        self._histories = Histories(saves_metadata=limits.spout.repeats)
 
     # Interface.
 
-    def handle(self, *events: Event) -> list[Action]:
+    def handle(self, *events: Event, at_secs: float = 0.0) -> list[Action]:
         """Apply one or several events, and return the actions to carry out, in order.
 
         Pass events that arrive together in one call: all transactions that a job has processed can then commit in one
-        group.
+        group. ``at_secs`` is the moment of the facts, on the run's clock; no decision depends on it.
         """
+        self._at_secs = at_secs
+        self._facts = []
         if self._stopped:
             return []
         actions: list[Action] = []
-        self._failures = []
         for event in events:
             self._take_in(event, actions)
             if isinstance(event, Fenced):
@@ -264,29 +265,13 @@ class Coordinator:
         return MappingProxyType(self._jobs.txids)
 
     @property
-    def failures(self) -> tuple[FailedAttempt, ...]:
-        """The attempts that failed in the last call of :meth:`handle`, for logs and displays."""
-        return tuple(self._failures)
+    def facts(self) -> Sequence[Fact]:
+        """What has happened to transactions in the last call of :meth:`handle`, in order."""
+        return self._facts
 
     def metadata_of(self, txid: int) -> Any:
         """Return the metadata of a pending transaction, or of the last committed one."""
         return self._committed_metadata if txid == self.committed else self._pending[txid].metadata
-
-    def history(self, txid: int) -> History:
-        """Return the history of a transaction in this run; without entries if nothing is known about it.
-
-        The coordinator keeps the histories of pending transactions, of rolled-back ones, and of the last committed
-        ones. A call may walk through the committed ones: use it for errors and displays only.
-        """
-        transaction = self._pending.get(txid)
-        if transaction is not None:
-            return self._histories.of_pending(transaction, self._group_moment)
-        return self._histories.of_other(txid, self._tries.get(txid))
-
-    @property
-    def now_ms(self) -> int:
-        """The time of the last ``Ticked``; histories use this clock."""
-        return self._now_ms
 
     @property
     def transaction_us(self) -> int | None:
@@ -357,10 +342,8 @@ class Coordinator:
         for expected, begun in enumerate(event.begun, event.committed + 1):
             if begun.txid != expected:
                 raise InternalError(f"recovered transaction {begun.txid} where {expected} should be")
-            tries = self._tries_of(begun.txid)
-            transaction = Transaction(begun.txid, begun.metadata, begun.planned, tries, begun_ms=event.now_ms)
-            transaction.log(HistoryEntry(event.now_ms, HistoryEvent.RECOVERED))
-            self._pending[begun.txid] = transaction
+            self._add(begun)
+        self._tell_pending(HistoryEvent.RECOVERED, event.begun)
 
     def _begin(self, event: MetadataCreated, actions: list[Action]) -> None:
         self._source_asked = False
@@ -371,12 +354,20 @@ class Coordinator:
         for transaction in event.begun:
             if transaction.txid != self._last_begun + 1:
                 raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
-            tries = self._tries_of(transaction.txid)
-            self._pending[transaction.txid] = Transaction(
-                transaction.txid, transaction.metadata, transaction.planned, tries, begun_ms=self._now_ms
-            )
+            self._add(transaction)
+        self._tell_pending(HistoryEvent.BEGUN, event.begun)
         if event.begun and self.limits.spout.repeats:
             actions.append(SaveMetadata(event.begun))
+
+    def _add(self, begun: TransactionMetadata) -> None:
+        tries = self._tries_of(begun.txid)
+        self._pending[begun.txid] = Transaction(begun.txid, begun.metadata, begun.planned, tries)
+
+    def _tell_pending(self, what: HistoryEvent, begun: Sequence[TransactionMetadata]) -> None:
+        if begun:
+            txids = tuple([each.txid for each in begun])
+            planned_ms = tuple([each.planned.at_ms for each in begun])
+            self._facts.append(Fact(self._at_secs, what, txids, planned_ms=planned_ms))
 
     def _progressed(self, event: Progressed) -> None:
         live = self._live(event.attempts)
@@ -399,7 +390,8 @@ class Coordinator:
             return  # a late answer, see "Attempts and late answers"
         self._note_begun(transaction.job_id)
         transaction.move(Trigger.PROCESSED)
-        transaction.processed_ms = self._now_ms
+        transaction.tuples = event.tuples
+        self._facts.append(of_attempts(self._at_secs, HistoryEvent.PROCESSED, (event.attempt,), tuples=event.tuples))
         transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
         transaction.tries.is_unproven = False
         self._jobs.lost_in_a_row = 0  # Spark can run jobs, so earlier losses are not "in a row" any more
@@ -455,11 +447,10 @@ class Coordinator:
         transaction.tries.error = error
         transaction.tries.failed_attempts += 1
         assert transaction.attempt is not None, "only live attempts fail"
-        if self._stopping is None or self._stopping.error is None:  # a run that stops for an error reports only that
-            times = transaction.tries.failed_attempts
-            failure = FailedAttempt(transaction.attempt, error, times, is_logged, component=component)
-            self._failures.append(failure)
-        self._note(transaction, HistoryEvent.FAILED, error, component)
+        # A run that stops for an error reports only that.
+        is_counted = self._stopping is None or self._stopping.error is None
+        times = transaction.tries.failed_attempts if is_counted else 0
+        self._note(transaction, HistoryEvent.FAILED, error, component, times=times, is_logged=is_logged)
         transaction.move(Trigger.FAIL)
         self._give_up_if_due(transaction, was_emitted=was_emitted)
         # A given-up transaction stays pending until its turn to end; only later ones may have to begin again.
@@ -542,20 +533,22 @@ class Coordinator:
             self._fail(transaction, error)
 
     def _commit(self, event: Committed, actions: list[Action]) -> None:
-        ended = CommittedGroup(self._group_moment, self._now_ms)
+        what, tuples = HistoryEvent.COMMITTED, 0
         for attempt in event.attempts:
             transaction = self._pending.get(attempt.txid)
             if transaction is None or not transaction.is_live(attempt) or attempt.txid != self.committed + 1:
                 raise InternalError(f"{attempt} committed out of turn, after {self.committed}")
-            self._histories.note_committed(transaction, attempt, ended)
+            if transaction.status is Status.WRITING_DEAD_LETTER:  # which is alone in its group
+                what = HistoryEvent.DEAD_LETTER_WRITTEN
+            tuples += transaction.tuples
             transaction.move(Trigger.COMMITTED)
             self.committed = attempt.txid
             self._committed_metadata = transaction.metadata
             self._committed_planned = transaction.planned
-            transaction.metadata = None  # the transaction is kept for its history alone and must be small
             del self._pending[attempt.txid]
             self._tries.pop(attempt.txid, None)
         if event.attempts:
+            self._facts.append(of_attempts(self._at_secs, what, event.attempts, tuples=tuples))
             actions.append(CleanUp(self.committed))
 
     def _end_group(self, event: GroupEnded) -> None:
@@ -682,7 +675,6 @@ class Coordinator:
             for transaction in job:
                 transaction.begin_attempt(self._epoch, Trigger.START)
                 transaction.job_id = job_id
-                transaction.started_ms = self._now_ms
                 self._renew(transaction)
             actions.append(Process(job_id, _assigned(job), self.metadata_of(job[0].txid - 1)))
 
@@ -704,20 +696,31 @@ class Coordinator:
 
     def _take_group_id(self) -> int:
         self._next_group_id += 1
-        self._group_began_ms = self._now_ms
         return self._next_group_id - 1
 
-    @property
-    def _group_moment(self) -> GroupMoment:
-        """The group in flight, or the last one: the histories of a fenced run still mention it."""
-        return GroupMoment(self._next_group_id - 1, self._group_began_ms)
-
-    def _note(
-        self, transaction: Transaction, what: HistoryEvent, reason: str = "", component: str | None = None
+    def _note(  # noqa: PLR0913 - what a failure has
+        self,
+        transaction: Transaction,
+        what: HistoryEvent,
+        reason: str = "",
+        component: str | None = None,
+        *,
+        times: int = 0,
+        is_logged: bool = False,
     ) -> None:
-        """Log an event of a transaction; call this before its status changes."""
-        entry = HistoryEntry(self._now_ms, what, transaction.attempt, component=component, reason=shortened(reason))
-        transaction.log_attempt(entry, self._group_moment, saves_metadata=self.limits.spout.repeats)
+        """Tell what happens to a transaction; call this before its status changes."""
+        attempts = () if transaction.attempt is None else (transaction.attempt,)
+        told = Trouble(
+            self._at_secs,
+            what,
+            (transaction.txid,),
+            attempts,
+            component=component,
+            reason=reason,
+            times=times,
+            is_logged=is_logged,
+        )
+        self._facts.append(told)
 
     def _live(self, attempts: Iterable[TransactionAttempt]) -> list[Transaction]:
         candidates = ((self._pending.get(attempt.txid), attempt) for attempt in attempts)

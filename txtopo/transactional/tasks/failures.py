@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
 from typing import Any
 
 import attrs
@@ -12,7 +11,7 @@ import attrs
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException, ReportedFailedException
 from txtopo.transactional.core.events import Failed
-from txtopo.transactional.core.transactions import FailedAttempt
+from txtopo.transactional.core.facts import Trouble
 
 logger = logging.getLogger("txtopo")
 
@@ -57,19 +56,18 @@ class FailureLog:
 
     failures: int = 0
     """The number of failed attempts."""
-    last: FailedAttempt | None = None
+    last: Trouble | None = None
     _source_failures: int = 0
 
-    def note(self, failures: Iterable[FailedAttempt]) -> None:
-        """Count failed attempts, and log those that are due."""
-        for failure in failures:
-            self.failures += 1
-            self.last = failure
-            if is_logged(failure.times):
-                level = logging.INFO if failure.times == 1 else logging.WARNING
-                reason = "" if failure.is_logged else f": {failure.error.strip()}{_hint(failure.error)}"
-                txid, times = failure.attempt.txid, _times(failure.times)
-                logger.log(level, "transaction %d has failed %s%s", txid, times, reason)
+    def note(self, failure: Trouble) -> None:
+        """Count a failed attempt, and log it if that is due."""
+        self.failures += 1
+        self.last = failure
+        if is_logged(failure.times):
+            level = logging.INFO if failure.times == 1 else logging.WARNING
+            reason = "" if failure.is_logged else f": {failure.reason.strip()}{_hint(failure.reason)}"
+            txid, times = failure.attempt.txid, _times(failure.times)
+            logger.log(level, "transaction %d has failed %s%s", txid, times, reason)
 
     def source_failed(self, error: Exception) -> None:
         """Log that the spout could not begin a transaction, if this failure in a row is due."""
