@@ -9,6 +9,8 @@ agree on the cut. Source: Hadoop's ``LineRecordReader``.
 from __future__ import annotations
 
 import codecs
+import collections
+import operator
 from collections.abc import Iterator
 from typing import IO
 
@@ -35,6 +37,12 @@ _OTHER_MARKS = {
 }
 """Byte order marks that are not UTF-8's. In their encodings each line end has a null character."""
 
+_UNMARKED = ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE")
+"""Encodings whose text may have no mark."""
+
+_LETTERS_MIN = 3
+"""In how many letters they are recognized at least."""
+
 
 @attrs.frozen
 class Lines:
@@ -50,14 +58,35 @@ def file_start(handle: IO[bytes], path: str) -> int:
     """Return where a file's first line begins: after its byte order mark, if it has one.
 
     Raises:
-        InputError: it is the mark of another encoding. Most of its lines would pass for UTF-8 with null characters.
+        InputError: it is the mark of another encoding, or the text looks like one of those without a mark. Most of its
+            lines would pass for UTF-8 with null characters.
     """
     handle.seek(0)
     first = handle.read(_PROBE_BYTES)
     for mark, encoding in _OTHER_MARKS.items():
         if first.startswith(mark) and (b"\0" in first or first == mark):
             raise InputError(f"{path} is {encoding}: make it UTF-8, for example by iconv -f {encoding} -t UTF-8")
+    for encoding in _UNMARKED:
+        if b"\0" in first and _looks_like(first, encoding):
+            raise InputError(
+                f"{path} looks like {encoding} without a byte order mark: make it UTF-8, for example by "
+                f"iconv -f {encoding} -t UTF-8"
+            )
     return len(codecs.BOM_UTF8) if first.startswith(codecs.BOM_UTF8) else 0
+
+
+def _looks_like(content: bytes, encoding: str) -> bool:
+    """Whether bytes with null characters are text of an encoding: with its line ends, and mostly of one alphabet."""
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(content)
+    except UnicodeDecodeError:
+        return False
+    if "\0" in text or text.count("\n") != content.count(b"\n"):
+        return False
+    blocks = collections.Counter(ord(letter) >> 8 for letter in text.replace("\n", ""))
+    # Of UTF-8, two letters would be one whose block is a letter.
+    block, count = max(blocks.items(), key=operator.itemgetter(1), default=(0, 0))
+    return block < ord(" ") and 2 * count >= blocks.total() >= _LETTERS_MIN
 
 
 def read_lines(handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[Lines]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from typing import IO
 
@@ -12,13 +13,14 @@ from spouts.files.format import ByteRangeFormat, in_batches
 from spouts.files.lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array
 from spouts.files.listing import FileRange
 from txtopo.api.fields import Fields
-from txtopo.errors import FieldsError
+from txtopo.errors import FieldsError, InputError
 
 
 class TextFormat(ByteRangeFormat):
     r"""UTF-8 lines that end with ``\n``; a ``\r`` before it is removed. An empty line is a record too.
 
-    A byte order mark at a file's beginning is no part of its first line.
+    A byte order mark at a file's beginning is no part of its first line. A file without ``\n`` that has
+    several ``\r`` is refused.
 
     Raises:
         FieldsError: the fields are not one field of strings.
@@ -39,8 +41,15 @@ class TextFormat(ByteRangeFormat):
         return len(fields) == 1 and fields.types[0] in {None, pa.string()}
 
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
-        """Yield the lines; one that is not UTF-8 is a bad record."""
-        for lines in read_lines(handle, piece, bad):
+        """Yield the lines; one that is not UTF-8 is a bad record.
+
+        Raises:
+            InputError: all of the file would be one line, and it has carriage returns.
+        """
+        for number, lines in enumerate(read_lines(handle, piece, bad)):
+            is_first = not number and not piece.start and lines.offset <= len(codecs.BOM_UTF8)
+            if is_first and b"\n" not in lines.content and lines.content.count(b"\r") > 1:
+                raise InputError(f"{bad.path}: lines must end with \\n or \\r\\n, not with \\r alone")
             array = utf8_line_array(lines)
             if array is None:
                 array = _without_bad(lines, bad)

@@ -506,3 +506,53 @@ def test_another_encoding_by_its_mark(tmp_path, mark, name, content, is_packed, 
     spout = FilesTransactionalSpout(folder, Fields("line: string"), dead_letter=kept)
     with pytest.raises(InputError, match=rf"{name}.* is UTF-{bits}: make it UTF-8, for example by iconv -f UTF-{bits}"):
         read(spout)
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE", "UTF-32BE"])
+@pytest.mark.parametrize(
+    ("name", "content", "options"),
+    [
+        ("a.txt", "one\ntwo\n", {}),
+        ("a.txt", "one", {}),
+        ("a.txt", "éà îô\n" * 3000, {}),
+        ("a.txt", "\u03ac\u03bb\u03c6 \u03b2\n" * 3000, {}),
+        ("a.txt", "\U0001f600 one\n" * 3000, {}),
+        ("a.csv", "line\none\n", {}),
+        ("a.csv", "one\ntwo\n", {"header": False}),
+        ("a.csv", "one\ntwo\n", {"header": False, "quote": None}),
+        ("a.json", '{"line": "one"}\n', {"dead_letter": "bad"}),
+    ],
+)
+def test_another_encoding_without_a_mark(tmp_path, encoding, name, content, options):
+    """Its lines would be of UTF-8 with null characters."""
+    (tmp_path / name).write_bytes(content.encode(encoding))
+    spout = FilesTransactionalSpout(tmp_path / name, Fields("line: string"), **options)
+    with pytest.raises(InputError, match=rf"{name} looks like {encoding} .* by iconv -f {encoding} -t UTF-8"):
+        read(spout)
+
+
+@pytest.mark.parametrize(
+    "lines", [["a", "b\0"], ["\0"], ["a\0b", "", "c"], ["abcdefg\0"], ["ab", "\0cd", "\0ef", "\0"]]
+)
+def test_null_characters(tmp_path, lines):
+    """They are characters as others are, as long as the text looks like no other encoding."""
+    (tmp_path / "a.txt").write_text("\n".join(lines) + "\n")
+    assert [line for (line,) in read(FilesTransactionalSpout(tmp_path))] == lines
+
+
+def test_carriage_returns_alone(tmp_path):
+    """A text file without any other line end is refused: all of it would be one line. Within a line they stay."""
+    path = tmp_path / "a.txt"
+    for content in (b"a\rb\r", b"\ra\rb", codecs.BOM_UTF8 + b"a\r\r"):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"a\.txt: lines must end with \\n or \\r\\n, not with \\r alone"):
+            read(FilesTransactionalSpout(path))
+    for content, lines in (
+        (b"a\r", ["a"]),
+        (b"a\rb", ["a\rb"]),
+        (b"aaaa\nb\rc", ["aaaa", "b\rc"]),
+        (b"b\rc\rd\n", ["b\rc\rd"]),
+    ):
+        path.write_bytes(content)
+        for batch_bytes in (1, 100):
+            assert [line for (line,) in read(FilesTransactionalSpout(path, batch_bytes=batch_bytes))] == lines

@@ -30,6 +30,7 @@ from tests.spouts.files.test_bad_records import (
     read as read_all,
 )
 from tests.spouts.reading import plan, read, written
+from tests.variants import variants
 from txtopo.api.fields import Fields
 from txtopo.errors import InputError
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
@@ -93,6 +94,20 @@ def test_a_damaged_file(tmp_path, suffix, damage):
     path = written(tmp_path / f"a.txt{suffix}", damage(PACKERS[suffix](content)))
     with pytest.raises(InputError, match=rf"a\.txt\{suffix} can't be unpacked after byte \d+ of its content"):
         read(FilesTransactionalSpout(path))
+
+
+@pytest.mark.parametrize("suffix", PACKERS)
+@pytest.mark.parametrize("options", variants({"quote": None}, slow=[{}]))
+def test_cut_anywhere(tmp_path, suffix, options):
+    """A file that has lost its end, wherever, is refused; only whole members are a file."""
+    member = PACKERS[suffix](b"word,n\n" + b"".join(b"w%d,%d\n" % (number, number) for number in range(40)))
+    path = written(tmp_path / f"a.csv{suffix}", member)
+    spout = FilesTransactionalSpout(path, Fields("word: string", "n: long"), dead_letter=tmp_path / "bad", **options)
+    assert len(read(spout)) == 40
+    for size in {*range(1, 2 * len(member))} - {len(member)}:
+        path.write_bytes((member + member)[:size])
+        with pytest.raises(InputError, match="can't be unpacked after byte"):
+            read(spout)
 
 
 @pytest.mark.parametrize("suffix", PACKERS)
