@@ -104,7 +104,25 @@ class HashIndex:
 
         ``are_same`` returns, for positions in ``hashes`` and numbers found for them, which numbers are of those keys.
         """
-        slots = self._slots_of(hashes, are_same)
+        return self.numbers_at(self.slots_of(hashes, are_same))
+
+    def slots_of(self, hashes: Hashes, are_same: Callable[[Positions, Positions], Mask]) -> Positions:
+        """Return the slot of each key, as :meth:`find` finds it; -1 for keys that are not there.
+
+        They are valid until a key is added.
+        """
+        slots, left = self._home_of(hashes), np.arange(len(hashes))
+        found = np.full(len(hashes), -1, dtype=np.int64)
+        while len(left):
+            own = self._at_hashes(hashes, slots, left)
+            is_same = are_same(own, self._numbers[slots[own]].astype(np.int64))
+            found[own[is_same]] = slots[own[is_same]]
+            left = own[~is_same]
+            slots[left] = (slots[left] + 1) % len(self._numbers)
+        return found
+
+    def numbers_at(self, slots: Positions) -> Positions:
+        """Return the number of the key in each slot; -1 for slots of -1."""
         return np.where(slots < 0, -1, self._numbers[slots].astype(np.int64))
 
     def find_one(self, hashed: int, is_same: Callable[[int], bool]) -> int:
@@ -148,35 +166,26 @@ class HashIndex:
             slots[left] = (slots[left] + 1) % len(self._numbers)
         self._step()
 
-    def move(self, hashes: Hashes, olds: Positions, news: Positions) -> None:
-        """Give keys that are there other numbers."""
+    def renumber(self, slots: Positions, news: Positions) -> None:
+        """Give the keys in some slots other numbers; -1 removes a key."""
         assert not len(news) or news.max() < NUMBERS, "numbers begin anew before they end"
+        assert not len(slots) or slots.min() >= 0, "the keys are there"
+        self._numbers[slots] = np.where(news < 0, _GONE, news)
+
+    def move(self, hashes: Hashes, olds: Positions, news: Positions) -> None:
+        """Give keys that are there other numbers; -1 removes a key."""
         for own in _portions(hashes):
-            slots = self._slots_of(hashes[own], _have_numbers(olds[own]))
-            assert slots.min() >= 0, "the keys are there"
-            self._numbers[slots] = news[own]
+            self.renumber(self.slots_of(hashes[own], _have_numbers(olds[own])), news[own])
             self._step()
 
     def remove(self, hashes: Hashes, numbers: Positions) -> None:
         """Remove keys that are there."""
-        self.move(hashes, numbers, np.full(len(numbers), _GONE))
+        self.move(hashes, numbers, np.full(len(numbers), -1))
 
     def remap(self, first: int, news: Positions) -> None:
         """Give the keys with the numbers from ``first`` on other numbers, in their order; -1 removes a key."""
         own = np.flatnonzero((self._numbers >= first) & (self._numbers < first + len(news)))
-        made = news[self._numbers[own] - first]
-        self._numbers[own] = np.where(made < 0, _GONE, made)
-
-    def _slots_of(self, hashes: Hashes, are_same: Callable[[Positions, Positions], Mask]) -> Positions:
-        slots, left = self._home_of(hashes), np.arange(len(hashes))
-        found = np.full(len(hashes), -1, dtype=np.int64)
-        while len(left):
-            own = self._at_hashes(hashes, slots, left)
-            is_same = are_same(own, self._numbers[slots[own]].astype(np.int64))
-            found[own[is_same]] = slots[own[is_same]]
-            left = own[~is_same]
-            slots[left] = (slots[left] + 1) % len(self._numbers)
-        return found
+        self.renumber(own, news[self._numbers[own] - first])
 
     def _at_hashes(self, hashes: Hashes, slots: Positions, left: Positions) -> Positions:
         """Move the slots of some keys on to the next ones with their hashes; return the keys that have such a slot."""

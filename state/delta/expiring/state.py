@@ -239,7 +239,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaTable, TakesRows):
     def _make(self, txid: int, values: Writes | pa.Table) -> Any:  # noqa: ARG002 - a note of rows has none
         match values:
             case ExpiringWrites():
-                return {"files": [attrs.asdict(file) for file in values.added], "taken": values.taken}
+                return {"files": [file.note for file in values.added], "taken": values.taken}
             case Mapping() | PreparedWrites() | pa.Table():
                 if len(values):
                     raise no_keys(self._form.state)

@@ -25,7 +25,7 @@ from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.values import StateValue
 from txtopo.columnar import mapped
-from txtopo.columnar.key_index import Mask
+from txtopo.columnar.key_index import Positions
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.errors import FailedException, StateFailure
 
@@ -122,15 +122,12 @@ class TableCache:
         """Whether written values are cached."""
         return self._is_complete
 
-    def found_among(self, source: Source, keys: pa.Table) -> tuple[Mask, pa.Table]:
-        """Return for each key whether it exists, and the rows of the existing keys, in the same order.
+    def found_among(self, source: Source, keys: pa.Table) -> tuple[Positions, pa.Table]:
+        """Return the rows of those of some keys that exist, and the position of each one's key among them.
 
-        ``keys`` is a table of the key columns, each key once.
+        ``keys`` is a table of the key columns.
         """
-        held = self._hold(source)
-        numbers = held.find(keys)
-        is_there = numbers >= 0
-        return is_there, held.take(numbers[is_there])
+        return self._hold(source).found_among(keys)
 
     def rewritten(self, source: Source, rows: pa.Table, is_over: IsOver | None = None) -> list[Rewrite]:
         """Return what a write on top of the source's version makes of its files.
@@ -235,9 +232,11 @@ class TableCache:
         return found
 
     def _searched(self, source: Source, keys: Sequence[Key]) -> list[StateValue | None]:
-        is_there, rows = self.found_among(source, self._rows.fit_keys([*keys]).table)
-        stored = iter(self._rows.read_values(rows))
-        return [next(stored) if each else None for each in is_there.tolist()]
+        own, rows = self.found_among(source, self._rows.fit_keys([*keys]).table)
+        found: list[StateValue | None] = [None] * len(keys)
+        for position, value in zip(own.tolist(), self._rows.read_values(rows), strict=True):
+            found[position] = value
+        return found
 
     def _looked_up(self, source: Source, key: Key) -> StateValue | None:
         """Return the value of one key, by a path that is fast for a single key."""

@@ -27,7 +27,7 @@ from state.delta.read.reading import key_mask
 from state.delta.schema import TXID_FIELD, RowFormat, reaches
 from txtopo.api.reduction import ColumnReduction, Folding, Reducible, Reduction, RowsFile, TransactionRows
 from txtopo.api.state import Key, StateKind
-from txtopo.columnar.key_index import Mask
+from txtopo.columnar.key_index import Positions
 from txtopo.columnar.reducing import is_reducible, reduced
 from txtopo.columnar.rows_by_time import BEFORE_ALL, are_over
 from txtopo.columnar.rows_file import in_memory
@@ -35,8 +35,8 @@ from txtopo.columnar.rows_file import in_memory
 __all__ = ["Reducer", "TooManyKeys"]
 
 
-FoundAmong = Callable[[pa.Table], tuple[Mask, pa.Table]]
-"""Returns for each of some keys whether a table has it, and the table's rows of these, in the same order."""
+FoundAmong = Callable[[pa.Table], tuple[Positions, pa.Table]]
+"""Returns a table's rows of those of some keys that it has, and the position of each one's key among them."""
 
 
 class TooManyKeys(Exception):
@@ -105,20 +105,19 @@ class Reducer:
         new = self._contributions(parts, reduction, rows_max)
         if new is None:
             return None
-        is_there, stored = found_among(new.select(list(self.rows.key)))
+        own, stored = found_among(new.select(list(self.rows.key)))
         if reaches(stored, parts[0].txid):
             return None
         if self.time:
             untils = [BEFORE_ALL if part.until is None else part.until for part in parts]
             is_alive = pc.invert(are_over(stored, self.time, untils[0]))
             if not pc.all(is_alive).as_py():
-                stored, is_there = stored.filter(is_alive), is_there.copy()
-                is_there[is_there] = is_alive.to_numpy()
+                stored, own = stored.filter(is_alive), own[is_alive.to_numpy()]
             at, last = self._schema.get_field_index(self.time), untils[-1]
             times = [stored[self.time], *(in_memory(part.rows).column(at) for part in parts)]
             if any(_min(each, last + 1) <= last for each in times):
                 return self._in_turn(stored, list(zip(untils, map(self._with_txid, parts), strict=True)), reduction)
-        return self._at_once(is_there, stored, new, reduction.by_column(list(self.rows.value)))
+        return self._at_once(own, stored, new, reduction.by_column(list(self.rows.value)))
 
     def _contributions(
         self, parts: Sequence[TransactionRows], reduction: Folding, rows_max: int | None
@@ -150,12 +149,14 @@ class Reducer:
         return rows.rename_columns(schema.names).cast(schema).append_column(_TXID, txids)
 
     def _at_once(
-        self, is_there: Mask, stored: pa.Table, new: pa.Table, by_column: Mapping[str, ColumnReduction]
+        self, own: Positions, stored: pa.Table, new: pa.Table, by_column: Mapping[str, ColumnReduction]
     ) -> pa.Table | None:
-        """Return ``new``, a row for each key, with the values of the keys that are there folded in, by row numbers."""
+        """Return ``new``, a row for each key, with the stored values of the rows ``own`` of it folded in."""
         # Integers without nulls are combined place by place, in 0.06 ms for 1,000 keys and 1.2 ms for 100,000, and not
         # in 0.34 and 7.9 ms as other columns. A place is one in ``stored``, null for a new key.
-        places = pa.array(np.cumsum(is_there) - 1, mask=~is_there)
+        found = np.full(new.num_rows, -1)
+        found[own] = np.arange(len(own))
+        places = pa.array(found, mask=found < 0)
         made, others = {}, {}
         for name, how in by_column.items():
             has_nulls = new[name].null_count or stored[name].null_count
@@ -167,10 +168,9 @@ class Reducer:
             except pa.ArrowInvalid:  # a sum that does not fit
                 return None
         if others:
-            numbers = np.arange(new.num_rows)
             rows = pa.concat_tables(
-                table.select(list(by_column)).append_column(TXID_FIELD, pa.array(own))
-                for table, own in ((new, numbers), (stored, numbers[is_there]))
+                table.select(list(by_column)).append_column(TXID_FIELD, pa.array(numbers))
+                for table, numbers in ((new, np.arange(new.num_rows)), (stored, own))
             )
             reduced_rows = reduced(rows, [TXID_FIELD], others)  # any name that no value field has
             if reduced_rows is None:

@@ -31,10 +31,9 @@ from state.delta.log.vectors import bitmap_of, positions_in
 from txtopo.api.reduction import Folding, RowsFile, TransactionRows
 from txtopo.api.state import Executors
 from txtopo.columnar.hashing import PARTS, parts_of
-from txtopo.columnar.key_index import KeyNumbers, Mask, Positions
+from txtopo.columnar.key_index import KeyNumbers, Positions
 from txtopo.columnar.rows_by_time import not_over
 from txtopo.columnar.rows_file import read_rows_file
-from txtopo.columnar.taking import taken
 
 __all__ = ["FoldedRange", "RangeTask", "fold_on_executors", "fold_range", "tasks_of"]
 
@@ -127,8 +126,8 @@ class _OldRows:
     dead: dict[str, BitMap64] = attrs.field(factory=dict)
     """The positions of the rows of the group's keys in each file, by path."""
 
-    def found_among(self, keys: pa.Table) -> tuple[Mask, pa.Table]:
-        """Return for each key whether it exists, and the rows of the existing keys, in the same order."""
+    def found_among(self, keys: pa.Table) -> tuple[Positions, pa.Table]:
+        """Return the rows of those of some keys that exist, and the position of each one's key among them."""
         task, sought, schema = self.task, KeyNumbers(keys), self.task.reducer.rows.schema()
         owns, stored = [np.empty(0, dtype=np.int64)], [schema.empty_table()]
         for file in task.files:
@@ -144,10 +143,7 @@ class _OldRows:
                 stored.append(rows.filter(pa.array(own >= 0)))
                 if not task.marks:
                     self.rest.append(self._unexpired(rows.filter(pa.array(own == _OTHER))))
-        own = np.concatenate(owns)
-        is_there = np.zeros(keys.num_rows, dtype=np.bool_)
-        is_there[own] = True
-        return is_there, taken(pa.concat_tables(stored).combine_chunks(), np.argsort(own))
+        return np.concatenate(owns), pa.concat_tables(stored)
 
     def _numbers_of(self, file: DataFile, keys: pa.Schema, sought: KeyNumbers) -> Positions:
         """Return for each row of a file the number of its key."""

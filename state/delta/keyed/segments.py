@@ -40,6 +40,8 @@ _PORTION_ROWS = 1 << 18
 _SPARE_MIN = 4096
 """The least number of spare numbers of a segment."""
 
+_NONE = np.empty(0, np.int64)
+
 
 @attrs.frozen(eq=False)
 class _Segment:
@@ -108,27 +110,26 @@ class Marks:
 
     Args:
         rows: the rows of a new file.
-        olds: for each of them the number of the row that it replaces, -1 if its key is new.
         hashes: the hash of the key of each.
-        gone: the numbers of the rows whose keys are removed.
-        gone_hashes: the hash of the key of each.
+        slots: the slot of the key of each in the index, -1 if it is new.
+        gone: the slots of the keys that are removed.
         dead: the positions of all dead rows of each segment that has more of them now, by path.
     """
 
     rows: pa.Table
-    olds: Positions
     hashes: Hashes
+    slots: Positions
     gone: Positions
-    gone_hashes: Hashes
     dead: Mapping[str, BitMap64]
 
 
 @attrs.frozen(eq=False)
 class _Found:
-    """Keys that were looked up, the hash of each, and the number of its row; -1 if there is none."""
+    """Keys that were looked up, and for each its hash, its slot in the index, and its row's number; -1 if not there."""
 
     keys: pa.Table
     hashes: Hashes
+    slots: Positions
     numbers: Positions
 
 
@@ -220,7 +221,7 @@ class Segments:
 
     def _turn(self, dead: Mapping[str, tuple[DataFile, BitMap64]]) -> None:
         """Have other rows of files be dead: more of them, or fewer in a table that has gone back."""
-        died, back = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        died, back = [_NONE], [_NONE]
         for path, (file, now) in dead.items():
             segment = self._by_path[path]
             died.append(segment.first + positions_in(now - segment.dead))
@@ -251,25 +252,36 @@ class Segments:
         self._index = self._found = None
         self._next = 0
 
-    def find(self, keys: pa.Table) -> Positions:
-        """Return the number of the row of each key, of a table of the key columns; -1 if there is none."""
-        return self._look_up(keys).numbers
+    def found_among(self, keys: pa.Table) -> tuple[Positions, pa.Table]:
+        """Return the rows of those of some keys that are there, and the position of each one's key among them."""
+        self._found, own, rows = self._look_up(keys, self._schema.names)
+        return own, rows
 
-    def _look_up(self, keys: pa.Table) -> _Found:
+    def _found_again(self, keys: pa.Table) -> _Found:
         if self._found is None or not self._found.keys.equals(keys):
-            hashes, at = _hashes(keys), 0
-            found = [np.empty(0, np.int64)]
-            for portion in _portions(keys):
-                found.append(self._find(portion, hashes[at : at + portion.num_rows]))
-                at += portion.num_rows
-            self._found = _Found(keys, hashes, np.concatenate(found))
+            self._found, *_ = self._look_up(keys, self._keys)
         return self._found
 
-    def _find(self, keys: pa.Table, hashes: Hashes) -> Positions:
-        def are_same(own: Positions, numbers: Positions) -> Mask:
-            return are_equal(keys.take(own), self.take(numbers, keys.column_names))
+    def _look_up(self, keys: pa.Table, names: Sequence[str]) -> tuple[_Found, Positions, pa.Table]:
+        """Return some keys as found, and the columns ``names`` as :meth:`found_among` returns the rows."""
+        index, hashes, at = self._key_index(), _hashes(keys), 0
+        slots, owns, found = [_NONE], [_NONE], [self._schema.empty_table().select(names)]
 
-        return self._key_index().find(hashes, are_same)
+        def are_same(own: Positions, numbers: Positions) -> Mask:
+            order = np.argsort(numbers)
+            own, rows = own[order], self._in_order(numbers[order], names)
+            are_same_in_order = are_equal(portion.take(own), rows.select(portion.column_names))
+            owns.append(at + own[are_same_in_order])
+            found.append(rows if are_same_in_order.all() else rows.filter(pa.array(are_same_in_order)))
+            is_same = np.empty_like(are_same_in_order)
+            is_same[order] = are_same_in_order
+            return is_same
+
+        for portion in _portions(keys):
+            slots.append(index.slots_of(hashes[at : at + portion.num_rows], are_same))
+            at += portion.num_rows
+        looked_up = _Found(keys, hashes, np.concatenate(slots), index.numbers_at(np.concatenate(slots)))
+        return looked_up, np.concatenate(owns), pa.concat_tables(found)
 
     def find_one(self, key: Any) -> Sequence[Any] | None:
         """Return the row of one key of strings and integers that fit their columns; None if there is none."""
@@ -286,24 +298,23 @@ class Segments:
 
     def take(self, numbers: Positions, names: Sequence[str] | None = None) -> pa.Table:
         """Return rows by number, in the order of the numbers, or the columns ``names`` of them."""
+        order = np.argsort(numbers)
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        rows = self._in_order(numbers[order], self._schema.names if names is None else names)
+        return taken(rows.combine_chunks(), back)
+
+    def _in_order(self, numbers: Positions, names: Sequence[str]) -> pa.Table:
+        """Return the columns ``names`` of rows by number, given in rising order."""
         segments = sorted(self._by_path.values(), key=lambda each: each.first)
         chunks = [(each.first + at, rows) for each in segments for at, rows in each.chunks]
-        names = self._schema.names if names is None else names
-        if len(chunks) == 1:
-            return taken(chunks[0][1].select(names), numbers - chunks[0][0])
-        if not len(numbers):
-            return self._schema.empty_table().select(names)
-        order = np.argsort(numbers, kind="stable")
-        ordered = numbers[order]
-        bounds = ordered.searchsorted([*(first for first, _ in chunks), self._next])
+        bounds = numbers.searchsorted([*(first for first, _ in chunks), self._next])
         parts = [
-            taken(rows.select(names), ordered[start:end] - first)
+            taken(rows.select(names), numbers[start:end] - first)
             for (first, rows), start, end in zip(chunks, bounds, bounds[1:], strict=False)
             if start < end
         ]
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        return taken(pa.concat_tables(parts).combine_chunks(), back)
+        return pa.concat_tables([self._schema.empty_table().select(names), *parts])
 
     def rewritten(self, new: pa.Table, is_over: IsOver | None = None) -> list[Rewrite]:
         """Return what a write of some rows makes of the segments that it touches.
@@ -311,7 +322,7 @@ class Segments:
         ``new`` has each key once; a row without a txid removes its key. New keys go to the smallest segment, unless
         that is full. Rows of a segment that are over go, if they are most of it.
         """
-        numbers, is_put = self.find(new.select(self._keys)), pc.is_valid(new[TXID_FIELD]).to_numpy()
+        numbers, is_put = self._found_again(new.select(self._keys)).numbers, pc.is_valid(new[TXID_FIELD]).to_numpy()
         is_new = (numbers < 0) & is_put
         smallest = min(self._by_path, key=lambda path: self._by_path[path].rows.num_rows, default=None)
         if smallest is not None and self._by_path[smallest].rows.num_rows + is_new.sum() > BUCKET_ROWS:
@@ -378,20 +389,17 @@ class Segments:
 
     def marked(self, new: pa.Table) -> Marks:
         """Return what a write of some rows makes of the segments if their files stay; as :meth:`rewritten`."""
-        found, is_put = self._look_up(new.select(self._keys)), pc.is_valid(new[TXID_FIELD]).to_numpy()
-        hashes, numbers = found.hashes, found.numbers
-        is_gone = (numbers >= 0) & ~is_put
-        dead = {}
+        found, is_put = self._found_again(new.select(self._keys)), pc.is_valid(new[TXID_FIELD]).to_numpy()
+        numbers, dead = found.numbers, {}
         for path, segment in self._by_path.items():
             own = numbers[(numbers >= segment.first) & (numbers < segment.end)]
             if len(own):
                 dead[path] = segment.dead | bitmap_of(own - segment.first)
         return Marks(
             new if is_put.all() else new.filter(pa.array(is_put)),
-            numbers[is_put],
-            hashes[is_put],
-            numbers[is_gone],
-            hashes[is_gone],
+            found.hashes[is_put],
+            found.slots[is_put],
+            found.slots[(numbers >= 0) & ~is_put],
             dead,
         )
 
@@ -407,10 +415,10 @@ class Segments:
         first, self._next = self._next, self._next + count
         self._place(marks.rows, files, first, self._next)
         if self._index is not None:
-            hashes, numbers, is_new = marks.hashes, np.arange(first, first + count), marks.olds < 0
-            self._index.move(hashes[~is_new], marks.olds[~is_new], numbers[~is_new])
-            self._index.add(hashes[is_new], numbers[is_new])
-            self._index.remove(marks.gone_hashes, marks.gone)
+            numbers, is_new = np.arange(first, first + count), marks.slots < 0
+            self._index.renumber(marks.slots[~is_new], numbers[~is_new])
+            self._index.renumber(marks.gone, np.full(len(marks.gone), -1))
+            self._index.add(marks.hashes[is_new], numbers[is_new])
         if self._next > NUMBERS // 2:
             self._begin_numbers_again()
 

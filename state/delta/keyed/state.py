@@ -39,7 +39,7 @@ from txtopo.api.time_to_live import TimeToLive
 from txtopo.api.types import ddl_name
 from txtopo.api.values import StateKind, StateValue
 from txtopo.columnar.hashing import PARTS
-from txtopo.columnar.key_index import Mask
+from txtopo.columnar.key_index import Positions
 from txtopo.columnar.rows_by_time import are_over
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import ConfigError, FieldsError, StateFailure
@@ -217,7 +217,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         executors, writer = self._executors, self._writer
         rows_max = None if executors is None or self._location.root is None else self._driver_rows_max
 
-        def found_among(keys: pa.Table) -> tuple[Mask, pa.Table]:
+        def found_among(keys: pa.Table) -> tuple[Positions, pa.Table]:
             return writer.reading(lambda: self._cache.found_among(writer, keys))
 
         try:

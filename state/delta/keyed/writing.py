@@ -86,7 +86,7 @@ class FileWrites(PreparedWrites):
         """Return it as JSON."""
         files = {name: getattr(self, name) for name in ("added", "removed", "without")}
         return {
-            **{name: [attrs.asdict(file) for file in own] for name, own in files.items() if own},
+            **{name: [file.note for file in own] for name, own in files.items() if own},
             "touched": self.rows_put,
             "first_txid": self.first_txid,
             "version": self.version,

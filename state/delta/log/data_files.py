@@ -105,6 +105,13 @@ class DataFile:
         """The paths in the table's folder of all that it needs."""
         return places_of(self.path, self.vector)
 
+    @property
+    def note(self) -> dict[str, Any]:
+        """What a note has of it; :func:`files_in` reads it."""
+        vector = None if self.vector is None else attrs.asdict(self.vector, recurse=False)
+        # 5x faster than a dictionary that is made recursively, of which a write of few rows would need a tenth.
+        return {**attrs.asdict(self, recurse=False), "vector": vector}
+
     def is_in(self, files: Mapping[str, DataFile]) -> bool:
         """Return whether the version with some files, by path, has this one, with the same dead rows."""
         held = files.get(self.path)
@@ -455,7 +462,7 @@ def with_stats(table: DeltaTable, files: Mapping[str, DataFile]) -> Iterator[Dat
 def files_in(note: Mapping[str, Any], *names: str) -> list[DataFile]:
     """Return the files that a note has under some names, by default those that must be in the table's folder.
 
-    :func:`attrs.asdict` makes what the note has of each.
+    :attr:`DataFile.note` is what the note has of each.
     """
     names = names or ("added", "rest", "without", "files")
     return [_file_of(noted) for name in names for noted in note.get(name, ())]

@@ -135,7 +135,7 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
     def _make(self, txid: int, values: Writes | pa.Table) -> Any:  # noqa: ARG002 - a note of rows has none
         match values:
             case RowsWrites():
-                files = [attrs.asdict(file) for file in values.added]
+                files = [file.note for file in values.added]
                 return {"files": files, "replaced": [dict(partition) for partition in values.replaced]}
             case Mapping() | PreparedWrites() | pa.Table():
                 if len(values):
