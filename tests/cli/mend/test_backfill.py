@@ -15,9 +15,12 @@ from tests.backfill.backfills import WORLD
 from tests.crashes import Crash, dying
 from tests.processes import ran
 from tests.variants import variants
+from txtopo import Config
+from txtopo.assembly.forking import moved
 from txtopo.failpoints import armed
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.loading import load_target
+from txtopo.topology.topology import TransactionalTopology
 
 MODULE = """
 import pathlib
@@ -92,6 +95,17 @@ def test_a_fork_from_before_it_joined_is_compared(command_line, module, inline):
     told = command_line.told("diff", ".", "other")
     assert "not compared, because only A has them: lengths\n" in told
     assert "as of transaction 3\nwords: 3 rows equal\n" in told
+
+
+def test_what_comes_after_a_backfill_joined_is_compared(command_line, module, inline):
+    """From there on its table has the groups of the run."""
+    command_line.told("backfill", module, "lengths", *ADDED)
+    command_line.told("fork", module, "12", "later", *ADDED)
+    WORLD.rows.append("w0")
+    run("lengths")
+    plan, config = moved(load_target("counting", {"more": "lengths"}).topology.plan, Config(), "later")
+    run_inline(TransactionalTopology(plan), config)
+    assert "as of transaction 13\nwords: 3 rows equal\nlengths: " in command_line.told("diff", ".", "later")
 
 
 def test_mistakes_are_said_in_a_line(command_line, module, inline):

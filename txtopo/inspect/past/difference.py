@@ -116,7 +116,7 @@ class Compared:
 def _newest_of_both(a: ShownPoints, b: ShownPoints) -> int:
     """Return the last transaction that both tables have, or the last one before it as of which both can be shown."""
     txid = min(a.last.txid, b.last.txid)
-    known = [txid, *(point.txid for each in (a, b) for point in (*each.points, each.since))]
+    known = [txid, *(point.txid for each in (a, b) for point in each.points)]
     return max((each for each in known if each <= txid and a.shows(each) and b.shows(each)), default=txid)
 
 

@@ -76,6 +76,19 @@ def test_the_versions_of_points_are_kept(tmp_path, deletion_vectors):
     assert table.kept(range(12)) == {txid for txid in range(12) if table.is_kept(txid)} == {0, 3, 6, 7}
 
 
+def test_the_first_version_needs_no_checkpoint(tmp_path):
+    """Those after it need none either; an entry that is left without all before it is no version."""
+    path = tmp_path / "t"
+    filled(path, range(1, 4))
+    assert log_of(path).versions() == [0, 1, 2, 3, 4]
+    entries = {version: (path / "_delta_log" / f"{version:020d}.json").read_bytes() for version in range(5)}
+    leave(path, 3)
+    assert log_of(path).versions() == [3, 4]
+    for version, versions in ((1, [3, 4]), (0, [0, 1, 3, 4])):
+        (path / "_delta_log" / f"{version:020d}.json").write_bytes(entries[version])
+        assert log_of(path).versions() == versions
+
+
 @pytest.mark.slow
 def test_every_reader_opens_a_point(tmp_path):
     """With the entry beside its checkpoint, a version needs no other before it."""

@@ -10,7 +10,7 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from state.delta.read.difference import difference
 
@@ -25,11 +25,12 @@ KEYED = pa.schema(
 )
 BAG = pa.schema([pa.field("word", pa.string()), pa.field("n", pa.float64()), pa.field("txid", pa.int64())])
 
+DAY = dt.date(2024, 1, 1)
 WORDS = st.sampled_from(["", "a", "b", "c"])
 NUMBERS = st.sampled_from([None, 0.0, 1.5, math.nan])
 TXIDS = st.integers(1, 3)
 KEYED_ROWS = st.dictionaries(
-    st.tuples(WORDS, st.dates(dt.date(2024, 1, 1), dt.date(2024, 1, 2))),
+    st.tuples(WORDS, st.dates(DAY, dt.date(2024, 1, 2))),
     st.tuples(NUMBERS, st.sampled_from([None, [], ["x"], [None]]), TXIDS),
 )
 BAG_ROWS = st.lists(st.tuples(st.one_of(WORDS, st.none()), NUMBERS, TXIDS), max_size=8)
@@ -47,6 +48,7 @@ def text(rows: pa.Table) -> list[str]:
 
 
 @given(a=KEYED_ROWS, b=KEYED_ROWS, since=SINCE, with_txids=st.booleans())
+@example({("a", DAY): (None, [], 1)}, {("a", DAY): (math.nan, [], 1)}, None, False)
 def test_tables_with_keys(a, b, since, with_txids):
     """Keys of one table, keys with other values, and equal rows, each once; a null is no NaN."""
     found = difference(
@@ -74,6 +76,23 @@ def test_tables_without_keys(a, b, since):
     assert Counter(text(found.only_in_a)) == bags[0] - bags[1]
     assert Counter(text(found.only_in_b)) == bags[1] - bags[0]
     assert (found.equal, found.differing_a.num_rows) == ((bags[0] & bags[1]).total(), 0)
+
+
+def test_keys_that_only_one_table_has():
+    """Rows belong together as those of tables without keys: what is a key in one of them may be there twice in the other."""
+    a, b = (table([("a", DAY, n, None, 1)], KEYED) for n in (1.0, 2.0))
+    for schema in (KEYED.set(0, pa.field("word", pa.string())), KEYED.set(1, pa.field("day", pa.date32()))):
+        for found in (difference(a, b.cast(schema)), difference(a.cast(schema), b)):
+            assert (found.keys, found.differing_a.num_rows) == ((), 0)
+            assert (found.only_in_a.num_rows, found.only_in_b.num_rows) == (1, 1)
+
+
+def test_nested_values():
+    """A NaN equals a NaN and a null a null, wherever they are; the two zeros are not the same there."""
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.list_(pa.float64()))])
+    a, b = ([[math.nan], [None], None, [1.0], [0.0]], [[math.nan], [None], None, [None], [-0.0]])
+    tables = [pa.table([pa.array(range(5)), pa.array(each, schema.field("v").type)], schema=schema) for each in (a, b)]
+    assert difference(*tables).differing_a["k"].to_pylist() == [3, 4]
 
 
 def test_columns_of_one_table_are_named():
