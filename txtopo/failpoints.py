@@ -90,7 +90,7 @@ _PLACES = {
     "fork.shared": "the files of a fork's table are in its folder, and nothing names them yet",
     "delta.prepared": "the files of a write are durable, and nobody sees them",
     "folder.drafted": "a file is on disk, but only under its draft's name",
-    "folder.named": "a file has its name, but its folder is not synced yet",
+    "folder.named": "a file has its name, but its folder is not synced yet, nor is a file whose name nobody knows",
     "spout.emit": "an emitter is about to emit its share of a batch",
     "bolt.execute": "a bolt is about to execute tuples, in either phase",
     "pool.answer": "a worker of real-time mode has finished an attempt, and has not told the driver yet",

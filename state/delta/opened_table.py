@@ -103,6 +103,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         """
         with self._writer.failing("a write cannot be prepared", txid):
             self._prepared = self._make(txid, values)
+            self._writer.draft(txid, self._change(txid, self._prepared))
         self._writer.refuse_foreign_change(txid)
         reach("delta.prepared")
         return self._prepared
@@ -378,5 +379,6 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
 
     def close(self) -> None:
         """Wait until its log is looked after; what is being merged is in vain."""
+        self._writer.discard_draft()
         self._merging.close()
         self._log_upkeep.close()

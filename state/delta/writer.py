@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+import attrs
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -37,7 +38,7 @@ from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach
 from txtopo.files.durable import is_of_full_disk
-from txtopo.files.folder import LocalFolder
+from txtopo.files.folder import Draft, LocalFolder
 
 __all__ = ["TableWriter"]
 
@@ -51,10 +52,23 @@ _KNOWN_SECS = ENTRIES_SECS / 2
 """How long the head is taken for known at most. Later, others may have written the next version, and removed its entry
 from the log, behind a checkpoint; then a put would not notice it."""
 
+_DRAFTED_MS = 1000
+"""How old a draft of an entry may be, whose time is the draft's."""
+
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """It goes on while the machine sleeps. It may not while a virtual machine is stopped; then the time of day jumps."""
 
 T = TypeVar("T")
+
+
+@attrs.frozen(eq=False)
+class _Drafted:
+    """The entry of a version, with its time in milliseconds since 1970, and a draft of it."""
+
+    version: int
+    time_ms: int
+    entry: bytes
+    draft: Draft
 
 
 class TableWriter:
@@ -87,6 +101,7 @@ class TableWriter:
         self._handle = table
         self._looked_with: DeltaTable | None = None
         """The handle of the last look."""
+        self._drafted: _Drafted | None = None
         self._known_at = (0.0, 0.0)
         """When the head was the newest version last, by two clocks."""
         self._known_secs = 0.0
@@ -229,6 +244,24 @@ class TableWriter:
                 return True
         raise self.overtaken(txid)
 
+    def draft(self, txid: int, change: Change) -> None:
+        """Begin to write the entry that makes a transaction visible, before it may have its name.
+
+        So it reaches the disk while the group is decided. If it is another entry in the end, the draft is in vain. A
+        crash leaves it for :meth:`remove_drafts`.
+        """
+        self.discard_draft()
+        if isinstance(self._folder, LocalFolder):
+            version, time_ms = self.version + 1, int(time.time() * 1000)
+            entry = self._entry(change, txid, None, None, time_ms)
+            self._drafted = _Drafted(version, time_ms, entry, self._folder.drafted(entry_path(version), entry))
+
+    def discard_draft(self) -> None:
+        """Remove the draft of an entry that was not put."""
+        drafted, self._drafted = self._drafted, None
+        if drafted is not None:
+            drafted.draft.discard()
+
     def put_next(self, change: Change, txid: int | None, restored: int | None = None, turn: int | None = None) -> bool:
         """Put the version after the head; if that is taken, look, and return False.
 
@@ -268,16 +301,10 @@ class TableWriter:
 
     def _put(self, change: Change, txid: int | None, restored: int | None = None, turn: int | None = None) -> bool:
         version = self.version + 1
-        rolled_back_at, turned_at = (None if each is None else version for each in (restored, turn))
-        notes, applications = (
-            self.fence.notes(txid, restored, turn),
-            self.fence.applications(txid, rolled_back_at, change.taken, turned_at, change.lives),
-        )
-        entry = entry_of(change, notes, applications, int(time.time() * 1000))
         # The step that makes a write visible. A crash before it leaves data files that no version names, for vacuum;
         # one after it a draft at most, for remove_drafts(): what follows is memory.
         known_at = _now()
-        if not self._folder.put_if_absent(entry_path(version), entry):
+        if not self._put_entry(change, txid, restored, turn):
             return False
         if not self._is_known and not self._counts(version):
             return False
@@ -294,6 +321,24 @@ class TableWriter:
         self.files.update((file.path, file.without_bounds()) for file in change.added)
         self._known_at = known_at
         return True
+
+    def _put_entry(self, change: Change, txid: int | None, restored: int | None, turn: int | None) -> bool:
+        """Put the next version's entry if there is none, by its draft if there is one; return whether it was put."""
+        drafted, version, now_ms = self._drafted, self.version + 1, int(time.time() * 1000)
+        if drafted is not None and abs(now_ms - drafted.time_ms) <= _DRAFTED_MS:
+            now_ms = drafted.time_ms
+        entry = self._entry(change, txid, restored, turn, now_ms)
+        if drafted is not None and (drafted.version, drafted.entry) == (version, entry):
+            self._drafted = None
+            with contextlib.suppress(FileNotFoundError):  # an older coordinator has removed it
+                return drafted.draft.put_if_absent()
+        self.discard_draft()
+        return self._folder.put_if_absent(entry_path(version), entry)
+
+    def _entry(self, change: Change, txid: int | None, restored: int | None, turn: int | None, time_ms: int) -> bytes:
+        rolled_back_at, turned_at = (None if each is None else self.version + 1 for each in (restored, turn))
+        applications = self.fence.applications(txid, rolled_back_at, change.taken, turned_at, change.lives)
+        return entry_of(change, self.fence.notes(txid, restored, turn), applications, time_ms)
 
     @property
     def _is_known(self) -> bool:

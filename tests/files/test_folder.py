@@ -41,6 +41,8 @@ def test_what_is_put_is_there(either: Folder) -> None:
     """A file has the content that was put last, and a size; one that was never put has neither."""
     either.put("a/b.json", b"first")
     either.put("a/b.json", b"second")
+    either.put_new("a/d.json", b"third")
+    assert either.get("a/d.json") == b"third"
     assert either.get("a/b.json") == b"second"
     assert either.get_range("a/b.json", 2, 100) == b"cond"
     assert either.size("a/b.json") == 6
@@ -116,7 +118,7 @@ def test_what_is_no_file_is_not_listed(folder: LocalFolder) -> None:
 def test_a_write_that_fails_leaves_no_draft(folder: LocalFolder) -> None:
     """Whoever tries again each second would fill the disk: where it is full, and where the name can't be given."""
     (folder.root / "log" / "taken" / "x").mkdir(parents=True)
-    for write in (folder.put, folder.put_if_absent):
+    for write in (folder.put, folder.put_new, folder.put_if_absent):
         with no_file_larger_than(10), pytest.raises(OSError, match="File too large"):
             write("log/1", b"x" * 11)
     with pytest.raises(OSError, match="taken"):
@@ -131,7 +133,7 @@ def test_a_folder_that_was_removed_stays_so(folder: LocalFolder) -> None:
     fixed = LocalFolder(folder.root, makes_folders=False)
     folder.put("log/1", b"x")
     fixed.put("log/2", b"x")
-    for write in (fixed.put, fixed.put_if_absent):
+    for write in (fixed.put, fixed.put_new, fixed.put_if_absent):
         with pytest.raises(FileNotFoundError):
             write("gone/1", b"x")
     assert not (folder.root / "gone").exists()
@@ -207,6 +209,81 @@ def test_a_name_is_synced_after_its_content(folder: LocalFolder, monkeypatch: py
     folder.put_if_absent("log/1", b"x")
     folder.put("log/1", b"y")
     assert done == ["content", "name", "folder"] * 2
+
+
+def test_a_new_file_and_its_name_are_synced(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both are, in any order: nobody knows the name before the answer."""
+    folder.put("log/0", b"x")
+    synced: list[bytes | None] = []
+    fsync = os.fsync
+
+    def note(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append(None if path.is_dir() else path.read_bytes())
+        assert [each.name for each in folder.root.glob("log/*")] == ["0", "1"]
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", note)
+    folder.put_new("log/1", b"y")
+    assert sorted(synced, key=repr) == [None, b"y"]
+    with pytest.raises(FileExistsError):
+        folder.put_new("log/1", b"z")
+    assert folder.get("log/1") == b"y"
+
+
+@pytest.mark.parametrize("what", ["log", "1"])
+def test_a_sync_that_fails_is_an_error_of_the_put(
+    folder: LocalFolder, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """That of the file, and that of the folder in the thread beside; neither leaves a file."""
+    folder.put("log/0", b"x")
+
+    def fail(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").readlink().name == what:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        folder.put_new("log/1", b"x")
+    assert [path.name for path in (folder.root / "log").iterdir()] == ["0"]
+
+
+def test_a_draft_has_its_name_once_it_is_synced(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sync goes on beside; the name waits for it, and is synced then. A name that is taken stays, and no draft does."""
+    folder.put("log/0", b"x")
+    done: list[str] = []
+    is_let, fsync, link = threading.Event(), os.fsync, os.link
+
+    def note_fsync(descriptor: int) -> None:
+        is_folder = Path(f"/proc/self/fd/{descriptor}").is_dir()
+        assert is_folder or is_let.wait(240)
+        fsync(descriptor)
+        done.append("folder" if is_folder else "content")
+
+    def note_link(*paths: Path) -> None:
+        done.append("name")
+        link(*paths)
+
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "link", note_link)
+    draft = folder.drafted("log/1", b"x")
+    assert [item.path for item in folder.list("log")] == ["log/0"]
+    is_let.set()
+    assert draft.put_if_absent()
+    assert done == ["content", "name", "folder"]
+    assert not folder.drafted("log/1", b"y").put_if_absent()
+    assert folder.get("log/1") == b"x"
+    folder.drafted("log/2", b"z").discard()
+    assert [path.name for path in sorted((folder.root / "log").iterdir())] == ["0", "1"]
+
+
+def test_a_draft_whose_sync_fails_has_no_name(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever gives it its name meets the error, and neither is left."""
+    folder.put("log/0", b"x")
+    monkeypatch.setattr(os, "fsync", lambda _: (folder.root / "gone").stat())
+    with pytest.raises(FileNotFoundError):
+        folder.drafted("log/1", b"x").put_if_absent()
+    assert [path.name for path in (folder.root / "log").iterdir()] == ["0"]
 
 
 def test_a_move_is_synced(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) -> None:

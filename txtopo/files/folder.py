@@ -7,10 +7,11 @@ object store has the same operations, so this is the seam behind which a table m
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -18,9 +19,9 @@ import attrs
 
 from txtopo.errors import ConfigError
 from txtopo.failpoints import reach
-from txtopo.files.durable import make_folder, removed_on_error, sync_path
+from txtopo.files.durable import beside, make_folder, removed_on_error, sync_path
 
-__all__ = ["Folder", "Item", "LocalFolder"]
+__all__ = ["Draft", "Folder", "Item", "LocalFolder"]
 
 _DRAFT = ".draft-"
 """Begins the name of a file that is being written: hidden from Spark, delta-rs and vacuum, and before all versions of
@@ -58,6 +59,12 @@ class Folder(Protocol):
 
         A crash before the return leaves the old file or the new one. A file that need not outlive a power failure may
         be written without waiting for the disk.
+        """
+
+    def put_new(self, path: str, content: bytes | memoryview) -> None:
+        """Write a file by a name that nobody has used or knows; durable on return.
+
+        A crash before the return may leave a part of it.
         """
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
@@ -108,6 +115,32 @@ class Folder(Protocol):
         """Return a file's size in bytes; None if there is no such file."""
 
 
+@attrs.frozen(eq=False)
+class Draft:
+    """A file that has its content and not its name yet; it is synced beside what its writer does meanwhile.
+
+    Args:
+        path: where it is.
+        place: where it is to be.
+        synced: waits until it is synced.
+    """
+
+    path: Path
+    place: Path
+    synced: Callable[[], None]
+
+    def put_if_absent(self) -> bool:
+        """Give it its name once it is synced; see :meth:`LocalFolder.put_if_absent`."""
+        with removed_on_error(self.path):
+            self.synced()
+        reach("folder.drafted")
+        return _named(self.path, self.place)
+
+    def discard(self) -> None:
+        """Remove it."""
+        self.path.unlink(missing_ok=True)
+
+
 @attrs.frozen
 class LocalFolder:
     """A folder of a file system, on this machine or mounted.
@@ -132,11 +165,26 @@ class LocalFolder:
         2. A power failure between the rename and the sync of the folder leaves the old file or the new one.
         """
         draft, place = self._draft(path, content, is_durable=is_durable), self.root / path
+        if is_durable:
+            reach("folder.drafted")
         with removed_on_error(draft):
             draft.replace(place)
         if is_durable:
             reach("folder.named")
             sync_path(place.parent)
+
+    def put_new(self, path: str, content: bytes | memoryview) -> None:
+        """See :class:`Folder`. The file and the folder that has its name are synced at the same time."""
+        place = self.root / path
+        if self.makes_folders:
+            make_folder(place.parent)
+        with place.open("xb") as file, removed_on_error(place):
+            file.write(content)
+            file.flush()
+            reach("folder.named")
+            named = beside(functools.partial(sync_path, place.parent))
+            os.fsync(file.fileno())
+            named()
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
         """See :class:`Folder`.
@@ -148,26 +196,14 @@ class LocalFolder:
         Raises:
             ConfigError: the file system has no hard links.
         """
-        draft, place = self._draft(path, content), self.root / path
-        try:
-            os.link(draft, place)
-        except FileExistsError:
-            # A network file system may have made the link and lost the answer. Then the draft has two names.
-            if draft.stat().st_nlink == 1:
-                return False
-        except OSError as error:
-            if error.errno in _NO_LINKS:
-                raise ConfigError(
-                    f"the file system of {self.root} has no hard links ({error.strerror}), so two writers could both "
-                    "take one version of a table; put the folder on a file system that has them, such as ext4, xfs or "
-                    "NFS"
-                ) from None
-            raise
-        finally:
-            draft.unlink(missing_ok=True)
-        reach("folder.named")
-        sync_path(place.parent)
-        return True
+        draft = self._draft(path, content)
+        reach("folder.drafted")
+        return _named(draft, self.root / path)
+
+    def drafted(self, path: str, content: bytes) -> Draft:
+        """Begin to put a file if absent, before it may have its name."""
+        draft = self._draft(path, content, is_durable=False)
+        return Draft(draft, self.root / path, beside(functools.partial(sync_path, draft)))
 
     def append(self, path: str, content: bytes, at: int) -> bool:
         """See :class:`Folder`. The file is opened each time: one that was removed or replaced is not written to."""
@@ -250,5 +286,26 @@ class LocalFolder:
             file.flush()
             if is_durable:
                 os.fsync(file.fileno())
-                reach("folder.drafted")
         return draft
+
+
+def _named(draft: Path, place: Path) -> bool:
+    """Give a synced draft its name unless that is taken, durably, and remove the draft; return whether it has it."""
+    try:
+        os.link(draft, place)
+    except FileExistsError:
+        # A network file system may have made the link and lost the answer. Then the draft has two names.
+        if draft.stat().st_nlink == 1:
+            return False
+    except OSError as error:
+        if error.errno in _NO_LINKS:
+            raise ConfigError(
+                f"the file system of {place.parent} has no hard links ({error.strerror}), so two writers could both "
+                "take one version of a table; put the folder on a file system that has them, such as ext4, xfs or NFS"
+            ) from None
+        raise
+    finally:
+        draft.unlink(missing_ok=True)
+    reach("folder.named")
+    sync_path(place.parent)
+    return True

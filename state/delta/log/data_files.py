@@ -184,7 +184,7 @@ class DataFolder:
         sink = pa.BufferOutputStream()
         pq.write_table(rows, sink, compression="snappy", use_dictionary=_repetitive(rows))
         content = memoryview(sink.getvalue()).cast("B")
-        self.location.folder.put(path, content)
+        self.location.folder.put_new(path, content)
         partition = partition or {}
         stats = stats_of(rows.drop_columns(list(partition)))
         (probe or current_probe()).step()
@@ -247,7 +247,7 @@ class DataFolder:
         """
         place, content, vectors = vector_file(DATA_FOLDER, bitmaps)
         if vectors:
-            self.location.folder.put(place, content)
+            self.location.folder.put_new(place, content)
             current_probe().step()
         return vectors
 

@@ -41,6 +41,9 @@ class ObjectFolder:
         with self._store(path) as (obstore, store):
             obstore.put(store, path, content)
 
+    def put_new(self, path: str, content: bytes | memoryview) -> None:
+        self.put(path, content)
+
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
         # obstore repeats a put whose answer was lost, and may find its own: whoever is told False looks who was faster.
         # A crash before the answer leaves no object or a whole one, so whoever comes next looks, too.

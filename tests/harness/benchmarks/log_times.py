@@ -11,7 +11,10 @@ import numpy as np
 
 @attrs.frozen
 class LogTime:
-    """One version of a table: its log file's time in seconds since the epoch, and its application transactions."""
+    """One version of a table: when its log file got its name, in seconds since the epoch, and its application transactions.
+
+    A file may have been written long before it got its name, so its time is that of its last change of any kind.
+    """
 
     version: int
     at_secs: float
@@ -40,4 +43,4 @@ def _log_time(path: Path) -> LogTime:
         action = json.loads(line)
         if "txn" in action:
             applications[action["txn"]["appId"]] = action["txn"]["version"]
-    return LogTime(int(path.stem), path.stat().st_mtime_ns / 1e9, applications)
+    return LogTime(int(path.stem), path.stat().st_ctime_ns / 1e9, applications)

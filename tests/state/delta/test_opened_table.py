@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -252,7 +253,7 @@ def test_what_a_write_stands_on_is_durable(tmp_path, monkeypatch, moment):
 def test_a_quiet_group_reads_nothing(tmp_path, monkeypatch):
     """A table that nobody else writes to costs two requests a group: the data file, and the log's entry."""
     requests = []
-    for name in ("put", "put_if_absent", "get", "get_range", "list", "delete", "size"):
+    for name in ("put", "put_new", "put_if_absent", "drafted", "get", "get_range", "list", "delete", "size"):
         whole = getattr(LocalFolder, name)
         monkeypatch.setattr(
             LocalFolder,
@@ -267,17 +268,17 @@ def test_a_quiet_group_reads_nothing(tmp_path, monkeypatch):
         requests.clear()
         states[0].multi_get(["a", "z"])
         states[0].write(txid, {"a": TransactionalValue(txid, txid)})
-        assert requests == ["put", "put_if_absent"]
+        assert requests == ["put_new", "drafted"]
         requests.clear()
         states[1].write(txid, states[1].write_rows([rows_put(txid, "a")]))
-        assert requests == ["put", "put_if_absent"]
+        assert requests == ["put_new", "drafted"]
 
 
 def test_content_is_durable_before_it_is_seen(place, monkeypatch):
-    """The data file, its name, the entry, its name: each is synced before the next step, and the last before the answer."""
+    """Data files and their names are synced when a write is prepared, the entry before it has its name, that at the end."""
     state = place.opened()
     done = []
-    sync, link, replace = os.fsync, os.link, Path.replace
+    sync, link = os.fsync, os.link
 
     def kind_of(path):
         place = Path(path)
@@ -285,40 +286,81 @@ def test_content_is_durable_before_it_is_seen(place, monkeypatch):
         return f"names of {name}" if place.is_dir() else name
 
     def noting(descriptor):
-        done.append(kind_of(Path(f"/proc/self/fd/{descriptor}").readlink()))
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
         sync(descriptor)
+        done.append(kind_of(path))
 
     monkeypatch.setattr(os, "fsync", noting)
     monkeypatch.setattr(os, "link", lambda draft, name: (done.append("link"), link(draft, name))[1])
-    monkeypatch.setattr(Path, "replace", lambda draft, name: (done.append("rename"), replace(draft, name))[1])
     note = place.prepare(state)
-    prepared = done.copy()
-    done.clear()
+    prepared = Counter(each for each in done if each != "log")
+    assert prepared == dict.fromkeys(("data", "names of data"), 2 if place.kind == "whole" else prepared["data"])
     state.publish(2, note)
-    assert done == ["log", "link", "names of log"]
-    if place.kind == "whole":
-        assert Counter(prepared) == {"data": 2, "rename": 2, "names of data": 2}
-    assert prepared[-3:] == ["data", "rename", "names of data"] or place.kind == "whole"
+    assert done[-3:] == ["log", "link", "names of log"]
 
 
 @pytest.mark.few(4)
 def test_what_dead_writers_have_left_is_removed(place):
-    """A process that dies in the middle of a file leaves a draft, which the next run removes."""
+    """A process that dies in the middle of a file leaves a draft, or a part of a data file, which the next run removes."""
 
-    def die(name):
-        if name == "folder.drafted":
-            raise KeyboardInterrupt
+    def dies_at(step):
+        def die(name):
+            if name == step:
+                raise KeyboardInterrupt
 
-    for prepared in (False, True):
-        state = place.opened()
-        note = place.prepare(state) if prepared else None
-        with pytest.raises(KeyboardInterrupt), armed(die):
-            state.publish(2, note) if prepared else place.prepare(state)
+        return armed(die)
+
+    before = data_files_of(place.path)
+    with pytest.raises(KeyboardInterrupt), dies_at("folder.named"):
+        place.prepare(place.opened())
+    for part in data_files_of(place.path) - before:
+        os.truncate(place.path / "_data" / part, 4)
+    state = place.opened()
+    note = place.prepare(state)
+    with pytest.raises(KeyboardInterrupt), dies_at("folder.drafted"):
+        state.publish(2, note)
     (place.path / "_data" / ".draft-1").write_bytes(b"half")
     (place.path / "_delta_log" / ".draft-2").write_bytes(b"half")
     place.opened().clean_up()
     assert not list(place.path.rglob(".draft-*"))
+    assert data_files_of(place.path) == before
     assert place.rows() == BEFORE
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "a version", "seconds", "another try", "its removal"])
+def test_an_entry_that_was_drafted_is_put_where_it_still_is_the_next_one(tmp_path, monkeypatch, meanwhile):
+    """Prepared, it waits for its name. Where it has become another one, or was removed, one is written anew."""
+    later, now = [0], time.time()
+    monkeypatch.setattr(time, "time", lambda: now + later[0])
+    state = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long")).open("topology", "s", "life", 1)
+    log = tmp_path / "t" / "_delta_log"
+    note = state.prepare(1, {"a": TransactionalValue(1, 1)})
+    (draft,) = log.glob(".draft-*")
+    held = draft.open()  # no other file has its inode meanwhile
+    match meanwhile:
+        case "a version":
+            DeltaTable(tmp_path / "t").vacuum(dry_run=False)
+        case "seconds":
+            later[0] = 2
+        case "another try":
+            note = state.prepare(1, {"a": TransactionalValue(1, 1)})
+        case "its removal":
+            draft.unlink()
+    state.publish(1, note)
+    newest = max(log.glob("*.json"))
+    is_drafted = newest.stat().st_ino == os.fstat(held.fileno()).st_ino
+    held.close()
+    assert is_drafted == (meanwhile == "nothing")
+    assert state.multi_get(["a"]) == [TransactionalValue(1, 1)]
+    assert not list(log.glob(".draft-*"))
+
+
+def test_a_draft_in_vain_goes_when_its_table_is_closed(tmp_path):
+    """A group that is not decided leaves nothing in the log."""
+    state = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long")).open("topology", "s", "life", 1)
+    state.prepare(1, {"a": TransactionalValue(1, 1)})
+    state.close()
+    assert not list((tmp_path / "t").rglob(".draft-*"))
 
 
 def data_files_of(path):
