@@ -14,7 +14,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.waiting import DEADLINE_SECS, wait_for
-from txtopo.api.planned import NEVER
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
 from txtopo.attempts import TransactionAttempt
@@ -24,15 +23,9 @@ from txtopo.errors import ConfigError
 from txtopo.network.connections import REQUEST_SECS
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.transactional.commit.groups import StateWrite
-from txtopo.transactional.core.actions import AssignedAttempt, Commit, Process
-from txtopo.transactional.core.events import (
-    Committed,
-    JobLost,
-    MetadataCreated,
-    Processed,
-    SourceStatus,
-    TransactionMetadata,
-)
+from txtopo.transactional.core.facts import Fact, of_attempts
+from txtopo.transactional.core.history import HistoryEvent
+from txtopo.transactional.core.record import Record
 
 PROGRESS = Progress(
     topology_id="words",
@@ -115,14 +108,6 @@ def attempt(txid: int, number: int = 1) -> TransactionAttempt:
     return TransactionAttempt(txid, number)
 
 
-def assigned(*attempts: TransactionAttempt) -> tuple[AssignedAttempt, ...]:
-    return tuple(AssignedAttempt(each, None, NEVER) for each in attempts)
-
-
-def begun(*txids: int) -> MetadataCreated:
-    return MetadataCreated(tuple(TransactionMetadata(txid, None, NEVER) for txid in txids), SourceStatus.READY)
-
-
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -135,24 +120,33 @@ def metrics(clock: Clock) -> RunMetrics:
 
 def test_transactions_are_followed_from_begin_to_commit(metrics: RunMetrics, clock: Clock) -> None:
     """Each phase, the whole way and the groups are measured, each transaction once, with its last attempt."""
-    metrics.happened(begun(1, 2, 3))
+    record = Record()
+    metrics.began(record, lambda: 0)
+
+    def note(fact: Fact) -> None:
+        record.note(fact)
+        metrics.noted(fact)
+
+    def happen(what: HistoryEvent, *attempts: TransactionAttempt) -> None:
+        note(of_attempts(clock.now, what, attempts))
+
+    note(Fact(clock.now, HistoryEvent.BEGUN, (1, 2, 3), planned_ms=(0, 0, 0)))
     clock.now += 0.01
-    metrics.acted(Process(1, assigned(attempt(1), attempt(2), attempt(3)), None))
+    happen(HistoryEvent.PROCESSING, attempt(1), attempt(2), attempt(3))
     clock.now += 0.2
-    metrics.happened(Processed(attempt(1)))
-    metrics.happened(Processed(attempt(2)))
-    metrics.happened(JobLost(1, "an executor died"))
-    metrics.acted(Process(2, assigned(attempt(3, 2)), None))
-    metrics.acted(Commit(1, assigned(attempt(1), attempt(2))))
+    happen(HistoryEvent.PROCESSED, attempt(1))
+    happen(HistoryEvent.PROCESSED, attempt(2))
+    note(Fact(clock.now, HistoryEvent.JOB_LOST, (), job_id=1))
+    happen(HistoryEvent.PROCESSING, attempt(3, 2))
+    happen(HistoryEvent.COMMITTING, attempt(1), attempt(2))
     clock.now += 0.04
     metrics.wrote("counts", StateWrite((0.0, 0.01), (0.02, 0.05), 1, 0))
-    metrics.happened(Processed(attempt(3)))  # late: not the live attempt
-    metrics.happened(Committed((attempt(1), attempt(2))))
+    happen(HistoryEvent.COMMITTED, attempt(1), attempt(2))
     clock.now += 0.96
-    metrics.happened(Processed(attempt(3, 2)))
-    metrics.acted(Commit(2, assigned(attempt(3, 2))))
+    happen(HistoryEvent.PROCESSED, attempt(3, 2))
+    happen(HistoryEvent.COMMITTING, attempt(3, 2))
     clock.now += 2.0
-    metrics.happened(Committed((attempt(3, 2),)))
+    happen(HistoryEvent.COMMITTED, attempt(3, 2))
     metrics.progressed(PROGRESS)
     found = values_of(metrics.text())
     assert found["txtopo_processing_seconds_count"] == 3
@@ -171,7 +165,7 @@ def test_transactions_are_followed_from_begin_to_commit(metrics: RunMetrics, clo
 
 def test_progress_of_a_transactional_run(metrics: RunMetrics) -> None:
     """The figures of the last progress, with the phases as labels."""
-    metrics.began(lambda: 2)
+    metrics.began(Record(), lambda: 2)
     metrics.progressed(PROGRESS)
     found = values_of(metrics.text())
     phases = {phase: found[f"txtopo_transactions{{phase={phase}}}"] for phase in ("ready", "processing", "processed")}

@@ -15,10 +15,9 @@ from txtopo.assembly.source import Begins
 from txtopo.assembly.threads import Threads
 from txtopo.errors import RuleError
 from txtopo.transactional.commit.groups import GroupCommitter, StateWrite
-from txtopo.transactional.core.actions import Action
 from txtopo.transactional.core.coordinator import Coordinator
-from txtopo.transactional.core.events import Event
-from txtopo.transactional.core.facts import Trouble
+from txtopo.transactional.core.facts import Fact
+from txtopo.transactional.core.record import Record
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.jobs import JobPlanner
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
@@ -38,17 +37,15 @@ class Observer:
     def leads(self, incarnation: str, epoch: int) -> None:
         """Called when the run has taken the lead; a plain topology's runs never do."""
 
-    def began(self, executors_lost: Callable[[], int]) -> None:
-        """Called when the run loop begins; ``executors_lost`` may be called on any thread, and may take a while."""
+    def began(self, record: Record, executors_lost: Callable[[], int]) -> None:
+        """Called when the run loop begins.
 
-    def acted(self, action: Action) -> None:
-        """Called with each action, before it is carried out."""
+        ``record`` keeps the facts of each transaction; ``executors_lost`` may be called on any thread, and may take a
+        while.
+        """
 
-    def happened(self, event: Event) -> None:
-        """Called with each event, before the core is."""
-
-    def failed(self, failure: Trouble) -> None:
-        """Called when an attempt has failed, whatever the cause, after the core has handled it."""
+    def noted(self, fact: Fact) -> None:
+        """Called with each fact, once the record has it."""
 
     def wrote(self, state: str, write: StateWrite) -> None:
         """Called when a state was written, in the thread that commits."""

@@ -67,7 +67,7 @@ from txtopo.transactional.core.events import (
     StopRequested,
     Ticked,
 )
-from txtopo.transactional.core.facts import Fact, Trouble, carried_out
+from txtopo.transactional.core.facts import Fact, carried_out
 from txtopo.transactional.core.record import Record
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.jobs.jobs import Processing
@@ -146,7 +146,7 @@ class RunLoop:
         """Pass the first event to the core."""
         # The core asks for transactions as soon as it gets the first event, and posted events come only after it.
         before = [] if self._is_active else [Deactivated()]
-        self._observer.began(self._parts.runner.executors_lost)
+        self._observer.began(self._record, self._parts.runner.executors_lost)
         self._handle(*before, attrs.evolve(recovered, now_ms=self._now_ms()))
 
     def step(self) -> None:
@@ -195,13 +195,11 @@ class RunLoop:
     def _handle(self, *events: Event) -> None:
         for event in events:
             logger.debug("event %s", event)
-            self._observer.happened(event)
         actions = self._core.handle(*events, at_secs=self._threads.now_secs())
         for fact in self._core.facts:
             self._note(fact)
         for action in actions:
             logger.debug("action %s", action)
-            self._observer.acted(action)
             # After an error skip the later actions: a Process must not run whose SaveMetadata is not durable.
             try:
                 self._carry_out(action)
@@ -224,8 +222,7 @@ class RunLoop:
         """Keep a fact, and tell it to whoever makes something of it."""
         self._record.note(fact)
         self._statistics.note(fact)
-        if isinstance(fact, Trouble) and fact.times:
-            self._observer.failed(fact)
+        self._observer.noted(fact)
 
     def _carry_out(self, action: Action) -> None:
         match action:

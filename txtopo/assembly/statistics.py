@@ -72,7 +72,7 @@ class RunStatistics:
                 self._attempts += len(fact.txids)
             case HistoryEvent.COMMITTED:
                 self._transactions += len(fact.txids)
-                self._tuples += fact.tuples
+                self._tuples += sum(fact.tuples)
             case HistoryEvent.DEAD_LETTER_WRITTEN:
                 self._dead_letters += 1
             case HistoryEvent.FAILED if isinstance(fact, Trouble) and fact.times:

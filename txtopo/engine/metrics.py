@@ -1,8 +1,7 @@
 """Metrics of a run in Prometheus' format: what they are, how they are collected, and two ways out.
 
-A :class:`RunMetrics` observes one run. The run loop reports actions and events to it, and it keeps times of pending
-transactions, histograms and the last progress: a few dictionary and float operations for each transaction, none for a
-tuple. It computes everything else when somebody asks.
+A :class:`RunMetrics` observes one run. It keeps counts and histograms of the run's facts, and the last progress: a few
+float operations for each transaction, none for a tuple. It computes everything else when somebody asks.
 
 :func:`serving` answers ``/metrics`` and ``/health`` over HTTP, for ``txtopo run --metrics``. A driver of a cluster has
 no port: :func:`written` writes the same text to a file every few seconds, and its supervisor serves it.
@@ -35,7 +34,7 @@ from prometheus_client.registry import Collector
 from txtopo.assembly.parts import Observer
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
-from txtopo.attempts import TransactionAttempt
+from txtopo.attempts import epoch_and_try
 from txtopo.config import TopologyKind
 from txtopo.errors import ConfigError
 from txtopo.files.durable import write_whole
@@ -43,8 +42,9 @@ from txtopo.network.connections import Connection, Gate
 from txtopo.network.entrance import PAUSE_SECS
 from txtopo.topology.topology import Topology, TransactionalTopology
 from txtopo.transactional.commit.groups import StateWrite
-from txtopo.transactional.core.actions import Action, Commit, DeadLetter, Process
-from txtopo.transactional.core.events import Committed, Event, JobLost, MetadataCreated, Processed, Recovered
+from txtopo.transactional.core.facts import Fact
+from txtopo.transactional.core.history import HistoryEvent
+from txtopo.transactional.core.record import Record
 from txtopo.transactional.tasks.readings import ReadingKind
 
 _LOG = logging.getLogger(__name__)
@@ -265,12 +265,7 @@ class RunMetrics(Observer, Collector):
         self._progress: Progress | PlainReport | None = None
         self._progressed_at = 0.0
         self._executors_lost: Callable[[], int] = lambda: 0
-        self._begun_at: dict[int, float] = {}
-        """When each pending transaction was begun."""
-        self._starts: dict[int, tuple[TransactionAttempt, float]] = {}
-        """The last attempt at each pending transaction, and when it began."""
-        self._group_at: float | None = None
-        """When the commit group in flight began; None if it is a dead letter's."""
+        self._record = Record()
         self._jobs = self._jobs_lost = self._replayed = 0
         self._processing, self._commit, self._end_to_end = (_Histogram(_SECONDS) for _ in range(3))
         self._groups = _Histogram(_SIZES)
@@ -288,52 +283,31 @@ class RunMetrics(Observer, Collector):
         """Note a step before the run begins."""
         self._stage = stage
 
-    def began(self, executors_lost: Callable[[], int]) -> None:
+    def began(self, record: Record, executors_lost: Callable[[], int]) -> None:
         """Note that the run loop begins."""
-        self._executors_lost = executors_lost
+        self._record, self._executors_lost = record, executors_lost
 
-    def acted(self, action: Action) -> None:
-        """Note an action."""
-        match action:
-            case Process():
-                now = self._now_secs()
+    def noted(self, fact: Fact) -> None:
+        """Note a fact."""
+        match fact.what:
+            case HistoryEvent.PROCESSING:
                 self._jobs += 1
-                for assigned in action.attempts:
-                    txid = assigned.attempt.txid
-                    self._replayed += txid in self._starts  # a commit removes it, so an earlier attempt has failed
-                    self._starts[txid] = (assigned.attempt, now)
-            case Commit():
-                self._group_at = self._now_secs()
-            case DeadLetter():
-                self._group_at = None
-
-    def happened(self, event: Event) -> None:
-        """Note an event."""
-        match event:
-            case MetadataCreated() | Recovered() if event.begun:
-                now = self._now_secs()
-                for begun in event.begun:
-                    self._begun_at[begun.txid] = now
-            case Processed():
-                attempt, started_at = self._starts.get(event.attempt.txid, (None, 0.0))
-                if attempt == event.attempt:  # not the late answer of an earlier attempt
-                    self._processing.add(self._now_secs() - started_at)
-            case Committed():
-                self._committed(event)
-            case JobLost():
+                self._replayed += sum(epoch_and_try(each.attempt)[1] > 1 for each in fact.attempts)
+            case HistoryEvent.PROCESSED:
+                for txid in fact.txids:
+                    self._processing.add(self._secs_since(fact, txid, HistoryEvent.PROCESSING))
+            case HistoryEvent.COMMITTED:
+                commit_secs = self._secs_since(fact, fact.txids[0], HistoryEvent.COMMITTING)
+                self._groups.add(len(fact.txids))
+                for txid in fact.txids:
+                    self._commit.add(commit_secs)
+                    self._end_to_end.add(self._secs_since(fact, txid, HistoryEvent.BEGUN, HistoryEvent.RECOVERED))
+            case HistoryEvent.JOB_LOST:
                 self._jobs_lost += 1
 
-    def _committed(self, event: Committed) -> None:
-        now = self._now_secs()
-        if self._group_at is not None:
-            commit_secs = now - self._group_at
-            self._groups.add(len(event.attempts))
-            for attempt in event.attempts:
-                self._commit.add(commit_secs)
-                self._end_to_end.add(now - self._begun_at.get(attempt.txid, now))
-        for attempt in event.attempts:
-            self._begun_at.pop(attempt.txid, None)
-            self._starts.pop(attempt.txid, None)
+    def _secs_since(self, fact: Fact, txid: int, *whats: HistoryEvent) -> float:
+        began_secs = self._record.last_secs(txid, *whats)
+        return 0.0 if began_secs is None else fact.at_secs - began_secs
 
     def wrote(self, state: str, write: StateWrite) -> None:
         """Note that a state was written."""

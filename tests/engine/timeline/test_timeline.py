@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import attrs
@@ -25,18 +26,9 @@ from txtopo.inspect.source import FolderSource
 from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.testing.redelivering_queue import QueueSpout
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process
-from txtopo.transactional.core.events import (
-    Committed,
-    Failed,
-    GroupEnded,
-    MetadataCreated,
-    Processed,
-    RuleBroken,
-    SourceStatus,
-    TransactionMetadata,
-)
-from txtopo.transactional.core.facts import Trouble
+from txtopo.transactional.core.facts import Fact, Trouble, carried_out, of_attempts
 from txtopo.transactional.core.history import HistoryEvent
+from txtopo.transactional.core.record import Record
 
 
 def test_a_run(tmp_path):
@@ -136,9 +128,30 @@ def assigned(txid, tries=1):
     return AssignedAttempt(TransactionAttempt(txid, tries), {}, NEVER)
 
 
-def begin(timeline, *txids):
-    begun = tuple(TransactionMetadata(txid, {}, NEVER) for txid in txids)
-    timeline.happened(MetadataCreated(begun, SourceStatus.READY))
+class Observed:
+    """A timeline that is told of a run's facts, each as it happens."""
+
+    def __init__(self, timeline):
+        self.timeline = timeline
+        self._record = Record()
+        timeline.began(self._record, lambda: 0)
+
+    def begin(self, *txids):
+        self._note(Fact(time.monotonic(), HistoryEvent.BEGUN, txids, planned_ms=(0,) * len(txids)))
+
+    def acted(self, action):
+        self._note(carried_out(time.monotonic(), action))
+
+    def happened(self, what, attempt):
+        self._note(of_attempts(time.monotonic(), what, (attempt,), tuples=(1,)))
+
+    def failed(self, what, attempt, **how):
+        txids = () if what is HistoryEvent.STOPPED else (attempt.txid,)
+        self._note(Trouble(time.monotonic(), what, txids, (attempt,), **how))
+
+    def _note(self, fact):
+        self._record.note(fact)
+        self.timeline.noted(fact)
 
 
 @attrs.define
@@ -155,16 +168,16 @@ class Told:
 def timeline(tmp_path):
     found = Timeline(topology_in(tmp_path), CONFIG, tmp_path / "timeline", 0.01)
     found.leads("a", 1)
-    return found
+    return Observed(found)
 
 
 def test_what_is_stuck_shows(timeline, tmp_path):
     """An attempt that is open for over a second is recorded as open, with what it has reached."""
-    begin(timeline, 1)
+    timeline.begin(1)
     timeline.acted(Process(1, (assigned(1),), {}))
     reader = TimelineReader(tmp_path / "timeline")
     wait_for("the attempt is recorded", lambda: reader.attempts(1))
-    with timeline:
+    with timeline.timeline:
         pass
     (found,) = reader.attempts(1)
     assert (found.outcome, found.processed_at) == ("open", None)
@@ -198,22 +211,20 @@ def test_hung_disk(tmp_path, monkeypatch):
 
 def test_dead_letter_rollback_and_return(timeline, tmp_path):
     """A dead letter, an attempt that was rolled back, and one that returned from its group are told apart."""
-    begin(timeline, 1, 2, 3)
+    timeline.begin(1, 2, 3)
     timeline.acted(Process(1, (assigned(1), assigned(2), assigned(3)), {}))
-    for txid in (1, 3):
-        timeline.happened(Processed(TransactionAttempt(txid, 1)))
-    timeline.happened(Failed(TransactionAttempt(1, 1), "gave up"))
-    failure = TransactionAttempt(1, 1)
-    timeline.failed(Trouble(0.0, HistoryEvent.FAILED, (1,), (failure,), component="split", reason="gave up", times=1))
+    one, two, three = (TransactionAttempt(txid, 1) for txid in (1, 2, 3))
+    timeline.happened(HistoryEvent.PROCESSED, one)
+    timeline.happened(HistoryEvent.PROCESSED, three)
+    timeline.failed(HistoryEvent.FAILED, one, component="split", reason="gave up", times=1)
     timeline.acted(DeadLetter(1, assigned(1, 2), 1, "gave up"))
-    timeline.happened(Committed((TransactionAttempt(1, 2),)))
-    timeline.happened(GroupEnded(1))
-    timeline.acted(Process(2, (assigned(2, 2),), {}))
+    timeline.happened(HistoryEvent.DEAD_LETTER_WRITTEN, TransactionAttempt(1, 2))
+    timeline.failed(HistoryEvent.ROLLED_BACK, two)
     timeline.acted(Commit(2, (assigned(3),)))
-    timeline.happened(GroupEnded(2))
+    timeline.failed(HistoryEvent.RETURNED, three)
     timeline.acted(Commit(3, (assigned(3),)))
-    timeline.happened(Committed((TransactionAttempt(3, 1),)))
-    with timeline:
+    timeline.happened(HistoryEvent.COMMITTED, three)
+    with timeline.timeline:
         pass
     told = Told(tmp_path / "timeline")
     assert [told.outcomes(txid) for txid in (1, 2, 3)] == [["failed", "dead letter"], ["returned"], ["visible"]]
@@ -222,14 +233,17 @@ def test_dead_letter_rollback_and_return(timeline, tmp_path):
 
 def test_what_stops_a_run(timeline, tmp_path):
     """The error, with its component and transaction; and the run is known to have failed."""
-    begin(timeline, 1)
+    timeline.begin(1)
     timeline.acted(Process(1, (assigned(1),), {}))
     error = RuleError("a bug", txid=1, attempt=1, component="split")
-    with pytest.raises(RuleError), timeline:
-        timeline.happened(RuleBroken(error, TransactionAttempt(1, 1)))
+    attempt = TransactionAttempt(1, 1)
+    with pytest.raises(RuleError), timeline.timeline:
+        timeline.failed(HistoryEvent.STOPPED, attempt, component="split", reason=str(error))
+        timeline.failed(HistoryEvent.FAILED, attempt, component="split", reason=str(error))
         raise error
     reader = TimelineReader(tmp_path / "timeline")
     assert (reader.run().ended, reader.run().is_failed) == ("RuleError: a bug", True)
+    assert [each.outcome for each in reader.attempts(1)] == ["failed"]
     assert [(each.component, each.txid) for each in reader.errors()] == [("split", 1)]
 
 
@@ -242,7 +256,7 @@ def test_no_place(tmp_path):
     (tmp_path / "file").touch()
     with Timeline(topology, CONFIG, tmp_path / "file" / "timeline") as timeline:
         timeline.leads("a", 1)
-        begin(timeline, 1)
+        Observed(timeline).begin(1)
     assert (tmp_path / "file").read_bytes() == b""
 
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tests.acceptance.topologies import make_data, words_topology
 from txtopo import Config
@@ -23,38 +22,40 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, Process, SaveMetadata
-from txtopo.transactional.core.events import (
-    Committed,
-    GroupEnded,
-    MetadataCreated,
-    Processed,
-    SourceStatus,
-    TransactionMetadata,
-)
+from txtopo.transactional.core.events import TransactionMetadata
+from txtopo.transactional.core.facts import Fact, carried_out, of_attempts
+from txtopo.transactional.core.history import HistoryEvent
+from txtopo.transactional.core.record import Record
 
 GROUP = 10
 
 
-def reports_of(timeline: Timeline, number: int) -> list[Callable[[], None]]:
+def reports_of(timeline: Timeline, record: Record, number: int) -> list[Callable[[], None]]:
     """Return the calls that report a job and commit group of ten transactions."""
     first = number * GROUP + 1
     assigned = tuple(AssignedAttempt(TransactionAttempt(first + at, 1), {}, NEVER) for at in range(GROUP))
     attempts = tuple(each.attempt for each in assigned)
-    begun = tuple(TransactionMetadata(attempt.txid, {}, NEVER) for attempt in attempts)
+    txids = tuple(attempt.txid for attempt in attempts)
+    begun = tuple(TransactionMetadata(txid, {}, NEVER) for txid in txids)
     now = time.monotonic()
     write = StateWrite((now - 0.03, now - 0.02), (now - 0.02, now), 120, 0)
-    return [
-        *_calls(timeline.happened, MetadataCreated(begun, SourceStatus.READY)),
-        *_calls(timeline.acted, SaveMetadata(begun), Process(number + 1, assigned, {})),
-        *_calls(timeline.happened, *(Processed(attempt, tuples=500) for attempt in attempts)),
-        *_calls(timeline.acted, Commit(number + 1, assigned)),
-        *(partial(timeline.wrote, state, write) for state in ("counts", "buckets")),
-        *_calls(timeline.happened, Committed(attempts), GroupEnded(number + 1)),
+
+    def note(fact: Fact) -> None:
+        record.note(fact)
+        timeline.noted(fact)
+
+    facts = [
+        Fact(now, HistoryEvent.BEGUN, txids, planned_ms=(0,) * GROUP),
+        carried_out(now, SaveMetadata(begun)),
+        carried_out(now, Process(number + 1, assigned, {})),
+        of_attempts(now, HistoryEvent.PROCESSED, attempts, tuples=(500,) * GROUP),
+        carried_out(now, Commit(number + 1, assigned)),
     ]
-
-
-def _calls(method: Callable[[Any], None], *arguments: Any) -> list[Callable[[], None]]:
-    return [partial(method, each) for each in arguments]
+    return [
+        *(partial(note, fact) for fact in facts),
+        *(partial(timeline.wrote, state, write) for state in ("counts", "buckets")),
+        partial(note, of_attempts(now, HistoryEvent.COMMITTED, attempts)),
+    ]
 
 
 def progress(committed: int, elapsed: float) -> Progress:
@@ -64,14 +65,15 @@ def progress(committed: int, elapsed: float) -> Progress:
 
 def fed(timeline: Timeline, rate: int, secs: float) -> tuple[int, float]:
     """Report transactions at a rate; return how many, and the observer's processor time."""
-    began, observed = time.monotonic(), 0.0
+    began, observed, record = time.monotonic(), 0.0, Record()
+    timeline.began(record, lambda: 0)
     numbers = int(rate * secs / GROUP)
     for number in range(numbers):
         ahead = began + number * GROUP / rate - time.monotonic()
         if ahead > 0:
             time.sleep(ahead)
             timeline.progressed(progress(number * GROUP, time.monotonic() - began))
-        reports = reports_of(timeline, number)
+        reports = reports_of(timeline, record, number)
         before = time.thread_time()
         for report in reports:
             report()

@@ -76,6 +76,15 @@ def test_a_transaction_that_commits_at_its_first_try():
     assert not story.record.history(1).has_trouble_besides("")
 
 
+def test_a_late_answer_is_no_fact():
+    """Of an attempt that has failed, or was processed before, nothing is told."""
+    story = Told(limits(pending=1))
+    story.tell(recovered(), begun(1), failed("1:1"), job_ended(1), processed("1:2"))
+    before = story.of(1)
+    story.tell(ticked(10), processed("1:1"), failed("1:1"), processed("1:2"))
+    assert story.of(1) == before
+
+
 def test_a_failure_and_its_replay():
     """The failed attempt is told with its component and reason, in front of the one that goes on."""
     story = Told(limits(pending=1))

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
-
-import attrs
 
 from txtopo.assembly.parts import Observer
 from txtopo.assembly.plain.report import PlainReport
@@ -36,58 +34,28 @@ from txtopo.secrecy import shown, without_secrets
 from txtopo.topology.description import described, described_plain
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.transactional.commit.groups import StateWrite
-from txtopo.transactional.core.actions import Action, Commit, DeadLetter, Process, SaveMetadata
-from txtopo.transactional.core.events import (
-    Committed,
-    Event,
-    Failed,
-    Fenced,
-    GroupEnded,
-    MetadataCreated,
-    Processed,
-    Recovered,
-    RuleBroken,
-)
-from txtopo.transactional.core.facts import Trouble
-from txtopo.transactional.core.history import first_line
+from txtopo.transactional.core.facts import Fact, Trouble
+from txtopo.transactional.core.history import HistoryEvent, first_line
+from txtopo.transactional.core.record import Record
 
 OPEN_SECS = 1.0
 """An attempt that is open for so long is recorded before it ends."""
 
 ERROR_CHARACTERS_MAX = 4_000
 
-
-@attrs.define(eq=False)
-class _Open:
-    """An attempt that has not ended, with its moments in microseconds since 1970; 0: not yet."""
-
-    attempt: TransactionAttempt
-    job: int
-    available: int
-    begun: int
-    metadata: int
-    started: int
-    processed: int = 0
-    grouped: int = 0
-    phases: int = 0
-    failed: int = 0
-    group: int = 0
-    tuples: int = 0
-    recorded: int = 0
-    """Its last moment when it was recorded as open."""
-
-    def record(self, outcome: int, ended: int, component: str = "", text: str = "") -> Entry:
-        times = (
-            self.available,
-            self.begun,
-            self.metadata,
-            self.started,
-            self.processed,
-            self.grouped,
-            self.phases,
-            ended,
-        )
-        return Entry(ATTEMPT, times, outcome, self.attempt, self.job, self.group, self.tuples, component, text)
+_WITH_PHASES = {OPEN, VISIBLE, GIVEN_UP}
+_NOT_YET = (None,) * 5
+_PLACES = {
+    HistoryEvent.BEGUN: 0,
+    HistoryEvent.RECOVERED: 0,
+    HistoryEvent.METADATA_SAVED: 1,
+    HistoryEvent.PROCESSING: 2,
+    HistoryEvent.PROCESSED: 3,
+    HistoryEvent.COMMITTING: 4,
+    HistoryEvent.WRITING_DEAD_LETTER: 4,
+    HistoryEvent.RETURNED: 4,
+}
+"""Which of the moments of an attempt a fact is: begun, metadata durable, started, processed, grouped."""
 
 
 class Timeline(Observer):
@@ -111,12 +79,12 @@ class Timeline(Observer):
         self._errors: collections.deque[ErrorRecord] = collections.deque(maxlen=ERRORS_MAX)
         self._error_count = 0
         self._sampler = Sampler()
-        self._begun: dict[int, list[int]] = {}
-        """Of each pending transaction: when it was available, begun, its metadata durable."""
-        self._unsaved: tuple[int, ...] = ()
-        self._open: dict[int, _Open] = {}
-        self._group: tuple[int, tuple[TransactionAttempt, ...]] = (0, ())
-        self._phases = 0
+        self._record = Record()
+        self._recorded: dict[int, float] = {}
+        """Of each attempt that is recorded as open, its last moment then."""
+        self._group = 0
+        self._phases_us = 0
+        """When the commit phases of the group were over; 0: not yet."""
         self._stage = ""
         self.ended = ""
         """Why the run has ended; empty while it runs."""
@@ -136,68 +104,92 @@ class Timeline(Observer):
         """Begin to write."""
         self._writer.start(incarnation, epoch)
 
-    def began(self, executors_lost: Callable[[], int]) -> None:
+    def began(self, record: Record, executors_lost: Callable[[], int]) -> None:
         """Note that the run loop begins."""
         del executors_lost
-        self._stage = ""
+        self._stage, self._record = "", record
 
-    def acted(self, action: Action) -> None:
-        """Note an action."""
-        now = time.time_ns() // 1000
-        self._saved(now)
-        match action:
-            case SaveMetadata():
-                self._unsaved = tuple(begun.txid for begun in action.begun)
-            case Process():
+    def noted(self, fact: Fact) -> None:
+        """Note a fact."""
+        match fact.what:
+            case HistoryEvent.PROCESSING:
                 self._sampler.jobs += 1
-                for assigned in action.attempts:
-                    txid = assigned.attempt.txid
-                    self._close(txid, RETURNED, now)
-                    available, begun, metadata = self._begun.get(txid, (now, now, now))
-                    self._open[txid] = _Open(assigned.attempt, action.job_id, available, begun, metadata or begun, now)
-            case Commit():
-                self._begin_group(action.group_id, tuple(each.attempt for each in action.group), now)
-            case DeadLetter():
-                txid = action.given_up.attempt.txid
-                available, begun, metadata = self._begun.get(txid, (now, now, now))
-                self._open[txid] = _Open(action.given_up.attempt, 0, available, begun, metadata, 0)
-                self._begin_group(action.group_id, (action.given_up.attempt,), now)
+            case HistoryEvent.COMMITTING | HistoryEvent.WRITING_DEAD_LETTER:
+                self._sampler.groups += 1
+                self._group, self._phases_us = fact.group_id or 0, 0
+            case HistoryEvent.COMMITTED:
+                self._ended(fact, VISIBLE)
+            case HistoryEvent.DEAD_LETTER_WRITTEN:
+                self._ended(fact, GIVEN_UP)
+            case HistoryEvent.ROLLED_BACK if fact.attempts:
+                self._ended(fact, RETURNED)
+            case HistoryEvent.FAILED | HistoryEvent.STOPPED if isinstance(fact, Trouble):
+                self._failed(fact)
 
-    def happened(self, event: Event) -> None:
-        """Note an event."""
-        now = time.time_ns() // 1000
-        match event:
-            case MetadataCreated() | Recovered():
-                durable = now if isinstance(event, Recovered) else 0
-                for begun in event.begun:
-                    self._begun[begun.txid] = [begun.planned.at_ms * 1000 or now, now, durable]
-            case Processed():
-                for found in self._live(event.attempt):  # not the late answer of an earlier attempt
-                    found.processed, found.tuples = now, event.tuples
-            case Failed():
-                for found in self._live(event.attempt):  # the rest once the core has judged it: see failed()
-                    found.failed = now
-            case Committed():
-                self._committed(event.attempts, now)
-            case GroupEnded():
-                self._end_group()
-            case RuleBroken() | Fenced():
-                self._stopped_by(event.error, event.attempt if isinstance(event, RuleBroken) else None)
+    def _ended(self, fact: Fact, outcome: int, component: str = "", text: str = "") -> None:
+        shift_secs = _shift_secs()
+        ended_us = int((shift_secs + fact.at_secs) * 1e6)
+        for txid in fact.txids:
+            facts = self._record.of(txid)
+            entry = self._entry(txid, facts, shift_secs, outcome, ended_us=ended_us, component=component, text=text)
+            if outcome in {VISIBLE, GIVEN_UP}:
+                self._sampler.visible(ended_us - entry.times[0])
+            self._queue.append(entry)
 
-    def failed(self, failure: Trouble) -> None:
-        """Note a failed attempt."""
-        txid, component = failure.attempt.txid, failure.component or ""
-        found = self._open.get(txid)
-        at = found.failed if found is not None and found.failed else time.time_ns() // 1000
-        self._note_error(failure.reason, component, failure.attempt)
-        self._close(txid, FAILED, at, component, first_line(_own_reason(failure.reason)))
+    def _failed(self, fact: Trouble) -> None:
+        component = fact.component or ""
+        if fact.times or fact.what is HistoryEvent.STOPPED:  # otherwise it failed only because the run stops
+            self._note_error(fact.reason, component, fact.attempts[0] if fact.attempts else None)
+        self._ended(fact, FAILED, component, first_line(_own_reason(fact.reason)))
+
+    def _entry(  # noqa: PLR0913 - as an entry's
+        self,
+        txid: int,
+        facts: Sequence[Fact],
+        shift_secs: float,
+        outcome: int = OPEN,
+        *,
+        ended_us: int = 0,
+        component: str = "",
+        text: str = "",
+    ) -> Entry:
+        """Return the record of a transaction's last attempt; ``shift_secs`` makes the run's clock that of the day."""
+        last: list[Fact | None] = [*_NOT_YET]
+        for fact in facts:
+            place = _PLACES.get(fact.what)
+            if place is not None:
+                last[place:] = _NOT_YET[place:]  # what came later was of another attempt, or of another group
+                last[place] = fact
+        begun, saved, started, processed, grouped = last
+        if grouped is not None and grouped.what is HistoryEvent.WRITING_DEAD_LETTER:
+            started = processed = None  # an attempt of its own, which processes nothing
+        elif grouped is not None and grouped.what is HistoryEvent.RETURNED:
+            grouped = None  # its turn did not come: it joins a later group
+        group = 0 if grouped is None else grouped.group_id or 0
+        begun_us = _micros(begun, shift_secs)
+        planned_us = 0 if begun is None else begun.planned_ms[txid - begun.txids[0]] * 1000
+        times = (
+            planned_us or begun_us,
+            begun_us,
+            _micros(saved, shift_secs) or begun_us,
+            _micros(started, shift_secs),
+            _micros(processed, shift_secs),
+            _micros(grouped, shift_secs),
+            self._phases_us if group and group == self._group and outcome in _WITH_PHASES else 0,
+            ended_us,
+        )
+        attempts_of = grouped or started
+        attempt = None if attempts_of is None else attempts_of.attempt_of(txid)
+        job = 0 if started is None else started.job_id or 0
+        tuples = 0 if processed is None else processed.tuples[txid - processed.txids[0]]
+        return Entry(ATTEMPT, times, outcome, attempt, job, group, tuples, component, text)
 
     def wrote(self, state: str, write: StateWrite) -> None:
         """Note that a state was written; called in the thread that commits."""
-        shift = time.time() - time.monotonic()
-        times = [int((shift + secs) * 1e6) for secs in (*write.prepared, *write.published)]
-        self._phases = min(self._phases or times[0], times[0])
-        self._queue.append(Entry(WRITE, (*times, write.removed), group=self._group[0], number=write.rows, name=state))
+        shift_secs = _shift_secs()
+        times = [int((shift_secs + secs) * 1e6) for secs in (*write.prepared, *write.published)]
+        self._phases_us = min(self._phases_us or times[0], times[0])
+        self._queue.append(Entry(WRITE, (*times, write.removed), group=self._group, number=write.rows, name=state))
         self._sampler.wrote(state, write)
 
     def progressed(self, progress: Progress | PlainReport) -> None:
@@ -219,57 +211,6 @@ class Timeline(Observer):
             text = error.message if isinstance(error, TxtopoError) else str(error)
             self.ended, self._is_failed = f"{type(error).__name__}: {first_line(text)}", True
         self._writer.close()
-
-    def _saved(self, now: int) -> None:
-        """What follows a SaveMetadata comes after it is durable."""
-        for txid in self._unsaved:
-            if txid in self._begun:
-                self._begun[txid][2] = now
-        self._unsaved = ()
-
-    def _begin_group(self, group: int, attempts: tuple[TransactionAttempt, ...], now: int) -> None:
-        self._sampler.groups += 1
-        self._phases = 0
-        self._group = group, attempts
-        for attempt in attempts:
-            found = self._open.get(attempt.txid)
-            if found is not None:
-                found.group, found.grouped = group, now
-
-    def _end_group(self) -> None:
-        for attempt in self._group[1]:
-            for left in self._live(attempt):
-                if not left.failed:  # its turn did not come: it joins a later group
-                    left.grouped = left.group = left.phases = 0
-        self._group = (0, ())
-
-    def _live(self, attempt: TransactionAttempt) -> list[_Open]:
-        """Return the open attempt if it is this one."""
-        found = self._open.get(attempt.txid)
-        return [found] if found is not None and found.attempt == attempt else []
-
-    def _committed(self, attempts: tuple[TransactionAttempt, ...], now: int) -> None:
-        for attempt in attempts:
-            self._begun.pop(attempt.txid, None)
-            found = self._open.get(attempt.txid)
-            if found is None:
-                continue
-            found.phases = self._phases
-            self._sampler.visible(now - found.available)
-            # A dead letter has an attempt of its own, which processes nothing.
-            self._close(attempt.txid, VISIBLE if found.started else GIVEN_UP, now)
-
-    def _close(self, txid: int, outcome: int, now: int, component: str = "", text: str = "") -> None:
-        found = self._open.pop(txid, None)
-        if found is None:
-            return
-        self._queue.append(found.record(outcome, now, component, text))
-
-    def _stopped_by(self, error: Exception, attempt: TransactionAttempt | None) -> None:
-        component = getattr(error, "component", None) or ""
-        self._note_error(str(error), component, attempt)
-        if attempt is not None:
-            self._close(attempt.txid, FAILED, time.time_ns() // 1000, component, first_line(_own_reason(str(error))))
 
     def _note_error(self, text: str, component: str, attempt: TransactionAttempt | None) -> None:
         self._error_count += 1
@@ -302,13 +243,14 @@ class Timeline(Observer):
 
     def open_records(self, now_us: int) -> list[Entry]:
         """Return the attempts that are open for long and have moved on since they were recorded."""
-        found = []
-        for each in list(self._open.values()):  # a copy in one step: the run loop changes it meanwhile
-            last = max(each.begun, each.started, each.processed, each.grouped)
-            if last != each.recorded and now_us - (each.started or each.begun) >= OPEN_SECS * 1e6:
-                each.recorded = last
-                phases = self._phases if each.group and each.group == self._group[0] else 0
-                found.append(attrs.evolve(each, phases=phases).record(OPEN, 0))
+        found, before, self._recorded = [], self._recorded, {}
+        shift_secs = _shift_secs()
+        for txid, facts in self._record.open():
+            entry, last_secs = self._entry(txid, facts, shift_secs), facts[-1].at_secs
+            if now_us - (entry.times[3] or entry.times[1]) >= OPEN_SECS * 1e6:
+                self._recorded[txid] = last_secs
+                if before.get(txid) != last_secs:
+                    found.append(entry)
         return found
 
     def errors(self) -> tuple[int, list[ErrorRecord]]:
@@ -322,6 +264,15 @@ class Timeline(Observer):
     def discreet(self, text: str) -> str:
         """Return a text without secrets, those of the settings among them: anybody may read the files."""
         return without_secrets(text, self._given)
+
+
+def _shift_secs() -> float:
+    """Return how far the time of day is ahead of a run's clock."""
+    return time.time() - time.monotonic()
+
+
+def _micros(fact: Fact | None, shift_secs: float) -> int:
+    return 0 if fact is None else int((shift_secs + fact.at_secs) * 1e6)
 
 
 def _described(topology: Topology) -> dict[str, Any]:

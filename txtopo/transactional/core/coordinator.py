@@ -230,6 +230,8 @@ class Coordinator:
         self._stopping: Stop | None = None
         self._stopped = False
         self._facts: list[Fact] = []
+        self._answers: list[Processed] = []
+        """Those of this call for consecutive transactions that are no fact yet: they become one."""
         self._at_secs = 0.0
         self._is_cluster_well = True
         """Whether something was processed since the last loss."""
@@ -251,6 +253,7 @@ class Coordinator:
             self._take_in(event, actions)
             if isinstance(event, Fenced):
                 break  # ignore the events after it, as if they had arrived after Stop
+        self._tell_processed()
         self._advance(actions)
         return actions
 
@@ -326,7 +329,7 @@ class Coordinator:
                 self._break_rule(event)
             case Fenced():
                 self._group = None  # do not wait for its end: it belongs to the successor
-                self._stop(Stop(StopReason.FAILED, event.error))
+                self._stop_by(event.error)
             case _:
                 assert_never(event)
 
@@ -367,7 +370,7 @@ class Coordinator:
         if begun:
             txids = tuple([each.txid for each in begun])
             planned_ms = tuple([each.planned.at_ms for each in begun])
-            self._facts.append(Fact(self._at_secs, what, txids, planned_ms=planned_ms))
+            self._tell(Fact(self._at_secs, what, txids, planned_ms=planned_ms))
 
     def _progressed(self, event: Progressed) -> None:
         live = self._live(event.attempts)
@@ -391,7 +394,9 @@ class Coordinator:
         self._note_begun(transaction.job_id)
         transaction.move(Trigger.PROCESSED)
         transaction.tuples = event.tuples
-        self._facts.append(of_attempts(self._at_secs, HistoryEvent.PROCESSED, (event.attempt,), tuples=event.tuples))
+        if self._answers and self._answers[-1].attempt.txid + 1 != transaction.txid:
+            self._tell_processed()
+        self._answers.append(event)
         transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
         transaction.tries.is_unproven = False
         self._jobs.lost_in_a_row = 0  # Spark can run jobs, so earlier losses are not "in a row" any more
@@ -429,7 +434,7 @@ class Coordinator:
 
     def _break_rule(self, event: RuleBroken) -> None:
         """Stop the run; end the attempt with the reason, which the end of its job would not know."""
-        self._stop(Stop(StopReason.FAILED, event.error))
+        self._stop_by(event.error, event.attempt)
         for transaction in self._live(() if event.attempt is None else [event.attempt]):
             component = getattr(event.error, "component", None)
             self._note(transaction, HistoryEvent.FAILED, str(event.error), component)
@@ -482,6 +487,7 @@ class Coordinator:
             self._source = SourceStatus.READY
 
     def _lose_job(self, event: JobLost) -> None:
+        self._tell(Fact(self._at_secs, HistoryEvent.JOB_LOST, (), job_id=event.job_id))
         if self._jobs.is_expected(event.job_id) and not self._is_to_blame(event.job_id):
             self._jobs.note_lost(event.job_id)
         self._end_job(event.job_id, event.error)
@@ -533,14 +539,14 @@ class Coordinator:
             self._fail(transaction, error)
 
     def _commit(self, event: Committed, actions: list[Action]) -> None:
-        what, tuples = HistoryEvent.COMMITTED, 0
+        what, tuples = HistoryEvent.COMMITTED, []
         for attempt in event.attempts:
             transaction = self._pending.get(attempt.txid)
             if transaction is None or not transaction.is_live(attempt) or attempt.txid != self.committed + 1:
                 raise InternalError(f"{attempt} committed out of turn, after {self.committed}")
             if transaction.status is Status.WRITING_DEAD_LETTER:  # which is alone in its group
                 what = HistoryEvent.DEAD_LETTER_WRITTEN
-            tuples += transaction.tuples
+            tuples.append(transaction.tuples)
             transaction.move(Trigger.COMMITTED)
             self.committed = attempt.txid
             self._committed_metadata = transaction.metadata
@@ -548,7 +554,7 @@ class Coordinator:
             del self._pending[attempt.txid]
             self._tries.pop(attempt.txid, None)
         if event.attempts:
-            self._facts.append(of_attempts(self._at_secs, what, event.attempts, tuples=tuples))
+            self._tell(of_attempts(self._at_secs, what, event.attempts, tuples=tuple(tuples)))
             actions.append(CleanUp(self.committed))
 
     def _end_group(self, event: GroupEnded) -> None:
@@ -603,6 +609,13 @@ class Coordinator:
     def _stop(self, stop: Stop) -> None:
         if self._stopping is None or (self._stopping.error is None and stop.error is not None):
             self._stopping = stop
+
+    def _stop_by(self, error: Exception, attempt: TransactionAttempt | None = None) -> None:
+        """Stop for an error that is no attempt's failure, perhaps found in an attempt."""
+        attempts = () if attempt is None else (attempt,)
+        component = getattr(error, "component", None)
+        self._tell(Trouble(self._at_secs, HistoryEvent.STOPPED, (), attempts, component=component, reason=str(error)))
+        self._stop(Stop(StopReason.FAILED, error))
 
     def _finish(self, stop: Stop, actions: list[Action]) -> None:
         if self._group is not None:
@@ -710,17 +723,29 @@ class Coordinator:
     ) -> None:
         """Tell what happens to a transaction; call this before its status changes."""
         attempts = () if transaction.attempt is None else (transaction.attempt,)
-        told = Trouble(
-            self._at_secs,
-            what,
-            (transaction.txid,),
-            attempts,
-            component=component,
-            reason=reason,
-            times=times,
-            is_logged=is_logged,
+        self._tell(
+            Trouble(
+                self._at_secs,
+                what,
+                (transaction.txid,),
+                attempts,
+                component=component,
+                reason=reason,
+                times=times,
+                is_logged=is_logged,
+            )
         )
-        self._facts.append(told)
+
+    def _tell(self, fact: Fact) -> None:
+        self._tell_processed()
+        self._facts.append(fact)
+
+    def _tell_processed(self) -> None:
+        if self._answers:
+            attempts = [answer.attempt for answer in self._answers]
+            tuples = tuple([answer.tuples for answer in self._answers])
+            self._answers = []
+            self._facts.append(of_attempts(self._at_secs, HistoryEvent.PROCESSED, attempts, tuples=tuples))
 
     def _live(self, attempts: Iterable[TransactionAttempt]) -> list[Transaction]:
         candidates = ((self._pending.get(attempt.txid), attempt) for attempt in attempts)

@@ -18,7 +18,7 @@ from txtopo.transactional.core.history import HistoryEvent
 
 @attrs.frozen
 class Fact:
-    """Something that has happened to consecutive transactions, which share it."""
+    """Something that has happened to consecutive transactions, which share it, or to the run."""
 
     at_secs: float
     """When, on the run's clock."""
@@ -28,8 +28,8 @@ class Fact:
     """Of each of the transactions; empty if it concerns none."""
     job_id: int | None = None
     group_id: int | None = None
-    tuples: int = 0
-    """Of attempts that were processed or committed, the tuples of the spout."""
+    tuples: tuple[int, ...] = ()
+    """Of each attempt that was processed or committed, the tuples of the spout."""
     planned_ms: tuple[int, ...] = ()
     """When each of the transactions that begin was planned."""
 
@@ -46,7 +46,7 @@ class Fact:
 
 @attrs.frozen
 class Trouble(Fact):
-    """The end of an attempt without a commit, or of a transaction."""
+    """The end of an attempt without a commit, of a transaction that is given up, or of the run."""
 
     component: str | None = None
     """The component that failed, if known."""
@@ -66,7 +66,7 @@ def of_attempts(  # noqa: PLR0913, PLR0917 - a fact's
     attempts: Sequence[TransactionAttempt],
     job_id: int | None = None,
     group_id: int | None = None,
-    tuples: int = 0,
+    tuples: tuple[int, ...] = (),
 ) -> Fact:
     """Return a fact about attempts of consecutive transactions."""
     return Fact(at_secs, what, tuple([attempt.txid for attempt in attempts]), tuple(attempts), job_id, group_id, tuples)

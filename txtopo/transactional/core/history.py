@@ -43,6 +43,9 @@ class HistoryEvent(enum.Enum):
     WRITING_DEAD_LETTER = "writing its dead letter"
     DEAD_LETTER_WRITTEN = "its dead letter written"
     COMMITTED = "committed"
+    JOB_LOST = "job lost"
+    """Of the run and none of its transactions, as the next one: these have failed by it."""
+    STOPPED = "stopped by an error"
 
 
 @attrs.frozen
