@@ -429,8 +429,8 @@ def test_what_took_nothing_is_not_told() -> None:
         def partitions(self) -> list[int]:
             return [0]
 
-    coordinator = Opaque()
-    source = Source("spout", coordinator, OPAQUE, wall_secs=lambda: NOW_SECS)
+    coordinator, clock = Opaque(), Clock()
+    source = Source("spout", coordinator, OPAQUE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
     for first_txid, turn in ((5, Turn.QUIET), (6, Turn.QUIET), (7, Turn.INPUT)):
         source.create(ask(first_txid, 1, {}, Planned(0, turn)), committed=first_txid - 1)
     assert coordinator.told == [4, 6]

@@ -11,7 +11,7 @@ import pytest
 
 from tests.state.delta.keyed.test_cache import COLLIDING
 from txtopo.columnar import key_index
-from txtopo.columnar.rows_by_time import RowsByTime
+from txtopo.columnar.rows_by_time import AFTER_ALL, RowsByTime, are_after, are_over, times_of
 
 ROWS = 3_000
 MEMORY_MAX = 1_000 * ROWS
@@ -60,3 +60,12 @@ def test_keys_that_come_again() -> None:
         assert rows.holds(keys, after).tolist() == list(map(bool, held))
     [found] = rows.of_keys(keys, 1)
     assert found["key"].to_pylist() == [other, None, one]
+
+
+def test_a_row_without_a_time_never_expires() -> None:
+    """One with a time has expired at that very time, and is after all that is before it."""
+    rows = pa.table({"at": pa.array([None, 5], pa.timestamp("us", "UTC"))})
+    assert times_of(rows, "at").tolist() == [AFTER_ALL, 5]
+    for time, is_over in ((4, False), (5, True), (6, True)):
+        assert are_over(rows, "at", time).to_pylist() == [False, is_over]
+        assert are_after(rows, "at", time).to_pylist() == [False, not is_over]

@@ -40,6 +40,7 @@ def test_every_invitation_is_good() -> None:
     tokens = [sessions.invite(INVITATION_SECS) for _ in range(40)]
     assert [sessions.begin(token) is not None for token in tokens] == [False] * 24 + [True] * 16
     assert sessions.begin("") is None
+    assert [sessions.begin(token) for token in tokens] == [None] * 40, "each is good once"
 
 
 @pytest.mark.parametrize("secs", [0.0, 0.5])
@@ -84,3 +85,29 @@ def test_a_strange_cookie_beside_ours(other: str) -> None:
     assert page.get("/api/v1/x", headers={"Cookie": f"{other}; {ours}"}).text == "yours"
     assert page.get("/api/v1/x", headers={"Cookie": f"{ours}; {other}"}).text == "yours"
     assert page.get("/api/v1/x", headers={"Cookie": other}).status_code == 401
+
+
+def test_a_cookie_in_a_header_of_its_own() -> None:
+    """HTTP allows several, and whoever sends them chooses their order."""
+    sessions = Sessions()
+    ours = ("Cookie", f"txtopo-8123={sessions.begin(sessions.invite())}")
+    for headers in ([("Cookie", "a=b"), ours], [ours, ("Cookie", "a=b")]):
+        assert browser("", sessions).get("/api/v1/x", headers=headers).text == "yours"
+
+
+def test_a_token_opens_no_answer() -> None:
+    """It is used up by the first page alone, so nothing else lets somebody in who has an address with one."""
+    sessions = Sessions()
+    for method in ("get", "head"):
+        for token in (sessions.invite(), "x"):
+            assert getattr(browser("", sessions), method)(f"/api/v1/x?token={token}").status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("host", "status"), [("LOCALHOST:8123", 401), ("localhost", 421), ("localhost:8124", 421), ("evil:8123", 421)]
+)
+def test_names_of_a_page(host: str, status: int) -> None:
+    """It answers to its own, in capitals too, with its port."""
+    guard = browser("").app
+    guard.hosts = hosts_of(["LocalHost"], 8123)
+    assert TestClient(guard, base_url=ORIGIN).get("/api/v1/x", headers={"Host": host}).status_code == status
