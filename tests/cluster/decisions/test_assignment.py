@@ -136,6 +136,24 @@ def test_rebalanced_topology_is_assigned_anew() -> None:
     assert (decision.assignment.place, decision.assignment.revision) == (Slot("s1", 0), 1)
 
 
+def test_rebalanced_topology_keeps_its_slot_among_equal_ones() -> None:
+    """A driver that need not move is not moved; one that must goes where the load is least, as a new one does."""
+    here = Assignment("t-1", 1, "s2", 1)
+    view = _view([_topology("t", revision=1)], _supervisors(2, 2), [here])
+    assert _places(decide(view, {"t-1"}, LIMITS, 5.0)) == {"t-1": Slot("s2", 1)}
+    other = Assignment("u-1", 1, "s2", 0)
+    view = _view([_topology("t", revision=1), _topology("u")], _supervisors(2, 2), [here, other])
+    assert _places(decide(view, {"t-1", "u-1"}, LIMITS, 5.0)) == {"t-1": Slot("s1", 0)}
+
+
+def test_a_number_is_above_that_of_the_assignment_too() -> None:
+    """Also where nobody has kept the highest number that a driver has had."""
+    view = attrs.evolve(_view([_topology("t")], _supervisors(1), [Assignment("t-1", 4, "s1", 0)]), numbers={})
+    [again] = decide(view, set(), LIMITS, 5.0)
+    assert isinstance(again, Assign)
+    assert again.assignment.number == 5
+
+
 def test_code_that_nobody_holds_is_not_assigned() -> None:
     """A supervisor could not fetch it."""
     assert decide(_view([_topology("t")], _supervisors(1)), set(), LIMITS, 5.0, ready=set()) == []

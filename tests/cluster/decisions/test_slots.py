@@ -83,6 +83,26 @@ def test_backoff_grows_to_a_bound() -> None:
     assert waits == [0, 1, 2, 4, 8, 10, 10, 10]
 
 
+def test_a_first_start_that_fails_is_not_repeated_at_once() -> None:
+    """Only a driver that has run is launched again without a wait."""
+    story = Story(state=SlotState.STARTING)
+    story.look(20.0, exit_status=1)
+    assert (story.slot.state, story.slot.until) == (SlotState.WAITING, 20.0 + LIMITS.backoff_secs)
+
+
+@pytest.mark.parametrize(
+    ("state", "now", "seen"),
+    [
+        (SlotState.RUNNING, 20.0, {**RUNS, "beat_age_secs": LIMITS.silence_secs}),
+        (SlotState.RUNNING, 20.0, {**RUNS, "cut_off_secs": LIMITS.isolation_secs}),
+        (SlotState.STARTING, 10.0 + LIMITS.start_timeout_secs, BEATS),
+    ],
+)
+def test_a_driver_that_is_just_in_time(state: SlotState, now: float, seen: dict[str, Any]) -> None:
+    """It is left alone at the last moment of each limit."""
+    assert Story(state=state).look(now, **seen) == (state, [])
+
+
 NOT_IN_TIME = "the topology did not run within supervisor.worker.start.timeout.secs, 120 s"
 
 
