@@ -103,7 +103,7 @@ def in_bins(files: Files, is_over: IsOver, files_max: int) -> list[Files]:
     over = {file.path: file for file in files if is_over(file)}
     by_partition: dict[tuple[str | None, ...], list[DataFile]] = {}
     for file in files:
-        if file.size < FILE_BYTES // 2 and file.parts is None and file.path not in over:
+        if file.size < FILE_BYTES // 2 and file.path not in over:
             by_partition.setdefault(tuple(file.partition.values()), []).append(file)
     bins: list[list[DataFile]] = []
     for own in by_partition.values():
@@ -388,8 +388,7 @@ class Merging:
         policy, parts = self._policy, [iter([self._schema.empty_table()])]
         parts += [self._left(file, until, sources) for file in files]
         pieces = policy.arranged((policy.kept or pa.concat_tables)(itertools.chain.from_iterable(parts)))
-        name = "merged" if files[0].parts is None else "bucket-{:03d}-{:03d}-merged".format(*files[0].parts)
-        made = [self._data.put(name, piece, files[0].partition) for piece in pieces]
+        made = [self._data.put("merged", piece, files[0].partition) for piece in pieces]
         return Merged(made, pieces if policy.kept else (), sources)
 
     def _left(self, file: DataFile, until: int, sources: list[Source]) -> Iterator[pa.Table]:

@@ -1,4 +1,4 @@
-"""Hashes that are the same in every process: of values, of Arrow columns, and of keys for the layout of tables.
+"""Hashes that are the same in every process: of values, of Arrow columns, and of keys that executors share.
 
 *stable_hash* is for fields groupings. Python salts the hashes of strings, so ``hash()`` would send a key to different
 tasks in different processes. Equal values (1, 1.0, True, Decimal(1)) have equal hashes, as in a dictionary.
@@ -9,9 +9,8 @@ the same task. Strings and bytes are hashed as one little-endian number modulo t
 the modulus of Python's own hashes of numbers. Modulo that prime, multiplication by a power of two is a rotation of 61
 bits. So a whole column can be processed at once, 8 bytes per step.
 
-*parts_of* returns which of 256 parts a key belongs to. A key has the same part in every process, on every machine and
-in every version of txtopo, because the layout of tables depends on it (see :mod:`state.delta.keyed.ranges`). So it
-must never change.
+*parts_of* returns which of 256 parts a key belongs to. A key has the same part in every process and on every machine,
+because executors share the keys of a group by them (see :mod:`state.delta.keyed.ranges`).
 """
 
 from __future__ import annotations

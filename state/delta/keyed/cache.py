@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from state.delta.keyed.segments import IsOver, Marks, Rewrite, Segments
+from state.delta.keyed.segments import Marks, Segments
 from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.schema import RowFormat
@@ -129,17 +129,9 @@ class TableCache:
         """
         return self._hold(source).found_among(keys)
 
-    def rewritten(self, source: Source, rows: pa.Table, is_over: IsOver | None = None) -> list[Rewrite]:
-        """Return what a write on top of the source's version makes of its files.
-
-        ``rows`` are those to write, each key once; a row without a txid removes its key. ``is_over`` is as for
-        :meth:`Segments.rewritten`.
-        """
-        return self._hold(source).rewritten(rows, is_over)
-
-    def marked(self, source: Source, rows: pa.Table) -> Marks:
-        """Return what a write makes of the version's rows if its files stay; as :meth:`rewritten`."""
-        return self._hold(source).marked(rows)
+    def marked(self, source: Source, rows: pa.Table, *, with_vectors: bool) -> Marks:
+        """Return what a write of some rows makes of the source's version; see :meth:`Segments.marked`."""
+        return self._hold(source).marked(rows, with_vectors=with_vectors)
 
     def kept(self, portions: Iterable[pa.Table]) -> pa.Table:
         """Return rows as they are to be held; see :meth:`Segments.kept`."""

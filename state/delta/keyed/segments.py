@@ -1,9 +1,8 @@
 """The rows of a keyed table in the driver's memory, a *segment* for each data file, and where each key is.
 
 Rows need 10x less memory as Arrow columns than as Python objects. An index finds the number of a row from its
-key. A segment has a range of numbers, some of them spare: where a write replaces its file, every row keeps its
-place, and so its number, and unchanged columns are not copied. In a table with deletion vectors the file stays, and
-rows that are replaced are *dead*: no key finds them.
+key. Rows that a write replaces are *dead*: no key finds them. In a table with deletion vectors their file stays.
+Without, it goes, and its other rows are written once more, with those of the write.
 
 Memory is bounded. Rows for which there is no room lie in files that are mapped, and so does an index that is too large;
 all else is as in memory.
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from state.delta.log.data_files import BUCKET_ROWS, DataFile
+from state.delta.log.data_files import FILE_ROWS, DataFile
 from state.delta.log.vectors import bitmap_of, live_positions, positions_in
 from state.delta.merging import Put
 from state.delta.schema import TXID_FIELD
@@ -32,13 +31,10 @@ from txtopo.columnar.mapped import kept_rows, mapped_array
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.taking import taken
 
-__all__ = ["IsOver", "Marks", "Rewrite", "Segments"]
+__all__ = ["Marks", "Segments"]
 
 _PORTION_ROWS = 1 << 18
 """How many keys are hashed or looked up at a time: each time is progress."""
-
-_SPARE_MIN = 4096
-"""The least number of spare numbers of a segment."""
 
 _NONE = np.empty(0, np.int64)
 
@@ -51,7 +47,6 @@ class _Segment:
         file: the file.
         rows: its rows, in the order of the file, also those that are dead.
         first: the number of the first one.
-        end: the end of its numbers, exclusive.
         dead: the positions of the dead ones.
         chunks: the rows in portions that Arrow takes rows from, each with the position of its first one.
     """
@@ -59,11 +54,15 @@ class _Segment:
     file: DataFile
     rows: pa.Table
     first: int
-    end: int
     dead: BitMap64 = attrs.field(factory=BitMap64)
     chunks: Sequence[tuple[int, pa.Table]] = attrs.field(
         default=attrs.Factory(lambda self: chunks_of(self.rows), takes_self=True)
     )
+
+    @property
+    def end(self) -> int:
+        """The end of its numbers, exclusive."""
+        return self.first + int(self.rows.num_rows)
 
     @property
     def live(self) -> Positions:
@@ -73,50 +72,31 @@ class _Segment:
     @property
     def live_rows(self) -> pa.Table:
         """The rows that are not dead."""
-        if not self.dead:
-            return self.rows
-        is_live = np.zeros(self.rows.num_rows, dtype=np.bool_)
-        is_live[self.live] = True
-        return self.rows.filter(pa.array(is_live))
+        return self.rows.filter(pa.array(self.are_live)) if self.dead else self.rows
 
-
-IsOver = Callable[[pa.Table], Any]
-"""Returns for each of some rows whether it is over."""
-
-
-@attrs.frozen(eq=False)
-class Rewrite:
-    """What a write makes of a segment, or of none: rows that go to new files.
-
-    Args:
-        path: the file of the segment that is replaced; None if there is none.
-        rows: the rows of the new files: first those of the segment that stay, each in its place unless others go, then
-            new ones.
-        kept: for each row of the segment its place among them, -1 if it goes; None if all stay.
-        added: how many new ones there are.
-        has_expired: whether rows of the segment go because they have expired.
-    """
-
-    path: str | None
-    rows: pa.Table
-    kept: Positions | None
-    added: int
-    has_expired: bool = False
+    @property
+    def are_live(self) -> Mask:
+        """Whether each row is not dead."""
+        are_live = np.ones(self.rows.num_rows, dtype=np.bool_)
+        are_live[positions_in(self.dead)] = False
+        return are_live
 
 
 @attrs.frozen(eq=False)
 class Marks:
-    """What a write makes of segments whose files stay.
+    """What a write makes of segments.
 
     Args:
-        rows: the rows of a new file.
-        hashes: the hash of the key of each.
+        rows: the rows of new files: those that stay of the segments whose files go, then the write's own.
+        stay: which rows stay of each segment whose file goes, by path.
+        hashes: the hash of the key of each of the write's own rows.
         slots: the slot of the key of each in the index, -1 if it is new.
         gone: the slots of the keys that are removed.
-        dead: the positions of all dead rows of each segment that has more of them now, by path.
+        dead: the positions of all dead rows of each segment that has more of them now, or whose file goes, by path.
     """
 
     rows: pa.Table
+    stay: Mapping[str, Mask]
     hashes: Hashes
     slots: Positions
     gone: Positions
@@ -206,7 +186,7 @@ class Segments:
         for path in gone:
             segment = self._by_path.pop(path, None)
             if segment is not None and self._index is not None:
-                self._index.remap(segment.first, np.full(segment.rows.num_rows, -1))
+                self._index.remap([(segment.first, np.full(segment.rows.num_rows, -1))])
         turned = [file for file in files.values() if file.path in self._by_path]
         self._turn(
             {file.path: (file, read(file)[1]) for file in turned if not self._by_path[file.path].file.is_in(files)}
@@ -214,10 +194,9 @@ class Segments:
         for file in new:
             portions, dead = read(file)
             rows = self.kept(portions)
-            first, end = self._numbers_for(rows.num_rows)
-            segment = self._by_path[file.path] = _Segment(file, rows, first, end, dead)
+            segment = self._by_path[file.path] = _Segment(file, rows, self._numbers_for(rows.num_rows), dead)
             if self._index is not None:
-                self._index.add(self._live_hashes(segment), first + segment.live)
+                self._index.add(self._live_hashes(segment), segment.first + segment.live)
 
     def _turn(self, dead: Mapping[str, tuple[DataFile, BitMap64]]) -> None:
         """Have other rows of files be dead: more of them, or fewer in a table that has gone back."""
@@ -316,109 +295,59 @@ class Segments:
         ]
         return pa.concat_tables([self._schema.empty_table().select(names), *parts])
 
-    def rewritten(self, new: pa.Table, is_over: IsOver | None = None) -> list[Rewrite]:
-        """Return what a write of some rows makes of the segments that it touches.
+    def marked(self, new: pa.Table, *, with_vectors: bool) -> Marks:
+        """Return what a write of some rows makes of the segments.
 
-        ``new`` has each key once; a row without a txid removes its key. New keys go to the smallest segment, unless
-        that is full. Rows of a segment that are over go, if they are most of it.
+        ``new`` has each key once; a row without a txid removes its key. Unless the files of the segments that it
+        touches stay, ``with_vectors``, the smallest segment goes for new keys as well, if they have room in its file:
+        so no write adds a file of a few rows.
         """
-        numbers, is_put = self._found_again(new.select(self._keys)).numbers, pc.is_valid(new[TXID_FIELD]).to_numpy()
-        is_new = (numbers < 0) & is_put
-        smallest = min(self._by_path, key=lambda path: self._by_path[path].rows.num_rows, default=None)
-        if smallest is not None and self._by_path[smallest].rows.num_rows + is_new.sum() > BUCKET_ROWS:
-            smallest = None
-        made, is_placed = [], not is_new.any()
-        for path, segment in self._by_path.items():
-            takes_new = path == smallest and not is_placed
-            own = np.flatnonzero((numbers >= segment.first) & (numbers < segment.end))
-            if len(own) or takes_new:
-                of_new = is_new if takes_new else None
-                made.append(self._rewrite(path, segment, new, numbers, own, is_put, of_new, is_over))
-                is_placed = is_placed or takes_new
-        if not is_placed:
-            made.append(Rewrite(None, new.filter(pa.array(is_new)), None, int(is_new.sum())))
-        return made
-
-    def _rewrite(  # noqa: PLR0913, PLR0917 - a segment, and what a write has for it
-        self,
-        path: str,
-        segment: _Segment,
-        new: pa.Table,
-        numbers: Positions,
-        own: Positions,
-        is_put: Mask,
-        is_new: Mask | None,
-        is_over: IsOver | None,
-    ) -> Rewrite:
-        rows, count = segment.rows, segment.rows.num_rows
-        at, is_replaced = numbers[own] - segment.first, is_put[own]
-        stays = np.ones(count, dtype=np.bool_) if is_over is None else ~is_over(rows).to_numpy()
-        has_expired = int(stays.sum()) * 2 < count
-        sources = np.arange(count)
-        sources[at[is_replaced]] = count + own[is_replaced]
-        both = pa.concat_tables([rows, new])
-        if is_replaced.any():
-            columns = {
-                name: rows[name] if name in self._keys else taken(both.select([name]), sources)[name]
-                for name in rows.column_names
-            }
-            rows = pa.table(columns, schema=rows.schema)
-        kept: Positions | None = None
-        stays |= not has_expired
-        stays[at] = is_replaced
-        if not stays.all():
-            kept = np.where(stays, np.cumsum(stays) - 1, -1)
-            rows = rows.filter(pa.array(stays))
-        if is_new is not None:
-            rows = pa.concat_tables([rows, new.filter(pa.array(is_new))])
-        return Rewrite(path, rows.combine_chunks(), kept, 0 if is_new is None else int(is_new.sum()), has_expired)
-
-    def replace(self, rewrites: Iterable[tuple[Rewrite, Sequence[DataFile]]]) -> None:
-        """Hold what a write has made of segments, in the files that it was written to."""
-        self._found = None
-        for rewrite, files in rewrites:
-            old = None if rewrite.path is None else self._by_path.pop(rewrite.path)
-            first, end = self._numbers_of(rewrite, old)
-            self._place(rewrite.rows, files, first, end)
-            if self._index is not None and rewrite.added:
-                at = rewrite.rows.num_rows - rewrite.added
-                added = _hashes(rewrite.rows.slice(at).select(self._keys))
-                self._index.add(added, np.arange(first + at, first + at + rewrite.added))
-        if self._next > NUMBERS // 2:
-            self._begin_numbers_again()
-
-    def marked(self, new: pa.Table) -> Marks:
-        """Return what a write of some rows makes of the segments if their files stay; as :meth:`rewritten`."""
         found, is_put = self._found_again(new.select(self._keys)), pc.is_valid(new[TXID_FIELD]).to_numpy()
-        numbers, dead = found.numbers, {}
+        numbers, slots, dead = found.numbers, found.slots, {}
         for path, segment in self._by_path.items():
             own = numbers[(numbers >= segment.first) & (numbers < segment.end)]
             if len(own):
                 dead[path] = segment.dead | bitmap_of(own - segment.first)
-        return Marks(
-            new if is_put.all() else new.filter(pa.array(is_put)),
-            found.hashes[is_put],
-            found.slots[is_put],
-            found.slots[(numbers >= 0) & ~is_put],
-            dead,
-        )
+        rows = new if is_put.all() else new.filter(pa.array(is_put))
+        stay = {} if with_vectors else self._stay(dead, int(((numbers < 0) & is_put).sum()))
+        if stay:
+            rest = [self._by_path[path].rows.filter(pa.array(own)) for path, own in stay.items()]
+            rows = pa.concat_tables([*rest, rows])
+        return Marks(rows, stay, found.hashes[is_put], slots[is_put], slots[(numbers >= 0) & ~is_put], dead)
+
+    def _stay(self, dead: dict[str, BitMap64], added: int) -> dict[str, Mask]:
+        """Return which rows stay of each segment whose file goes; new rows may let one more go."""
+        segments = self._by_path
+        smallest = min(segments, key=lambda path: segments[path].rows.num_rows, default=None)
+        if smallest is not None and added and segments[smallest].rows.num_rows + added <= FILE_ROWS:
+            dead.setdefault(smallest, segments[smallest].dead)
+        return {path: attrs.evolve(segments[path], dead=own).are_live for path, own in dead.items()}
 
     def mark(self, marks: Marks, files: Sequence[DataFile], marked: Iterable[DataFile]) -> None:
         """Hold what a write has made of segments: its rows are in ``files``, and the ``marked`` ones have dead rows."""
         self._found = None
         still_there = {file.path: file for file in marked}
+        first = at = self._numbers_for(marks.rows.num_rows)
+        places: list[tuple[int, Positions]] = []
         for path, dead in marks.dead.items():
             segment = self._by_path.pop(path)
             if path in still_there:
                 self._by_path[path] = attrs.evolve(segment, file=still_there[path], dead=dead)
-        count = marks.rows.num_rows
-        first, self._next = self._next, self._next + count
-        self._place(marks.rows, files, first, self._next)
+            stay = marks.stay.get(path)
+            if stay is not None and self._index is not None:
+                news = np.full(segment.rows.num_rows, -1)
+                news[stay] = np.arange(at, at + np.count_nonzero(stay))
+                places.append((segment.first, news))
+                at += int(np.count_nonzero(stay))
+        self._place(marks.rows, files, first)
         if self._index is not None:
-            numbers, is_new = np.arange(first, first + count), marks.slots < 0
+            hashes, is_new = marks.hashes, marks.slots < 0
+            numbers = np.arange(at, at + len(hashes))
             self._index.renumber(marks.slots[~is_new], numbers[~is_new])
             self._index.renumber(marks.gone, np.full(len(marks.gone), -1))
-            self._index.add(marks.hashes[is_new], numbers[is_new])
+            if places:
+                self._index.remap(places)
+            self._index.add(hashes[is_new], numbers[is_new])
         if self._next > NUMBERS // 2:
             self._begin_numbers_again()
 
@@ -426,7 +355,7 @@ class Segments:
         """Hold the rows of merged segments in their new file, if any is live; some may have died meanwhile."""
         self._found, at = None, 0
         rows = put.merged.rows[0] if put.merged.rows else self._schema.empty_table()
-        first, self._next = self._next, self._next + rows.num_rows
+        first = self._numbers_for(rows.num_rows)
         olds = np.full(rows.num_rows, -1, dtype=np.int64)
         for source in put.merged.sources:
             live, segment = source.live, self._by_path.pop(source.path, None)
@@ -437,42 +366,28 @@ class Segments:
                     self._index.remove(_hashes(segment.rows.select(self._keys))[expired], segment.first + expired)
             at += len(live)
         for file in put.added:
-            self._by_path[file.path] = made = _Segment(file, rows, first, self._next, put.dead)
+            self._by_path[file.path] = made = _Segment(file, rows, first, put.dead)
             if self._index is not None:
                 hashes = self._live_hashes(made)
                 self._index.move(hashes, olds[made.live], first + made.live)
 
-    def _numbers_of(self, rewrite: Rewrite, old: _Segment | None) -> tuple[int, int]:
-        """Return the first number of the rows of a rewrite and the end of its range; those that stay have theirs."""
-        count = rewrite.rows.num_rows
-        if old is not None and rewrite.kept is None and old.first + count <= old.end:
-            return old.first, old.end
-        first, end = self._numbers_for(count)
-        if old is not None and self._index is not None:
-            places = np.arange(old.rows.num_rows) if rewrite.kept is None else rewrite.kept
-            self._index.remap(old.first, np.where(places < 0, -1, places + first))
-        return first, end
+    def _numbers_for(self, count: int) -> int:
+        """Return the first one of new numbers for some rows."""
+        first, self._next = self._next, self._next + count
+        return first
 
-    def _numbers_for(self, count: int) -> tuple[int, int]:
-        """Return a new range of numbers for some rows, with as many to spare."""
-        first, self._next = self._next, self._next + count + max(count, _SPARE_MIN)
-        return first, self._next
-
-    def _place(self, rows: pa.Table, files: Sequence[DataFile], first: int, end: int) -> None:
+    def _place(self, rows: pa.Table, files: Sequence[DataFile], first: int) -> None:
         """Hold rows, in the order of some files, with the numbers from ``first`` on."""
         at = 0
         for file in files:
-            until = end if file is files[-1] else first + at + file.rows
-            own = self.kept([rows.slice(at, file.rows)])
-            self._by_path[file.path] = _Segment(file, own, first + at, until)
+            self._by_path[file.path] = _Segment(file, self.kept([rows.slice(at, file.rows)]), first + at)
             at += file.rows
 
     def _begin_numbers_again(self) -> None:
         """Give all rows other numbers: few are left."""
         self._index, self._next = None, 0
         for path, segment in self._by_path.items():
-            first, end = self._numbers_for(segment.rows.num_rows)
-            self._by_path[path] = attrs.evolve(segment, first=first, end=end)
+            self._by_path[path] = attrs.evolve(segment, first=self._numbers_for(segment.rows.num_rows))
 
     def prepare(self) -> None:
         """Make the index, so that the first look-up need not."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-import itertools
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, assert_never
 
 import attrs
@@ -21,7 +19,7 @@ from state.delta.keyed.past import PastDeltaState
 from state.delta.keyed.ranges import RangeTask, fold_on_executors
 from state.delta.keyed.segments import Segments
 from state.delta.keyed.writing import FileWrites, RowWrites
-from state.delta.log.data_files import DataFile, DataFolder, slices_of
+from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.put import Change
 from state.delta.merging import Ended, Policy
 from state.delta.opened_table import OpenedDeltaTable
@@ -40,7 +38,6 @@ from txtopo.api.types import ddl_name
 from txtopo.api.values import StateKind, StateValue
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import Positions
-from txtopo.columnar.rows_by_time import are_over
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import ConfigError, FieldsError, StateFailure
 from txtopo.utc import micros_at
@@ -85,8 +82,8 @@ class DeltaState(DeclaredDeltaTable):
         deletion_vectors: whether a new table is made for deletion vectors, which few old readers understand: Spark with
             Delta, polars from version 2 on, DuckDB, and delta-rs by ``scan`` and ``QueryBuilder`` do; others refuse it.
 
-    Expired rows go away when their files are rewritten, at the latest by upkeep where they are most of a file.
-    Until then readers may see them; ``read_table(path, live=True)`` leaves them out.
+    Expired rows go away when upkeep merges their file, at the latest once they are most of it. Until then readers may
+    see them; ``read_table(path, live=True)`` leaves them out.
 
     Raises:
         ConfigError: an option is out of range, or ``ttl`` comes without a clock or for a state that is not
@@ -238,10 +235,10 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
                 tuple(parts),
                 self._reducer,
                 reduction,
-                marks=self.declared.deletion_vectors,
                 group=f"{parts[0].txid}-{parts[-1].txid}",
             )
-            return fold_on_executors(executors, template, self._on_head(parts[0].txid))
+            written = self._on_head(parts[0].txid)
+            return fold_on_executors(executors, template, written, with_vectors=self.declared.deletion_vectors)
 
         try:
             return self._writer.reading(fold)
@@ -295,40 +292,21 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         return attrs.evolve(made, until=writes.until).note()
 
     def _made(self, txid: int, writes: RowWrites) -> FileWrites:
-        keys, data = list(self._rows.key), self._data
+        """Write rows, and what becomes of the files that they touch: which rows are dead, or the others once more."""
+        keys, data, held = list(self._rows.key), self._data, self._writer.files
         gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(keys)
-        write = self._marked if self.declared.deletion_vectors else self._rewritten
-        added, removed = write(writes.rows, f"keys-{txid}")
+        marks = self._cache.marked(self._writer, writes.rows, with_vectors=self.declared.deletion_vectors)
+        removed = [held[path] for path in marks.dead]
+        added = data.put_all(f"keys-{txid}", marks.rows)
+        still_there = data.with_dead([file for file in removed if file.path not in marks.stay], marks.dead)
+        self._hold = lambda segments: segments.mark(marks, added, still_there)
         return attrs.evolve(
             self._on_head(txid),
-            added=added,
+            added=[*added, *still_there],
             removed=removed,
             without=data.put_all(f"removed-{txid}", gone),
             rows_put=writes.rows_put,
         )
-
-    def _rewritten(self, rows: pa.Table, name: str) -> tuple[list[DataFile], list[DataFile]]:
-        """Write rows, and the others of the files that they touch; return the new files and the old ones."""
-        data, held = self._data, self._writer.files
-        is_over = partial(are_over, column=self._time, until=self._writer.taken) if self._time else None
-        rewrites = self._cache.rewritten(self._writer, rows, is_over)
-        parts = [slices_of(each.rows) for each in rewrites]
-        files = iter(data.put_each(name, [(part, None) for own in parts for part in own]))
-        made = [(each, list(itertools.islice(files, len(own)))) for each, own in zip(rewrites, parts, strict=True)]
-        self._hold = lambda segments: segments.replace(made)
-        if any(each.has_expired for each in rewrites):
-            self._fitted = None  # the values in memory have those that go
-        added = [file for _, own in made for file in own]
-        return added, [held[each.path] for each in rewrites if each.path is not None]
-
-    def _marked(self, rows: pa.Table, name: str) -> tuple[list[DataFile], list[DataFile]]:
-        """Write rows, and which ones of the files that they touch are dead; return the new files and the old ones."""
-        data, held = self._data, self._writer.files
-        marks = self._cache.marked(self._writer, rows)
-        removed = [held[path] for path in marks.dead]
-        added, still_there = data.put_all(name, marks.rows), data.with_dead(removed, marks.dead)
-        self._hold = lambda segments: segments.mark(marks, added, still_there)
-        return [*added, *still_there], removed
 
     def _on_head(self, first_txid: int) -> FileWrites:
         """Return a write of nothing that is computed from the rows of the head."""

@@ -1,8 +1,7 @@
 """What a commit group writes into a keyed table: new data files, and the files that they replace.
 
-The driver replaces the files that hold a key of the group: from the rows in its memory, or, if those are too many, by
-reading the files. The executors read those that may hold a key of their range; see :mod:`state.delta.keyed.ranges`.
-Either way the result is a :class:`FileWrites`.
+It is made by the driver, from the rows in its memory, or by executors; see :mod:`state.delta.keyed.ranges`. Either way
+the result is a :class:`FileWrites`.
 
 It is computed from the rows of one version. When it is published, others may have written later versions, and
 :meth:`FileWrites.change` finds out what that means:
@@ -16,13 +15,12 @@ It is computed from the rows of one version. When it is published, others may ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from state.delta.log.data_files import DataFile, DataFolder, files_in
@@ -30,10 +28,9 @@ from state.delta.log.put import Change
 from state.delta.log.vectors import bitmap_of
 from state.delta.schema import FittedRows, RowFormat
 from txtopo.api.reduction import PreparedWrites
-from txtopo.columnar.hashing import PARTS, parts_of
 from txtopo.columnar.key_index import KeyNumbers
 
-__all__ = ["FileWrites", "RowWrites", "marked", "others"]
+__all__ = ["FileWrites", "RowWrites"]
 
 
 @attrs.frozen(eq=False)
@@ -113,11 +110,12 @@ class FileWrites(PreparedWrites):
         """Return what it changes in a table that holds the rows that it was computed from, in the files ``held``."""
         if all(file.is_in(held) for file in self.removed):
             return Change(self.added, self.removed, taken=self.until)
-        is_touched = self._touches(data, rows)
+        dead = self._replaced(data, rows, held.values())
+        removed = [held[path] for path in dead]
         if any(file.vector is not None for file in self.added):
-            removed, rest = marked(data, rows, held.values(), is_touched)
+            rest = data.with_dead(removed, dead)
         else:
-            removed, rest = others(data, rows, held.values(), is_touched, f"rest-{self.first_txid}")
+            rest = data.put_rest(f"rest-{self.first_txid}", removed, dead, rows.schema())
         return Change([*self._new, *rest], removed, taken=self.until)
 
     @property
@@ -134,53 +132,16 @@ class FileWrites(PreparedWrites):
         former = {file.path for file in self.removed}
         return [file for file in self.added if file.path not in former]
 
-    def _touches(self, data: DataFolder, rows: RowFormat) -> Mask:
-        """Return what tells the rows of which ``added`` has the next ones, and those that are removed."""
-        new = self._new
-        if new and all(file.parts is not None for file in new):
-            is_new = np.zeros(PARTS, dtype=np.bool_)
-            for file in new:
-                is_new[slice(*(file.parts or ()))] = True
-            return lambda keys: pa.array(is_new[parts_of(keys)])
-        schema = _keys_of(rows)
-        numbers = KeyNumbers(pa.concat_tables([data.read(file, schema) for file in (*new, *self.without)]))
-        return lambda keys: pa.array(numbers.of(keys) >= 0)
-
-
-Mask = Callable[[pa.Table], Any]
-"""Returns for each row of a table of the key columns whether a write touches it."""
-
-
-def others(
-    data: DataFolder, rows: RowFormat, files: Iterable[DataFile], is_touched: Mask, name: str
-) -> tuple[list[DataFile], list[DataFile]]:
-    """Return the files that hold a touched row, and new files with their other rows."""
-    keys = _keys_of(rows)
-    touched = [file for file in files if any(pc.any(is_touched(each)).as_py() for each in data.portions(file, keys))]
-    others = (
-        portion.filter(pc.invert(is_touched(portion.select(keys.names))))
-        for file in touched
-        for portion in data.portions(file, rows.schema())
-    )
-    return touched, data.put_portions(name, others)
-
-
-def marked(
-    data: DataFolder, rows: RowFormat, files: Iterable[DataFile], is_touched: Mask
-) -> tuple[list[DataFile], list[DataFile]]:
-    """Return the files that hold a touched row, and those of them that hold others, with new vectors."""
-    keys, dead, touched = _keys_of(rows), {}, []
-    for file in files:
-        own, first = BitMap64(), 0
-        for portion in data.portions(file, keys, with_dead=True):
-            own |= bitmap_of(first + np.flatnonzero(is_touched(portion)))
-            first += portion.num_rows
-        before = data.dead(file)
-        if own - before:
-            dead[file.path] = own | before
-            touched.append(file)
-    return touched, data.with_dead(touched, dead)
-
-
-def _keys_of(rows: RowFormat) -> pa.Schema:
-    return pa.schema([rows.schema().field(name) for name in rows.key])
+    def _replaced(self, data: DataFolder, rows: RowFormat, files: Iterable[DataFile]) -> dict[str, BitMap64]:
+        """Return the positions of all dead rows of the files, by path, in which it replaces or removes one."""
+        schema, dead = pa.schema([rows.schema().field(name) for name in rows.key]), {}
+        numbers = KeyNumbers(pa.concat_tables([data.read(file, schema) for file in (*self._new, *self.without)]))
+        for file in files:
+            own, first = BitMap64(), 0
+            for portion in data.portions(file, schema, with_dead=True):
+                own |= bitmap_of(first + np.flatnonzero(numbers.of(portion) >= 0))
+                first += portion.num_rows
+            before = data.dead(file)
+            if own - before:
+                dead[file.path] = own | before
+        return dead

@@ -37,8 +37,8 @@ from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import StateFailure
 
 __all__ = [
-    "BUCKET_ROWS",
     "DATA_FOLDER",
+    "FILE_ROWS",
     "ROWS_MARK",
     "WAITING_FOLDER",
     "DataFile",
@@ -65,10 +65,9 @@ PORTION_ROWS = 250_000
 PUTS_MAX, PUT_BYTES = 16, 1 << 28
 """How many files are written side by side, and the bytes of their rows; more only if there are as many processors."""
 
-_NAME = re.compile(r"bucket-(\d{3})-(\d{3})-[^/]*\.parquet")
-_OF_GROUP = re.compile(r"(?:rows|keys|rest|removed|bucket-\d{3}-\d{3})-(\d+)-[^/]*\.parquet")
-BUCKET_ROWS = 500_000
-"""The approximate number of rows in a bucket, and the maximum number in another file that the driver writes."""
+_OF_GROUP = re.compile(r"(?:rows|keys|rest|removed)-(\d+)-[^/]*\.parquet")
+FILE_ROWS = 500_000
+"""The maximum number of rows in a file that the driver writes."""
 
 _SAMPLE_ROWS = 1_000
 
@@ -121,12 +120,6 @@ class DataFile:
         """Return the file as one whose bounds are not known: readers find the rows, and skip nothing."""
         return attrs.evolve(self, stats=self.stats and row_count_of(self.rows))
 
-    @property
-    def parts(self) -> tuple[int, int] | None:
-        """The range of parts whose rows it holds; None if it is not a bucket."""
-        found = _NAME.fullmatch(Path(self.path).name)
-        return None if found is None else (int(found[1]), int(found[2]))
-
 
 def _repetitive(rows: pa.Table) -> list[str] | bool:
     """Return the columns to encode by a dictionary, which doubles the time: those whose first values repeat.
@@ -159,7 +152,7 @@ def partition_text(value: Any) -> str | None:
 
 def slices_of(rows: pa.Table) -> list[pa.Table]:
     """Return rows in slices, each for a file."""
-    return [rows.slice(first, BUCKET_ROWS) for first in range(0, rows.num_rows, BUCKET_ROWS)]
+    return [rows.slice(first, FILE_ROWS) for first in range(0, rows.num_rows, FILE_ROWS)]
 
 
 @attrs.frozen
@@ -220,10 +213,10 @@ class DataFolder:
         held: list[pa.Table] = []
         for portion in portions:
             held.append(portion)
-            while sum(each.num_rows for each in held) >= BUCKET_ROWS:
+            while sum(each.num_rows for each in held) >= FILE_ROWS:
                 rows = pa.concat_tables(held)
-                files.append(self.put(name, rows.slice(0, BUCKET_ROWS)))
-                held = [rows.slice(BUCKET_ROWS)]
+                files.append(self.put(name, rows.slice(0, FILE_ROWS)))
+                held = [rows.slice(FILE_ROWS)]
         return [*files, *self.put_all(name, pa.concat_tables(held))] if held else files
 
     def without_vectors(
@@ -233,12 +226,25 @@ class DataFolder:
 
         ``schema`` are all columns of the table; ``to`` is the folder for the new files, if it is another one.
         """
-        found: list[DataFile] = []
-        marked: list[DataFile] = []
-        for file in files:
-            (found if file.vector is None else marked).append(file)
-        portions = (rows for file in marked for rows in self.portions(file, schema))
-        return [*found, *(to or self).put_portions("live", portions)]
+        files = list(files)
+        marked = [file for file in files if file.vector is not None]
+        dead = {file.path: self.dead(file) for file in marked}
+        return [*(file for file in files if file.vector is None), *self.put_rest("live", marked, dead, schema, to)]
+
+    def put_rest(
+        self,
+        name: str,
+        files: Iterable[DataFile],
+        dead: Mapping[str, BitMap64],
+        schema: pa.Schema,
+        to: DataFolder | None = None,
+    ) -> list[DataFile]:
+        """Write the rows of some files that are not dead as :meth:`put_portions` does.
+
+        ``dead`` are the positions of all dead rows of each, by path; ``schema`` and ``to`` are as above.
+        """
+        portions = (rows for file in files for rows in self.portions(file, schema, dead=dead[file.path]))
+        return (to or self).put_portions(name, portions)
 
     def put_vectors(self, bitmaps: Sequence[BitMap64]) -> list[Vector]:
         """Write bitmaps of dead rows to one new file, and return a vector for each; durable on return, as :meth:`put`.
@@ -265,10 +271,16 @@ class DataFolder:
         """
         return BitMap64() if file.vector is None else dead_rows(self.location, file.vector)
 
-    def portions(self, file: DataFile, schema: pa.Schema, *, with_dead: bool = False) -> Iterator[pa.Table]:
-        """Yield the rows of a file in portions, each as :meth:`read` returns them."""
+    def portions(
+        self, file: DataFile, schema: pa.Schema, *, with_dead: bool = False, dead: BitMap64 | None = None
+    ) -> Iterator[pa.Table]:
+        """Yield the rows of a file in portions, each as :meth:`read` returns them.
+
+        ``dead`` are the positions of all dead rows, if more have died than the file's vector has.
+        """
         probe, first = current_probe(), 0
-        dead = BitMap64() if with_dead else self.dead(file)
+        if dead is None:
+            dead = BitMap64() if with_dead else self.dead(file)
         for batch in self._open(file).iter_batches(PORTION_ROWS, columns=schema.names):
             rows = _of_table(file, pa.Table.from_batches([batch]), schema)
             yield _without(dead, rows, first)

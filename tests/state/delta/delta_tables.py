@@ -39,7 +39,7 @@ def hold_no_rows(monkeypatch):
 
 def have_many_files(monkeypatch):
     """Have new keys go to files of their own, as where other files are full."""
-    monkeypatch.setattr(segments, "BUCKET_ROWS", 1)
+    monkeypatch.setattr(segments, "FILE_ROWS", 1)
 
 
 def all_of(hours):

@@ -65,6 +65,5 @@ def _padded(data: DataFolder, schema: pa.Schema, file: DataFile) -> tuple[DataFi
     dead = rows.set_column(number, schema.field(number), pa.array(np.full(rows.num_rows, DEAD_TXID)))
     order = np.arange(2 * rows.num_rows).reshape(2, -1).T[:, ::-1].ravel()  # a dead one, a live one, and so on
     every = pa.concat_tables([rows, dead, dead.slice(0, 1)]).take(pa.array([*order, 2 * rows.num_rows]))
-    name = "padded" if file.parts is None else "bucket-{:03d}-{:03d}-padded".format(*file.parts)
-    made = data.put(name, every, file.partition)
+    made = data.put("padded", every, file.partition)
     return made, BitMap64(np.flatnonzero(np.asarray(every[TXID_FIELD]) == DEAD_TXID).tolist())

@@ -116,7 +116,7 @@ def table(request, tmp_path, monkeypatch) -> Table:
     """A table with three transactions, in several files."""
     if request.param not in {"whole", "vectors"}:
         hold_no_rows(monkeypatch)
-    monkeypatch.setattr(data_files, "BUCKET_ROWS", 1)
+    monkeypatch.setattr(data_files, "FILE_ROWS", 1)
     monkeypatch.setattr(merging, "_TIER", 2)
     made = Table(tmp_path / "t", request.param)
     for txid in (1, 2, 4):

@@ -90,7 +90,7 @@ class Marked:
 
 @pytest.fixture
 def marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Marked:
-    monkeypatch.setattr(data_files, "BUCKET_ROWS", 4)
+    monkeypatch.setattr(data_files, "FILE_ROWS", 4)
     return Marked(tmp_path)
 
 

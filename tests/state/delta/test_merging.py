@@ -276,13 +276,10 @@ def test_a_merge_is_in_vain_once_what_it_left_out_is_there_again(
     ],
 )
 def test_small_files_are_merged_in_bins(sizes: list[int], files_max: int, chosen: list[list[int]]) -> None:
-    """Those of one partition, of less than half a file, and never buckets: each of these is of one range of keys."""
+    """Those of one partition, of less than half a file."""
     for partition in ({}, {"day": None}, {"day": "mo"}):
         files = [DataFile(f"{at}", size, 9, partition=partition) for at, size in enumerate(sizes)]
-        bucket = DataFile("_data/bucket-000-512-a.parquet", 1, 9, partition=partition)
-        assert bucket.parts == (0, 512)
-        others = [bucket, bucket, DataFile("other", 1, 9, partition={"day": "tu"})]
-        found = in_bins([*files, *others], is_mostly_dead, files_max)
+        found = in_bins([*files, DataFile("other", 1, 9, partition={"day": "tu"})], is_mostly_dead, files_max)
         assert [[file.size for file in each] for each in found] == chosen
 
 

@@ -25,19 +25,19 @@ from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessErr
 from txtopo.failpoints import armed
 from txtopo.files.folder import LocalFolder
 
-KINDS = ("whole", "files", "vectors", "vectors of many rows", "buckets", "vectors of executors", "rows")
+KINDS = ("whole", "files", "vectors", "vectors of many rows", "files of executors", "vectors of executors", "rows")
 BEFORE = {("a", 1, 1): 1, ("b", 1, 1): 1, ("c", 1, 1): 1}
 AFTER = {
     "whole": {("a", 2, 2): 1, ("b", 1, 1): 1},
     "files": {("a", 2, 2): 1, ("b", 1, 1): 1},
     "vectors": {("a", 2, 2): 1, ("b", 1, 1): 1},
     "vectors of many rows": {("a", 2, 2): 1, ("b", 1, 1): 1},
-    "buckets": {("a", 2, 2): 1, ("b", 1, 1): 1, ("c", 1, 1): 1},
+    "files of executors": {("a", 2, 2): 1, ("b", 1, 1): 1, ("c", 1, 1): 1},
     "vectors of executors": {("a", 2, 2): 1, ("b", 1, 1): 1, ("c", 1, 1): 1},
     "rows": {**BEFORE, ("a", 1, 2): 1},
 }
 """What each kind of write leaves: it puts a; those by key remove c, too."""
-BY_EXECUTORS = ("buckets", "vectors of executors")
+BY_EXECUTORS = ("files of executors", "vectors of executors")
 
 
 class Place:
@@ -97,7 +97,7 @@ def place(request, tmp_path, monkeypatch) -> Place:
     """A table for each kind of write; in small files, so that an OPTIMIZE moves them."""
     if request.param in {"files", "vectors of many rows"}:
         hold_no_rows(monkeypatch)
-    monkeypatch.setattr(data_files, "BUCKET_ROWS", 1)
+    monkeypatch.setattr(data_files, "FILE_ROWS", 1)
     return Place(tmp_path / "t", request.param)
 
 
@@ -229,7 +229,7 @@ def test_a_write_of_a_dead_coordinator(place, monkeypatch, lost):
 @pytest.mark.parametrize("moment", ["before it is opened", "afterwards"])
 def test_what_a_write_stands_on_is_durable(tmp_path, monkeypatch, moment):
     """Versions of others, and their files, are synced before a write or a marker counts that comes after them."""
-    monkeypatch.setattr(data_files, "BUCKET_ROWS", 1)
+    monkeypatch.setattr(data_files, "FILE_ROWS", 1)
     place = Place(tmp_path / "t", "whole")
     state = place.opened()
     note = place.prepare(state)

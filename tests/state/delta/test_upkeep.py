@@ -212,7 +212,7 @@ def test_a_longer_history_is_kept(tmp_path, monkeypatch, vacuum_days, rewind_day
 def test_what_was_removed_stays_longer_than_checkpoints_know_of_it(tmp_path, monkeypatch, asked_by, is_outside):
     """Delta's checkpoints forget it after a week. The versions of a longer retention can still be read, and rolled back
     to, wherever their files are and however old."""
-    monkeypatch.setattr(state.delta.log.data_files, "BUCKET_ROWS", 1)
+    monkeypatch.setattr(state.delta.log.data_files, "FILE_ROWS", 1)
     hold_no_rows(monkeypatch)
     path, hours = tmp_path / "t", 30 * 24
     schedule = {**OFTEN, "vacuum_retention_hours": hours} if asked_by == "vacuum_retention_hours" else OFTEN

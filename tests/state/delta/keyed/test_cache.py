@@ -121,7 +121,7 @@ def test_any_steps_of_an_index(steps, data) -> None:
                         np.arange(following, following + end - first) if name == "remap" else np.full(end - first, -1)
                     )
                     following += end - first
-                    index.remap(first, news)
+                    index.remap([(first, news)])
                     for key, (h, n) in list(model.items()):
                         if first <= n < end:
                             model[key] = (h, int(news[n - first]))

@@ -78,7 +78,7 @@ def many(count, n=1):
 )
 def test_any_groups(tmp_path_factory, vectors, function, groups, slots) -> None:
     """Whatever the groups and places, the values and last txids are those of a plain dictionary."""
-    path = tmp_path_factory.mktemp("buckets")
+    path = tmp_path_factory.mktemp("ranges")
     state, model, txid = opened(path, vectors=vectors, executors=InlineExecutors(slots), rows_max=0), {}, 0
     for parts in groups:
         transactions = []
@@ -92,7 +92,7 @@ def test_any_groups(tmp_path_factory, vectors, function, groups, slots) -> None:
         assert len(writes) == len(touched)
         state.write(txid, writes)
         assert rows(path) == model
-    assert all(name.startswith("keys-" if vectors else "bucket-") for name in files(path))
+    assert all(name.startswith("keys-" if vectors else ("keys-", "rest-")) for name in files(path))
 
 
 @VECTORS
@@ -106,16 +106,14 @@ def test_small_groups_stay_with_the_driver(tmp_path, vectors) -> None:
     assert rows(tmp_path) == {"a": (3, 3), "b": (1, 2), **dict.fromkeys(many(3), (1, 4))}
 
 
-def test_a_table_of_the_driver_becomes_buckets(tmp_path) -> None:
-    """What the driver has written is made buckets of by the first fold of executors; then both take turns."""
-    state = opened(tmp_path)
+@VECTORS
+def test_driver_and_executors_take_turns(tmp_path, vectors) -> None:
+    """Each folds on what the other has written, whether files or rows of them are replaced."""
+    state = opened(tmp_path, vectors=vectors)
     commit(state, (1, many(50)))
-    assert not any(name.startswith("bucket-") for name in files(tmp_path))
     state.use_executors(InlineExecutors(), 10)
     commit(state, (2, many(40, 2)))
-    assert sorted(name[:14] for name in files(tmp_path)) == ["bucket-000-128", "bucket-128-256"]
     commit(state, (3, {"w0": 5}))
-    assert [name.startswith("bucket-") for name in sorted(files(tmp_path))] == [True, False]
     view = group_state(state).begin(4)
     assert view.get("w0").value == 8
     commit(state, (4, many(50, 3)))
@@ -123,47 +121,48 @@ def test_a_table_of_the_driver_becomes_buckets(tmp_path) -> None:
     assert rows(tmp_path) == expected
 
 
-def test_buckets_double(tmp_path, monkeypatch) -> None:
-    """Buckets that have grown too large are parted; each holds the keys of its parts alone."""
-    monkeypatch.setattr(delta_ranges, "BUCKET_ROWS", 50)
+@VECTORS
+def test_ranges_by_the_rows_of_a_group(tmp_path, monkeypatch, vectors) -> None:
+    """The more rows a group has, the more ranges; each file has the keys of one, until others' rows are left alone."""
+    monkeypatch.setattr(delta_ranges, "RANGE_ROWS", 50)
     executors = InlineExecutors()
-    state = opened(tmp_path, executors=executors)
+    state = opened(tmp_path, executors=executors, vectors=vectors)
     model = {}
     for txid, count in enumerate((60, 120, 240, 480), 1):
+        before = len(executors.calls)
         commit(state, (txid, many(count)))
         model = {key: (model.get(key, (0, 0))[0] + 1, txid) for key in many(count)}
         assert rows(tmp_path) == model
-    assert [len(items) for items in executors.calls] == [2, 4, 8, 16]
-    for name, count in files(tmp_path).items():
-        first, end = int(name[7:10]), int(name[11:14])
-        parts = parts_of(pq.ParquetFile(tmp_path / "t" / DATA_FOLDER / name).read().select(["word"]))
-        assert len(parts) == count
-        assert all((parts >= first) & (parts < end))
+        assert len(executors.calls[before]) == 1 << txid
+        new = [name for name in files(tmp_path) if name.startswith(f"keys-{txid}-")]
+        assert len(new) == 1 << txid
+        for name in new:
+            parts = parts_of(pq.ParquetFile(tmp_path / "t" / DATA_FOLDER / name).read().select(["word"]))
+            assert len({part * (1 << txid) // PARTS for part in parts.tolist()}) == 1
 
 
-def test_a_bucket_that_is_not_touched_stays(tmp_path) -> None:
-    """A fold rewrites the buckets that its rows fall into, and leaves the files of the others."""
-    state = opened(tmp_path, executors=InlineExecutors(slots=4))
+def test_a_file_that_is_not_touched_stays(tmp_path) -> None:
+    """Executors write the rest of the files that a fold's keys are in, and leave the others; one is shared by pieces."""
+    executors = InlineExecutors(slots=4)
+    state = opened(tmp_path, executors=executors)
     commit(state, (1, many(200)))
     before = files(tmp_path)
     assert len(before) == 4
     commit(state, (2, {"w7": 1}))
     after = files(tmp_path)
     assert len(before.keys() & after.keys()) == 3
-    part = int(parts_of(pa.table({"word": ["w7"]}))[0])
-    (new,) = after.keys() - before.keys()
-    assert int(new[7:10]) <= part < int(new[11:14])
+    assert sorted(name[:7] for name in after.keys() - before.keys()) == ["keys-2-", "rest-2-"]
     assert rows(tmp_path) == {**dict.fromkeys(many(200), (1, 1)), "w7": (2, 2)}
+    assert [len(items) for items in executors.calls] == [4, 1, 1]
 
 
 @VECTORS
-def test_a_file_of_the_driver_beside_buckets(tmp_path, monkeypatch, vectors) -> None:
-    """Its rows stay whichever buckets the next fold leaves alone."""
-    monkeypatch.setattr(segments, "BUCKET_ROWS", 1)
+def test_files_of_the_driver_beside_those_of_executors(tmp_path, monkeypatch, vectors) -> None:
+    """Their rows stay, whichever files the next fold leaves alone."""
+    monkeypatch.setattr(segments, "FILE_ROWS", 1)
     state = opened(tmp_path, executors=InlineExecutors(slots=4), vectors=vectors)
     commit(state, (1, many(200)))
     opened(tmp_path, epoch=2, vectors=vectors).write(2, {f"new{i}": TransactionalValue(2, i) for i in range(50)})
-    assert [name.startswith("bucket-") for name in sorted(files(tmp_path))] == [not vectors] * 4 + [False]
     commit(opened(tmp_path, epoch=3, executors=InlineExecutors(slots=4), vectors=vectors), (3, {"w7": 1}))
     new = {f"new{i}": (i, 2) for i in range(50)}
     assert rows(tmp_path) == {**dict.fromkeys(many(200), (1, 1)), **new, "w7": (2, 3)}
@@ -185,7 +184,7 @@ def test_keys_in_every_portion_of_a_file(tmp_path, monkeypatch, vectors, portion
 
 @VECTORS
 def test_an_applied_transaction_goes_key_by_key(tmp_path, vectors) -> None:
-    """Promise 8: a transaction that is in a bucket already is not folded again."""
+    """Promise 8: a transaction that is in the table already is not folded again."""
     state = opened(tmp_path, vectors=vectors, executors=InlineExecutors())
     commit(state, (5, many(20)))
     assert fold(state, (5, {"w1": 1})) == {}
@@ -294,8 +293,8 @@ PARTS_OF_NUMBERS = [50, 230, 32, 242]
 PARTS_OF_PAIRS = [82, 52]
 
 
-def test_parts_never_change() -> None:
-    """Tables are laid out by parts, so that a key's part is the same for ever."""
+def test_parts_are_the_same_everywhere() -> None:
+    """Executors share a group's keys by parts, so a key's part depends on the key alone."""
     assert parts_of(pa.table({"k": ["", "a", "b", "cat", "ä", "x" * 100]})).tolist() == PARTS_OF_TEXTS
     assert parts_of(pa.table({"k": pa.array([0, 1, -1, 10**12])})).tolist() == PARTS_OF_NUMBERS
     assert parts_of(pa.table({"k": ["a", "b"], "m": pa.array([1, 2])})).tolist() == PARTS_OF_PAIRS
@@ -371,19 +370,6 @@ def test_a_rows_file_of_many_portions(tmp_path, keys) -> None:
     assert (file.rows, file.offsets[-1], len(written)) == (count, count, count)
     assert np.array_equal(np.sort(written), table["n"])
     assert np.array_equal(read_rows_file(file)["n"], written)
-
-
-def test_one_key_of_a_bucket_that_is_split(tmp_path, monkeypatch) -> None:
-    """A bucket that has become too large is split, and keeps every row, where the group touches one key of it."""
-    state = opened(tmp_path, executors=InlineExecutors(1))
-    commit(state, (1, many(400)))
-    assert len(files(tmp_path)) == 1
-    monkeypatch.setattr(delta_ranges, "BUCKET_ROWS", 50)
-    commit(state, (2, {"w7": 1}))
-    assert len(files(tmp_path)) == 16
-    assert rows(tmp_path) == {**dict.fromkeys(many(400), (1, 1)), "w7": (2, 2)}
-    commit(state, (3, {"w7": 1, "new": 1}))
-    assert rows(tmp_path) == {**dict.fromkeys(many(400), (1, 1)), "w7": (3, 3), "new": (1, 3)}
 
 
 @VECTORS

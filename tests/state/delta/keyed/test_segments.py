@@ -105,12 +105,11 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
     for module, name, value in (
         (merging, "_TIER", 2),
         (merging, "_REWRITTEN_ROWS_MIN", 1),
-        (segments, "_SPARE_MIN", 2),
         (segments, "NUMBERS", 64),
         (key_index, "NUMBERS", 64),
         (segments, "_PORTION_ROWS", 2),
-        (segments, "BUCKET_ROWS", 4),
-        (data_files, "BUCKET_ROWS", 4),
+        (segments, "FILE_ROWS", 4),
+        (data_files, "FILE_ROWS", 4),
         (data_files, "PORTION_ROWS", 2),
     ):
         patch.setattr(module, name, value)

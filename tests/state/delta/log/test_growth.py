@@ -72,7 +72,7 @@ def test_earlier_rows_have_nulls(place):
     assert place.rows() == [("a", 1, None, 1), ("b", 1, None, 1)]
 
 
-@pytest.mark.parametrize("way", ["whole", "files", "buckets"])
+@pytest.mark.parametrize("way", ["whole", "files", "executors"])
 def test_a_write_that_was_prepared_before(place, monkeypatch, way):
     """What earlier code has prepared is published, and then written over; in each way of writing a keyed table."""
     if way == "files":
@@ -87,7 +87,7 @@ def test_a_write_that_was_prepared_before(place, monkeypatch, way):
     state.publish(2, note)
     state.grow()
     assert place.rows() == [("a", 2, None, 2), ("b", 1, None, 1)]
-    if way == "buckets":
+    if way == "executors":
         state.use_executors(InlineExecutors(), 0)
     state.write(3, {"a": TransactionalValue(3, (3, "new")), "d": TransactionalValue(3, (1, "new"))})
     assert place.rows() == [("a", 3, "new", 3), ("b", 1, None, 1), ("d", 1, "new", 3)]

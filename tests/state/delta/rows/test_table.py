@@ -176,7 +176,7 @@ def test_small_files_are_put_together(tmp_path, partition_by) -> None:
 
 def test_large_groups_are_shared_out(tmp_path, monkeypatch) -> None:
     """The executors share the rows evenly, whatever partitions they are of."""
-    monkeypatch.setattr(group_module, "BUCKET_ROWS", 100)
+    monkeypatch.setattr(group_module, "FILE_ROWS", 100)
     executors = InlineExecutors(slots=3)
     state = opened(tmp_path, partition_by="day", executors=executors)
     put(state, (1, ("append", [("a", n) for n in range(1000)])))
