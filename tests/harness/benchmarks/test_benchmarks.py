@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import attrs
@@ -13,11 +15,13 @@ from click.testing import CliRunner
 from pyspark.sql import SparkSession
 from rich.console import Console
 
+from tests.harness.benchmarks.core_secs import CoreSecs
 from tests.harness.benchmarks.groups import main as groups_main
 from tests.harness.benchmarks.inputs import DrawnWords, LargeRows, Rows, TouchedKeys, WrongTotalsError, check_totals
 from tests.harness.benchmarks.measuring import Bench
 from tests.harness.benchmarks.outcome import Line, Outcome, Role, Target, Unit, print_outcome, write_json
 from tests.harness.benchmarks.workloads.beside_peers import small
+from tests.harness.benchmarks.workloads.dataframes import EACH, dataframes
 
 LINES = (
     Line("txtopo", Role.TXTOPO, "", (100.0, 300.0, 200.0)),
@@ -59,6 +63,35 @@ def test_totals(rows: Rows) -> None:
         check_totals("test", sums, totals + np.eye(1, len(totals), dtype=np.int64)[0])
     with pytest.raises(WrongTotalsError, match="instead of"):
         check_totals("test", pa.concat_tables([sums, sums.slice(0, 1)]), totals)
+
+
+_BURN = "import sys, time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\nsys.stdin.read()"
+
+
+def test_core_seconds() -> None:
+    """Those of this process and of processes below it count; one that has ended meanwhile takes none back."""
+    before = CoreSecs.now()
+    with subprocess.Popen([sys.executable, "-c", _BURN], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as below:
+        assert below.stdout is not None
+        below.stdout.readline()
+        python, jvm = (during := CoreSecs.now()).since(before)
+        assert below.stdin is not None
+        below.stdin.close()
+    assert python >= 0.4
+    assert jvm >= 0
+    assert CoreSecs.now().since(during)[0] >= 0
+
+
+@pytest.mark.long
+def test_dataframes(spark: SparkSession, tmp_path: Path) -> None:
+    """Each way to sum up files has figures of cores and of the clock, and right totals."""
+    bench = Bench(spark, tmp_path, Console(quiet=True), rounds=1, scale=0.002, has_warm_up=False)
+    outcome = dataframes(bench)
+    assert {line.contender for line in outcome.lines} >= {"txtopo", EACH, "one plain Spark job"}
+    assert {line.figure for line in outcome.lines} == {"cores", "cores of the JVM", "cores of Python", "clock"}
+    assert [verdict.target.against for verdict in outcome.verdicts()] == [
+        f"{against} {figure}" for against in (EACH, "one plain Spark job") for figure in ("cores", "clock")
+    ]
 
 
 def test_higher_is_better() -> None:

@@ -261,6 +261,12 @@ def from_files(output: Path, spout: FileSpout, parallelism: int = 2) -> Topology
     return _reduced(builder, "sum", output, parallelism)
 
 
+def from_files_combined(output: Path, spout: FileSpout, parallelism: int = 2) -> Topology:
+    """Return Parquet files → reduce, with Spark reading the files and combining their rows."""
+    builder = TransactionalTopologyBuilder("from-files", "spout", spout, 1)
+    return _reduced(builder, "spout", output, parallelism)
+
+
 def from_files_by_arrow(output: Path, folder: Path, files: int, parallelism: int = 2) -> Topology:
     """Return Parquet files → reduce, with Arrow reading ``files`` of them a transaction in the spout's own tasks."""
     spout = FilesTransactionalSpout(folder, Fields("word: string", "n: long"), batch_bytes=2**40, batch_files_max=files)

@@ -34,11 +34,16 @@ def run_checked(
     """Run a topology to its end, and check every total of its table ``STATE`` below ``folder``."""
     with memory or contextlib.nullcontext():
         report = run(topology, config, spark=spark)
+    check_run(report, topology, folder, rows, transactions)
+    return report
+
+
+def check_run(report: RunReport, topology: Topology, folder: Path, rows: Rows, transactions: int) -> None:
+    """Check that all transactions were committed, and every total of the table ``STATE`` below ``folder``."""
     has_keys = isinstance(topology.plan.states[STATE], DeltaState)
     check_delta(topology.plan.topology_id, folder / STATE, rows.totals(transactions), has_keys=has_keys)
     if report.committed_txid != transactions:
         raise AssertionError(f"{report.committed_txid} transactions are committed instead of {transactions}")
-    return report
 
 
 def rate_contender(

@@ -9,6 +9,7 @@ from tests.harness.benchmarks.outcome import Outcome
 from tests.harness.benchmarks.workloads.acked import acked, acked_latency
 from tests.harness.benchmarks.workloads.beside_peers import medium, shuffled, small
 from tests.harness.benchmarks.workloads.big_state import big_state
+from tests.harness.benchmarks.workloads.dataframes import dataframes
 from tests.harness.benchmarks.workloads.endurance import endurance
 from tests.harness.benchmarks.workloads.event_time import deduplication, windows_dense, windows_sparse
 from tests.harness.benchmarks.workloads.growth import growth
@@ -28,6 +29,7 @@ WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "kafka": kafka,
     "kafka_latency": kafka_latency,
     "large": large,
+    "dataframes": dataframes,
     "latency": latency,
     "latency_real_time": latency_real_time,
     "page_views": page_views,
