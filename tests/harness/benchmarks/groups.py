@@ -1,8 +1,8 @@
 """What a commit group costs a keyed table with deletion vectors: ``python -m tests.harness.benchmarks.groups``.
 
 It prints CPU time and bytes of all that the state does for a group, merges included, by rows of the table and touched
-keys: random ones, in groups one after another, as a coordinator has them. The time is the process's own, so that a busy
-machine changes little.
+keys: random ones, in groups one after another, as a coordinator has them; and what a start takes, and the index of the
+rows. The time is the process's own, so that a busy machine changes little.
 """
 
 from __future__ import annotations
@@ -15,10 +15,13 @@ from typing import Any
 
 import click
 import numpy as np
+import pyarrow as pa
 
 from state import DeltaState
 from tests.harness.benchmarks.inputs import rows_of
 from txtopo import Fields
+from txtopo.columnar.key_index import HashIndex, hashes_of
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.transactional.commit.write_buffer import group_state
 
 _LOAD_ROWS = 500_000
@@ -35,18 +38,21 @@ class Table:
         self._drawing = np.random.default_rng(5)
         self.open()
 
-    def open(self) -> None:
-        """Open it, and look a key up, which loads all rows."""
+    def open(self) -> int:
+        """Open it, and look a key up, which loads all rows; return how often that shows progress."""
         self._epoch += 1
+        probe = ProgressProbe()
         self._state: Any = self._declared.open("benchmark", "words", "life", self._epoch)
-        self._state.multi_get(["w0"])
+        with probe.current():
+            self._state.multi_get(["w0"])
+        return probe.steps
 
-    def fold(self, keys: np.ndarray) -> None:
-        """Fold 1 into each key, in a group of its own."""
+    def fold(self, rows: pa.Table) -> None:
+        """Fold a number into each key, in a group of its own."""
         self._txid += 1
         group = group_state(self._state)
         view = group.begin(self._txid)
-        view.multi_reduce(rows_of(keys), operator.add)
+        view.multi_reduce(rows, operator.add)
         view.check()
         view.finish()
         self._state.write(self._txid, group.writes())
@@ -55,13 +61,13 @@ class Table:
     def fill(self, rows: int) -> None:
         """Put all keys."""
         for start in range(0, rows, _LOAD_ROWS):
-            self.fold(np.arange(start, min(rows, start + _LOAD_ROWS)))
+            self.fold(rows_of(np.arange(start, min(rows, start + _LOAD_ROWS))))
 
     def costs(self, rows: int, touched: int, groups: int) -> tuple[float, float, float]:
         """Return the median and the mean of the CPU ms of some groups, and the mean of their KB."""
         before, cpu_ms = self._sizes(), []
         for _ in range(groups):
-            keys = np.unique(self._drawing.integers(0, rows, touched))
+            keys = rows_of(np.unique(self._drawing.integers(0, rows, touched)))
             began = time.process_time()
             self.fold(keys)
             cpu_ms.append((time.process_time() - began) * 1000)
@@ -74,6 +80,13 @@ class Table:
 
     def _sizes(self) -> dict[Path, int]:
         return {path: path.stat().st_size for path in self._path.rglob("*") if path.is_file()}
+
+
+def index_bytes(rows: int) -> int:
+    """Return what an index of so many rows takes beside them when it is made, which is its largest share of a row."""
+    index = HashIndex()
+    index.add(hashes_of(rows_of(np.arange(rows)).select(["word"])), np.arange(rows))
+    return index.nbytes
 
 
 @click.command()
@@ -89,8 +102,9 @@ def main(rows: tuple[int, ...], touched: tuple[int, ...], groups: int, *, rewrit
             table.fill(count)
             table.close()
             began = time.process_time()
-            table.open()
-            click.echo(f"{count:,} rows: a start takes {time.process_time() - began:.1f} s CPU")
+            steps = table.open()
+            click.echo(f"{count:,} rows: a start takes {time.process_time() - began:.1f} s CPU, in {steps} steps")
+            click.echo(f"  the index takes {index_bytes(count) / count:.1f} bytes a row")
             for own in (each for each in touched if each <= count):
                 median, mean, size = table.costs(count, own, groups)
                 click.echo(f"  {own:,} keys: {median:.1f} ms CPU, {mean:.1f} in the mean, {size:,.0f} KB")
