@@ -98,6 +98,12 @@ def test_partitions_with_odd_names(tmp_path: Path, slow: str | None) -> None:
     assert watermarks(tmp_path, *script, partition="part") == [90, 90, 140]
 
 
+def test_an_older_row_of_a_partition(tmp_path: Path) -> None:
+    """What a partition has shown stays, so its older rows hold up no other one that comes later."""
+    script = Planned(0, [at(100, "p"), at(60, "q")]), Planned(1, [at(55, "p")]), Planned(2, [at(120, "q")])
+    assert watermarks(tmp_path, *script, partition="part") == [50, 50, 90]
+
+
 def test_numbered_partitions(tmp_path: Path) -> None:
     """A partition may be a number, as Kafka's."""
     script = Planned(0, [at(100, 0), at(90, 1)]), Planned(1, [at(100, 1)])

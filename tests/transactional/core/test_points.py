@@ -102,3 +102,9 @@ def test_a_clock_that_is_put_back():
     points = ahead.after(100, before_ms).at(before_ms, WEEK_HOURS)
     assert points.points == (*ahead.points, KeptPoint(100, before_ms))
     assert points.at(BEGAN + 8 * DAY, WEEK_HOURS) == KeptPoints()
+
+
+@pytest.mark.parametrize(("rewind_hours", "back_ms"), [(1, 3_300_000), (24, 82_800_000), (25, 86_400_000)])
+def test_what_is_settled_at_the_ends_of_the_ladder(rewind_hours, back_ms):
+    """A way back that ends where slots become longer is one of the shorter ones."""
+    assert settled_ms(10**12, rewind_hours) == 10**12 - back_ms
