@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests.processes import ran
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.spark.session import DriverHost, _java_options, check_spark
@@ -73,3 +74,35 @@ def test_the_jvm_takes_the_options_of_its_start(level: str) -> None:
     assert (done.returncode, done.stdout) == (0, "")
     assert "warning" not in done.stderr.lower()
     assert any("log4j2" in option for option in options) == (level == "ERROR")
+
+
+PROGRAM = """
+import gc, logging, os, signal, sys
+from spouts import MemoryTransactionalSpout
+from state import MemoryState
+from committers import Count, ReduceCommitter
+from txtopo import Fields, TransactionalTopologyBuilder, run
+
+def process():
+    levels = {name: logging.getLogger(name).level for name in ("", "py4j", "txtopo", "txtopo.user", *LOGGERS)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    collected = gc.isenabled(), gc.get_threshold(), gc.get_freeze_count() > FROZEN
+    return dict(os.environ), levels, handlers, collected, sys.stdout, sys.stderr, list(logging.getLogger().handlers)
+
+LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+FROZEN = gc.get_freeze_count()
+builder = TransactionalTopologyBuilder("words", "words", MemoryTransactionalSpout(["a", "b"], Fields("word: string"), 1))
+builder.set_bolt("count", ReduceCommitter("n", key="word", values={"n": Count()})).fields_grouping("words", Fields("word"))
+builder.set_state("n", MemoryState(value=Fields("n: long")))
+before = process()
+run(builder.build())
+after = process()
+print([one == other for one, other in zip(before, after)])
+"""
+
+
+@pytest.mark.slow
+def test_a_run_leaves_its_process_as_it_was(tmp_path: pathlib.Path) -> None:
+    """Environment, log levels, signal handlers, garbage collection, streams and log handlers are the caller's again."""
+    done = ran("-c", PROGRAM, cwd=tmp_path)
+    assert done.stdout.splitlines()[-1:] == [str([True] * 7)], done.stderr

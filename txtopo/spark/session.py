@@ -131,14 +131,15 @@ def spark_session(
         yield running
         return
     with_delta = bool(delta_users) or config.spark_delta
-    session = _start(config, app_name, with_delta=with_delta)
-    try:
-        if with_delta:
-            check_delta_came(session, delta_users)
-        yield session
-    finally:
-        with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone already
-            session.stop()
+    with _changed_process(config):
+        session = _start(config, app_name, with_delta=with_delta)
+        try:
+            if with_delta:
+                check_delta_came(session, delta_users)
+            yield session
+        finally:
+            with contextlib.suppress(Py4JError, OSError):  # the JVM may be gone already
+                session.stop()
 
 
 def _running(given: SparkSession | None) -> SparkSession | None:
@@ -175,26 +176,44 @@ def _use_this_python(session: SparkSession) -> None:
         context.pythonExec = sys.executable
 
 
-def _mute_query_errors() -> None:
-    """Prevent pyspark from printing errors of DataFrames as JSON; the run reports them itself.
+_OF_PYSPARK = ("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
+"""Environment variables that PySpark sets for each context."""
 
-    pyspark must create the loggers, because they have methods of their own; Spark 3.5 has no such loggers.
+
+@contextlib.contextmanager
+def _changed_process(config: Config) -> Iterator[None]:
+    """Set what a session of ours wants of its process, and take it back at the end.
+
+    Tasks run in this interpreter, a local Spark listens on this machine alone, and pyspark keeps the errors of
+    DataFrames, which it prints as JSON, and what it says to the JVM to itself: the run reports them.
     """
+    wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if (config.spark_master or "local").startswith("local"):
+        wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
+    variables = {name: value for name, value in wanted.items() if name not in os.environ}
+    removed = [name for name in (*wanted, *_OF_PYSPARK) if name not in os.environ]
+    quiet = {logging.getLogger("py4j"): logging.WARNING}
     with contextlib.suppress(ImportError):
         from pyspark.logger import PySparkLogger  # noqa: PLC0415 - not in Spark 3.5
 
+        # pyspark must create these loggers, because they have methods of their own.
         for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+            quiet[PySparkLogger.getLogger(name)] = logging.CRITICAL + 1
+    levels = {each: each.level for each in quiet}
+    os.environ.update(variables)
+    for each, level in quiet.items():
+        each.setLevel(level)
+    try:
+        yield
+    finally:
+        for name in removed:
+            os.environ.pop(name, None)
+        for each, level in levels.items():
+            each.setLevel(level)
 
 
 def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     master = config.spark_master or "local[*]"
-    if master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    _mute_query_errors()
     builder = SparkSession.builder.master(master).appName(app_name)
     settings = {
         **_SETTINGS,
