@@ -22,15 +22,14 @@ import numpy as np
 import pyarrow as pa
 
 from state.delta.columns import is_key_type, no_equality
-from state.delta.expiring.past import PastDeltaExpiringRows
-from state.delta.expiring.runs import Expiry, ReadsRuns
+from state.delta.expiring.runs import PastDeltaExpiringRows, ReadsRuns, fitted_with_times
 from state.delta.log.data_files import DataFile, files_in
 from state.delta.log.growth import Growth
 from state.delta.log.put import Change
 from state.delta.merging import Ended, Policy
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.rows.files import with_txid
-from state.delta.rows.format import RowsFormat, arranged, fitted_rows, no_keys
+from state.delta.rows.format import no_keys
 from state.delta.rows.state import DeltaRows
 from state.delta.upkeep import RETENTION_HOURS_MIN, Upkeep
 from state.delta.writer import TableWriter
@@ -121,29 +120,13 @@ class DeltaExpiringRows(DeltaRows):
         self.expires = expires
         self.kind = StateKind.EXPIRING
 
-    @property
-    def expiry(self) -> Expiry:
-        """How rows expire."""
-        return Expiry(self.expires, tuple(self.key), self.fit)
-
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
         """Return rows with the table's fields; see :meth:`State.as_rows`."""
-        return self.fit(self.form(name), rows, RowsMode.APPEND)
-
-    def fit(self, form: RowsFormat, rows: Rows, mode: RowsMode) -> pa.Table:
-        """Return rows with the table's fields, in memory; see :func:`fitted_rows`."""
-        found = arranged(in_memory(fitted_rows(form, rows, mode)), form.fields.names)
-        assert found is not None, "rows of other columns were refused"
-        if found[self.expires].null_count:  # a key may be null: nulls are equal to one another, as in windows
-            raise FieldsError(
-                f"state {form.state!r}, field {self.expires!r}: a row has no value, but a row is taken by it; give it "
-                "one, or leave the row out; nothing was written"
-            )
-        return found
+        return fitted_with_times(self.form(name), self.expires, rows, RowsMode.APPEND)
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaExpiringRows:
         """Open the table as of a transaction, read-only and without fencing anybody; see :class:`DeltaRows`."""
-        return PastDeltaExpiringRows(self, topology_id, self._location(), self.form(name), txid, self.expiry)
+        return PastDeltaExpiringRows(self, topology_id, self._location(), self.form(name), txid)
 
     def _opened(self, writer: TableWriter) -> OpenedDeltaExpiringRows:
         return OpenedDeltaExpiringRows(self, writer, self._upkeep)
@@ -190,7 +173,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaTable, TakesRows):
         form = declared.form(writer.fence.state)
         policy = Policy(self._to_merge, time=declared.expires, arranged=self._pieces, kept=pa.concat_tables)
         OpenedDeltaTable.__init__(self, declared, writer, form.schema(), upkeep, policy)
-        ReadsRuns.__init__(self, form, declared.expiry)
+        ReadsRuns.__init__(self, form, declared)
         self._runs: dict[str, Run] = {}
         """The rows of the head's files that were not taken when they were read or written, by path."""
         self._written: dict[str, Run] = {}
@@ -211,6 +194,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaTable, TakesRows):
         """Return the time up to which rows are taken; see :meth:`ExpiresRows.taken_until`."""
         return self._writer.taken
 
+    @property
     def _runs_held(self) -> list[Run]:
         return list(self._held().values())
 

@@ -23,7 +23,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
-from typing import Never
 
 import attrs
 import pyarrow as pa
@@ -32,31 +31,29 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from state.delta.log.damage import plain_text
-from state.delta.log.entries import read_entry, version_after
+from state.delta.log.entries import read_entry
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import LOG_FOLDER, Location, parent_of
 from state.delta.log.ownership import (
     WORLD_ERRORS,
     Owner,
     rolled_back_application,
-    state_application,
     taken_until,
 )
 from state.delta.read.points import ShownPoints
 from state.delta.read.reading import read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.state import OpenedState, State, StateKind, Writes
+from txtopo.api.state import StateKind
 from txtopo.api.values import ROWS_KINDS
-from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.journal.ending import metadata_dir_below
 from txtopo.journal.journal import JournalHeader, find_journal
 from txtopo.journal.search import JournalSearch
 
 __all__ = [
-    "PastDeltaTable",
     "exact_version_as_of",
+    "is_last_write",
     "last_transaction",
     "read_snapshot",
     "read_table",
@@ -259,7 +256,7 @@ def exact_version_as_of(location: Location, latest: DeltaTable, application: str
     if reached == txid or _following(location, found) == found.version() + 1:
         return found
     owner = Owner.of(latest)
-    is_known = owner is not None and _is_last_write(location, latest, owner, reached, txid)
+    is_known = owner is not None and is_last_write(location, latest, owner, reached, txid)
     return found if is_known else None
 
 
@@ -300,7 +297,7 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
     owner = Owner.of(latest)  # by its names of today, as the journal
     following = _following(location, found)
     if following != found.version() + 1:  # the versions between two points are gone
-        if owner is not None and _is_last_write(location, latest, owner, reached, txid):
+        if owner is not None and is_last_write(location, latest, owner, reached, txid):
             return read_rows(location, found, schema, live=live)
         before, then = ShownPoints.of(location, latest, application).around(txid)
         raise StateAccessError(
@@ -355,7 +352,7 @@ def _is_of(header: JournalHeader, owner: Owner, table: DeltaTable) -> bool:
     return known is not None and known.identity == str(table.metadata().id)
 
 
-def _is_last_write(location: Location, table: DeltaTable, owner: Owner, last: int, txid: int) -> bool:
+def is_last_write(location: Location, table: DeltaTable, owner: Owner, last: int, txid: int) -> bool:
     """Whether the journal shows that a table's last write up to a transaction is the one of ``last``."""
     journal = _journal_of(location, owner)
     if journal is None:
@@ -392,88 +389,3 @@ def _group_of(location: Location, table: DeltaTable, owner: Owner, last: int) ->
         return None
     # A dropped group may have been entered again with other limits. So only facts that hold for all entries are used.
     return _Group(min(entry.first for entry in entries), max(entry.states[owner.state][1] for entry in entries))
-
-
-class PastDeltaTable(OpenedState):
-    """A table at the newest version whose txid is not above a wanted one, read-only.
-
-    Raises:
-        ConfigError: there is no table.
-        StateAccessError: that version is no longer kept.
-    """
-
-    def __init__(self, declared: State, topology_id: str, location: Location, state: str, txid: int) -> None:
-        self.declared = declared
-        self._location = location
-        self._state = state
-        latest = location.existing()
-        if latest is None:
-            raise ConfigError(f"state {state!r}: there is no table at {location.address}")
-        owner = Owner.of(latest)
-        self._application = state_application(topology_id, state) if owner is None else owner.application
-        found = exact_version_as_of(location, latest, self._application, txid)
-        self._is_before = found is None and (
-            not txid or (owner is not None and _is_last_write(location, latest, owner, 0, txid))
-        )
-        """Whether it is meant as it was before its first write, of which no version is left."""
-        if found is None and not self._is_before:
-            raise self._gone(txid)
-        self._table: DeltaTable = latest if found is None else found
-        self._txid = txid
-
-    @property
-    def identity(self) -> str:
-        """Delta's id of the table."""
-        return str(self._table.metadata().id)
-
-    @property
-    def last_txid(self) -> int | None:
-        """The last transaction in this version of the table; None before the first."""
-        return None if self._is_before else self._table.transaction_version(self._application)
-
-    @property
-    def version(self) -> int:
-        """The number of this version."""
-        return self._table.version()
-
-    def snapshot(self, txid: int | None = None) -> pa.Table:
-        """Return all rows (key fields, value fields, txid) of this version, or as of an earlier transaction."""
-        schema = shown_schema(self._table, self.declared.kind)
-        if txid is not None and txid < self._txid:
-            return read_snapshot(self._location, self._application, schema, txid)
-        return self._read(schema)
-
-    def write(self, txid: int, values: Writes) -> Never:  # noqa: ARG002 - refused
-        """Raise a ``StateAccessError``."""
-        raise self._refusal()
-
-    def _columns_at(self, txid: int) -> frozenset[str]:
-        """Return the columns that the table had when transaction ``txid``, at which this version is, was written.
-
-        This version may be a later one without a transaction of its own, which has added some.
-        """
-        version = version_after(self._location, self._table.version(), txid)
-        table = self._table if version is None else self._location.handle(version)
-        return frozenset(field.name for field in table.schema().fields)
-
-    def _taken_until(self) -> int:
-        """Return the time up to which expired rows are taken out."""
-        return BEFORE_ALL if self._is_before else taken_until(self._table, self._application)
-
-    def _read(self, schema: pa.Schema) -> pa.Table:
-        if self._is_before:
-            return schema.empty_table()
-        try:
-            return read_rows(self._location, self._table, schema)
-        except WORLD_ERRORS as error:
-            raise self._gone(self._txid) from error
-
-    def _gone(self, txid: int) -> StateAccessError:
-        return StateAccessError(
-            f"state {self._state!r}: the version of the table at {self._location.address} as of transaction {txid} "
-            "is no longer kept, or cannot be read; try a later transaction",
-            txid=txid,
-        )
-
-    def _refusal(self) -> StateAccessError:
-        return StateAccessError(f"state {self._state!r} is opened as of the past and cannot be written")
