@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -26,13 +27,21 @@ class Column:
 
     Args:
         array: the column in Arrow; None for a field without a type.
-        values: the values as they are read back.
-        is_changed: whether a value that was read back may differ from the given object.
+        given: the values as they were given; None if one that is read back may differ.
     """
 
     array: Any
-    values: Sequence[Any]
-    is_changed: bool
+    given: Sequence[Any] | None
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether a value that is read back may differ from the given object."""
+        return self.given is None
+
+    @functools.cached_property
+    def values(self) -> Sequence[Any]:
+        """The values as they are read back; for nested ones that takes as long as to fit them."""
+        return column_values(self.array) if self.given is None else self.given
 
 
 def fit_column(values: Sequence[Any], kind: pa.DataType | None) -> Column | None:
@@ -41,28 +50,23 @@ def fit_column(values: Sequence[Any], kind: pa.DataType | None) -> Column | None
     Without a type, every value fits and stays as it is.
     """
     if kind is None:
-        return Column(None, values, is_changed=False)
+        return Column(None, values)
     if pa.types.is_nested(kind) and len(values) > AT_ONCE_MAX:
         return _fit_portions(values, kind)
     array = fit_array(values, kind)
-    if array is None:
-        return None
-    is_same = is_exact(values, kind)
-    return Column(array, values if is_same else column_values(array), is_changed=not is_same)
+    return None if array is None else Column(array, values if is_exact(values, kind) else None)
 
 
 def _fit_portions(values: Sequence[Any], kind: pa.DataType) -> Column | None:
     arrays: list[Any] = []
-    read_back: list[Any] = []
     probe = current_probe()
     for start in range(0, len(values), AT_ONCE_MAX):
         column = fit_column(values[start : start + AT_ONCE_MAX], kind)
         if column is None:
             return None
         arrays.append(column.array)
-        read_back += column.values
         probe.step()
-    return Column(pa.chunked_array(arrays), read_back, is_changed=True)
+    return Column(pa.chunked_array(arrays), None)
 
 
 def column_values(array: Any) -> list[Any]:

@@ -171,13 +171,13 @@ def test_many_partitions_are_seen_to_get_on(tmp_path: Path, monkeypatch: pytest.
     """Promise 7: each file that a commit phase puts is progress."""
     state = DeltaRows(tmp_path / "tags", Fields("p: string", "n: long"), partition_by="p")
     clock = Clock()
-    put = LocalFolder.put
+    put = LocalFolder.put_new
 
     def ticking(*args: Any, **options: Any) -> None:
         clock.tick()
         put(*args, **options)
 
-    monkeypatch.setattr(LocalFolder, "put", ticking)
+    monkeypatch.setattr(LocalFolder, "put_new", ticking)
     outcome = run_ninth(state, Appends(), clock)
     assert (outcome.failure, clock.ticks) == (None, 280)
     assert clock.longest <= PUTS_MAX  # so many are begun before the first one ends

@@ -153,13 +153,15 @@ def _map_copy(of_item: Copy | None) -> Copy:
 
 
 def _struct_copy(copies: dict[str, Copy | None]) -> Copy:
-    nested = {name: each for name, each in copies.items() if each is not None}
+    nested = [(name, each) for name, each in copies.items() if each is not None]
 
     def copy_struct(value: Any) -> Any:
         if type(value) is not dict:
             return copied(value)
         made = value.copy()
-        made.update((name, each(value[name])) for name, each in nested.items() if name in value)
+        for name, each in nested:
+            if name in value:
+                made[name] = each(value[name])
         return made
 
     return copy_struct

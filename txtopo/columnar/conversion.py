@@ -21,7 +21,7 @@ import decimal
 import math
 import numbers
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -239,7 +239,7 @@ def _fit_nested(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
     if pa.types.is_map(kind):
         keys = fit_array(list(chain.from_iterable(values)), kind.key_type)
         items = fit_array(list(chain.from_iterable(map(dict.values, values))), kind.item_type)
-        if keys is None or items is None:
+        if keys is None or items is None or _has_twice(values, keys):
             return None
         return pa.MapArray.from_arrays(_offsets_of(values), keys, items, kind, mask=mask)  # which refuses a null key
     if set(map(len, values)) - {kind.num_fields}:
@@ -251,6 +251,14 @@ def _fit_nested(values: Sequence[Any], kind: pa.DataType) -> pa.Array | None:
     if any(member is None for member in members):
         return None
     return pa.StructArray.from_arrays(members, fields=list(kind), mask=mask)
+
+
+def _has_twice(values: Sequence[Any], keys: pa.Array) -> bool:
+    """Whether two keys of a map have become one: a float of 32 bits, or one moment in two time zones."""
+    if not pa.types.is_float32(keys.type) and getattr(keys.type, "tz", None) is None:
+        return False
+    made = iter(keys.to_pylist())
+    return any(len(set(islice(made, len(value)))) < len(value) for value in values)
 
 
 def _offsets_of(values: Sequence[Any]) -> pa.Array:
@@ -362,6 +370,9 @@ def _why_not(value: Any, kind: pa.DataType) -> str:
     elif isinstance(value, dict) and pa.types.is_map(kind):
         if None in value:
             return f"{value!r:.200} has the key None, which no {ddl_name(kind)} has"
+        keys = fit_array(list(value), kind.key_type)
+        if keys is not None and _has_twice([value], keys):
+            return f"{value!r:.200} has two keys that are one as {ddl_name(kind.key_type)}"
         parts = [
             *(("a key", each, kind.key_type) for each in value),
             *((f"the value of {key!r}", each, kind.item_type) for key, each in value.items()),

@@ -10,6 +10,7 @@ import pytest
 
 from state import DeltaState, MemoryState
 from txtopo import Fields
+from txtopo.api.copying import Copying
 from txtopo.api.state import KEYED_KINDS, StateKind
 from txtopo.transactional.commit.write_buffer import group_state
 from txtopo.transactional.tasks.state_handle import StateHandle, writes_noted
@@ -83,6 +84,20 @@ def test_values_that_are_reduced(declared) -> None:
         view.finish()
     assert given == {"a": ["1"]}
     assert group.written["a"].value == ["1", "1"]
+
+
+def test_each_value_that_is_reduced_is_copied_as_often_as_it_must_be(monkeypatch) -> None:
+    """What the bolt gives, what its function gets and what it returns: three copies of a key, and none of the result."""
+    copies = []
+    opened = MemoryState(KEY, TAGS).open("topology", "s", "life", 1)
+    view = group_state(opened).begin(1)
+    copying = Copying(
+        lambda value: (copies.append("taken"), value)[1], lambda value: (copies.append("handed"), value)[1]
+    )
+    monkeypatch.setattr(type(view), "copying", copying)
+    seen = handle(view)
+    seen.multi_reduce({"a": ["1"]}, operator.add)
+    assert sorted(copies) == ["handed", "taken", "taken"]
 
 
 def test_lists_for_several_fields() -> None:

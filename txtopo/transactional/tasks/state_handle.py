@@ -187,7 +187,8 @@ class StateHandle(MapState, Local):
                     keys, folded = folded_by_key(pairs, function)
                     values = {key: folded(key, None) for key in keys}
             if not view.fold_rows(values, function):
-                self._update_copied(view, *folded_by_key(view.pairs(values), function))
+                keys, folded = folded_by_key(view.pairs(values), function)
+                view.multi_update(keys, self._copying(folded))
 
     def append(self, rows: Rows) -> None:
         """Add rows to a rows table."""
@@ -246,10 +247,12 @@ class StateHandle(MapState, Local):
         return keys if self._key is None else list(map(self._key, keys))
 
     def _update_copied(self, view: StateView, keys: Sequence[Key], make_new: Callable[[Any, Any], Any]) -> list[Any]:
-        # The bolt gets copies and the state keeps copies, so a later change of one does not reach the other.
+        return self._each(view, view.multi_update(keys, self._copying(make_new)), self._handed)
+
+    def _copying(self, make_new: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        """Return an updater that gets copies, and copies of whose values are kept: no change reaches the other."""
         taken, handed = self._taken, self._handed
-        results = view.multi_update(keys, lambda key, old: taken(make_new(key, handed(old))))
-        return self._each(view, results, handed)
+        return lambda key, old: taken(make_new(key, handed(old)))
 
     @staticmethod
     def _each(view: StateView, values: Collection[Any], copy: Copy) -> list[Any]:

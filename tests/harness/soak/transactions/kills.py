@@ -89,7 +89,7 @@ RUN_FAILPOINTS = tuple(name for name in FAILPOINTS if not name.startswith(ELSEWH
 """The failpoints that a run can reach."""
 
 _EMIT = "spout.emit"
-_FILES = frozenset({"folder.drafted", "folder.named"})
+_OF_FILE = "folder.named"
 """What executors reach that fold rows into a table, too."""
 _USER_CODE = frozenset({_EMIT, "bolt.execute", "bolt.finish"})
 _AT_START = {"lead.take": 1, "table.open": 2, "recovery.write": 2, "recovery.commit": 1, "recovery.confirm": 1}
@@ -186,7 +186,7 @@ class Plan:
         if failpoint in _USER_CODE and not self.inline and (failpoint == _EMIT or self.rng.random() < 1 / 2):
             # Each worker counts for itself, so each job must come through with far fewer.
             return Kill(Victim.WORKER, failpoint, self.rng.randint(_USER_CODE_MAX, 2 * _USER_CODE_MAX))
-        if self.folds and failpoint in _FILES and not self.inline:
+        if self.folds and failpoint == _OF_FILE and not self.inline:
             return Kill(Victim.WORKER, failpoint, self.rng.randint(_STEPS_MAX // 2, _STEPS_MAX))
         most = _USER_CODE_MAX if failpoint in _USER_CODE else _AT_START.get(step_of(failpoint), _STEPS_MAX)
         victim = Victim.ALL if self.inline else self.rng.choice([Victim.ALL, Victim.ALL, Victim.DRIVER])

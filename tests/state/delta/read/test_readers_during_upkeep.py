@@ -137,7 +137,7 @@ def look_at_each_step(monkeypatch: pytest.MonkeyPatch, look: Callable[[str], Non
 
         monkeypatch.setattr(owner, name, stepping)
 
-    for name in ("put", "put_if_absent", "delete"):
+    for name in ("put", "put_new", "put_if_absent", "delete"):
         patch(LocalFolder, name)
     patch(DeltaTable, "create_checkpoint")
 

@@ -197,14 +197,14 @@ def test_the_state_pickles(tmp_path) -> None:
 
 def test_partitions_are_put_side_by_side(tmp_path, monkeypatch) -> None:
     """The puts of a group wait for each other's disk or store together, and its files are those of its rows."""
-    meet, put_alone = threading.Barrier(4), LocalFolder.put
+    meet, put_alone = threading.Barrier(4), LocalFolder.put_new
 
     def puts_together(*args, **options):
         meet.wait(DEADLINE_SECS)
         put_alone(*args, **options)
 
     state = opened(tmp_path, partition_by=("day",))
-    monkeypatch.setattr(LocalFolder, "put", puts_together)
+    monkeypatch.setattr(LocalFolder, "put_new", puts_together)
     writes = writes_of(state, (1, ("append", [(day, n) for n, day in enumerate("abcdefgh")])))
     state.write(1, writes)
     assert rows(tmp_path) == Counter((day, n, 1) for n, day in enumerate("abcdefgh"))
@@ -213,7 +213,7 @@ def test_partitions_are_put_side_by_side(tmp_path, monkeypatch) -> None:
 
 def test_a_put_that_fails_ends_those_beside_it(tmp_path, monkeypatch) -> None:
     """If one of many puts fails, the write fails with its error, and no more are begun than were under way."""
-    begun, put_alone = [], LocalFolder.put
+    begun, put_alone = [], LocalFolder.put_new
 
     def fails(folder, path, content, **options):
         begun.append(path)
@@ -222,7 +222,7 @@ def test_a_put_that_fails_ends_those_beside_it(tmp_path, monkeypatch) -> None:
         put_alone(folder, path, content, **options)
 
     state = opened(tmp_path, partition_by=("day",))
-    monkeypatch.setattr(LocalFolder, "put", fails)
+    monkeypatch.setattr(LocalFolder, "put_new", fails)
     monkeypatch.setattr(data_files, "PUTS_MAX", 2)
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     with pytest.raises(StateFailure, match="the disk is full"):
