@@ -23,7 +23,7 @@ from txtopo.cli.command import print_error
 from txtopo.cli.console import Console
 from txtopo.cli.display.live import LiveDisplay
 from txtopo.printable import PrintableFormatter, escaped
-from txtopo.transactional.tasks.readings import Reading, ReadingKind
+from txtopo.transactional.core.readings import Reading, ReadingKind
 from txtopo.utc import EPOCH, words_at
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x1b[31mred\x9b2J\u202ereversed"

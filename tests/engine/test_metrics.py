@@ -22,9 +22,9 @@ from txtopo.engine.metrics import RUN_METRICS, SILENT_SECS, RunMetrics, serving,
 from txtopo.errors import ConfigError
 from txtopo.network.connections import REQUEST_SECS
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
-from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.core.facts import Fact, of_attempts
 from txtopo.transactional.core.history import HistoryEvent
+from txtopo.transactional.core.measures import Measures, StateWrite
 from txtopo.transactional.core.record import Record
 
 PROGRESS = Progress(
@@ -140,8 +140,8 @@ def test_transactions_are_followed_from_begin_to_commit(metrics: RunMetrics, clo
     happen(HistoryEvent.PROCESSING, attempt(3, 2))
     happen(HistoryEvent.COMMITTING, attempt(1), attempt(2))
     clock.now += 0.04
-    metrics.wrote("counts", StateWrite((0.0, 0.01), (0.02, 0.05), 1, 0))
-    happen(HistoryEvent.COMMITTED, attempt(1), attempt(2))
+    measures = Measures({"counts": StateWrite((0.0, 0.01), (0.02, 0.05), 1, 0)})
+    note(of_attempts(clock.now, HistoryEvent.COMMITTED, (attempt(1), attempt(2)), measures=measures))
     clock.now += 0.96
     happen(HistoryEvent.PROCESSED, attempt(3, 2))
     happen(HistoryEvent.COMMITTING, attempt(3, 2))
@@ -220,7 +220,8 @@ def test_report_of_a_plain_run(metrics: RunMetrics) -> None:
 @pytest.mark.parametrize(("kind", "progress"), [(TopologyKind.TRANSACTIONAL, PROGRESS), (TopologyKind.PLAIN, REPORT)])
 def test_every_metric_is_in_the_table(metrics: RunMetrics, kind: TopologyKind, progress: Any) -> None:
     """A run has the metrics that the table has for its kind, with their types, and with Prometheus' endings."""
-    metrics.wrote("counts", StateWrite((0.0, 0.0), (0.0, 0.1), 1, 0))
+    measures = Measures({"counts": StateWrite((0.0, 0.0), (0.0, 0.1), 1, 0)})
+    metrics.noted(of_attempts(0.1, HistoryEvent.DEAD_LETTER_WRITTEN, (attempt(1),), measures=measures))
     metrics.progressed(progress)
     shown = {(family.name, family.type) for family in text_string_to_metric_families(metrics.text().decode())}
     assert shown == {(each.name, each.kind) for each in RUN_METRICS.values() if kind in each.of}

@@ -256,7 +256,6 @@ def _make_committer(  # noqa: PLR0913, PLR0917 - the parts of a run that commit
         journal=journal,
         run_phases=environment.run_phases,
         dead_letters=DEAD_LETTERS if DEAD_LETTERS in recovered.states else None,
-        on_write=environment.observer.wrote,
         keeping=keeping,
     )
 

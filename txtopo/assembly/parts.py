@@ -14,7 +14,7 @@ from txtopo.assembly.snapshot import SnapshotWriter
 from txtopo.assembly.source import Begins
 from txtopo.assembly.threads import Threads
 from txtopo.errors import RuleError
-from txtopo.transactional.commit.groups import GroupCommitter, StateWrite
+from txtopo.transactional.commit.groups import GroupCommitter
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.facts import Fact
 from txtopo.transactional.core.record import Record
@@ -46,9 +46,6 @@ class Observer:
 
     def noted(self, fact: Fact) -> None:
         """Called with each fact, once the record has it."""
-
-    def wrote(self, state: str, write: StateWrite) -> None:
-        """Called when a state was written, in the thread that commits."""
 
     def progressed(self, progress: Any) -> None:
         """Called with the progress: a :class:`Progress`, or the PlainReport of a plain topology."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
-from txtopo.transactional.tasks.readings import Reading
+from txtopo.transactional.core.readings import Reading
 
 
 @attrs.frozen

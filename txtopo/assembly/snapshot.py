@@ -33,7 +33,7 @@ from txtopo.files.records import DAMAGE, from_json, to_json, written_as
 from txtopo.journal.journal import JournalHeader
 from txtopo.secrecy import without_secrets
 from txtopo.transactional.core.history import History
-from txtopo.transactional.tasks.readings import Reading
+from txtopo.transactional.core.readings import Reading
 
 logger = logging.getLogger("txtopo")
 

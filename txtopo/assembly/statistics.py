@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Mapping
 
 import attrs
@@ -18,6 +19,8 @@ from txtopo.transactional.core.actions import StopReason
 from txtopo.transactional.core.facts import Fact, Trouble
 from txtopo.transactional.core.history import HistoryEvent, first_line
 from txtopo.transactional.core.limits import GiveUpPolicy
+from txtopo.transactional.core.measures import Measures
+from txtopo.transactional.core.readings import Readings
 from txtopo.transactional.core.record import Record
 from txtopo.transactional.core.transactions import Transaction
 from txtopo.transactional.core.transitions import Status
@@ -64,6 +67,11 @@ class RunStatistics:
         self.times = Times()
         self._failures = FailureLog()
         self._transactions = self._dead_letters = self._attempts = self._tuples = 0
+        self._rows_put: Counter[str] = Counter()
+        self._emitted: Counter[str] = Counter()
+        self._emitted_on: Counter[tuple[str, str]] = Counter()
+        self._step_secs: dict[str, float] = {}
+        self._readings = Readings()
 
     def note(self, fact: Fact) -> None:
         """Count what a fact says, and log it if it is a failure."""
@@ -77,6 +85,16 @@ class RunStatistics:
                 self._dead_letters += 1
             case HistoryEvent.FAILED if isinstance(fact, Trouble) and fact.times:
                 self._failures.note(fact)
+        if fact.measures is not None:
+            self._add(fact.measures)
+
+    def _add(self, measures: Measures) -> None:
+        self._rows_put.update({name: write.rows for name, write in measures.writes.items()})
+        self._emitted.update(measures.emitted)
+        self._emitted_on.update(measures.emitted_on)
+        for step, secs in measures.step_secs.items():
+            self._step_secs[step] = self._step_secs.get(step, 0.0) + secs
+        self._readings.add(measures.readings)
 
     def show(self, now_secs: float) -> None:
         """Report the progress and write a snapshot, each if it is due."""
@@ -116,9 +134,9 @@ class RunStatistics:
                 lag=self._parts.source.lag.records,
                 lag_files=self._parts.source.lag.files,
                 lag_bytes=self._parts.source.lag.bytes,
-                readings=self._parts.committer.readings.listed(),
-                emitted=self._parts.committer.emitted.copy(),
-                emitted_on=self._parts.committer.emitted_on.copy(),
+                readings=self._readings.listed(),
+                emitted=dict(self._emitted),
+                emitted_on=dict(self._emitted_on),
             )
         )
 
@@ -129,7 +147,6 @@ class RunStatistics:
 
     def report(self, reason: StopReason) -> RunReport:
         """Return the result of the run."""
-        committer = self._parts.committer
         return RunReport(
             topology_id=self._parts.topology_id,
             reason=reason.value,
@@ -143,10 +160,10 @@ class RunStatistics:
             commit_secs=self.times.commit_secs,
             elapsed_secs=self._elapsed_secs(),
             executor_secs=self.times.executor_secs,
-            step_secs=dict(committer.step_secs),
+            step_secs=dict(self._step_secs),
             last_failure=self._last_failure(),
-            spout_rows={name: rows for name, rows in committer.rows_put.items() if name.startswith(OWN_PREFIX)},
-            readings=committer.readings.listed(),
+            spout_rows={name: rows for name, rows in self._rows_put.items() if name.startswith(OWN_PREFIX)},
+            readings=self._readings.listed(),
         )
 
     def _snapshot(self, end: StopReason | Exception | None) -> Snapshot:
@@ -174,7 +191,7 @@ class RunStatistics:
             ended=ended,
             failed_txid=failed_txid,
             failed_component=getattr(end, "component", None),
-            readings=self._parts.committer.readings.listed()[:SNAPSHOT_READINGS_MAX],
+            readings=self._readings.listed()[:SNAPSHOT_READINGS_MAX],
         )
 
     def _transaction_snapshot(

@@ -41,11 +41,10 @@ from txtopo.files.durable import write_whole
 from txtopo.network.connections import Connection, Gate
 from txtopo.network.entrance import PAUSE_SECS
 from txtopo.topology.topology import Topology, TransactionalTopology
-from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.core.facts import Fact
 from txtopo.transactional.core.history import HistoryEvent
+from txtopo.transactional.core.readings import ReadingKind
 from txtopo.transactional.core.record import Record
-from txtopo.transactional.tasks.readings import ReadingKind
 
 _LOG = logging.getLogger(__name__)
 
@@ -296,7 +295,10 @@ class RunMetrics(Observer, Collector):
             case HistoryEvent.PROCESSED:
                 for txid in fact.txids:
                     self._processing.add(self._secs_since(fact, txid, HistoryEvent.PROCESSING))
+            case HistoryEvent.DEAD_LETTER_WRITTEN:
+                self._wrote(fact)
             case HistoryEvent.COMMITTED:
+                self._wrote(fact)
                 commit_secs = self._secs_since(fact, fact.txids[0], HistoryEvent.COMMITTING)
                 self._groups.add(len(fact.txids))
                 for txid in fact.txids:
@@ -309,11 +311,11 @@ class RunMetrics(Observer, Collector):
         began_secs = self._record.last_secs(txid, *whats)
         return 0.0 if began_secs is None else fact.at_secs - began_secs
 
-    def wrote(self, state: str, write: StateWrite) -> None:
-        """Note that a state was written."""
-        if state not in self._writes:
-            self._writes[state] = _Histogram(_SECONDS)
-        self._writes[state].add(write.secs)
+    def _wrote(self, fact: Fact) -> None:
+        for state, write in () if fact.measures is None else fact.measures.writes.items():
+            if state not in self._writes:
+                self._writes[state] = _Histogram(_SECONDS)
+            self._writes[state].add(write.secs)
 
     def progressed(self, progress: Progress | PlainReport) -> None:
         """Note the progress of the run."""

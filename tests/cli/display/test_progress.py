@@ -13,7 +13,7 @@ from txtopo.cli.display.live import LiveDisplay
 from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.wording import activity
-from txtopo.transactional.tasks.readings import Reading, ReadingKind
+from txtopo.transactional.core.readings import Reading, ReadingKind
 
 PROGRESS = Progress(
     topology_id="words",

@@ -20,11 +20,11 @@ from txtopo.api.planned import NEVER
 from txtopo.assembly.report import Progress
 from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline.observer import Timeline
-from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, Process, SaveMetadata
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.core.facts import Fact, carried_out, of_attempts
 from txtopo.transactional.core.history import HistoryEvent
+from txtopo.transactional.core.measures import Measures, StateWrite
 from txtopo.transactional.core.record import Record
 
 GROUP = 10
@@ -51,11 +51,9 @@ def reports_of(timeline: Timeline, record: Record, number: int) -> list[Callable
         of_attempts(now, HistoryEvent.PROCESSED, attempts, tuples=(500,) * GROUP),
         carried_out(now, Commit(number + 1, assigned)),
     ]
-    return [
-        *(partial(note, fact) for fact in facts),
-        *(partial(timeline.wrote, state, write) for state in ("counts", "buckets")),
-        partial(note, of_attempts(now, HistoryEvent.COMMITTED, attempts)),
-    ]
+    measures = Measures(dict.fromkeys(("counts", "buckets"), write))
+    facts.append(of_attempts(now, HistoryEvent.COMMITTED, attempts, measures=measures))
+    return [partial(note, fact) for fact in facts]
 
 
 def progress(committed: int, elapsed: float) -> Progress:

@@ -9,7 +9,7 @@ from txtopo.assembly.report import RunReport
 from txtopo.cli.console import Console
 from txtopo.text.words import count_of
 from txtopo.transactional.core.actions import StopReason
-from txtopo.transactional.tasks.readings import ReadingKind
+from txtopo.transactional.core.readings import ReadingKind
 
 
 def is_stopped_early(report: RunReport) -> bool:

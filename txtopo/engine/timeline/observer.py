@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+import attrs
+
 from txtopo.assembly.parts import Observer
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
@@ -33,7 +35,6 @@ from txtopo.errors import TxtopoError
 from txtopo.secrecy import shown, without_secrets
 from txtopo.topology.description import described, described_plain
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
-from txtopo.transactional.commit.groups import StateWrite
 from txtopo.transactional.core.facts import Fact, Trouble
 from txtopo.transactional.core.history import HistoryEvent, first_line
 from txtopo.transactional.core.record import Record
@@ -43,7 +44,6 @@ OPEN_SECS = 1.0
 
 ERROR_CHARACTERS_MAX = 4_000
 
-_WITH_PHASES = {OPEN, VISIBLE, GIVEN_UP}
 _NOT_YET = (None,) * 5
 _PLACES = {
     HistoryEvent.BEGUN: 0,
@@ -82,9 +82,6 @@ class Timeline(Observer):
         self._record = Record()
         self._recorded: dict[int, float] = {}
         """Of each attempt that is recorded as open, its last moment then."""
-        self._group = 0
-        self._phases_us = 0
-        """When the commit phases of the group were over; 0: not yet."""
         self._stage = ""
         self.ended = ""
         """Why the run has ended; empty while it runs."""
@@ -94,7 +91,7 @@ class Timeline(Observer):
         if self._is_plain:
             self._writer.start("", 0)
 
-    # The observer of a run. All but ``wrote`` are called in the run loop's thread.
+    # The observer of a run, called in the run loop's thread.
 
     def entered(self, stage: str) -> None:
         """Note a step before the run begins."""
@@ -116,25 +113,40 @@ class Timeline(Observer):
                 self._sampler.jobs += 1
             case HistoryEvent.COMMITTING | HistoryEvent.WRITING_DEAD_LETTER:
                 self._sampler.groups += 1
-                self._group, self._phases_us = fact.group_id or 0, 0
             case HistoryEvent.COMMITTED:
-                self._ended(fact, VISIBLE)
+                self._committed(fact, VISIBLE)
             case HistoryEvent.DEAD_LETTER_WRITTEN:
-                self._ended(fact, GIVEN_UP)
+                self._committed(fact, GIVEN_UP)
             case HistoryEvent.ROLLED_BACK if fact.attempts:
                 self._ended(fact, RETURNED)
             case HistoryEvent.FAILED | HistoryEvent.STOPPED if isinstance(fact, Trouble):
                 self._failed(fact)
 
-    def _ended(self, fact: Fact, outcome: int, component: str = "", text: str = "") -> None:
+    def _committed(self, fact: Fact, outcome: int) -> None:
         shift_secs = _shift_secs()
-        ended_us = int((shift_secs + fact.at_secs) * 1e6)
+        ended_us = _micros(fact, shift_secs)
+        writes = {} if fact.measures is None else fact.measures.writes
+        phases_secs = min((write.prepared[0] for write in writes.values()), default=None)
+        phases_us = 0 if phases_secs is None else int((shift_secs + phases_secs) * 1e6)
+        group = 0
         for txid in fact.txids:
             facts = self._record.of(txid)
-            entry = self._entry(txid, facts, shift_secs, outcome, ended_us=ended_us, component=component, text=text)
-            if outcome in {VISIBLE, GIVEN_UP}:
-                self._sampler.visible(ended_us - entry.times[0])
+            entry = self._entry(txid, facts, shift_secs, outcome, phases_us=phases_us, ended_us=ended_us)
+            self._sampler.visible(ended_us - entry.times[0])
             self._queue.append(entry)
+            group = entry.group
+        for state, write in writes.items():
+            times = [int((shift_secs + secs) * 1e6) for secs in (*write.prepared, *write.published)]
+            self._queue.append(Entry(WRITE, (*times, write.removed), group=group, number=write.rows, name=state))
+            self._sampler.wrote(state, write)
+
+    def _ended(self, fact: Fact, outcome: int, component: str = "", text: str = "") -> None:
+        shift_secs = _shift_secs()
+        ended_us = _micros(fact, shift_secs)
+        for txid in fact.txids:
+            facts = self._record.of(txid)
+            entry = self._entry(txid, facts, shift_secs, outcome, ended_us=ended_us)
+            self._queue.append(attrs.evolve(entry, name=component, text=text))
 
     def _failed(self, fact: Trouble) -> None:
         component = fact.component or ""
@@ -149,9 +161,8 @@ class Timeline(Observer):
         shift_secs: float,
         outcome: int = OPEN,
         *,
+        phases_us: int = 0,
         ended_us: int = 0,
-        component: str = "",
-        text: str = "",
     ) -> Entry:
         """Return the record of a transaction's last attempt; ``shift_secs`` makes the run's clock that of the day."""
         last: list[Fact | None] = [*_NOT_YET]
@@ -175,22 +186,14 @@ class Timeline(Observer):
             _micros(started, shift_secs),
             _micros(processed, shift_secs),
             _micros(grouped, shift_secs),
-            self._phases_us if group and group == self._group and outcome in _WITH_PHASES else 0,
+            phases_us,
             ended_us,
         )
         attempts_of = grouped or started
         attempt = None if attempts_of is None else attempts_of.attempt_of(txid)
         job = 0 if started is None else started.job_id or 0
         tuples = 0 if processed is None else processed.tuples[txid - processed.txids[0]]
-        return Entry(ATTEMPT, times, outcome, attempt, job, group, tuples, component, text)
-
-    def wrote(self, state: str, write: StateWrite) -> None:
-        """Note that a state was written; called in the thread that commits."""
-        shift_secs = _shift_secs()
-        times = [int((shift_secs + secs) * 1e6) for secs in (*write.prepared, *write.published)]
-        self._phases_us = min(self._phases_us or times[0], times[0])
-        self._queue.append(Entry(WRITE, (*times, write.removed), group=self._group, number=write.rows, name=state))
-        self._sampler.wrote(state, write)
+        return Entry(ATTEMPT, times, outcome, attempt, job, group, tuples)
 
     def progressed(self, progress: Progress | PlainReport) -> None:
         """Note the progress."""

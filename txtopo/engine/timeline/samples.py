@@ -27,7 +27,7 @@ from txtopo.engine.timeline.records import (
     STREAM,
 )
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
-from txtopo.transactional.commit.groups import StateWrite
+from txtopo.transactional.core.measures import StateWrite
 
 NUMBERS = 12
 """How many numbers a sample has."""

@@ -23,8 +23,8 @@ from txtopo.journal.journal import JournalEntry, find_journal
 from txtopo.journal.search import EnteredGroup, JournalSearch
 from txtopo.text.words import clock, count_of, cut
 from txtopo.transactional.core.history import ABRIDGED_FIRST, HistoryEntry, HistoryEvent
+from txtopo.transactional.core.readings import Reading
 from txtopo.transactional.core.transitions import Status
-from txtopo.transactional.tasks.readings import Reading
 
 SILENT_SECS = 10.0
 """If a run's process is alive but its snapshot is older than this, the run is reported as silent."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+from txtopo.transactional.core.readings import Reading, ReadingKind
 from txtopo.transactional.core.transitions import Status
-from txtopo.transactional.tasks.readings import Reading, ReadingKind
 from txtopo.utc import words_at
 
 STATUS_WORDS = {

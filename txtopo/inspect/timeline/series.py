@@ -29,7 +29,7 @@ from txtopo.engine.timeline.records import (
 from txtopo.inspect.answers import Line, Plot, Plots
 from txtopo.inspect.timeline.rings import Rows
 from txtopo.inspect.timeline.timeline import TimelineReader
-from txtopo.transactional.tasks.readings import ReadingKind
+from txtopo.transactional.core.readings import ReadingKind
 
 POINTS_MAX = 300
 SECS_MAX = 3_600

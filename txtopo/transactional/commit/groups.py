@@ -48,13 +48,13 @@ from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
 from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
+from txtopo.transactional.core.measures import Measures, StateWrite
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group
 from txtopo.transactional.recovery.recover import marks_after
 from txtopo.transactional.tasks.batch_run import CarriedBolt
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.failures import failed
 from txtopo.transactional.tasks.fingerprint import Fingerprints, joined
-from txtopo.transactional.tasks.readings import Readings
 
 logger = logging.getLogger("txtopo")
 
@@ -102,28 +102,6 @@ class Journal(Protocol):
         """Append an entry; durable on return."""
 
 
-@attrs.frozen
-class StateWrite:
-    """A state's part in a group's write.
-
-    Args:
-        prepared: from when to when it was prepared: its data files were written.
-        published: from when to when it was made visible; both in seconds of the run's clock.
-        rows: how many rows or keys were put.
-        removed: how many keys were removed.
-    """
-
-    prepared: tuple[float, float]
-    published: tuple[float, float]
-    rows: int
-    removed: int
-
-    @property
-    def secs(self) -> float:
-        """How long it took to make it visible, in seconds."""
-        return self.published[1] - self.published[0]
-
-
 class Result(Protocol):
     """What an attempt's processing phase has left."""
 
@@ -138,8 +116,8 @@ class Result(Protocol):
 class GroupCommitter:
     """Commits groups, one at a time.
 
-    ``committed`` is the mark at the start, ``dead_letters`` the name of the state for dead letters. ``on_write`` is
-    called with the name of a state and its write. ``keeping`` keeps the points; None: none are.
+    ``committed`` is the mark at the start, ``dead_letters`` the name of the state for dead letters. ``keeping`` keeps
+    the points; None: none are.
     """
 
     def __init__(  # noqa: PLR0913 - committing depends on that many parts
@@ -153,19 +131,10 @@ class GroupCommitter:
         journal: Journal | None,
         dead_letters: str | None = None,
         run_phases: RunCommitPhases = run_commit_phases,
-        on_write: Callable[[str, StateWrite], None] | None = None,
         keeping: Keeping | None = None,
     ) -> None:
-        self.step_secs: dict[str, float] = {}
-        """The total time of each step so far, in seconds."""
-        self.rows_put: dict[str, int] = {}
-        """The number of rows or keys put into each state so far."""
-        self.emitted: dict[str, int] = {}
-        """The number of tuples that each component emitted in the transactions that are committed."""
-        self.emitted_on: dict[tuple[str, str], int] = {}
-        """Of those, the tuples on each stream but the default one, by component and stream."""
-        self.readings = Readings()
-        """What components have counted and measured in the transactions that are committed."""
+        self._step_secs: dict[str, float] = {}
+        """The time of each step of the group so far, in seconds."""
         self._task_factory = task_factory
         self._states = states
         self._coordinator_state = coordinator_state
@@ -175,7 +144,6 @@ class GroupCommitter:
         self._journal = journal
         self._dead_letters = dead_letters
         self._run_phases = run_phases
-        self._on_write = on_write
         self._gather_ms = 0
         self._told_of: set[str] = set()
         """The states of which was said that they make groups large."""
@@ -198,9 +166,10 @@ class GroupCommitter:
             if outcome.finished:
                 fingerprints = {a: joined([results[a].fingerprints, outcome.fingerprints[a]]) for a in outcome.finished}
                 done = action.group[: len(outcome.finished)]
-                self._write(done, outcome.writes, fingerprints)
-                self.readings.add(outcome.readings)
-                events.append(Committed(outcome.finished))
+                writes = self._write(done, outcome.writes, fingerprints)
+                emitted, emitted_on = _emitted(fingerprints.values())
+                measures = Measures(writes, emitted, emitted_on, outcome.readings)
+                events.append(Committed(outcome.finished, measures=measures))
                 self._maintain()
             events += _failure_events(outcome)
         return events
@@ -215,8 +184,9 @@ class GroupCommitter:
         letter = (given_up.attempt.attempt, action.tries, json.dumps(given_up.metadata), given_up.failure)
         events: list[Event] = []
         with self._ending(events, action.group_id):
-            self._write((given_up,), {self._dead_letters: {txid: stored_value(kind, txid, letter)}}, None)
-            events.append(Committed((given_up.attempt,)))
+            writes: GroupWrites = {self._dead_letters: {txid: stored_value(kind, txid, letter)}}
+            measures = Measures(self._write((given_up,), writes, None))
+            events.append(Committed((given_up.attempt,), measures=measures))
             self._maintain()
         return events
 
@@ -231,7 +201,8 @@ class GroupCommitter:
             events.append(Fenced(error))
         except TxtopoError as error:
             events.append(RuleBroken(error))
-        events.append(GroupEnded(group_id, self._gather_ms))
+        step_secs, self._step_secs = self._step_secs, {}
+        events.append(GroupEnded(group_id, self._gather_ms, measures=Measures(step_secs=step_secs)))
 
     def _run_commit_phases(
         self,
@@ -276,7 +247,7 @@ class GroupCommitter:
         group: Sequence[AssignedAttempt],
         writes: GroupWrites,
         fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
-    ) -> None:
+    ) -> dict[str, StateWrite]:
         first, last = group[0].attempt.txid, group[-1].attempt.txid
         metadata, planned = group[-1].metadata, group[-1].planned
         notes: dict[str, Any] = dict.fromkeys(writes)
@@ -312,17 +283,10 @@ class GroupCommitter:
         self._gather_ms = self._gathering(writes)
         if self._keeping is not None:
             self._keeping.note_committed(last)
-        for name, values in writes.items():
-            rows, removed = put_and_removed(values)
-            self.rows_put[name] = self.rows_put.get(name, 0) + rows
-            if self._on_write is not None:
-                self._on_write(name, StateWrite(prepared[name], published[name], rows, removed))
-        for own in (fingerprints or {}).values():
-            for component, each in own.items():
-                self.emitted[component] = self.emitted.get(component, 0) + each.tuples
-                for stream, tuples in each.streams.items():
-                    origin = component, stream
-                    self.emitted_on[origin] = self.emitted_on.get(origin, 0) + tuples
+        return {
+            name: StateWrite(prepared[name], published[name], *put_and_removed(values))
+            for name, values in writes.items()
+        }
 
     def _gathering(self, names: Iterable[str]) -> int:
         """Return for how long to gather transactions for the next group, in ms, since this one wrote these states."""
@@ -423,7 +387,7 @@ class GroupCommitter:
                     logger.warning("maintenance of a table failed; it will run again after a later group: %s", error)
 
     def _timed(self, step: str) -> _Timed:
-        return _Timed(self.step_secs, step, self._now_secs)
+        return _Timed(self._step_secs, step, self._now_secs)
 
 
 class _Try:
@@ -472,6 +436,18 @@ def state_failure_below(error: BaseException | None) -> StateFailure | None:
             return error
         error = error.__cause__ or error.__context__
     return None
+
+
+def _emitted(fingerprints: Iterable[Fingerprints]) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
+    """Return the tuples that each component emitted, and those on each stream but the default one."""
+    emitted: dict[str, int] = {}
+    emitted_on: dict[tuple[str, str], int] = {}
+    for own in fingerprints:
+        for component, each in own.items():
+            emitted[component] = emitted.get(component, 0) + each.tuples
+            for stream, tuples in each.streams.items():
+                emitted_on[component, stream] = emitted_on.get((component, stream), 0) + tuples
+    return emitted, emitted_on
 
 
 def _failure_events(outcome: GroupOutcome) -> list[Event]:

@@ -21,10 +21,10 @@ from txtopo.topology.user_code import user_code
 from txtopo.transactional.commit.views import GroupState
 from txtopo.transactional.commit.write_buffer import group_states
 from txtopo.transactional.core.actions import AssignedAttempt
+from txtopo.transactional.core.readings import Readings
 from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Fingerprints
-from txtopo.transactional.tasks.readings import Readings
 
 LoadCarried = Callable[[TransactionAttempt], Sequence[CarriedBolt]]
 """Returns the bolts carried over from an attempt's processing phase."""

@@ -554,7 +554,8 @@ class Coordinator:
             del self._pending[attempt.txid]
             self._tries.pop(attempt.txid, None)
         if event.attempts:
-            self._tell(of_attempts(self._at_secs, what, event.attempts, tuples=tuple(tuples)))
+            told = of_attempts(self._at_secs, what, event.attempts, tuples=tuple(tuples), measures=event.measures)
+            self._tell(told)
             actions.append(CleanUp(self.committed))
 
     def _end_group(self, event: GroupEnded) -> None:
@@ -564,6 +565,7 @@ class Coordinator:
             if transaction.status in {Status.COMMITTING, Status.WRITING_DEAD_LETTER}:
                 self._note(transaction, HistoryEvent.RETURNED)
                 transaction.move(Trigger.RETURN)
+        self._tell(Fact(self._at_secs, HistoryEvent.GROUP_ENDED, (), group_id=event.group_id, measures=event.measures))
         self._group = None
         self._gather_until_ms = self._now_ms + event.gather_ms
 

@@ -9,6 +9,7 @@ import attrs
 
 from txtopo.api.planned import NEVER, Planned
 from txtopo.attempts import TransactionAttempt
+from txtopo.transactional.core.measures import Measures
 
 
 @attrs.frozen
@@ -120,6 +121,7 @@ class Committed:
     """The writes of these attempts are durable, dead letters included."""
 
     attempts: tuple[TransactionAttempt, ...]
+    measures: Measures = attrs.field(factory=Measures, kw_only=True, eq=False, repr=False)
 
 
 @attrs.frozen
@@ -129,6 +131,7 @@ class GroupEnded:
     group_id: int
     gather_ms: int = 0
     """For how long transactions should be gathered before the next group, since a group costs much by itself."""
+    measures: Measures = attrs.field(factory=Measures, kw_only=True, eq=False, repr=False)
 
 
 @attrs.frozen

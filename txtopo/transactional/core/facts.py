@@ -14,6 +14,7 @@ import attrs
 from txtopo.attempts import TransactionAttempt
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process, SaveMetadata
 from txtopo.transactional.core.history import HistoryEvent
+from txtopo.transactional.core.measures import Measures
 
 
 @attrs.frozen
@@ -32,6 +33,8 @@ class Fact:
     """Of each attempt that was processed or committed, the tuples of the spout."""
     planned_ms: tuple[int, ...] = ()
     """When each of the transactions that begin was planned."""
+    measures: Measures | None = None
+    """What was measured of a commit group."""
 
     @property
     def attempt(self) -> TransactionAttempt:
@@ -67,9 +70,11 @@ def of_attempts(  # noqa: PLR0913, PLR0917 - a fact's
     job_id: int | None = None,
     group_id: int | None = None,
     tuples: tuple[int, ...] = (),
+    measures: Measures | None = None,
 ) -> Fact:
     """Return a fact about attempts of consecutive transactions."""
-    return Fact(at_secs, what, tuple([attempt.txid for attempt in attempts]), tuple(attempts), job_id, group_id, tuples)
+    txids = tuple([attempt.txid for attempt in attempts])
+    return Fact(at_secs, what, txids, tuple(attempts), job_id, group_id, tuples, measures=measures)
 
 
 def carried_out(at_secs: float, action: SaveMetadata | Process | Commit | DeadLetter) -> Fact:

@@ -44,7 +44,8 @@ class HistoryEvent(enum.Enum):
     DEAD_LETTER_WRITTEN = "its dead letter written"
     COMMITTED = "committed"
     JOB_LOST = "job lost"
-    """Of the run and none of its transactions, as the next one: these have failed by it."""
+    """Of the run and none of its transactions, as those below: these have failed by it."""
+    GROUP_ENDED = "commit group ended"
     STOPPED = "stopped by an error"
 
 

@@ -46,7 +46,9 @@ class Record:
         self._left_out: dict[int, int] = {}
 
     def note(self, fact: Fact) -> None:
-        """Keep a fact."""
+        """Keep a fact, without what is large in it."""
+        if fact.measures is not None:
+            fact = attrs.evolve(fact, measures=None)
         if isinstance(fact, Trouble) and len(fact.reason) > REASON_CHARACTERS_MAX:
             fact = attrs.evolve(fact, reason=shortened(fact.reason))
         for txid in fact.txids:

@@ -24,13 +24,13 @@ from txtopo.errors import TxtopoError
 from txtopo.failpoints import reach
 from txtopo.topology.plan import ComponentKind, Edge, Phase, PlannedComponent
 from txtopo.topology.user_code import user_code
+from txtopo.transactional.core.readings import Readings
 from txtopo.transactional.tasks.bolt_tasks import BoltTask, task_type
 from txtopo.transactional.tasks.collector import TaskCollector, task_collector
 from txtopo.transactional.tasks.context import StateViews, TaskContext
 from txtopo.transactional.tasks.edge_tally import EdgeTally
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Tracer
-from txtopo.transactional.tasks.readings import Readings
 from txtopo.transactional.tasks.routing import Router
 
 

@@ -11,8 +11,8 @@ from txtopo.api.planned import Planned, Turn
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.topology.plan import Phase, Plan, PlannedComponent
+from txtopo.transactional.core.readings import Readings
 from txtopo.transactional.tasks.objects import Local, LocalReference
-from txtopo.transactional.tasks.readings import Readings
 from txtopo.transactional.tasks.state_handle import NoteLate, StateHandle, StateView
 
 StateViews = Mapping[str, StateView]

@@ -17,7 +17,7 @@ from txtopo.engine.metrics import RunMetrics
 from txtopo.errors import StateAccessError
 from txtopo.testing.context import PlainContext
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.tasks.readings import Reading, ReadingKind
+from txtopo.transactional.core.readings import Reading, ReadingKind
 
 __all__ = ["command_line"]
 
