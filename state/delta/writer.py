@@ -37,7 +37,7 @@ from state.delta.upkeep import ENTRIES_SECS, log_secs
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach
-from txtopo.files.durable import is_of_full_disk
+from txtopo.files.durable import why_not_written
 from txtopo.files.folder import Draft, LocalFolder
 
 __all__ = ["TableWriter"]
@@ -439,8 +439,9 @@ class TableWriter:
             raise self.failure(what, error, txid) from error
 
     def failure(self, what: str, error: Exception, txid: int | None = None) -> StateFailure:
-        """Return the error for a failure of the table, with the damaged file if one is found, or a full disk."""
-        what = "the disk is full, so it cannot be written" if is_of_full_disk(error) else what
+        """Return the error for a failure of the table, with the damaged file if one is found, or what is wrong with the disk."""
+        why = why_not_written(error)
+        what = what if why is None else f"{why}, so it cannot be written"
         return state_failure(f"{self._where()}: {what}", error, self.location.root, self._handle, txid=txid)
 
     def overtaken(self, txid: int | None) -> StateFailure:

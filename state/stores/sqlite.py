@@ -10,7 +10,6 @@ Keep the file on a local disk: neither SQLite's write-ahead log nor ``flock`` is
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import glob
 import itertools
@@ -27,7 +26,7 @@ from state.stores.paths import checked_changes, checked_path, checked_topology_i
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.errors import ConfigError, StopError
-from txtopo.files.durable import is_of_full_disk, make_folder, paths_in, sync_path
+from txtopo.files.durable import FULL, READ_ONLY, is_read_only, make_folder, paths_in, sync_path, why_not_written
 from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_other
 
 __all__ = ["SqliteLead", "SqliteStore", "damage_of_store", "set_damaged_store_aside"]
@@ -44,8 +43,6 @@ _POLL_SECS = 0.01
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _LOG_BYTES = 64 << 10
 """What a write-ahead log and its index need at least."""
-
-_FULL, _READ_ONLY = "the disk is full", "the file system is read-only"
 
 _ASIDE = "before-repair-"
 
@@ -309,8 +306,10 @@ class _FileLock:
         """Unlock it. The file stays, because after a removal two processes could lock two different files."""
         descriptor, self.descriptor = self.descriptor, None
         if descriptor is not None:
-            # Before the lock is free: afterwards this would erase the record of the next holder.
-            os.ftruncate(descriptor, 0)
+            # Before the lock is free: afterwards this would erase the record of the next holder. A disk that has turned
+            # read-only keeps the record, which says nothing once the lock is free.
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, 0)
             os.close(descriptor)
 
     def forget(self) -> None:
@@ -385,17 +384,18 @@ def _is_damage(error: Exception) -> bool:
 
 def _why_not_written(path: Path, error: Exception) -> str | None:
     """Return what is wrong with the disk, which SQLite may call an I/O error, or a file that can't be opened."""
-    if is_of_full_disk(error) or _kind(error) == sqlite3.SQLITE_FULL:
-        return _FULL
-    if getattr(error, "errno", None) == errno.EROFS:
-        return _READ_ONLY
+    if _kind(error) == sqlite3.SQLITE_FULL:
+        return FULL
+    why = why_not_written(error)
+    if why is not None:
+        return why
+    if is_read_only(path.parent):
+        return READ_ONLY
     try:
         disk = os.statvfs(path.parent)
     except OSError:
         return None
-    if disk.f_flag & os.ST_RDONLY:
-        return _READ_ONLY
-    return _FULL if disk.f_bavail * disk.f_frsize < _LOG_BYTES else None
+    return FULL if disk.f_bavail * disk.f_frsize < _LOG_BYTES else None
 
 
 def _kind(error: Exception) -> int:

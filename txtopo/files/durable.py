@@ -26,9 +26,27 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 logger = logging.getLogger("txtopo")
 
 
-def is_of_full_disk(error: Exception) -> bool:
-    """Whether an error says that the disk, or what the user may have of it, is full."""
-    return getattr(error, "errno", None) in _FULL or os.strerror(errno.ENOSPC) in str(error)
+FULL, READ_ONLY = "the disk is full", "the file system is read-only"
+"""What may be wrong with a disk."""
+
+
+def why_not_written(error: Exception) -> str | None:
+    """Return what is wrong with the disk, or with what the user may have of it, if an error says so."""
+    if getattr(error, "errno", None) in _FULL or os.strerror(errno.ENOSPC) in str(error):
+        return FULL
+    is_read_only = getattr(error, "errno", None) == errno.EROFS or os.strerror(errno.EROFS) in str(error)
+    return READ_ONLY if is_read_only else None
+
+
+def is_read_only(folder: Path) -> bool:
+    """Whether nothing can be written to the file system of a folder, also if only its kernel knows since an error."""
+    try:
+        if os.statvfs(folder).f_flag & os.ST_RDONLY:
+            return True
+        os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o600))  # it never has a name
+    except OSError as error:
+        return error.errno == errno.EROFS
+    return False
 
 
 def sync_path(path: str | Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -192,6 +193,23 @@ def test_a_read_only_disk_that_sqlite_calls_an_error(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "statvfs", lambda _path: read_only)
     with pytest.raises(StopError, match=r"store\.db cannot be written: the file system is read-only \(unable to open"):
         SqliteStore(tmp_path / "store.db")
+
+
+def test_a_disk_that_turns_read_only(tmp_path, monkeypatch):
+    """As its kernel makes it after an error, while files are open: it is named, and the lead is given up all the same."""
+
+    def refused(*_arguments, **_options):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    with closing(SqliteStore(tmp_path / "store.db")) as store:
+        lead = store.take_lead("t", "first")
+        with monkeypatch.context() as patched, no_file_larger_than(0):
+            patched.setattr(os, "open", refused)
+            patched.setattr(os, "ftruncate", refused)
+            with pytest.raises(StopError, match=r"store\.db cannot be written: the file system is read-only \("):
+                lead.write([Put("t/a", b"x" * 100_000)])
+            lead.release()
+        store.take_lead("t", "second").release()
 
 
 def test_lock_file_that_is_removed_while_it_is_locked(tmp_path, monkeypatch):

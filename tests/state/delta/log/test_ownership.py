@@ -172,17 +172,20 @@ def test_a_write_that_landed_but_raised_is_durable(path, monkeypatch, way):
     assert rows_of(state) == [("a", 2, 2)]
 
 
-def test_a_write_that_did_not_land_is_a_failure(path, monkeypatch):
+@pytest.mark.parametrize(
+    ("number", "why"), [(errno.ENOSPC, "the disk is full"), (errno.EROFS, "the file system is read-only")]
+)
+def test_a_write_that_did_not_land_is_a_failure(path, monkeypatch, number, why):
     """The error says where and why, and once the fault is over, the same write is made."""
     state = opened(path)
     note = state.prepare(1, counted(1, a=1))
 
-    def on_a_full_disk(*_arguments, **_options):
-        raise OSError(errno.ENOSPC, "No space left on device")
+    def on_a_bad_disk(*_arguments, **_options):
+        raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "link", on_a_full_disk)
-        with pytest.raises(FailedException, match=r"the disk is full, so it cannot be written\n.*No space left"):
+        patched.setattr(os, "link", on_a_bad_disk)
+        with pytest.raises(FailedException, match=rf"{why}, so it cannot be written\n.*{os.strerror(number)}"):
             state.publish(1, note)
     state.publish(1, note)
     assert rows_of(state) == [("a", 1, 1)]
