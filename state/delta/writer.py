@@ -439,7 +439,7 @@ class TableWriter:
             raise self.failure(what, error, txid) from error
 
     def failure(self, what: str, error: Exception, txid: int | None = None) -> StateFailure:
-        """Return the error for a failure of the table, with the damaged file if one is found, or what is wrong with the disk."""
+        """Return the error for a failure of the table, with the damaged file if one is found, or the disk's fault."""
         why = why_not_written(error)
         what = what if why is None else f"{why}, so it cannot be written"
         return state_failure(f"{self._where()}: {what}", error, self.location.root, self._handle, txid=txid)

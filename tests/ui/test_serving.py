@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import signal
 import socket
 import stat
@@ -15,6 +17,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
+from tests.full_disk import no_file_larger_than
 from tests.processes import ROOT, python, ran
 from tests.ui.runs import EVIL, run_in
 from tests.waiting import DEADLINE_SECS, wait_for
@@ -132,5 +135,31 @@ def test_page_that_can_not_start(output, monkeypatch):
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(ConfigError, match="the page could not be started: cannot serve the page on"),
         page_beside(output, ("127.0.0.1", taken.getsockname()[1]), beside_in(output)),
+    ):
+        pass
+
+
+def test_a_page_on_a_full_disk(output):
+    """What can't be written is named, and no process is started that could not say why it ends."""
+    with (
+        no_file_larger_than(0),
+        pytest.raises(
+            ConfigError, match=r"the page can't write .*page\.log: the disk is full; mend that, or run without"
+        ),
+        page_beside(output, ("127.0.0.1", 0), beside_in(output)),
+    ):
+        pass
+
+
+def test_a_page_on_a_read_only_disk(output, monkeypatch):
+    beside = beside_in(output)
+
+    def refused(*_arguments, **_options):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(Path, "open", refused)
+    with (
+        pytest.raises(ConfigError, match=r"the page can't write .*page\.lock: the file system is read-only; "),
+        page_beside(output, ("127.0.0.1", 0), beside),
     ):
         pass

@@ -32,7 +32,7 @@ import attrs
 import click
 
 from txtopo.errors import ConfigError
-from txtopo.files.durable import write_whole
+from txtopo.files.durable import why_not_written, write_whole
 from txtopo.files.records import DAMAGE, from_json, to_json
 
 BESIDE = "--beside-a-run"
@@ -95,9 +95,14 @@ class PageFile:
     secret: str = attrs.field(repr=False)
 
     def write(self, path: Path) -> None:
-        """Write it, for this user only."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(to_json(self)).encode(), _PRIVATE)
+        """Write it, for this user only.
+
+        Raises:
+            ConfigError: the disk is full, for example.
+        """
+        with _naming(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, json.dumps(to_json(self)).encode(), _PRIVATE)
 
     @classmethod
     def read(cls, path: Path) -> PageFile | None:
@@ -147,10 +152,22 @@ def page_beside(output: Path, address: tuple[str, int], beside: Beside) -> Itera
 
 
 @contextlib.contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Raise an error of the disk as a ConfigError that names the file."""
+    try:
+        yield
+    except OSError as error:
+        why = why_not_written(error) or error.strerror or str(error)
+        raise ConfigError(f"the page can't write {path}: {why}; mend that, or run without a page") from error
+
+
+@contextlib.contextmanager
 def _owned(page_file: Path) -> Iterator[bool]:
     """Hold the lock on a page if no living run holds it, and yield whether it is held."""
-    page_file.parent.mkdir(parents=True, exist_ok=True)
-    with page_file.with_name(_LOCK).open("w") as lock:
+    with _naming(page_file.with_name(_LOCK)):
+        page_file.parent.mkdir(parents=True, exist_ok=True)
+        lock_file = page_file.with_name(_LOCK).open("w")
+    with lock_file as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -166,7 +183,9 @@ def _started(output: Path, address: tuple[str, int], beside: Beside) -> Iterator
     shown = f"[{host}]" if ":" in host else host
     words = ["ui", BESIDE, "--at", f"{shown}:{port}", "--", str(output)]
     log = Path(beside.page_file).with_name(_LOG)
-    with log.open("w") as errors:
+    with _naming(log):
+        log.write_text("\n")  # on a full disk the process could not say why it ends
+    with log.open("a") as errors:
         process = subprocess.Popen(  # noqa: S603 - our own command
             [sys.executable, "-m", "txtopo", *words],
             stdin=subprocess.PIPE,
