@@ -54,8 +54,8 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         """The last note that this coordinator has made, whose files it has just written."""
 
     @abstractmethod
-    def _make(self, txid: int, values: Writes | pa.Table) -> Any:
-        """Write the files of a write, durably, and return its note; rows of a keyed table are as in the table."""
+    def _make(self, txid: int, values: Writes) -> Any:
+        """Write the files of a write, durably, and return its note."""
 
     @abstractmethod
     def _change(self, txid: int, note: Any) -> Change:
@@ -93,7 +93,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         """Keep what a history names; see :meth:`KeepsHistory.keep_history`."""
         self._upkeep = attrs.evolve(self._upkeep, history=history)
 
-    def prepare(self, txid: int, values: Writes | pa.Table) -> Any:
+    def prepare(self, txid: int, values: Writes) -> Any:
         """Write the data files of a write where no reader of the table sees them; see :meth:`OpenedState.prepare`.
 
         A crash before the note is recorded leaves files that no version names; upkeep removes them.

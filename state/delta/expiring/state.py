@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any
 
 import attrs
 import numpy as np
@@ -27,20 +27,19 @@ from state.delta.log.data_files import DataFile, files_in
 from state.delta.log.growth import Growth
 from state.delta.log.put import Change
 from state.delta.merging import Ended, Policy
-from state.delta.opened_table import OpenedDeltaTable
 from state.delta.rows.files import with_txid
-from state.delta.rows.format import no_keys
-from state.delta.rows.state import DeltaRows
+from state.delta.rows.group import RowsWrites
+from state.delta.rows.state import DeltaRows, OpenedDeltaRows
 from state.delta.upkeep import RETENTION_HOURS_MIN, Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.fields import Fields
-from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
-from txtopo.api.state import StateKind, TakesRows, Writes
+from txtopo.api.reduction import Rows, RowsMode, TransactionRows
+from txtopo.api.state import StateKind
 from txtopo.api.types import ddl_name
 from txtopo.columnar import mapped
 from txtopo.columnar.mapped import kept_rows
-from txtopo.columnar.rows_by_time import Run, not_over
+from txtopo.columnar.rows_by_time import BEFORE_ALL, Run, not_over
 from txtopo.columnar.rows_file import in_memory
 from txtopo.columnar.taking import taken
 from txtopo.errors import FieldsError
@@ -140,40 +139,13 @@ class DeltaExpiringRows(DeltaRows):
         return f"DeltaExpiringRows({self.path!r}, {self.value}, expires={self.expires!r})"
 
 
-@attrs.frozen(eq=False)
-class ExpiringWrites(PreparedWrites):
-    """Rows to put into the table, in data files that are already in its folder, and the time up to which it is taken.
-
-    Args:
-        added: the files.
-        taken: the time, in µs since 1970 UTC.
-        rows_removed: the number of durable rows that are taken.
-        is_taking: whether an earlier write had an earlier time, or none.
-    """
-
-    added: Sequence[DataFile]
-    taken: int
-    rows_removed: int
-    is_taking: bool
-
-    @property
-    def rows_put(self) -> int:
-        """The number of rows in the files."""
-        return sum(file.rows for file in self.added)
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to write, if only the time."""
-        return bool(self.added) or self.is_taking
-
-
-class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaTable, TakesRows):
+class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows):
     """A table of rows that expire, opened by one coordinator; made by :meth:`DeltaExpiringRows.open`."""
 
     def __init__(self, declared: DeltaExpiringRows, writer: TableWriter, upkeep: Upkeep) -> None:
-        form = declared.form(writer.fence.state)
         policy = Policy(self._to_merge, time=declared.expires, arranged=self._pieces, kept=pa.concat_tables)
-        OpenedDeltaTable.__init__(self, declared, writer, form.schema(), upkeep, policy)
-        ReadsRuns.__init__(self, form, declared)
+        OpenedDeltaRows.__init__(self, declared, writer, upkeep, policy)
+        ReadsRuns.__init__(self, self._form, declared)
         self._runs: dict[str, Run] = {}
         """The rows of the head's files that were not taken when they were read or written, by path."""
         self._written: dict[str, Run] = {}
@@ -198,7 +170,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaTable, TakesRows):
     def _runs_held(self) -> list[Run]:
         return list(self._held().values())
 
-    def write_rows(self, parts: Sequence[TransactionRows]) -> ExpiringWrites:
+    def write_rows(self, parts: Sequence[TransactionRows]) -> RowsWrites:
         """Write the rows of some transactions that are not taken at the end to a file of no version of the table yet.
 
         A crash between this and prepare() leaves a file that no version names: a vacuum of upkeep removes it.
@@ -213,26 +185,15 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaTable, TakesRows):
         with self._writer.failing("its rows cannot be written", parts[-1].txid if parts else None):
             added = self._put(left, f"rows-{parts[0].txid}-{parts[-1].txid}" if parts else "rows")
             removed = self.count(taken) - self.count(until) if until > taken else 0
-        return ExpiringWrites(added, until, removed, is_taking=until > taken)
+        return RowsWrites(added, [], removed, until, is_taking=until > taken)
 
     def roll_back(self, txid: int | None) -> None:
         """Write a version that equals the one of transaction ``txid``; see :meth:`CanBeRepaired.roll_back`."""
         super().roll_back(txid)
         self._runs = {}  # rows may be in it again that were taken, and are not in memory any more
 
-    def _make(self, txid: int, values: Writes | pa.Table) -> Any:  # noqa: ARG002 - a note of rows has none
-        match values:
-            case ExpiringWrites():
-                return {"files": [file.note for file in values.added], "taken": values.taken}
-            case Mapping() | PreparedWrites() | pa.Table():
-                if len(values):
-                    raise no_keys(self._form.state)
-                return {"files": [], "taken": self._writer.taken}
-            case _:
-                assert_never(values)
-
     def _change(self, txid: int, note: Any) -> Change:  # noqa: ARG002 - it depends on no other rows
-        taken, runs = note["taken"], self._held()
+        taken, runs = note.get("taken", BEFORE_ALL), self._held()
         if taken <= self._writer.taken:
             return Change(files_in(note))
         gone = [file for path, file in self._writer.files.items() if runs[path].last <= taken]

@@ -280,7 +280,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         super().close()
         self._cache.clear()
 
-    def _make(self, txid: int, values: Writes | pa.Table) -> Any:
+    def _make(self, txid: int, values: Writes) -> Any:
         writes = self._as_writes(txid, values)
         self._hold = self._fitted = None
         if isinstance(writes, FileWrites):
@@ -312,12 +312,10 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         """Return a write of nothing that is computed from the rows of the head."""
         return FileWrites([], [], 0, first_txid, self._writer.version, self._writer.last_txid or 0)
 
-    def _as_writes(self, txid: int, values: Writes | pa.Table) -> RowWrites | FileWrites:
+    def _as_writes(self, txid: int, values: Writes) -> RowWrites | FileWrites:
         match values:
             case RowWrites() | FileWrites():
                 return values
-            case pa.Table():
-                return RowWrites(values)
             case Mapping() | PreparedWrites():
                 fitted = self._rows.fit(txid, by_key(values))
             case _:

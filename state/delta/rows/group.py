@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -30,22 +31,35 @@ __all__ = ["RowsWrites", "place_here", "place_on_executors", "replaced_after", "
 
 @attrs.frozen(eq=False)
 class RowsWrites(PreparedWrites):
-    """Rows to put into a table of rows, in data files that are already in its folder.
+    """Rows to put into a table of rows, in data files that are already in its folder, and those that go.
 
     Args:
         added: the files.
         replaced: the partitions whose older rows are removed, each by its values in the format of the log.
-        rows_removed: the number of those rows when this was made.
+        rows_removed: the number of rows that go when this was made.
+        taken: the time up to which rows that expire are taken, in µs since 1970 UTC; None if none are.
+        is_taking: whether an earlier write had an earlier time, or none.
     """
 
     added: Sequence[DataFile]
     replaced: Sequence[Mapping[str, str | None]]
     rows_removed: int = 0
+    taken: int | None = None
+    is_taking: bool = False
 
     @property
     def rows_put(self) -> int:
         """The number of rows in the files."""
         return sum(file.rows for file in self.added)
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to write, if only the time."""
+        return bool(self.added) or self.is_taking
+
+    def note(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        taken = {} if self.taken is None else {"taken": self.taken}
+        return {"files": [file.note for file in self.added], "replaced": [*map(dict, self.replaced)], **taken}
 
 
 def replaced_after(

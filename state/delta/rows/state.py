@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any
 
 import attrs
 import pyarrow as pa
@@ -21,7 +21,7 @@ from state.delta.upkeep import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.fields import Fields
-from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
+from txtopo.api.reduction import Rows, RowsMode, TransactionRows
 from txtopo.api.state import SchemaEvolution, StateKind, TakesRows, Writes
 from txtopo.columnar.rows_file import in_memory
 
@@ -105,9 +105,9 @@ class DeltaRows(DeclaredDeltaTable):
 class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
     """A table of rows opened by one coordinator; made by :meth:`DeltaRows.open`."""
 
-    def __init__(self, declared: DeltaRows, writer: TableWriter, upkeep: Upkeep) -> None:
-        form = declared.form(writer.fence.state)
-        OpenedDeltaTable.__init__(self, declared, writer, form.schema(), upkeep, Policy.of_bins(upkeep.files_max))
+    def __init__(self, declared: DeltaRows, writer: TableWriter, upkeep: Upkeep, policy: Policy | None = None) -> None:
+        form, policy = declared.form(writer.fence.state), policy or Policy.of_bins(upkeep.files_max)
+        OpenedDeltaTable.__init__(self, declared, writer, form.schema(), upkeep, policy)
         KeylessRows.__init__(self, form)
 
     def write_rows(self, parts: Sequence[TransactionRows]) -> RowsWrites:
@@ -132,17 +132,12 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
         held = self._writer.files.values() if replaced else ()
         return [file for file in held if tuple(file.partition[name] for name in names) in replaced]
 
-    def _make(self, txid: int, values: Writes | pa.Table) -> Any:  # noqa: ARG002 - a note of rows has none
-        match values:
-            case RowsWrites():
-                files = [file.note for file in values.added]
-                return {"files": files, "replaced": [dict(partition) for partition in values.replaced]}
-            case Mapping() | PreparedWrites() | pa.Table():
-                if len(values):
-                    raise no_keys(self._form.state)
-                return {"files": [], "replaced": []}
-            case _:
-                assert_never(values)
+    def _make(self, txid: int, values: Writes) -> Any:  # noqa: ARG002 - a note of rows has none
+        if not isinstance(values, RowsWrites):
+            if len(values):
+                raise no_keys(self._form.state)
+            values = RowsWrites([], [])
+        return values.note()
 
     def _change(self, txid: int, note: Any) -> Change:  # noqa: ARG002 - it depends on no other rows
         return Change(files_in(note), self._in(note["replaced"]))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from txtopo.api.map_state import Key, Updater, expires_nothing
-from txtopo.api.reduction import Reducible, Rows, RowsFile, RowsMode, TransactionRows
+from txtopo.api.map_state import expires_nothing
+from txtopo.api.reduction import Rows, RowsFile, RowsMode, TransactionRows
 from txtopo.api.state import ExpiresRows, OpenedState, TakesRows, Writes
-from txtopo.api.values import StateValue
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FailedException
@@ -74,29 +73,12 @@ class RowsView(TransactionView):
         self._pending: PendingRows | None = None
         """This transaction's rows on top of the group's, if they expire."""
 
-    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+    def _refuse_keys(self, *_arguments: Any, **_options: Any) -> Any:
         """Refuse access by key."""
         self._check_running()
-        return self._group.multi_get(keys)
+        return self._group.multi_get(())
 
-    def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
-        """Refuse access by key."""
-        del of_keys
-        self.multi_get(list(values))
-
-    def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
-        """Refuse access by key."""
-        del function
-        return self.multi_get(keys)
-
-    def multi_remove(self, keys: Sequence[Key]) -> None:
-        """Refuse access by key."""
-        self.multi_get(keys)
-
-    def fold_rows(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
-        """Return False: no values are folded here, and single keys are refused."""
-        del values, function
-        return False
+    multi_get = multi_put = multi_update = multi_remove = multi_reduce = fold_rows = _refuse_keys
 
     def append(self, rows: Rows) -> None:
         """Add rows to a rows table."""
