@@ -24,6 +24,7 @@ from state import DeltaRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DATA_FOLDER
 from state.delta.log.location import Location
 from state.delta.table import kept_version
+from state.delta.upkeep import ENTRIES_SECS, Upkeep, log_secs
 from tests.state.delta.delta_tables import all_of, fold, hold_no_rows, maintain
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.rows.rows_tables import put
@@ -31,6 +32,7 @@ from tests.state.delta.vector_tables import mark_dead
 from tests.waiting import DEADLINE_SECS
 from txtopo import FailedException, Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
+from txtopo.api.state import History
 from txtopo.errors import LostLead, StateAccessError
 from txtopo.files.folder import LocalFolder
 
@@ -530,3 +532,70 @@ def test_a_checkpoint_that_is_named_late(tmp_path, monkeypatch, is_removed):
     assert not (log / "_last_checkpoint").exists()
     assert DeltaTable(tmp_path).version() == 5
     assert pl.read_delta(str(tmp_path))["n"].to_list() == [3]
+
+
+def recent(hours=None, secs=300, rewind_hours=168, now_secs=1_800_000_000):
+    """Return a schedule of a run that keeps what is recent."""
+    return Upkeep(vacuum_retention_hours=hours, history=History((), secs, rewind_hours, now_secs))
+
+
+def test_the_longer_time_counts():
+    """Of what a run and a table ask for, and for the log no less than a late put may take."""
+    assert [recent(hours).files_secs for hours in (None, 168, 200)] == [300, 168 * 3600, 200 * 3600]
+    assert recent(168, secs=10**6).files_secs == 10**6
+    assert [recent(secs=secs).entries_secs({}) for secs in (60, 300)] == [ENTRIES_SECS, 300]
+    ever = Upkeep(history=History((), None, 1_000, 0.0))
+    assert (ever.files_secs, ever.entries_secs({})) == (None, 1_000 * 3600)
+    assert ever.entries_secs({LOG_RETENTION: "interval 90 days"}) == 90 * DAY_SECS, "what the table says is obeyed"
+
+
+LOG_RETENTION, FILE_RETENTION = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+
+
+@pytest.mark.parametrize(
+    ("rewind_hours", "own", "lacks"),
+    [
+        (168, {}, set()),
+        (169, {}, {FILE_RETENTION}),
+        (720, {}, {FILE_RETENTION}),
+        (721, {}, {LOG_RETENTION, FILE_RETENTION}),
+        (721, {LOG_RETENTION: "interval 721 hours"}, {FILE_RETENTION}),
+        (24, {LOG_RETENTION: "interval 23 hours", FILE_RETENTION: "INTERVAL 1 DAY"}, {LOG_RETENTION}),
+        (24, {LOG_RETENTION: "a month"}, {LOG_RETENTION}),
+    ],
+)
+def test_properties_that_are_too_short(rewind_hours, own, lacks):
+    """Those of just the time are not, whatever Delta takes where there are none."""
+    assert recent(rewind_hours=rewind_hours).retentions(own) == dict.fromkeys(lacks, f"interval {rewind_hours} hours")
+
+
+@pytest.mark.parametrize(
+    ("interval", "secs"),
+    [
+        ("interval 2 days", 172_800),
+        ("INTERVAL 2 DAYS", 172_800),
+        (" 1 week ", 604_800),
+        ("Interval 5 Minutes", 300),
+        ("2 months", 0),
+        ("interval", 0),
+    ],
+)
+def test_intervals_of_properties(interval, secs):
+    """They are read as Delta writes and reads them; one that is not understood promises nothing."""
+    assert log_secs({LOG_RETENTION: interval}) == secs
+
+
+def test_a_file_that_no_version_names_stays_for_a_day(tmp_path, monkeypatch):
+    """Another process may be about to publish it, however short the time is that versions are kept."""
+    monkeypatch.setattr(state.delta.upkeep, "_CLEAN_UP_SECS", 0)
+    opened = DeltaState(tmp_path, Fields("k: string"), Fields("n: long"), upkeep_every_writes=1)
+    opened = opened.open("topology", "s", "life", 1)
+    opened.write(1, {"k": TransactionalValue(1, 1)})
+    now, ages = time.time(), {"young.parquet": 23, "old.parquet": 25}
+    for name, hours in ages.items():
+        (tmp_path / DATA_FOLDER / name).touch()
+        os.utime(tmp_path / DATA_FOLDER / name, (now - hours * 3600,) * 2)
+    opened.keep_history(History((), 300, 168, now))
+    opened.write(2, {"k": TransactionalValue(2, 2)})
+    maintain(opened)
+    assert data_files(tmp_path) & {*ages} == {"young.parquet"}

@@ -7,6 +7,7 @@ from state.delta.opened_table import OpenedDeltaTable
 from tests.transactional.recovery.divergences import Place
 from txtopo import Config
 from txtopo.api.state import History
+from txtopo.journal.holds import Hold
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.core.points import SLOT_MS, KeptPoint, KeptPoints, settled_ms
@@ -82,3 +83,43 @@ def test_points_that_are_gone_are_off_the_record_before_the_journal_is_cut():
         (10, settled_ms((SECS + 3000) * 1000, 1), [10, 11]),
         (11, settled_ms((SECS + 3601) * 1000, 1), [11]),
     ]
+
+
+def test_what_a_backfill_holds_stays():
+    """The journal is cut to what it needs, and to the oldest point once it ends; also if the clock is put back."""
+    store = MemoryStore()
+    state = CoordinatorState(store, store.take_lead("t", "test"), "t")
+    secs, held, looks = [SECS], [Hold(3, 0)], []
+    journal = Journal(store)
+    keeping = Keeping(
+        state,
+        0,
+        lambda: secs[0],
+        recent_secs=300,
+        rewind_hours=1,
+        journal=journal,
+        holds=lambda now_ms: looks.append(now_ms) or held,
+    )
+    keeping.note_committed(10)
+    state.flush()
+    for secs[0] in (SECS, SECS + 9, SECS + 10, SECS - 5000):
+        keeping.tell([])
+    assert looks == [each * 1000 for each in (SECS, SECS + 10, SECS - 5000)]
+    held = []
+    secs[0] = SECS
+    keeping.tell([])
+    assert [txid for txid, *_ in journal.cuts] == [3, 3, 10]
+
+
+def test_the_journal_is_cut_as_time_passes():
+    """The oldest point stays the same, and what was too young to go before goes in its slot."""
+    store = MemoryStore()
+    state = CoordinatorState(store, store.take_lead("t", "test"), "t")
+    secs, journal = [SECS], Journal(store)
+    keeping = Keeping(state, 0, lambda: secs[0], recent_secs=300, rewind_hours=1, journal=journal)
+    keeping.note_committed(1)
+    for secs[0] in (SECS, SECS + SLOT_SECS - 1, SECS + SLOT_SECS, SECS + 2 * SLOT_SECS):
+        keeping.tell([])
+    assert [(txid, (before_ms - settled_ms(SECS * 1000, 1)) // 1000) for txid, before_ms, _ in journal.cuts] == [
+        (1, 0), (1, SLOT_SECS), (1, 2 * SLOT_SECS)
+    ]  # fmt: skip
