@@ -97,6 +97,17 @@ def test_a_fork_from_before_it_joined_is_compared(command_line, module, inline):
     assert "as of transaction 3\nwords: 3 rows equal\n" in told
 
 
+def test_a_rewind_by_code_that_lacks_what_never_joined(command_line, module, inline):
+    """A backfill that dies as it joins leaves its state in the journal, and nothing of the topology's behind."""
+    with armed(Crash(1, only="backfill.enter.after")):
+        command_line("backfill", module, "lengths", *ADDED)
+    command_line.told("rewind", module, "6", "--yes")
+    assert tables() == {"words": 6}
+    run()
+    assert tables() == {"words": 12}
+    command_line.told("audit", ".")
+
+
 def test_what_comes_after_a_backfill_joined_is_compared(command_line, module, inline):
     """From there on its table has the groups of the run."""
     command_line.told("backfill", module, "lengths", *ADDED)

@@ -390,8 +390,9 @@ def test_a_coordinator_without_the_lead_removes_nothing(tmp_path, monkeypatch, m
         old.write(4, {})
 
 
-def test_a_pause_between_two_deletions(tmp_path, monkeypatch):
-    """A coordinator that has lost its lead meanwhile deletes no second file."""
+@pytest.mark.parametrize("days", [8.1, 7.9])
+def test_a_pause_between_two_deletions(tmp_path, monkeypatch, days):
+    """A coordinator that has lost its lead meanwhile deletes no second file; also if the clock was put back."""
     old, delete = keyed(tmp_path), LocalFolder.delete
     for txid in (1, 2, 3):
         old.write(txid, {"k": TransactionalValue(txid, txid)})
@@ -401,7 +402,7 @@ def test_a_pause_between_two_deletions(tmp_path, monkeypatch):
     def paused(folder, path):
         delete(folder, path)
         keyed(tmp_path, epoch=2)
-        wait_days(monkeypatch, 8.1)
+        wait_days(monkeypatch, days)
 
     monkeypatch.setattr(LocalFolder, "delete", paused)
     maintain(old)
@@ -410,18 +411,24 @@ def test_a_pause_between_two_deletions(tmp_path, monkeypatch):
         old.write(4, {})
 
 
-def test_what_is_taken_in_again_meanwhile_stays(tmp_path, monkeypatch):
-    """Also by somebody else's RESTORE, which a repair may adopt. The rest goes."""
+@pytest.mark.parametrize("txids", [(1,), (1, 2), (2, 1, 3)])
+def test_what_is_taken_in_again_meanwhile_stays(tmp_path, monkeypatch, txids):
+    """Also by somebody else's RESTORE, which a repair may adopt, and by several in a row. The rest goes."""
     opened = keyed(tmp_path)
     for txid in (1, 2, 3, 4):
         opened.write(txid, {"k": TransactionalValue(txid, txid)})
     wait_days(monkeypatch, 8)
-    version = DeltaTable(tmp_path).version() - 3
-    meanwhile(monkeypatch, "_removed_since", lambda: DeltaTable(tmp_path).restore(version))
+    last = DeltaTable(tmp_path).version()
+
+    def restore():
+        for txid in txids:
+            DeltaTable(tmp_path).restore(last - 4 + txid)
+
+    meanwhile(monkeypatch, "_removed_since", restore)
     before = data_files(tmp_path)
     maintain(opened)
-    assert read_table(tmp_path)["n"].to_pylist() == [1]
-    assert len(before - data_files(tmp_path)) == 2
+    assert read_table(tmp_path)["n"].to_pylist() == [txids[-1]]
+    assert len(before - data_files(tmp_path)) == 3 - len(txids)
 
 
 def test_writes_go_on_while_the_log_is_looked_after(tmp_path, monkeypatch):
