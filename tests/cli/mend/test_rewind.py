@@ -542,6 +542,7 @@ def test_before_the_first_transaction_only_if_that_is_asked_for(command_line, pl
         refusal = command_line.refusal("rewind", "counting", "2", "--yes", *dry)
         assert "the version of 'words' after transaction 2 is gone" in refusal
         assert "the next point is 0" in refusal
+        assert "the oldest point" not in refusal
         assert "give TXID 0 if that is meant" in refusal
     assert place.seen() == before
     assert "there is no way forward again" in command_line.told("rewind", "counting", "0", "--yes")
