@@ -19,9 +19,10 @@ from txtopo.testing.scenario import (
 )
 from txtopo.transactional.core.actions import Commit, DeadLetter, Process, SaveMetadata
 from txtopo.transactional.core.coordinator import Coordinator
-from txtopo.transactional.core.events import Failed, Ticked
+from txtopo.transactional.core.events import Committed, Failed, Ticked
 from txtopo.transactional.core.facts import carried_out
 from txtopo.transactional.core.history import LINES_MAX, REASON_CHARACTERS_MAX, History, HistoryEvent
+from txtopo.transactional.core.measures import Measures
 from txtopo.transactional.core.record import COMMITTED_KEPT, FACTS_KEPT_FIRST, FACTS_MAX, Record
 from txtopo.transactional.core.spout_policy import OPAQUE
 
@@ -185,6 +186,28 @@ def test_an_opaque_failure_rolls_back_the_later_ones():
     assert story.words(2)[3:] == ["begun", "attempt 2 processing in job 2"]
 
 
+def test_answers_that_arrive_together():
+    """In whichever order; a fact that several transactions share names the attempt of each."""
+    story = Told(limits(pending=4, job=4))
+    story.tell(recovered(), begun(1, 2, 3, 4), failed("1:1"))
+    story.handle(processed("3:1"), processed("4:1"), processed("1:2"), processed("2:1"))
+    assert [story.words(txid)[-2] for txid in (1, 2, 3, 4)] == [
+        "attempt 2 processed",
+        *["attempt 1 processed"] * 3,
+    ]
+
+
+def test_an_answer_and_the_rollback_that_comes_with_it():
+    """Are told in their order."""
+    story = Told(limits(pending=2, job=2, spout=OPAQUE))
+    story.tell(recovered(), begun(1, 2, metadata="?"))
+    story.handle(processed("2:1", metadata="?"), failed("1:1"))
+    assert story.words(2)[-2:] == [
+        "attempt 1 processed",
+        "attempt 1 rolled back: it follows transaction 1, which failed",
+    ]
+
+
 def test_a_dead_letter():
     """A transaction that is given up, and then its letter."""
     story = Told(limits(pending=1, tries=1, skip=True))
@@ -242,11 +265,12 @@ def test_stories_are_bounded():
     assert story.record.history(2).entries
 
 
-def test_a_story_keeps_no_metadata():
-    """Metadata may be large: none is held for a story."""
+def test_a_story_keeps_nothing_large():
+    """Metadata may be large, and so may what a group has measured: neither is held for a story."""
     story = Told(limits(pending=1))
     story.tell(recovered(), begun(1), processed("1:1"))
     assert story.coordinator.pending[1].metadata == "m1"
-    story.tell(committed("1:1"))
+    story.tell(Committed((attempt("1:1"),), measures=Measures(emitted={"words": 7})))
     assert story.words(1)[-1] == "attempt 1 committed"
     assert "m1" not in repr(story.record.of(1))
+    assert "words" not in repr(story.record.of(1))

@@ -110,8 +110,7 @@ class History:
         if len(entries) > ABRIDGED_FIRST + ABRIDGED_LAST:
             entries = (*entries[:ABRIDGED_FIRST], *entries[-ABRIDGED_LAST:])
         left_out = self.left_out + len(self.entries) - len(entries)
-        short = (attrs.evolve(each, reason=shortened(each.reason, ABRIDGED_CHARACTERS_MAX)) for each in entries)
-        return History(self.txid, tuple(short), left_out)
+        return History(self.txid, tuple(map(_abridged, entries)), left_out)
 
     def __str__(self) -> str:
         """Return a headline and at most ``LINES_MAX`` lines, of which the newest entries get priority."""
@@ -126,6 +125,12 @@ class History:
 
 
 _TROUBLE = {HistoryEvent.FAILED, HistoryEvent.ROLLED_BACK, HistoryEvent.GIVEN_UP}
+
+
+def _abridged(entry: HistoryEntry) -> HistoryEntry:
+    if len(entry.reason) <= ABRIDGED_CHARACTERS_MAX:
+        return entry
+    return attrs.evolve(entry, reason=shortened(entry.reason, ABRIDGED_CHARACTERS_MAX))
 
 
 def shortened(reason: str, characters_max: int = REASON_CHARACTERS_MAX) -> str:
