@@ -72,6 +72,7 @@ def run_later(monkeypatch, place: Place, secs: float, **settings: int) -> None:
     place.run(config=CONFIG.with_settings(settings), wall_secs=lambda: now_secs)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("first", [2, 4, 7, 9, 13])
 def test_what_it_reads_is_as_it_was(tmp_path, template, place, first):
     """The tables are those of a topology whose states were begun empty there."""
@@ -88,6 +89,7 @@ def test_what_it_reads_is_as_it_was(tmp_path, template, place, first):
         assert place.rows(name) == reference.rows(name)
 
 
+@pytest.mark.slow
 def test_a_wish_between_two_points_goes_to_the_earlier_one(tmp_path, monkeypatch, place):
     """And it is said before anything is written, with what is gone; the same call goes on with it."""
     run_later(monkeypatch, place, 3 * SLOT_SECS)
@@ -172,6 +174,7 @@ def test_killed_while_it_copies_it_goes_on(tmp_path, template, place, step):
         assert place.rows(name) == reference.rows(name)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("step", ["backfill.table.before", "group.decide.before"])
 def test_a_version_that_it_copies_stays(monkeypatch, place, step):
     """While it says so, whatever the topology removes; once it has the copy, or is dead, that goes as all else does."""

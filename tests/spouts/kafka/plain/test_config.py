@@ -94,8 +94,8 @@ def test_mistakes(settings, message):
 def test_servers():
     """There must be servers; they may be a list."""
     assert KafkaSpoutConfig(["a:1", "b:2"], "topic").servers == "a:1,b:2"
-    for servers in ("", " ", None):
-        with pytest.raises(ConfigError, match="host:port"):
+    for servers, says in (("", "host:port"), (" ", "host:port"), (None, "servers is None; give a string or a list")):
+        with pytest.raises(ConfigError, match=says):
             KafkaSpoutConfig(servers, "topic")
 
 
