@@ -220,7 +220,7 @@ def test_a_new_file_and_its_name_are_synced(folder: LocalFolder, monkeypatch: py
     def note(descriptor: int) -> None:
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         synced.append(None if path.is_dir() else path.read_bytes())
-        assert [each.name for each in folder.root.glob("log/*")] == ["0", "1"]
+        assert sorted(each.name for each in folder.root.glob("log/*")) == ["0", "1"]
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", note)

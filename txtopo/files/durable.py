@@ -5,14 +5,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import fnmatch
+import functools
 import logging
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 DESCRIPTOR_SECS = 300.0
 """How long work waits for a file descriptor before it is tried without one, and fails."""
+
+_BESIDE_MAX = 64
+"""The most threads for what goes on beside; a few of them may wait for others."""
 
 _DESCRIPTOR_PAUSE_SECS = 0.5
 _NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
@@ -24,6 +29,8 @@ _SHORTAGES = frozenset(
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 logger = logging.getLogger("txtopo")
+
+T = TypeVar("T")
 
 
 FULL, READ_ONLY = "the disk is full", "the file system is read-only"
@@ -58,15 +65,21 @@ def sync_path(path: str | Path) -> None:
         os.close(descriptor)
 
 
-def beside(work: Callable[[], None]) -> Callable[[], None]:
-    """Begin work in a thread of its own; return what waits for its end and raises its error.
+def beside(work: Callable[[], T]) -> Callable[[], T]:
+    """Begin work that is over soon in another thread; return what waits for its end, and returns or raises the same.
 
     Two syncs at the same time take the disk as long as one: a data file and its name 3 ms, and not 6, on a busy disk.
     """
-    thread = ThreadPoolExecutor(1, "txtopo-sync")
-    under_way = thread.submit(work)
-    thread.shutdown(wait=False)
-    return under_way.result
+    return _threads().submit(work).result
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    """The threads, which stay: to start one takes until it runs, 6 ms on a busy machine."""
+    return ThreadPoolExecutor(_BESIDE_MAX, "txtopo-beside")
+
+
+os.register_at_fork(after_in_child=_threads.cache_clear)  # a child has none of its parent's threads
 
 
 def write_whole(path: Path, content: bytes, mode: int = 0o666) -> None:

@@ -40,6 +40,7 @@ from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import ConfigError, FieldsError, StateFailure
+from txtopo.files.durable import beside
 from txtopo.utc import micros_at
 
 __all__ = ["DeltaState", "OpenedDeltaState", "read_table"]
@@ -297,8 +298,12 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(keys)
         marks = self._cache.marked(self._writer, writes.rows, with_vectors=self.declared.deletion_vectors)
         removed = [held[path] for path in marks.dead]
+        turned = [file for file in removed if file.path not in marks.stay]
+        vectors_put: Callable[[], list[DataFile]] = (
+            beside(lambda: data.with_dead(turned, marks.dead)) if turned else list
+        )
         added = data.put_all(f"keys-{txid}", marks.rows)
-        still_there = data.with_dead([file for file in removed if file.path not in marks.stay], marks.dead)
+        still_there = vectors_put()
         self._hold = lambda segments: segments.mark(marks, added, still_there)
         return attrs.evolve(
             self._on_head(txid),

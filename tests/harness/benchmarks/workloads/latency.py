@@ -57,7 +57,7 @@ def latency(bench: Bench) -> Outcome:
         ),
         phases=measured.phases,
         notes=(
-            "visible is, for everyone, when the version's file in the Delta log was written",
+            "visible is, for everyone, when the version's file in the Delta log got its name",
             f"what arrives in the first {SETTLING_SECS} s is left out",
             "a peer takes all files there are as soon as it has merged the last ones; each file counts",
             f"{BARE_PUT} writes, links and syncs a file of the same keys and a log entry, and nothing else",
