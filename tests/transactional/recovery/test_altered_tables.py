@@ -17,8 +17,8 @@ def place(tmp_path) -> Place:
     return Place(tmp_path)
 
 
-def alter(place: Place, what: str) -> None:
-    ALTERATIONS[what](DeltaTable(place.folder / "words"))
+def alter(place: Place, what: str, name: str = "words") -> None:
+    ALTERATIONS[what](DeltaTable(place.folder / name))
 
 
 def as_it_was(place: Place, before: DeltaTable) -> None:
@@ -42,6 +42,18 @@ def test_what_others_have_altered_is_taken_back(place, what):
     assert what in str(refusal.value)
     diagnosis = place.repair()
     assert (diagnosis.rolled_back, diagnosis.adopt, diagnosis.is_safe) == (("words",), None, False)
+    as_it_was(place, before)
+    assert place.diagnosis().is_sound
+    place.finish(TRANSACTIONS - 3)
+
+
+def test_several_tables_are_taken_back_at_once(place):
+    """Each of them, whichever comes first."""
+    place.run(3)
+    before = DeltaTable(place.folder / "words")
+    for name in ("words", "total"):
+        alter(place, "a change data feed", name)
+    place.repair()
     as_it_was(place, before)
     assert place.diagnosis().is_sound
     place.finish(TRANSACTIONS - 3)

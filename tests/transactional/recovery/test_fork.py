@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import attrs
 import pytest
 
 from state.stores.memory import MemoryPlace, MemoryStore
@@ -70,3 +71,40 @@ def test_one_folder_is_of_one_fork(subject):
     other = ForkSubject(Fork("third", "other life", "first"), subject.folder, subject.origin, subject.plan, {}, (), {})
     with pytest.raises(ConfigError, match="holds a fork 'second' that is not finished: make it with --id second"):
         claim(other)
+
+
+def test_what_an_interrupted_try_has_begun_is_its_own(subject):
+    """The next one has another incarnation, and takes over a store that has the one that the folder names."""
+    state = coordinator_state(MemoryStore(MemoryPlace()))
+    claim(subject)
+    state.begin_fork("own life", CommittedMark(3, "metadata"), [], {})
+    make(attrs.evolve(subject, fork=attrs.evolve(subject.fork, incarnation="another life")), state)
+    assert state.incarnation == "another life"
+
+
+def test_a_fork_is_the_same_while_its_origin_goes_on(subject):
+    """How far that is by now makes no other fork; another transaction of the same number does."""
+
+    def tried(**changes):
+        plan = attrs.evolve(subject.plan, **changes)
+        claim(attrs.evolve(subject, fork=attrs.evolve(subject.fork, plan=plan, txid=3), plan=plan))
+
+    tried()
+    tried(until=9, held={"words": 9})
+    with pytest.raises(ConfigError, match="the topology has gone back since, and that is another one by now"):
+        tried(metadata="another")
+    with pytest.raises(ConfigError, match="a fork of transaction 3 that is not finished, and it begins there"):
+        tried(txid=2)
+
+
+def test_a_folder_that_is_not_free(subject):
+    """Neither beside the metadata of a topology nor among it; what a crash has left of a draft is nothing."""
+    subject.metadata_dir.mkdir(parents=True)
+    journal = subject.metadata_dir / "journal.jsonl"
+    for path in (subject.folder / "words", journal):
+        path.touch()
+        with pytest.raises(ConfigError, match="is not empty: give the fork a folder of its own"):
+            claim(subject)
+        path.unlink()
+    claim(subject)
+    assert find_fork(subject.folder) is not None

@@ -487,3 +487,26 @@ def test_replay(place, command_line):
     assert "was committed by a topology without state 'sums'" in result.stderr
     result = command_line("replay", "changing", "3", *settings)
     assert "state 'sums' was begun empty after transaction 6" in result.stderr
+
+
+BOTH = """
+import pathlib
+from tests.transactional.recovery.test_membership import Place
+
+def topology():
+    return Place(pathlib.Path.cwd()).topology("words", "sums")
+"""
+
+
+@pytest.mark.slow
+def test_a_state_that_was_begun_later_goes_back_too(place, command_line):
+    """It has rows of what is undone as others have; to before it was begun it goes empty."""
+    place.run(4, "words")
+    place.run(9, "words", "sums", start_empty={"sums": 4})
+    command_line.write_module("both", BOTH)
+    for txid in (7, 5):
+        command_line.told("rewind", "both", str(txid), "--yes")
+        assert (place.total("words"), place.total("sums")) == (txid, txid - 4)
+    place.run(12, "words", "sums")
+    assert (place.total("words"), place.total("sums")) == (12, 8)
+    audited(command_line, place, "✔")
