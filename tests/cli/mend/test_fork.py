@@ -361,6 +361,17 @@ def test_versions_that_are_gone(command_line, both):
     assert not (both.folder / "other").exists()
 
 
+def test_a_table_of_another_topology_in_its_place(command_line, both):
+    """It has the same transactions, and other rows: nobody takes them for the topology's."""
+    both.run(until=3)
+    run_inline(words_topology(both.folder / "another", make_data(2, 24), take=4), CONFIG, until=4)
+    shutil.rmtree(both.folder / "out" / "total")
+    shutil.copytree(both.folder / "another" / "total", both.folder / "out" / "total")
+    refusal = command_line.refusal("fork", "counting", "2", "side")
+    assert "the table of 'total' is gone, or is another one by now" in refusal
+    assert not (both.folder / "side").exists()
+
+
 def test_what_is_refused_changes_nothing(command_line, both):
     """Each refusal says what is wrong, and leaves the folder as it was."""
     refused = command_line.refusal
