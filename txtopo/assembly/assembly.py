@@ -340,7 +340,7 @@ def _no_runner(*_: Any) -> AbstractContextManager[JobRunner]:
 def _to_skip(recovered: RecoveredRun, txid: int) -> TransactionMetadata:
     committed = recovered.committed.txid
     if txid <= committed:
-        raise StopError(f"transaction {txid} is committed; nothing was written", txid=txid)
+        raise StopError(f"transaction {txid} is committed or set aside already; nothing was written", txid=txid)
     if txid > committed + 1:
         before = transactions_words(committed + 1, txid - 1)
         raise StopError(

@@ -145,3 +145,21 @@ def test_killed_while_it_sets_aside(command_line, topology, point):
         command_line.told("skip", "job", "3", "--yes")
     assert letters() == {3: "set aside by 'txtopo skip'"}
     assert "✔" in command_line.told("audit", "out")
+
+
+def test_two_in_a_row(command_line, topology):
+    """One after the other without a run in between; what is set aside already is refused, and says so."""
+    given = {"words": "a,bug,bug,d,bug"}
+    with pytest.raises(UserCodeError):
+        run_inline(topology(**given), CONFIG)
+    run_inline(topology(**given), CONFIG, until=1)
+    for txid in ("2", "3"):
+        assert "done" in command_line.told("skip", "job", txid, "--yes", "--set", "words=a,bug,bug,d,bug")
+        told = command_line.refusal("skip", "job", txid, "--yes", "--set", "words=a,bug,bug,d,bug")
+        assert f"transaction {txid} is committed or set aside already; nothing was written" in told
+    run_inline(topology(**given), CONFIG, until=4)
+    command_line.told("skip", "job", "5", "--yes", "--set", "words=a,bug,bug,d,bug")
+    run_inline(topology(**given), CONFIG)
+    assert words() == {"a": 1, "d": 4}
+    assert sorted(letters()) == [2, 3, 5]
+    assert "✔" in command_line.told("audit", "out")
