@@ -20,6 +20,7 @@ FOLDER = Path(__file__).with_suffix("")
 
 TXTOPO, MERGE, DELTA_RS, LIMIT = "txtopo", "foreachBatch + MERGE", "foreachBatch + delta-rs", "one plain Spark job"
 """The names of contenders, here once more: this module needs neither Spark nor Delta."""
+EACH = "plain Spark jobs, one a transaction"
 
 LEAST_CHANGE = 0.03
 """A figure that changes by less has not moved, however close its rounds are to one another."""
@@ -212,6 +213,7 @@ def readme(entries: Sequence[Entry]) -> str:
     ours, theirs = statistics.median(rates[TXTOPO]), statistics.median(rates[MERGE])
     small, large = times(entries, "small", TXTOPO, MERGE), times(entries, "large", TXTOPO, MERGE)
     plain = times(entries, "large", TXTOPO, LIMIT)
+    each, one = (times(entries, "dataframes", f"{TXTOPO} cores", f"{against} cores") for against in (EACH, LIMIT))
     job, real_time = all_rounds(entries, "latency", f"{TXTOPO} p50"), all_rounds(entries, *_REAL_TIME)
     merge_ms = statistics.median(job) * statistics.median(latency_ratios(entries, MERGE))
     return f"""\
@@ -222,7 +224,8 @@ def readme(entries: Sequence[Entry]) -> str:
 | the same, in [real-time mode](docs/guides/performance.md#real-time-mode) | {_range(real_time)} ms | {merge_ms / 1_000:.1f} s: {_range([merge_ms / ms for ms in real_time])}x | workers that stay take the place of Spark's jobs |
 | 1,000,000 rows a transaction, DataFrames | | {large} | Spark reads and counts the rows for both; the jobs around that weigh less |
 
-Against *{LIMIT}*, which reads all files of the last row at once, keeps no state and writes once, txtopo reaches {plain}, by the machine."""
+Against *{EACH}*, which read and sum the same rows and keep no state, txtopo does {each} as much with a second of a core;
+against *{LIMIT}*, which reads all files at once and writes once, {one}, and {plain} by the clock, by the machine."""
 
 
 def small_rates(entries: Sequence[Entry]) -> Mapping[str, Sequence[float]]:

@@ -17,11 +17,12 @@ from rich.console import Console
 
 from tests.harness.benchmarks.core_secs import CoreSecs
 from tests.harness.benchmarks.groups import main as groups_main
+from tests.harness.benchmarks.history import EACH
 from tests.harness.benchmarks.inputs import DrawnWords, LargeRows, Rows, TouchedKeys, WrongTotalsError, check_totals
 from tests.harness.benchmarks.measuring import Bench
 from tests.harness.benchmarks.outcome import Line, Outcome, Role, Target, Unit, print_outcome, write_json
 from tests.harness.benchmarks.workloads.beside_peers import small
-from tests.harness.benchmarks.workloads.dataframes import EACH, dataframes
+from tests.harness.benchmarks.workloads.dataframes import dataframes
 
 LINES = (
     Line("txtopo", Role.TXTOPO, "", (100.0, 300.0, 200.0)),

@@ -11,7 +11,12 @@ from txtopo.spark.sql.dataframe_session import DataFrameSession
 
 ADAPTIVE = "spark.sql.adaptive.enabled"
 FILE_TASKS = "spark.sql.files.minPartitionNum"
-SETTINGS = ("spark.sql.codegen.aggregate.map.twolevel.enabled", "spark.sql.shuffle.partitions", ADAPTIVE)
+SETTINGS = (
+    "spark.sql.codegen.aggregate.map.twolevel.enabled",
+    "spark.sql.shuffle.partitions",
+    ADAPTIVE,
+    "spark.sql.codegen.useIdInClassName",
+)
 
 
 @pytest.fixture
@@ -54,12 +59,14 @@ def test_settings_that_fit(session: SparkSession) -> None:
     for name in SETTINGS:
         session.conf.unset(name)
     clone = DataFrameSession(session).spark
-    assert clone.conf.get(SETTINGS[0]) == clone.conf.get(ADAPTIVE) == "false"
+    assert clone.conf.get(SETTINGS[0]) == clone.conf.get(ADAPTIVE) == clone.conf.get(SETTINGS[3]) == "false"
     assert clone.conf.get(SETTINGS[1]) == str(session.sparkContext.defaultParallelism)
     assert DataFrameSession(session, tasks=99).spark.conf.get(SETTINGS[1]) == "99"
 
 
-@pytest.mark.parametrize(("name", "value"), [(SETTINGS[0], "true"), (SETTINGS[1], "17"), (ADAPTIVE, "true")])
+@pytest.mark.parametrize(
+    ("name", "value"), [(SETTINGS[0], "true"), (SETTINGS[1], "17"), (ADAPTIVE, "true"), (SETTINGS[3], "true")]
+)
 def test_settings_of_the_caller_win(session: SparkSession, name: str, value: str) -> None:
     session.conf.set(name, value)
     assert DataFrameSession(session).spark.conf.get(name) == value
@@ -99,6 +106,16 @@ def test_a_constant_is_no_key(session: SparkSession) -> None:
     assert "keys=[k#" in plan_of(frame)
     assert "[7,1]" in plan_of(sums(session, 9, "k"))
     assert {(row.attempt.txid, row.k, row.n) for row in frame.collect()} == {(7, 0, 9), (7, 1, 12), (7, 2, 15)}
+
+
+def test_transactions_share_compiled_code(session: SparkSession) -> None:
+    """The plan of a second transaction in a job is run by the classes of the first."""
+    clone = DataFrameSession(session).spark
+    compiled = session._jvm.org.apache.spark.metrics.source.CodegenMetrics.METRIC_COMPILATION_TIME()
+    sums(clone, 9, "k").collect()
+    before = compiled.getCount()
+    sums(clone, 9, "k").unionAll(sums(clone, 9, "k")).collect()
+    assert compiled.getCount() == before
 
 
 @pytest.mark.parametrize("rows", [0, 4])

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession, functions as F
 
 from tests.harness.benchmarks.core_secs import CoreSecs
+from tests.harness.benchmarks.history import EACH
 from tests.harness.benchmarks.inputs import SCHEMA, LargeRows, check_totals, file_names, write_files
 from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
@@ -29,7 +30,6 @@ FILES = 2
 WARM_UP = 1
 """A whole round, as for large transactions."""
 
-EACH = "plain Spark jobs, one a transaction"
 COMBINED = f"{TXTOPO}, ReduceCommitter alone"
 CORES, CLOCK = "cores", "clock"
 VARIANTS: Mapping[str, Mapping[str, str]] = {
