@@ -10,8 +10,9 @@ from txtopo.transactional.core.limits import Limits
 PAUSE_DOUBLINGS_MAX = 6
 """The pause after lost jobs grows up to 64 times: from half a second to half a minute."""
 
-SMALL_TRANSACTION_US = 100_000
-"""A transaction is small if its share of a job's time is less; see ``Limits.large_transactions_max``."""
+SMALL_TRANSACTION_US = 250_000
+"""A transaction is small if its share of a job's time is less: four larger ones take a second, beside which the cost of
+one more job is small. See ``Limits.large_transactions_max``."""
 
 
 class JobsInFlight:
