@@ -150,7 +150,6 @@ class Soak:
 )
 @click.option(
     "--keys",
-    default=0,
     type=click.IntRange(10_000),
     help="A table of so many keys, with deletion vectors, into which rows are folded while its files are merged.",
 )
@@ -158,7 +157,9 @@ class Soak:
 @click.option(
     "--output", type=click.Path(path_type=Path), help="A new folder for tables and logs, kept if a promise is broken."
 )
-def main(kills: int, seed: int | None, store: str, output: Path | None, *, kafka: bool, **given: Any) -> None:
+def main(
+    kills: int, seed: int | None, store: str, output: Path | None, keys: int | None, *, kafka: bool, **given: Any
+) -> None:
     """Kill a topology again and again, and see that its tables are exact."""
     drawn = random.SystemRandom().getrandbits(32) if seed is None else seed
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no process is left behind
@@ -178,7 +179,7 @@ def main(kills: int, seed: int | None, store: str, output: Path | None, *, kafka
             hosts = stack.enter_context(running_zookeeper(folder / "zookeeper")).hosts
         broker = stack.enter_context(KafkaBroker(folder / "kafka")) if kafka else None
         cluster = stack.enter_context(running_cluster(folder / "cluster")) if given["real_time"] else None
-        setup = Setup("", drawn, hosts=hosts, kafka=broker.servers if broker else "", **given)
+        setup = Setup("", drawn, hosts=hosts, kafka=broker.servers if broker else "", keys=keys or 0, **given)
         if cluster is not None:
             setup = attrs.evolve(setup, master=cluster.url)
         soak = Soak(kills, setup, folder, broker, console, cluster)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import attrs
 import pytest
+from click.testing import CliRunner
 
 from state import read_table
 from tests.cli.look.test_audit import audited
 from tests.harness.soak.processes import members
+from tests.harness.soak.transactions.command import main
 from tests.harness.soak.transactions.kills import ELSEWHERE, RUN_FAILPOINTS, Kill, Victim, step_of
 from tests.harness.soak.transactions.oracle import differences, oracle_of, rows_of
 from tests.harness.soak.transactions.rounds import Round
@@ -237,6 +239,13 @@ def test_an_unfinished_round_is_found(soaked: Round) -> None:
     assert soaked.live(Kill(Victim.ALL, "group.commit.after", 3)).kills
     with pytest.raises(Violation):
         soaked.check_end()
+
+
+def test_no_option_is_needed(tmp_path: Path) -> None:
+    """The command takes its own defaults; what it refuses here is the folder."""
+    (tmp_path / "something").touch()
+    said = CliRunner().invoke(main, ["--output", str(tmp_path)])
+    assert f"{tmp_path} is not empty" in " ".join(said.output.split()), said.output
 
 
 @pytest.mark.long
