@@ -13,6 +13,7 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState, MemoryState
 from state.delta.columns import AT_ONCE_MAX, column_values, fit_column
+from state.delta.keyed.writing import RowWrites
 from state.delta.log.data_files import PUTS_MAX, fitted
 from tests.bolts import Take
 from tests.state.delta.delta_tables import hold_no_rows
@@ -144,9 +145,8 @@ def test_a_large_table_that_is_read_is_seen_to_get_on(
     state = DeltaState(tmp_path / "tags", *fields, cached_keys_max=1000)
     first = state.open("id", "tags", "life", 1)
     keys = [str(number) for number in range(60_000)]
-    first.write(
-        1, pa.table({"key": keys, "n": range(60_000), "txid": [1] * 60_000}, schema=state.format("tags").schema())
-    )
+    rows = pa.table({"key": keys, "n": range(60_000), "txid": [1] * 60_000}, schema=state.format("tags").schema())
+    first.write(1, RowWrites(rows))
     if held == "no row in memory":
         hold_no_rows(monkeypatch)
     monkeypatch.setattr("state.delta.log.data_files.PORTION_ROWS", 8_000)
