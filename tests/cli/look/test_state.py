@@ -11,6 +11,7 @@ import pytest
 from spouts.kafka.plain.dead_letters import DeadLetter, DeltaDeadLetters
 from spouts.kafka.records import KafkaRecord
 from state import DeltaState, TransactionalValue
+from state.delta.keyed.writing import RowWrites
 from txtopo import Fields
 from txtopo.files.folder import LocalFolder
 from txtopo.inspect.past.tables import rows
@@ -54,7 +55,8 @@ def test_times_of_other_years_are_shown(command_line, tmp_path, form):
         path = tmp_path / name / "times"
         state = DeltaState(path, Fields("k: string"), Fields("at: timestamp")).open("t", "times", "life", 1)
         schema = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", "UTC")), ("txid", pa.int64())])
-        state.publish(1, state.prepare(1, pa.table({"k": ["x"], "at": pa.array([at]), "txid": [1]}).cast(schema)))
+        written = pa.table({"k": ["x"], "at": pa.array([at]), "txid": [1]}).cast(schema)
+        state.publish(1, state.prepare(1, RowWrites(written)))
         state.close()
         said = f"{at} us since 1970"
         assert said in command_line("state", str(path), "--format", form).output
