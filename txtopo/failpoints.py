@@ -65,6 +65,7 @@ _STEPS = {
     "fork.state": "a fork begins its coordinator state",
     "fork.end": "a fork is named in its folder as finished",
     "backfill.begin": "a backfill founds its own coordinator state",
+    "backfill.table": "a backfill copies a table of the topology; once for each table",
     "backfill.plan": "a backfill writes the plan to join the topology into the topology's coordinator state",
     "backfill.enter": "a backfill writes the topology with its new states into the topology's journal",
     "backfill.epoch": "a backfill keeps which epoch's part of the journal it reads",
