@@ -329,15 +329,20 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
             self._put_merged()
             self._merging.begin(writer.files, writer.taken, is_upkeep_due=is_log_due)
             if not is_log_due:
+                log_upkeep.delete_removed(self._upkeep, writer.removed, self._files_needed, writer.is_head)
                 return
             log_upkeep.end()
             self._tell_retentions()
         except WORLD_ERRORS as error:
             writer.fence.check(writer.fresh_handle())
             raise writer.failure("upkeep failed", error) from error
-        log_upkeep.begin(self._upkeep, writer.version, [*writer.files.values(), *files_in(self._prepared or {})])
+        log_upkeep.begin(self._upkeep, writer.version, self._files_needed())
         writer.writes = writer.rows_grown = 0
         self._rows_at_upkeep = writer.rows
+
+    def _files_needed(self) -> list[DataFile]:
+        """Return the files of the head, and those of a write that is prepared."""
+        return [*self._writer.files.values(), *files_in(self._prepared or {})]
 
     def _tell_retentions(self) -> None:
         """Let the table's properties say how long others are to keep what versions need."""

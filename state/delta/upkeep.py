@@ -2,6 +2,8 @@
 
 - *When*: after ``every_writes`` writes, or once the table has grown by many rows and by half. So where rows expire,
   large writes leave no more behind than small ones.
+- *Files* that the coordinator itself has removed from the table go as soon as nobody needs them, a few at a time
+  (:class:`Removed`): so little more is there than is to be.
 - A *checkpoint* of the log, and the removal of versions that nobody needs: their log entries, and their files. What it
   costs grows with the log, and no write depends on it, so a thread does it while writes go on (:class:`LogUpkeep`). It
   is not left to delta-rs, whose vacuum skips the folder that txtopo writes data files to (see
@@ -25,8 +27,10 @@ from __future__ import annotations
 
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import attrs
 from deltalake import DeltaTable
@@ -43,7 +47,7 @@ from txtopo.api.state import History
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder
 
-__all__ = ["ENTRIES_SECS", "RETENTION_HOURS_MIN", "LogUpkeep", "Upkeep", "log_secs"]
+__all__ = ["ENTRIES_SECS", "RETENTION_HOURS_MIN", "LogUpkeep", "Removed", "Upkeep", "log_secs"]
 
 RETENTION_HOURS_MIN = 7 * 24
 """The minimum retention of vacuum: Delta's default."""
@@ -70,6 +74,9 @@ _LOOK_SECS = 1
 
 ENTRIES_SECS = 240
 """How long log entries stay at least, so that a put that comes late finds its number taken."""
+
+_REMOVE_SECS = 1
+"""How often files that were removed just now are deleted."""
 
 _UNNAMED_SECS = 24 * 3600
 """How long files stay that no version names: of writes that are being prepared, in any process, and of dead ones."""
@@ -191,6 +198,14 @@ def _secs_of(interval: str | None, default_secs: int) -> int:
     return 0 if found is None else int(found[1]) * _UNIT_SECS.get(found[2].lower(), 0)
 
 
+@attrs.frozen
+class Removed:
+    """What a version no longer needs: when it was made, in milliseconds since 1970, and the files."""
+
+    time_ms: int
+    places: tuple[str, ...]
+
+
 class LogUpkeep:
     """Keeps the log of one table short, and its folder free of what nobody needs, in a thread beside the writes.
 
@@ -205,8 +220,12 @@ class LogUpkeep:
         self._rounds = 0
         self._cleaned_secs: float | None = None
         """When the last clean-up began."""
+        self._kept_secs: float | None = None
+        """When the one began that knows the files of points; None: none has yet."""
         self._points: tuple[int, ...] = ()
         """The points that it has kept."""
+        self._deleted_secs = 0.0
+        """When files were last deleted that this coordinator has removed."""
         self._is_aging = True
         """Whether it has left what time alone makes removable."""
         self._thread: ThreadPoolExecutor | None = None
@@ -235,9 +254,51 @@ class LogUpkeep:
             version: the version to write a checkpoint of.
             held: the files of that version, and those of a write that is prepared.
         """
+        self._submit(self._run, schedule, version, list(held))
+
+    def delete_removed(
+        self, schedule: Upkeep, removed: deque[Removed], held: Callable[[], list[DataFile]], is_head: Callable[[], bool]
+    ) -> None:
+        """Begin to delete what this coordinator has removed and nobody needs any more, if there is any.
+
+        It was removed before the last clean-up began, which knows the files of all points up to then, and longer ago
+        than versions stay; so no version that stays has it, unless somebody else takes it into the table again. He
+        would have put the version after the head: the window that is left is that of :class:`_Deletion`.
+
+        Args:
+            schedule: how long what is kept is kept.
+            removed: what was removed, oldest first; what is deleted goes.
+            held: returns the files of the head, and those of a write that is prepared.
+            is_head: says whether nobody has written since the head.
+        """
+        now_secs = schedule.now_secs
+        if schedule.files_secs is None or self._kept_secs is None or not schedule.is_recent_kept:
+            return
+        until_ms = 1000 * min(self._kept_secs, now_secs - schedule.files_secs)
+        is_time = abs(now_secs - self._deleted_secs) >= _REMOVE_SECS
+        if removed and removed[0].time_ms < until_ms and is_time and not self.is_running:
+            self._deleted_secs = now_secs
+            self._submit(self._delete_removed, removed, until_ms, held(), is_head)
+
+    def _delete_removed(
+        self, removed: deque[Removed], until_ms: float, held: list[DataFile], is_head: Callable[[], bool]
+    ) -> None:
+        needed = {place for file in held for place in file.places}
+        looked_secs = 0.0
+        while removed and removed[0].time_ms < until_ms:
+            if abs(time.time() - looked_secs) > _LOOK_SECS:
+                looked_secs = time.time()
+                if not is_head():
+                    return
+            # A crash leaves the rest to a clean-up.
+            for place in removed.popleft().places:
+                if place not in needed and not self._past.needs(place):
+                    self._location.folder.delete(place)
+
+    def _submit(self, do: Callable[..., None], *args: Any) -> None:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "txtopo-upkeep")
-        self._round = self._thread.submit(self._run, schedule, version, list(held))
+        self._round = self._thread.submit(do, *args)
 
     def end(self) -> None:
         """Wait for the round under way, and raise what the last one failed with, once.
@@ -266,6 +327,7 @@ class LogUpkeep:
         if is_clean_up_due:
             of_points = self._past.versions_of(schedule.points, version)
             needed |= self._past.hold(of_points, is_there)
+            self._kept_secs = schedule.now_secs
         make_checkpoint(location, version, is_there)
         # The entries that it replaces may be removed once it is durable.
         if location.root is not None:
@@ -376,6 +438,10 @@ class _Past:
                 make_checkpoint(self._location, version, is_there, is_newest=False)
             self._places[version] = places_in(self._location, version)
         return {place for places in self._places.values() for place in places}
+
+    def needs(self, place: str) -> bool:
+        """Whether a version that :meth:`hold` was called with needs a file."""
+        return any(place in places for places in self._places.values())
 
     def is_turn(self, version: int, table: DeltaTable) -> bool:
         """Return whether a version has turned the table back, or marks a turn; ``table`` is a handle of a later one."""

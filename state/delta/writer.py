@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -33,7 +34,7 @@ from state.delta.log.ownership import WORLD_ERRORS, Fence
 from state.delta.log.put import Change, entry_of, refuse_unknown
 from state.delta.log.sync import CHECKPOINT, sync_files, sync_log
 from state.delta.read.foreign import change_since
-from state.delta.upkeep import ENTRIES_SECS, log_secs
+from state.delta.upkeep import ENTRIES_SECS, Removed, log_secs
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach
@@ -54,6 +55,9 @@ from the log, behind a checkpoint; then a put would not notice it."""
 
 _DRAFTED_MS = 1000
 """How old a draft of an entry may be, whose time is the draft's."""
+
+_REMOVED_MAX = 10_000
+"""How many removals are in memory at most; upkeep finds older ones in the log."""
 
 _BOOT_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """It goes on while the machine sleeps. It may not while a virtual machine is stopped; then the time of day jumps."""
@@ -95,6 +99,8 @@ class TableWriter:
         """The number of rows that they have added, less those that they have removed."""
         self.foreign_change: str | None = None
         """A change of rows by somebody else since ``own_version``, in words; None if there is none."""
+        self.removed: deque[Removed] = deque(maxlen=_REMOVED_MAX)
+        """What this coordinator's versions have removed, oldest first."""
         self._metadata: Mapping[str, Any] | None = None
         self._folder = location.folder
         self._partition_by = partition_by
@@ -149,6 +155,10 @@ class TableWriter:
     def is_newest(self) -> bool:
         """Whether nobody has written a version after the head."""
         return [item.path for item in entries_from(self.location, self.version)] == [entry_path(self.version)]
+
+    def is_head(self) -> bool:
+        """Whether the head is surely the newest version, by one look; False while one is put, in another thread."""
+        return self._is_known and self._folder.size(entry_path(self.version + 1)) is None
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -319,6 +329,7 @@ class TableWriter:
         if change.is_of_rows:
             self.rows_grown += sum(file.live for file in change.added) - sum(file.live for file in change.removed)
         self.files.update((file.path, file.without_bounds()) for file in change.added)
+        self._note_removed(change)
         self._known_at = known_at
         return True
 
@@ -339,6 +350,15 @@ class TableWriter:
         rolled_back_at, turned_at = (None if each is None else self.version + 1 for each in (restored, turn))
         applications = self.fence.applications(txid, rolled_back_at, change.taken, turned_at, change.lives)
         return entry_of(change, self.fence.notes(txid, restored, turn), applications, time_ms)
+
+    def _note_removed(self, change: Change) -> None:
+        """Take note of the files that no file of the head needs any more; one may have the vectors of several."""
+        gone = {file.place for file in change.removed if file.path not in self.files}
+        vectors = {place for file in change.removed for place in file.places[1:]}
+        if vectors:
+            vectors.difference_update(place for file in self.files.values() for place in file.places)
+        if gone or vectors:
+            self.removed.append(Removed(int(time.time() * 1000), (*gone, *vectors)))
 
     @property
     def _is_known(self) -> bool:

@@ -64,12 +64,11 @@ class Life:
         self.opened.write(txid, {key: TransactionalValue(txid, txid) for key in keys_of(txid)})
 
     def maintain(self, later_secs=0):
-        """Do the upkeep that is due, as of some time later; wait for it."""
+        """Do the upkeep that is due, as of some time later, as after each group; wait for it."""
         self.now_secs += later_secs
         self.opened.keep_history(History(tuple(self.points), self.recent_secs, self.rewind_hours, self.now_secs))
-        if self.opened.is_upkeep_due:
-            with contextlib.suppress(FailedException):  # of the round before: a run goes on, too
-                maintain(self.opened)
+        with contextlib.suppress(FailedException):  # of the round before: a run goes on, too
+            maintain(self.opened)
         self.date()
 
     def versions(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 
@@ -19,6 +20,7 @@ from tests.state.delta.expiring.expiring_tables import held
 from tests.state.delta.table_life import RECENT_SECS, Life, LifeOfRowsThatExpire, files, places, rows_after, sorted_rows
 from tests.variants import variants
 from txtopo.api.state import History
+from txtopo.errors import LostLead
 from txtopo.files.folder import LocalFolder
 
 
@@ -43,6 +45,44 @@ def test_what_is_recent_and_the_points_stay(tmp_path, monkeypatch, deletion_vect
     assert files(life.path) <= {name.rpartition("/")[2] for name in live}
     life.opened.roll_back(80)
     assert sorted_rows(read_table(life.path)) == rows_after(80)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("deletion_vectors", [False, True])
+def test_files_go_as_soon_as_nobody_needs_them(tmp_path, monkeypatch, deletion_vectors):
+    """Not only at the next clean-up, which comes each minute: what is there is of the newest, recent and kept versions."""
+    life = Life(monkeypatch, tmp_path / "t", deletion_vectors=deletion_vectors)
+    needed: dict[int, set[str]] = {}
+    for txid in range(1, 120):
+        life.write(txid, every_secs=6)
+        if txid % 25 == 0:
+            life.points.append(txid)
+        life.maintain()
+        newest = life.opened.version
+        needed[txid] = {place.rpartition("/")[2] for place in places(life.path, newest)}
+        # The newest of before the recent time was the newest when that began.
+        recent = {each for each in needed if (txid - each) * 6 <= RECENT_SECS + 6}
+        if txid > 60:
+            assert files(life.path) <= set().union(*(needed[each] for each in {*recent, *life.points}))
+    life.check(*life.points, *(each for each in recent if (txid - each) * 6 < RECENT_SECS))
+
+
+@pytest.mark.parametrize("by", ["a newer coordinator", "a pause"])
+def test_who_may_not_lead_any_more_deletes_nothing(tmp_path, monkeypatch, by):
+    """A newer one may have taken an old file into the table again; so a look comes first."""
+    life = Life(monkeypatch, tmp_path / "t")
+    life.run(range(1, 60))
+    life.maintain(61)
+    before = files(life.path)
+    if by == "a newer coordinator":
+        newer = life.declared.open("topology", "s", "life", 2)
+        newer.roll_back(36)
+    life.now_secs += 30 if by == "a newer coordinator" else 150
+    life.opened.keep_history(History((), RECENT_SECS, 168, life.now_secs))
+    monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 10_000)
+    with contextlib.suppress(LostLead):
+        maintain(life.opened)
+    assert files(life.path) >= before
 
 
 @pytest.mark.slow
