@@ -75,8 +75,8 @@ _LOOK_SECS = 1
 ENTRIES_SECS = 240
 """How long log entries stay at least, so that a put that comes late finds its number taken."""
 
-_REMOVE_SECS = 1
-"""How often files that were removed just now are deleted."""
+_REMOVE_SECS = 10
+"""How often files that were removed just now are deleted in an object store, where each look is a request."""
 
 _UNNAMED_SECS = 24 * 3600
 """How long files stay that no version names: of writes that are being prepared, in any process, and of dead ones."""
@@ -275,7 +275,7 @@ class LogUpkeep:
         if schedule.files_secs is None or self._kept_secs is None or not schedule.is_recent_kept:
             return
         until_ms = 1000 * min(self._kept_secs, now_secs - schedule.files_secs)
-        is_time = abs(now_secs - self._deleted_secs) >= _REMOVE_SECS
+        is_time = self._location.root is not None or abs(now_secs - self._deleted_secs) >= _REMOVE_SECS
         if removed and removed[0].time_ms < until_ms and is_time and not self.is_running:
             self._deleted_secs = now_secs
             self._submit(self._delete_removed, removed, until_ms, held(), is_head)

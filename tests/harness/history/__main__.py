@@ -74,7 +74,7 @@ def broken_sizes(life: Life) -> Iterator[str]:
         click.echo(
             f"table {name}: {sizes.bytes:,} bytes of at most {bytes_max:,}, {sizes.files:,} files of at most "
             f"{files_max:,}; live {sizes.live_bytes:,}, a checkpoint {sizes.checkpoint_bytes:,}, of the last five "
-            f"minutes and one more {sizes.recent_bytes:,}"
+            f"minutes {sizes.recent_bytes:,}"
         )
         if sizes.bytes > bytes_max:
             yield f"the size of table {name}"

@@ -37,7 +37,6 @@ ROW_BYTES = 100
 TOPOLOGY = "history"
 REWIND_HOURS = 168
 RECENT_SECS = 300
-CLEAN_UP_SECS = 60
 IDLE_STEP_SECS = 20
 
 
@@ -204,7 +203,7 @@ class Life:
         live = {place for file in files_of(location, table).values() for place in file.places}
         files = {str(path.relative_to(root)): path.stat() for path in root.rglob("*") if path.is_file()}
         newest = max(KeptLog.of(location).checkpoints)
-        since_secs = self.clock.now_secs - RECENT_SECS - CLEAN_UP_SECS
+        since_secs = self.clock.now_secs - RECENT_SECS
         return TableSizes(
             files=len(files),
             bytes=sum(each.st_size for each in files.values()),
@@ -228,7 +227,7 @@ class TableSizes:
     """Of the files of the newest version, with their dead rows."""
     checkpoint_bytes: int
     recent_bytes: int
-    """Of what was written in the last five minutes, and in the one from a clean-up to the next."""
+    """Of what was written in the last five minutes."""
 
     def bytes_max(self, points: int) -> int:
         """Return the bound of what it may have."""
