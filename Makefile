@@ -26,8 +26,9 @@ help:
 side_by_side = @$(MAKE) --no-print-directory --keep-going --jobs=$(1) $(2)
 logged = @mkdir -p $(LOGS); echo "$(1)"; $(BIN)$(1) >$(LOGS)/$@.log 2>&1; status=$$?; cat $(LOGS)/$@.log; exit $$status
 
-# Three processes keep two cores busy, since some tests wait for a server; the fast ones wait most, and are in four. Their folders are in memory if that can be,
-# where a sync costs nothing: what must be synced is recorded, not timed. The long ones are on the disk.
+# Three processes keep two cores busy, since some tests wait for a server; the fast ones wait most, and are in four.
+# Their folders are in memory if that can be, where a sync costs nothing: what must be synced is recorded, not timed. The
+# long ones are on the disk.
 fast test: export PYTEST_DEBUG_TEMPROOT := $(firstword $(wildcard /dev/shm) $(TMPDIR) /tmp)
 
 # How much hypothesis tries: little in the fast suite, much in the long one, unless the caller says how much.

@@ -118,7 +118,8 @@ def test_what_groups_cost() -> None:
     """The command says what groups cost, by rows and touched keys; more keys than there are rows are left out."""
     said = CliRunner().invoke(groups_main, ["--rows", "1000", "--touched", "10", "--touched", "5000", "--groups", "2"])
     assert said.exit_code == 0, said.output
-    start, line = said.output.splitlines()
+    start, index, line = said.output.splitlines()
     assert start.startswith("1,000 rows: a start takes ")
+    assert index.startswith("  the index takes ")
     assert line.startswith("  10 keys: ")
     assert line.endswith(" KB")
