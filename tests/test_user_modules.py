@@ -34,7 +34,7 @@ def said(folder, *arguments):
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["state/__init__.py", "spouts.py", "committers/__init__.py"])
-@pytest.mark.parametrize("how", ["run", "script"])
+@pytest.mark.parametrize("how", ["show", "submit", "script"])
 def test_a_name_of_a_package_of_ours(tmp_path, name, how):
     """Theirs would hide ours, or ours theirs."""
     path = tmp_path / name
@@ -44,7 +44,7 @@ def test_a_name_of_a_package_of_ours(tmp_path, name, how):
     (tmp_path / "script.py").write_text(SCRIPT)
     top = tmp_path / name.partition("/")[0]
     ours = ROOT / top.stem
-    command = ("script.py",) if how == "script" else ("-c", RUN, "show", "job")
+    command = ("script.py",) if how == "script" else ("-c", RUN, how, "job")
     assert f"{top} has the name of {ours}, a package of txtopo: " in said(tmp_path, *command)
 
 

@@ -166,8 +166,18 @@ class ParquetFormat(FileFormat):
                 kind = _with_zones(kind, field.type, iter(int96[field.name]))
             kinds[field.name] = kind
             if cast_array(pa.array([], kind), field.type, is_part=True) is None:
-                raise InputError(f"{path}: column {field.name!r} has type {kind}, which does not fit {field.type}")
+                raise InputError(
+                    f"{path}: column {field.name!r} has type {kind}, which does not fit {field.type}"
+                    f"{_remedy(kind, field.type)}"
+                )
         return kinds
+
+
+def _remedy(kind: pa.DataType, wanted: pa.DataType) -> str:
+    """Return how to declare a time that has a zone, or has none, unlike the field's; else ""."""
+    if not (pa.types.is_timestamp(kind) and pa.types.is_timestamp(wanted)) or (kind.tz is None) == (wanted.tz is None):
+        return ""
+    return f"; declare it as {'timestamp_ntz, a time without a zone' if kind.tz is None else 'timestamp, a moment'}"
 
 
 def _int96_columns(file: pq.ParquetFile, names: Collection[str]) -> Mapping[str, Sequence[bool]]:

@@ -432,6 +432,17 @@ def test_parquet_texts_and_bytes_with_a_meaning(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("zone", "field", "other"), [(None, "timestamp", "timestamp_ntz"), ("UTC", "timestamp_ntz", "timestamp")]
+)
+def test_times_with_and_without_a_zone_do_not_fit(tmp_path, zone, field, other):
+    """A moment is no time on the wall; the error says what the column can be declared as."""
+    pq.write_table(pa.table({"at": pa.array([0], pa.timestamp("us", zone))}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=rf"a\.parquet: column 'at' .* does not fit .*; declare it as {other}, "):
+        read(FilesTransactionalSpout(tmp_path, Fields(f"at: {field}")))
+    assert len(read(FilesTransactionalSpout(tmp_path, Fields(f"at: {other}")))) == 1
+
+
 def test_parquet_that_does_not_fit_is_named_by_column_and_row_group(tmp_path):
     """Columns are checked when a file is planned, values when they are read."""
     pq.write_table(pa.table({"word": ["x"]}), tmp_path / "a.parquet")
