@@ -73,7 +73,7 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
         found = read_points(table, topology=topology)
         _list(found)
         for name, path in ({"": table} if is_table(table) else Output.of(table, topology).tables()).items():
-            _say(f"{name}{': ' * bool(name)}{_kept(Kept.of(path))}")
+            _say(f"{name}{': ' * bool(name)}{_kept(Kept.at(path))}")
         return
     if nearest and txid is None:
         raise CommandLineError("--nearest needs --txid")

@@ -47,10 +47,14 @@ class Kept:
     """None: it is of no state."""
 
     @classmethod
-    def of(cls, path: str) -> Kept:
-        """List the files of a table, and read the log's entries of its points; no rows are read."""
+    def at(cls, path: str) -> Kept:
+        """Open a table, and return what it keeps."""
         location = Location.resolve(path, None)
-        table = location.handle()
+        return cls.of(location, location.handle())
+
+    @classmethod
+    def of(cls, location: Location, table: DeltaTable) -> Kept:
+        """List the files of a table, and read the log's entries of its points; no rows are read."""
         owner = Owner.of(table)
         # Besides our own there may be files that others have put elsewhere: beside the log, and where their rows are.
         others = (file.path.rpartition("/")[0] for file in files_of(location, table).values())
@@ -64,16 +68,16 @@ class KeptTables:
     """What tables keep, as of a moment before: to list their files takes a part of the time, however many there are."""
 
     _known: dict[str, tuple[float, Kept]] = attrs.field(factory=dict)
-    """By path, until when it holds."""
+    """By address, until when it holds."""
 
-    def of(self, path: str) -> Kept:
-        """Return what a table keeps."""
+    def of(self, location: Location, table: DeltaTable) -> Kept:
+        """Return what a table keeps, of which a handle is there."""
         began = time.monotonic()
-        until, found = self._known.get(path, (0.0, None))
+        until, found = self._known.get(location.address, (0.0, None))
         if found is None or until < began:
-            found = Kept.of(path)
+            found = Kept.of(location, table)
             now = time.monotonic()
-            self._known[path] = now + max(KEPT_SECS, (now - began) / KEPT_SHARE), found
+            self._known[location.address] = now + max(KEPT_SECS, (now - began) / KEPT_SHARE), found
         return found
 
 
@@ -108,7 +112,7 @@ def _size(path: str, kept_tables: KeptTables) -> dict[str, Any]:
         location = Location.resolve(path, None)
         table = location.handle()
         owner, files = Owner.of(table), files_of(location, table).values()
-        kept = kept_tables.of(path)
+        kept = kept_tables.of(location, table)
         changed = pc.max(pa.table(table.get_add_actions())["modification_time"]).as_py() if files else None
         return {
             "rows": sum(file.live for file in files) if all(file.stats for file in files) else None,
