@@ -52,7 +52,7 @@ from state.delta.log.entries import read_entry
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner, rolled_back_application
 from state.delta.read.foreign import change_on_top
-from state.delta.read.history import exact_version_as_of, rows_between, shown_schema
+from state.delta.read.history import FoundTable, exact_version_as_of, rows_between, shown_schema
 from state.delta.read.points import GroupWrites, ShownPoint, ShownPoints
 from state.delta.read.reading import read_rows
 from txtopo.api.arguments import checked_arguments
@@ -187,10 +187,7 @@ def read_points(
     try:
         table = location.existing()
         if table is not None:
-            owner = Owner.of(table)
-            if owner is None:
-                raise ConfigError(f"the table at {location.address} is of no state, so its rows have no transactions")
-            return ShownPoints.of(location, table, owner.application)
+            return FoundTable(location, table, Owner.of(table)).points()
         metadata_dir, topology_id = journal_below(path, topology)
         end = end_of(metadata_dir, topology_id)
         handles = _take_handles(metadata_dir, end.header, storage_options)

@@ -52,9 +52,9 @@ from txtopo.journal.journal import JournalHeader, find_journal
 from txtopo.journal.search import JournalSearch
 
 __all__ = [
+    "FoundTable",
     "exact_version_as_of",
     "is_last_write",
-    "last_transaction",
     "read_snapshot",
     "read_table",
     "rows_between",
@@ -90,34 +90,66 @@ def read_table(
         StateAccessError: the table can't be read, see :func:`read_snapshot`; or the transaction was written together
             with others, and the table has no version between them. The message names the nearest that can be shown.
     """
-    location = Location.resolve(os.fspath(path), storage_options)
-    table = _existing(location)
-    if table is None:
-        raise ConfigError(f"{location.address} is not a table of a txtopo state{_advice(location)}")
-    owner = Owner.of(table)
-    if owner is None and txid is not None:
-        raise ConfigError(
-            f"the table at {location.address} is of no state, so its rows have no transactions: read it without a txid"
-        )
-    if live and (owner is None or not owner.expires):
-        raise ConfigError(f"nothing in the table at {location.address} expires: read it without live=True")
-    if owner is None:
-        return read_snapshot(location, "", pa.schema(table.schema()), None, latest=table)
-    schema = shown_schema(table, owner.kind)
-    return read_snapshot(location, owner.application, schema, txid, latest=table, is_exact=not nearest, live=live)
+    return FoundTable.at(path, storage_options).rows(txid, is_exact=not nearest, live=live)
 
 
-def last_transaction(path: str | os.PathLike[str]) -> int | None:
-    """Return the last transaction in a table; None if it has none yet, or is of no state, or is missing.
+@attrs.frozen
+class FoundTable:
+    """A table that is opened once: whatever is read of it is of the same version, while its topology runs on."""
 
-    Raises:
-        StateAccessError: the table can't be read.
-    """
-    table = _existing(Location.resolve(os.fspath(path), None))
-    owner = None if table is None else Owner.of(table)
-    if table is None or owner is None:
-        return None
-    return table.transaction_version(owner.application)
+    _location: Location
+    _latest: DeltaTable
+    _owner: Owner | None
+
+    @classmethod
+    def at(cls, path: str | os.PathLike[str], storage_options: dict[str, str] | None = None) -> FoundTable:
+        """Open a table.
+
+        Raises:
+            ConfigError: there is none.
+            StateAccessError: it can't be read.
+        """
+        location = Location.resolve(os.fspath(path), storage_options)
+        table = _existing(location)
+        if table is None:
+            raise ConfigError(f"{location.address} is not a table of a txtopo state{_advice(location)}")
+        return cls(location, table, Owner.of(table))
+
+    @property
+    def last_txid(self) -> int | None:
+        """The last transaction in it; None if it has none yet, or is of no state."""
+        return None if self._owner is None else self._latest.transaction_version(self._owner.application)
+
+    def points(self) -> ShownPoints:
+        """Return the transactions as of which it can be shown.
+
+        Raises:
+            ConfigError: it is of no state.
+            StateAccessError: its log can't be read.
+        """
+        if self._owner is None:
+            raise ConfigError(f"the table at {self._location.address} is of no state, so its rows have no transactions")
+        try:
+            return ShownPoints.of(self._location, self._latest, self._owner.application)
+        except WORLD_ERRORS as error:
+            raise StateAccessError(
+                f"the log of a table at {self._location.address} can't be read", cause=plain_text(error)
+            ) from error
+
+    def rows(self, txid: int | None, *, is_exact: bool = True, live: bool = False) -> pa.Table:
+        """Return its rows; see :func:`read_table`."""
+        location, owner = self._location, self._owner
+        if owner is None and txid is not None:
+            raise ConfigError(
+                f"the table at {location.address} is of no state, so its rows have no transactions: read it without a "
+                "txid"
+            )
+        if live and (owner is None or not owner.expires):
+            raise ConfigError(f"nothing in the table at {location.address} expires: read it without live=True")
+        application, schema = "", pa.schema(self._latest.schema())
+        if owner is not None:
+            application, schema = owner.application, shown_schema(self._latest, owner.kind)
+        return read_snapshot(location, application, schema, txid, latest=self._latest, is_exact=is_exact, live=live)
 
 
 def _existing(location: Location) -> DeltaTable | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from state.delta.log.location import Location
 from tests.state.delta.log.test_kept import filled, leave
 from txtopo.inspect.past.difference import Compared
 
@@ -26,3 +27,20 @@ def test_the_newest_transaction_that_both_show(tmp_path, until, points, txid):
         [tables] = found.tables.values()
         rows = [sorted(each.select(["id", "n"]).to_pylist(), key=str) for each in tables]
         assert rows[0] == rows[1]
+
+
+@pytest.mark.parametrize("txid", [None, 6])
+def test_each_table_is_opened_once(tmp_path, monkeypatch, txid):
+    """Its last transaction, its points and its rows are of one version, while its topology runs on."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    filled(one, range(1, 11))
+    filled(other, range(1, 9))
+    opened, handle = [], Location.handle
+
+    def opens(self: Location, version: int | None = None):
+        opened.extend([self.address] if version is None else [])
+        return handle(self, version)
+
+    monkeypatch.setattr(Location, "handle", opens)
+    assert Compared.pair(str(one), str(other), txid).txid == (txid or 8)
+    assert opened == [str(one), str(other)]

@@ -13,12 +13,11 @@ from state.delta.read.consistent import (
     ConsistentView,
     committed_in_tables,
     end_of,
-    read_points,
     read_tables,
     shown_ends,
 )
 from state.delta.read.difference import TableDifference, difference
-from state.delta.read.history import last_transaction, read_table
+from state.delta.read.history import FoundTable
 from state.delta.read.points import ShownPoints
 from txtopo.errors import ConfigError
 from txtopo.files.durable import is_folder
@@ -100,10 +99,11 @@ class Compared:
     @classmethod
     def pair(cls, a: str, b: str, txid: int | None) -> Compared:
         """Read two single tables, by default as of the last transaction that both have."""
-        last = last_transaction(a), last_transaction(b)
+        found = FoundTable.at(a), FoundTable.at(b)
+        last = tuple(table.last_txid for table in found)
         if txid is None and None not in last and last[0] != last[1]:
-            txid = _newest_of_both(read_points(a), read_points(b))
-        return cls(txid, {Path(a).name: (read_table(a, txid), read_table(b, txid))})
+            txid = _newest_of_both(found[0].points(), found[1].points())
+        return cls(txid, {Path(a).name: (found[0].rows(txid), found[1].rows(txid))})
 
     def differences(self, since: int | None, *, with_txids: bool) -> dict[str, TableDifference]:
         """Return the difference of each table; see :func:`state.delta.read.difference.difference`."""
