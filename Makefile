@@ -13,7 +13,7 @@ LONG_PARTS := $(LONG_TESTS:%=$(LOGS)/%.passed) $(SOAKS:%=$(LOGS)/%.passed)
 .PHONY: help browser fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark $(PARTS) compat lint packages docs bench
 
 help:
-	@echo "make fast    the tests without Spark and without what is slow, in two to three minutes"
+	@echo "make fast    the tests without Spark and without what is slow, in about two minutes"
 	@echo "make test    lint, and every test but the long ones, three processes at a time; their output is kept in $(LOGS)"
 	@echo "make long    the long ones: kills and other disasters at further moments, and short soaks; goes on where it was stopped"
 	@echo "make compat  the tests that depend on Spark's insides, with the lowest and the highest version"
