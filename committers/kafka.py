@@ -23,10 +23,10 @@ from txtopo.api.collector import OutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.tuples import Tuple
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure, TxtopoError
-from txtopo.network.client_properties import ClientProperties, Value
 from txtopo.network.kafka_connection import REPEAT_SECS, KafkaConnection, kafka_servers
-from txtopo.printable import escaped
-from txtopo.repeated import Repeated
+from txtopo.text.client_properties import ClientProperties, Value
+from txtopo.text.printable import escaped
+from txtopo.text.repeated import Repeated
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ import click
 
 from examples.clickstream import ERROR_STATUS, OUTPUT, SERVERS, TOPIC, Results, results_in
 from txtopo.errors import TxtopoError
-from txtopo.extras import how_to_install
+from txtopo.text.extras import how_to_install
 
 PAGES, USERS, DAYS = 50, 997, 3
 _FIRST_DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

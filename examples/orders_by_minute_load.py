@@ -18,7 +18,7 @@ import click
 
 from examples.orders_by_minute import FOLDER, MINUTE, OUTPUT, SERVERS, TOPIC, Results, results_in
 from txtopo.errors import TxtopoError
-from txtopo.extras import how_to_install
+from txtopo.text.extras import how_to_install
 
 SHOPS = ("Aachen", "Bergen", "Cork", "Dijon", "Evora")
 ORDERS_A_FILE = 200

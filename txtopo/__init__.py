@@ -8,7 +8,7 @@ total is as if it had run once.
 from typing import TYPE_CHECKING
 
 from txtopo.lazy import lazy_names
-from txtopo.user_modules import refuse_twins
+from txtopo.topology.user_modules import refuse_twins
 
 if TYPE_CHECKING:
     from txtopo.api.bolt import (

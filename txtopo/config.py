@@ -17,8 +17,8 @@ from typing import Any
 import attrs
 
 from txtopo.errors import ConfigError
-from txtopo.secrecy import shown
-from txtopo.suggestions import did_you_mean
+from txtopo.text.secrecy import shown
+from txtopo.text.suggestions import did_you_mean
 
 MICRO_BATCH, REAL_TIME = "micro-batch", "real-time"
 """Values of ``topology.processing.mode``."""

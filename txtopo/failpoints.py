@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from txtopo.errors import ConfigError, FailedException
-from txtopo.suggestions import did_you_mean
+from txtopo.text.suggestions import did_you_mean
 
 ENVIRONMENT = "TXTOPO_FAILPOINTS"
 

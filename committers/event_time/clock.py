@@ -18,8 +18,8 @@ from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, Topology
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.reduction import Combiner
 from txtopo.api.time_to_live import CLOCK_FIELD, CLOCK_KEY
+from txtopo.api.utc import MICROS_MIN, datetime_at, micros_at
 from txtopo.errors import TopologyError
-from txtopo.utc import MICROS_MIN, datetime_at, micros_at
 
 _REACHED_MAX = MICROS_MAX - 1
 """The last watermark that event times can reach: that after all times is left to the end of a source."""

@@ -19,11 +19,11 @@ from committers.spill import ReducingCommitter
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.reduction import Combiner
 from txtopo.api.tuples import TupleSource
+from txtopo.api.utc import micros_at
 from txtopo.columnar.conversion import fitted_array
 from txtopo.columnar.rows_by_time import are_after, are_over
 from txtopo.columnar.rows_file import read_rows_file
 from txtopo.errors import TopologyError
-from txtopo.utc import micros_at
 
 EXPIRES = "expires"
 """The column with the event time at which a row expires: its window ends, or its key is forgotten."""

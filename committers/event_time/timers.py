@@ -17,8 +17,8 @@ from committers.inputs import Inputs
 from state import DeltaExpiringRows
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.arguments import checked_arguments
+from txtopo.api.utc import datetime_at, in_utc, micros_at
 from txtopo.errors import FieldsError
-from txtopo.utc import datetime_at, in_utc, micros_at
 
 
 class TimerCommitter(BatchBolt, ICommitter):

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txtopo.api.utc import MICROS_MIN, MICROSECOND
 from txtopo.errors import ConfigError, FieldsError
-from txtopo.utc import MICROS_MIN, MICROSECOND
 
 Micros = npt.NDArray[np.int64]
 """Times in microseconds since 1970, UTC."""

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import attrs
 
 from txtopo.errors import SourceFailure
-from txtopo.network.client_properties import ClientProperties
+from txtopo.text.client_properties import ClientProperties
 
 NO_ID = ""
 """The id of a topic whose broker gives none, as brokers before Kafka 2.8 do."""

@@ -27,7 +27,7 @@ from spouts.kafka.log import NO_ID, KafkaLog, Lost, Span, Topic, TopicFilter, To
 from spouts.kafka.topics import check_topics
 from txtopo.errors import ConfigError, FailedException, InputError, SourceFailure
 from txtopo.network.kafka_connection import REPEAT_SECS
-from txtopo.repeated import Repeated
+from txtopo.text.repeated import Repeated
 
 DISCOVERY_SECS = 2.0
 """How often topics and partitions are looked for."""

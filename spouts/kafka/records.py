@@ -20,8 +20,8 @@ from txtopo.api.fields import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.conversion import fitted_array
 from txtopo.errors import FieldsError, InputError, TxtopoError
-from txtopo.printable import escaped
-from txtopo.secrecy import without_secrets
+from txtopo.text.printable import escaped
+from txtopo.text.secrecy import without_secrets
 
 RECORD_FIELDS = Fields(
     "key: binary",

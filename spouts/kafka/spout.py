@@ -48,8 +48,8 @@ from txtopo.api.fields import Fields
 from txtopo.api.spout import Coordinator, Emitter, Metadata, TransactionalSpout
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, InputError, SourceFailure
-from txtopo.network.client_properties import ClientProperties, Value
 from txtopo.network.kafka_connection import kafka_servers
+from txtopo.text.client_properties import ClientProperties, Value
 
 _TIMEOUT = "topology.message.timeout.secs"
 _TIMEOUT_SECS = 30.0

@@ -10,7 +10,7 @@ from typing import Any
 from spouts.kafka.log import KafkaLog, Topic, TopicFilter, TopicPartition
 from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, InputError
-from txtopo.suggestions import did_you_mean
+from txtopo.text.suggestions import did_you_mean
 
 _log = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from rich.text import Text
 from state import DeltaState, TransactionalValue
 from tests.processes import environment
 from txtopo import Fields
+from txtopo.api.utc import EPOCH, words_at
 from txtopo.assembly.report import Progress
 from txtopo.cli.command import print_error
 from txtopo.cli.console import Console
 from txtopo.cli.display.live import LiveDisplay
-from txtopo.printable import PrintableFormatter, escaped
+from txtopo.text.printable import PrintableFormatter, escaped
 from txtopo.transactional.core.readings import Reading, ReadingKind
-from txtopo.utc import EPOCH, words_at
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\x1b[31mred\x9b2J\u202ereversed"
 SHOWN = r"\x1b[2J\x1b[31mred\x9b2J\u202ereversed"

@@ -12,6 +12,7 @@ import pytest
 
 from tests.columnar.value_cells import ARROW, AWARE, MOMENT, PYTHON, refused_in, taken_in
 from txtopo.api.types import parse_type
+from txtopo.api.utc import micros_at
 from txtopo.columnar.conversion import (
     cast_array,
     cast_rows,
@@ -23,7 +24,6 @@ from txtopo.columnar.conversion import (
     takes_all,
 )
 from txtopo.errors import FieldsError
-from txtopo.utc import micros_at
 
 
 @pytest.mark.parametrize(("kind", "value"), refused_in(PYTHON), ids=str)

@@ -16,8 +16,8 @@ from tests.spouts.kafka.places import Place
 from tests.spouts.kafka.plain.rig import Context
 from txtopo import Config, Fields, OutputCollector, PlainTopology, TopologyBuilder
 from txtopo.errors import ConfigError, FieldsError
-from txtopo.network.client_properties import ClientProperties
 from txtopo.testing import AckFailMapTracker, FeederSpout, InlineCluster, MemoryLog, make_tuple
+from txtopo.text.client_properties import ClientProperties
 
 WAIT_SECS = 240.0
 

@@ -6,8 +6,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 from txtopo.errors import InputError, SourceFailure
-from txtopo.network.client_properties import ClientProperties
 from txtopo.network.kafka_connection import KafkaConnection
+from txtopo.text.client_properties import ClientProperties
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError, FieldsError
-from txtopo.printable import escaped
-from txtopo.secrecy import HIDDEN, is_secret, without_secrets
+from txtopo.text.printable import escaped
+from txtopo.text.secrecy import HIDDEN, is_secret, without_secrets
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _C = TypeVar("_C", bound=type)

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from txtopo.api.types import ddl_name, parse_type
 from txtopo.errors import FieldsError
-from txtopo.suggestions import did_you_mean
+from txtopo.text.suggestions import did_you_mean
 
 ATTEMPT_FIELD = "attempt"
 """The name of a stream's first field."""

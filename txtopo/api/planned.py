@@ -7,7 +7,7 @@ import enum
 
 import attrs
 
-from txtopo.utc import EPOCH
+from txtopo.api.utc import EPOCH
 
 
 class Turn(enum.Enum):

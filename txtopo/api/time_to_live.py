@@ -13,8 +13,8 @@ from typing import Any
 import attrs
 
 from txtopo.api.fields import Fields
+from txtopo.api.utc import MICROS_MIN, MICROSECOND, datetime_at, micros_at
 from txtopo.errors import ConfigError
-from txtopo.utc import MICROS_MIN, MICROSECOND, datetime_at, micros_at
 
 __all__ = ["CLOCK_FIELD", "CLOCK_KEY", "Expiry", "TimeToLive"]
 

@@ -31,7 +31,7 @@ from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.records import DAMAGE, from_json, to_json, written_as
 from txtopo.journal.journal import JournalHeader
-from txtopo.secrecy import without_secrets
+from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.core.history import History
 from txtopo.transactional.core.readings import Reading
 

@@ -17,8 +17,8 @@ from rich.text import Text
 
 from txtopo.cli.console import Console
 from txtopo.errors import InternalError, NoTopology, TxtopoError
-from txtopo.extras import extra_of, how_to_install
-from txtopo.secrecy import HIDDEN, is_secret, without_secrets
+from txtopo.text.extras import extra_of, how_to_install
+from txtopo.text.secrecy import HIDDEN, is_secret, without_secrets
 
 GIVEN = "txtopo.given"
 """In a context's ``meta``, the settings and parameters whose secrets its errors may quote, by name."""

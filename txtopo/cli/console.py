@@ -9,7 +9,7 @@ import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from txtopo.printable import escaped
+from txtopo.text.printable import escaped
 
 _PIPE_WIDTH = 1000
 

@@ -18,7 +18,7 @@ from txtopo.cli.command import GIVEN, parse_pairs
 from txtopo.errors import ConfigError, NoTopology
 from txtopo.files.durable import is_folder
 from txtopo.journal.ending import METADATA_DIR, journal_below, metadata_dir_with_journal
-from txtopo.secrecy import secrets_kept
+from txtopo.text.secrecy import secrets_kept
 from txtopo.topology.loading import NoModule, Target, load_target
 from txtopo.topology.topology import TransactionalTopology
 

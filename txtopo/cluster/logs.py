@@ -23,9 +23,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from txtopo.printable import escaped
-from txtopo.repeated import Repeated
-from txtopo.secrecy import Discretion
+from txtopo.text.printable import escaped
+from txtopo.text.repeated import Repeated
+from txtopo.text.secrecy import Discretion
 from txtopo.topology.output import PRINT, USER_LOGGER
 
 _LOG_BYTES_MAX = 64 << 20

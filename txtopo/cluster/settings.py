@@ -36,8 +36,8 @@ from txtopo.config import (
 )
 from txtopo.errors import ConfigError
 from txtopo.files.durable import sync_path
-from txtopo.secrecy import is_secret, shown
-from txtopo.suggestions import did_you_mean
+from txtopo.text.secrecy import is_secret, shown
+from txtopo.text.suggestions import did_you_mean
 
 _TOKEN_BYTES = 32
 _TOKEN_MODE = 0o600

@@ -33,7 +33,7 @@ import pyarrow.compute as pc
 from txtopo.api.types import ddl_name
 from txtopo.columnar.column_bytes import to_bytes
 from txtopo.errors import FieldsError
-from txtopo.suggestions import did_you_mean
+from txtopo.text.suggestions import did_you_mean
 
 __all__ = [
     "Misfit",

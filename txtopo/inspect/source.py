@@ -25,7 +25,6 @@ from txtopo.assembly.snapshot import (
 from txtopo.engine.metrics import WrittenMetrics
 from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of, past_in
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
-from txtopo.extras import version
 from txtopo.files.durable import is_folder, paths_in
 from txtopo.inspect.answers import (
     Attempt,
@@ -64,7 +63,8 @@ from txtopo.journal.journal import (
     journal_files,
     topologies_with_journal,
 )
-from txtopo.secrecy import without_secrets
+from txtopo.text.extras import version
+from txtopo.text.secrecy import without_secrets
 
 FACTS_SECS = 0.25
 """How old the facts of a topology may be."""

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import click
 
-from txtopo.extras import version
+from txtopo.text.extras import version
 
 _COMMANDS = {
     "activate": "cluster.asking:activate",

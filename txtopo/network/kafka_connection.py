@@ -9,9 +9,9 @@ from typing import Any
 
 from txtopo.config import to_servers
 from txtopo.errors import ConfigError, InputError, SourceFailure
-from txtopo.extras import how_to_install
-from txtopo.network.client_properties import ClientProperties
-from txtopo.printable import escaped
+from txtopo.text.client_properties import ClientProperties
+from txtopo.text.extras import how_to_install
+from txtopo.text.printable import escaped
 
 REPEAT_SECS = 30.0
 """How often an error of Kafka is reported while it lasts: a client complains dozens of times a second."""

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.extras import how_to_install
+from txtopo.text.extras import how_to_install
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"

@@ -9,8 +9,8 @@ from typing import Any
 import attrs
 import cloudpickle
 
-from txtopo.garbage import collect_seldom
 from txtopo.spark.user_lines import LinesAddress
+from txtopo.workers.garbage import collect_seldom
 
 
 @attrs.frozen

@@ -9,8 +9,8 @@ import attrs
 
 from txtopo.api.context import TopologyContext
 from txtopo.api.map_state import MapState
+from txtopo.api.utc import EPOCH
 from txtopo.errors import StateAccessError, TopologyError
-from txtopo.utc import EPOCH
 
 
 @attrs.define(eq=False)

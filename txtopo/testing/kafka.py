@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import ConfigError
-from txtopo.extras import how_to_install
 from txtopo.spark.packages import fetched_jars
 from txtopo.spark.versions import check_java
 from txtopo.testing.feeders import wait_until
 from txtopo.testing.servers import READY_SECS, JavaServer, Server, free_port, pyspark_jars
+from txtopo.text.extras import how_to_install
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient

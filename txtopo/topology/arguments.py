@@ -17,7 +17,7 @@ import attrs
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.suggestions import did_you_mean
+from txtopo.text.suggestions import did_you_mean
 
 _TRUE, _FALSE, _NONE = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}, {"", "none"}
 

@@ -26,7 +26,7 @@ from txtopo.api.time_to_live import CLOCK_FIELD
 from txtopo.api.values import StateKind
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.suggestions import did_you_mean
+from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.graph import Declared, Graph
 from txtopo.topology.kinds import PLAIN_KINDS, bolt_classes, rules_of
 

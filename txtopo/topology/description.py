@@ -7,7 +7,7 @@ from typing import Any
 from txtopo.api.fields import Fields
 from txtopo.api.state import State
 from txtopo.api.types import ddl_name
-from txtopo.secrecy import without_secrets
+from txtopo.text.secrecy import without_secrets
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.plan import Plan, PlannedComponent
 

@@ -20,8 +20,8 @@ from typing import Any, ClassVar, TextIO
 import attrs
 
 from txtopo.attempts import TransactionAttempt, attempt_words, epoch_and_try
-from txtopo.printable import escaped
-from txtopo.secrecy import secrets_kept, without_secrets
+from txtopo.text.printable import escaped
+from txtopo.text.secrecy import secrets_kept, without_secrets
 
 USER_LOGGER = "txtopo.user"
 """The logger of all output of user code."""

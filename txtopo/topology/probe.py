@@ -12,10 +12,10 @@ from txtopo.api.collector import BatchOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.copying import copied
 from txtopo.api.map_state import MapState
+from txtopo.api.utc import EPOCH
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.topology.plan import ComponentKind, Phase, Plan, PlannedComponent
-from txtopo.utc import EPOCH
 
 _ATTEMPT = TransactionAttempt(0, 0)
 

@@ -28,7 +28,7 @@ from txtopo.errors import NotAlive, TransitionError, TxtopoError
 from txtopo.files.records import to_json
 from txtopo.inspect.questions import QUESTIONS, BadQuestion, Question, whole
 from txtopo.inspect.source import NotFound, Source
-from txtopo.secrecy import without_secrets
+from txtopo.text.secrecy import without_secrets
 from txtopo.ui import views
 from txtopo.ui.checks import Begun, Check, CheckRuns, Checks, PageHeader
 from txtopo.ui.openapi import document

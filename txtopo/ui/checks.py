@@ -16,7 +16,7 @@ import attrs
 from txtopo.errors import RuleError
 from txtopo.files.records import written_as
 from txtopo.inspect.answers import Header, in_camel_case
-from txtopo.secrecy import without_secrets
+from txtopo.text.secrecy import without_secrets
 from txtopo.text.words import PROGRESS, duration
 
 OUTPUT_BYTES_MAX = 64 * 1024

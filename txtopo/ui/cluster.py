@@ -23,7 +23,6 @@ import httpx
 from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.decisions.lifecycle import Status
 from txtopo.errors import ClusterError, NoLeader, TxtopoError
-from txtopo.extras import version
 from txtopo.files.records import from_json
 from txtopo.inspect.answers import (
     Can,
@@ -53,6 +52,7 @@ from txtopo.inspect.run.facts import Facts
 from txtopo.inspect.run.slugs import OF_RUN, slug_of
 from txtopo.inspect.source import NotFound
 from txtopo.inspect.timeline.timeline import TimelineReader
+from txtopo.text.extras import version
 from txtopo.transactional.core.history import first_line
 
 T = TypeVar("T")

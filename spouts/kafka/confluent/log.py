@@ -35,7 +35,7 @@ from spouts.kafka.log import (
     all_of,
 )
 from txtopo.errors import InputError, SourceFailure
-from txtopo.network.client_properties import ClientProperties
+from txtopo.text.client_properties import ClientProperties
 
 CHUNK_RECORDS = 10_000
 """The maximum number of records in a chunk, which is emitted as one."""

@@ -22,9 +22,9 @@ from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.fields import Fields
 from txtopo.errors import ConfigError
-from txtopo.network.client_properties import ClientProperties, Value
 from txtopo.network.kafka_connection import kafka_servers
-from txtopo.suggestions import did_you_mean
+from txtopo.text.client_properties import ClientProperties, Value
+from txtopo.text.suggestions import did_you_mean
 
 _log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.errors import InputError, SourceFailure
 from txtopo.network.kafka_connection import REPEAT_SECS
-from txtopo.repeated import Repeated
+from txtopo.text.repeated import Repeated
 
 DELAY_MS = 500
 """How much later than its period a timer is due for the first time."""

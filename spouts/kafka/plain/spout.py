@@ -28,8 +28,8 @@ from txtopo.api.collector import SpoutOutputCollector
 from txtopo.api.context import TopologyContext
 from txtopo.api.spout import Spout
 from txtopo.errors import ConfigError, InputError, SourceFailure
-from txtopo.printable import escaped
-from txtopo.secrecy import without_secrets
+from txtopo.text.printable import escaped
+from txtopo.text.secrecy import without_secrets
 
 _log = logging.getLogger(__name__)
 

@@ -35,13 +35,13 @@ from txtopo.api.reduction import Folding, PreparedWrites, Reducible, RowsFile, T
 from txtopo.api.state import Executors, ExpiresKeys, FoldsRows, HoldsRows, KeyedWrites, SchemaEvolution, Writes, by_key
 from txtopo.api.time_to_live import TimeToLive
 from txtopo.api.types import ddl_name
+from txtopo.api.utc import micros_at
 from txtopo.api.values import StateKind, StateValue
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import ConfigError, FieldsError, StateFailure
 from txtopo.files.durable import beside
-from txtopo.utc import micros_at
 
 __all__ = ["DeltaState", "OpenedDeltaState", "read_table"]
 

@@ -15,7 +15,7 @@ from state.delta.log.damage import LOG_FOLDER, damage_of_log, plain_text, set_ch
 from state.delta.log.object_folder import ObjectFolder
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
-from txtopo.printable import escaped
+from txtopo.text.printable import escaped
 
 __all__ = ["LOG_FOLDER", "Location", "parent_of"]
 

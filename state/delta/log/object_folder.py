@@ -16,8 +16,8 @@ from typing import Any
 import attrs
 
 from txtopo.errors import ConfigError
-from txtopo.extras import how_to_install
 from txtopo.files.folder import Item
+from txtopo.text.extras import how_to_install
 
 __all__ = ["ObjectFolder"]
 

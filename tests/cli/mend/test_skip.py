@@ -10,8 +10,8 @@ from state import read_table
 from tests.variants import variants
 from txtopo import Config, Topology
 from txtopo.errors import PoisonTransaction, UserCodeError
-from txtopo.secrecy import secrets_kept
 from txtopo.testing.inline import run_inline
+from txtopo.text.secrecy import secrets_kept
 from txtopo.topology.loading import load_target
 
 MODULE = """

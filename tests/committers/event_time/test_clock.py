@@ -20,9 +20,9 @@ from tests.budgets import examples
 from tests.committers.event_time.oracle import PartitionedClock
 from tests.committers.event_time.scripted import SECOND, START, Planned, Script, run_clock, told
 from txtopo import ArrowBatchBolt, Fields, TransactionalTopologyBuilder
+from txtopo.api.utc import MICROS_MIN
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.testing.inline import run_inline
-from txtopo.utc import MICROS_MIN
 
 TYPED = Fields("at: timestamp", "part: string")
 UNTYPED = Fields("at", "part")

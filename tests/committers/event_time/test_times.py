@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from committers.event_time.times import MICROS_MAX, event_times, micros_in
+from txtopo.api.utc import datetime_at
 from txtopo.errors import FieldsError
-from txtopo.utc import datetime_at
 
 MICROS_OF = {"s": 10**6, "ms": 10**3, "us": 1}
 

@@ -15,9 +15,9 @@ from spouts.kafka.confluent.consumer import BrokerConsumer
 from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import ConsumerSettings, KafkaConsumer, TopicPartition
 from tests.waiting import wait_for
-from txtopo.network.client_properties import ClientProperties
 from txtopo.testing import MemoryLog
 from txtopo.testing.memory_log import MemoryLogReader
+from txtopo.text.client_properties import ClientProperties
 
 _numbers = itertools.count()
 

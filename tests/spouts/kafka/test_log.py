@@ -16,7 +16,7 @@ from spouts.kafka.topics import topic_filter
 from tests.spouts.kafka.places import Place
 from tests.waiting import wait_for
 from txtopo.errors import InputError, SourceFailure
-from txtopo.network.client_properties import ClientProperties
+from txtopo.text.client_properties import ClientProperties
 
 
 @attrs.define(eq=False)

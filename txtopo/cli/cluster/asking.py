@@ -16,7 +16,7 @@ from rich.table import Table
 
 from txtopo.cli.command import Command, format_option, needs_extra, parse_pairs
 from txtopo.cli.console import table_console
-from txtopo.printable import escaped
+from txtopo.text.printable import escaped
 
 DEV_FOLDER = "txtopo-cluster"
 _LINE_CHARACTERS_MAX = 160

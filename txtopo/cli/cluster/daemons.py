@@ -12,7 +12,7 @@ import click
 
 from txtopo.cli.command import Command, needs_extra, parse_pairs
 from txtopo.errors import RuleError
-from txtopo.extras import version
+from txtopo.text.extras import version
 
 Options = Callable[[Callable[..., Any]], Callable[..., Any]]
 

@@ -14,7 +14,7 @@ from txtopo.cli.command import Command, CommandLineError
 from txtopo.cluster.driver.process import build, kind_of, run_driver
 from txtopo.errors import TxtopoError
 from txtopo.files.durable import write_whole
-from txtopo.secrecy import without_secrets
+from txtopo.text.secrecy import without_secrets
 
 
 @click.command(cls=Command, hidden=True)

@@ -44,7 +44,7 @@ def submit(  # noqa: PLR0913, PLR0917 - options of the command line
     with needs_extra("cluster"):
         from txtopo.cluster.code.submission import Submission, check_archive, check_name  # noqa: PLC0415 - the extra
         from txtopo.cluster.driver.process import kind_of  # noqa: PLC0415 - as above
-        from txtopo.extras import version  # noqa: PLC0415 - as above
+        from txtopo.text.extras import version  # noqa: PLC0415 - as above
     if name is not None:
         check_name(name)
     with tempfile.TemporaryDirectory() as folder:

@@ -19,7 +19,7 @@ from txtopo.cli.display.rate import TupleRate
 from txtopo.cli.display.summary import print_summary
 from txtopo.cli.display.wording import activity, reason_of, share_of, time_left
 from txtopo.inspect.past.wording import STATUS_WORDS, readings_of
-from txtopo.printable import escaped
+from txtopo.text.printable import escaped
 from txtopo.text.words import clock
 
 WIDTH_MAX = 84

@@ -18,7 +18,7 @@ from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_targe
 from txtopo.errors import ConfigError
 from txtopo.journal.journal import find_journal
 from txtopo.journal.search import JournalSearch
-from txtopo.printable import escaped
+from txtopo.text.printable import escaped
 from txtopo.topology.loading import Target
 
 PARTITIONS_SHOWN = 3

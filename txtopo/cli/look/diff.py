@@ -14,7 +14,7 @@ from txtopo.cli.console import Console
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError
 from txtopo.inspect.past.difference import Compared, Moment, Output, is_table
-from txtopo.printable import escaped
+from txtopo.text.printable import escaped
 from txtopo.text.words import count_of
 
 SAMPLES_SHOWN = 5

@@ -20,7 +20,7 @@ from txtopo.cli.console import Console, table_console
 from txtopo.columnar.conversion import python_rows
 from txtopo.inspect.past.difference import Output, is_table
 from txtopo.inspect.past.tables import TXID, Kept, sorted_rows, with_keys
-from txtopo.printable import escaped
+from txtopo.text.printable import escaped
 from txtopo.text.words import count_of, size
 
 ROWS_SHOWN = 20

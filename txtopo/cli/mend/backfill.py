@@ -18,7 +18,7 @@ from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.look.points import planned_point
 from txtopo.cli.target import takes_target
 from txtopo.config import TopologyKind
-from txtopo.secrecy import command_line
+from txtopo.text.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.topology.topology import TransactionalTopology

@@ -9,7 +9,7 @@ from txtopo.assembly.assembly import recover_alone
 from txtopo.assembly.storage import states_of
 from txtopo.cli.command import Command
 from txtopo.cli.target import takes_target
-from txtopo.secrecy import command_line
+from txtopo.text.secrecy import command_line
 from txtopo.topology.loading import Target
 
 

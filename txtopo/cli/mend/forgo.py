@@ -8,7 +8,7 @@ from txtopo.assembly.storage import store_place
 from txtopo.cli.command import Command
 from txtopo.cli.mend.repair import ask
 from txtopo.cli.target import takes_target
-from txtopo.secrecy import command_line
+from txtopo.text.secrecy import command_line
 from txtopo.topology.loading import Target
 from txtopo.transactional.recovery.going_back import forgo as go_on_without
 

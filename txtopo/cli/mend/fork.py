@@ -13,7 +13,7 @@ from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.look.points import planned_point, point_lines
 from txtopo.cli.target import takes_target
-from txtopo.secrecy import command_line
+from txtopo.text.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.transactional.recovery.fork import Fork, ForkPoint, find_fork

@@ -8,7 +8,7 @@ from txtopo.cli.command import Command
 from txtopo.cli.mend.repair import ask
 from txtopo.cli.target import takes_target
 from txtopo.engine.renaming import rename as carry_out
-from txtopo.secrecy import command_line
+from txtopo.text.secrecy import command_line
 from txtopo.topology.loading import Target
 from txtopo.transactional.recovery.plans import NewNames
 

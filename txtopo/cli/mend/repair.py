@@ -13,7 +13,7 @@ from txtopo.cli.command import Command, CommandLineError
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
 from txtopo.journal.ending import METADATA_DIR
-from txtopo.secrecy import command_line
+from txtopo.text.secrecy import command_line
 from txtopo.topology.loading import Target
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.divergence import DivergenceKind

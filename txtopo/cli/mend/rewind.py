@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from txtopo.api.planned import Planned
+from txtopo.api.utc import micros_at
 from txtopo.assembly.storage import store_place, subject_of
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.look.points import planned_point, point_lines
@@ -18,7 +19,7 @@ from txtopo.cli.mend.repair import ask, carried_out
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
 from txtopo.journal.journal import JournalTransaction
-from txtopo.secrecy import command_line
+from txtopo.text.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.loading import Target
 from txtopo.topology.plan import Phase
@@ -28,7 +29,6 @@ from txtopo.transactional.recovery.going_back import Looked, journal_of
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair
 from txtopo.transactional.recovery.procedure import NOTHING_CHANGED, Procedure
 from txtopo.transactional.recovery.rewind import Past, Point, refuse_other_store, without_new
-from txtopo.utc import micros_at
 
 PARTITIONS_SHOWN = 10
 """How many partitions of the input are listed."""

@@ -9,7 +9,7 @@ from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.mend.repair import ask
 from txtopo.cli.target import takes_target
-from txtopo.secrecy import command_line
+from txtopo.text.secrecy import command_line
 from txtopo.topology.loading import Target
 
 

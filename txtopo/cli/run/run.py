@@ -31,8 +31,8 @@ from txtopo.engine.page import PAGE_FILE, Address, Beside, page_beside
 from txtopo.engine.runner import run as run_topology
 from txtopo.engine.timeline.records import METRICS, folder_of, place_of
 from txtopo.journal.ending import METADATA_DIR
-from txtopo.printable import PrintableFormatter
-from txtopo.secrecy import Discretion, command_line, shown, without_secrets
+from txtopo.text.printable import PrintableFormatter
+from txtopo.text.secrecy import Discretion, command_line, shown, without_secrets
 from txtopo.topology.loading import Target
 from txtopo.topology.output import PRINT, USER_LOGGER
 from txtopo.topology.topology import PlainTopology, TransactionalTopology

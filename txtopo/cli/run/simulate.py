@@ -12,7 +12,6 @@ from txtopo.cli.command import Command, CommandLineError, WholeNumber, discreet
 from txtopo.cli.console import Console
 from txtopo.cli.target import takes_target
 from txtopo.errors import AnchorError, TxtopoError, UserCodeError
-from txtopo.secrecy import command_line
 from txtopo.testing.simulation.plain.world import make_plain_subject
 from txtopo.testing.simulation.schedule import Kinds, Simulated
 from txtopo.testing.simulation.schedules import (
@@ -24,6 +23,7 @@ from txtopo.testing.simulation.schedules import (
     run_schedules,
     shrink,
 )
+from txtopo.text.secrecy import command_line
 from txtopo.topology.loading import Target
 from txtopo.topology.output import user_output_logged
 from txtopo.topology.topology import PlainTopology, TransactionalTopology

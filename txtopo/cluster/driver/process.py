@@ -36,7 +36,7 @@ from txtopo.engine.runner import run
 from txtopo.engine.timeline.records import folder_of, place_of
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError
 from txtopo.journal.ending import METADATA_DIR
-from txtopo.secrecy import Discretion, secrets_kept, without_secrets
+from txtopo.text.secrecy import Discretion, secrets_kept, without_secrets
 from txtopo.topology.loading import Target, load_target
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.transactional.core.actions import StopReason

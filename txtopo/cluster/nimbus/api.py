@@ -94,7 +94,7 @@ from txtopo.cluster.serving.answers import (
 )
 from txtopo.errors import ClusterError, NoLeader, NotLeader, SubmissionError
 from txtopo.files.records import to_json
-from txtopo.secrecy import shown, without_secrets
+from txtopo.text.secrecy import shown, without_secrets
 
 _DESCRIPTION_BYTES_MAX = 1 << 16
 _READS_MAX = 20

@@ -18,7 +18,7 @@ from txtopo.files.records import to_json
 from txtopo.inspect.questions import BadQuestion, find
 from txtopo.inspect.run.slugs import OF_RUN, slug_of
 from txtopo.inspect.source import FolderSource, NotFound
-from txtopo.secrecy import without_secrets
+from txtopo.text.secrecy import without_secrets
 
 _OPEN_MAX = 100
 _STATUSES: dict[type[TxtopoError], int] = {NotFound: 404, BadQuestion: 400}

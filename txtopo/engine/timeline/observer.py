@@ -32,7 +32,7 @@ from txtopo.engine.timeline.records import (
 from txtopo.engine.timeline.samples import Sample, Sampler
 from txtopo.engine.timeline.writer import FLUSH_SECS, TimelineWriter
 from txtopo.errors import TxtopoError
-from txtopo.secrecy import shown, without_secrets
+from txtopo.text.secrecy import shown, without_secrets
 from txtopo.topology.description import described, described_plain
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.transactional.core.facts import Fact, Trouble

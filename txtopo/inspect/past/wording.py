@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
+from txtopo.api.utc import words_at
 from txtopo.transactional.core.readings import Reading, ReadingKind
 from txtopo.transactional.core.transitions import Status
-from txtopo.utc import words_at
 
 STATUS_WORDS = {
     Status.READY.value: "waits to be processed",

@@ -6,7 +6,7 @@ from txtopo.engine.timeline.records import COMPONENT, PROGRESS, ROOTS, ErrorReco
 from txtopo.inspect.answers import Error, ErrorGroup, Errors, Failure
 from txtopo.inspect.run.facts import Facts, now_of
 from txtopo.inspect.timeline.series import last_growth, last_number
-from txtopo.secrecy import without_secrets
+from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.core.history import first_line
 
 CURRENT_SECS = 60.0

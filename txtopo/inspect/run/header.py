@@ -41,7 +41,7 @@ from txtopo.inspect.answers import (
 from txtopo.inspect.run.facts import Facts, is_live, status_of
 from txtopo.inspect.run.failures import is_current, last_failed_at, last_failure
 from txtopo.inspect.timeline.series import PHASES, last_number, rate
-from txtopo.secrecy import without_secrets
+from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.core.history import HistoryEvent, first_line
 from txtopo.transactional.core.transitions import Status
 

@@ -9,7 +9,7 @@ import attrs
 from txtopo.config import SETTINGS
 from txtopo.inspect.answers import Settings, SettingValue
 from txtopo.inspect.run.facts import Facts
-from txtopo.secrecy import HIDDEN, is_secret, shown
+from txtopo.text.secrecy import HIDDEN, is_secret, shown
 
 
 def settings(facts: Facts, arguments: Mapping[str, str]) -> Settings:

@@ -22,10 +22,10 @@ import pytest
 from txtopo.api.fields import Fields
 from txtopo.api.map_state import MapState
 from txtopo.api.state import CanBeRepaired, OpenedState, State
+from txtopo.api.utc import datetime_at
 from txtopo.errors import FieldsError, LostLead, StateAccessError
 from txtopo.testing.conformance.state import INCARNATION, NAME, TOPOLOGY
 from txtopo.transactional.commit.write_buffer import group_state
-from txtopo.utc import datetime_at
 
 __all__ = ["EXPIRING_FIELDS", "ExpiringRowsConformance"]
 

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 import attrs
 
 from txtopo.errors import TopologyError, TxtopoError
-from txtopo.garbage import collected_when_told
 from txtopo.testing.checkers import Oracle, Rows, Version, Violation
 from txtopo.testing.simulation.schedule import Kinds, Log, Schedule, Simulated
 from txtopo.testing.simulation.sources import standing_in
 from txtopo.testing.simulation.world import Invariant, Subject, World
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.core.spout_policy import POLICIES
+from txtopo.workers.garbage import collected_when_told
 
 SHARE = 50
 """The number of seeds that a process takes at a time."""

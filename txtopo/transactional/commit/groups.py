@@ -42,7 +42,7 @@ from txtopo.errors import (
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import wait_for_descriptor
 from txtopo.journal.journal import JournalEntry
-from txtopo.secrecy import without_secrets
+from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.commit.entries import entry_of, input_ranges
 from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases

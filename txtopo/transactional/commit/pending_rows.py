@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.api.state import ExpiresRows, State
+from txtopo.api.utc import MICROS_MIN, datetime_at
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, RowsByTime
 from txtopo.errors import FieldsError, StateAccessError
-from txtopo.utc import MICROS_MIN, datetime_at
 
 __all__ = ["PendingRows"]
 

@@ -7,7 +7,7 @@ from enum import Enum
 
 import attrs
 
-from txtopo.utc import EPOCH
+from txtopo.api.utc import EPOCH
 
 __all__ = ["Reading", "ReadingKind", "Readings"]
 

@@ -21,12 +21,12 @@ from txtopo.api.fields import Fields
 from txtopo.api.map_state import Key, MapState, Updater, folded_by_key, of_key_and_old
 from txtopo.api.reduction import Reducible, Rows
 from txtopo.api.state import State
+from txtopo.api.utc import in_utc
 from txtopo.api.values import StateValue, is_stored_value
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import RuleError, StateAccessError
 from txtopo.transactional.tasks.objects import Local, LocalReference
-from txtopo.utc import in_utc
 
 NoteWrite = Callable[[str, str], None]
 """Called with (component, state) for each write."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from txtopo.printable import escaped
+from txtopo.text.printable import escaped
 
 _VOID = frozenset({"input", "br", "hr", "meta", "link"})
 

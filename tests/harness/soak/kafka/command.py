@@ -29,8 +29,8 @@ from spouts.kafka.confluent.connection import BrokerConnection
 from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import TopicPartition
 from txtopo.errors import SourceFailure
-from txtopo.network.client_properties import ClientProperties
 from txtopo.testing.kafka import KafkaBroker, KafkaCluster, KafkaTopics
+from txtopo.text.client_properties import ClientProperties
 
 PARTITIONS = 6
 TRICKLE = 60

@@ -22,10 +22,10 @@ from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import AtTime, Reduction, Reductions, TransactionRows
 from txtopo.api.state import StateKind, Writes
+from txtopo.api.utc import micros_at
 from txtopo.errors import FieldsError
 from txtopo.transactional.commit.views import GroupState
 from txtopo.transactional.commit.write_buffer import group_state
-from txtopo.utc import micros_at
 
 KEY, VALUE = Fields("word: string"), Fields("n: long")
 LARGEST = (1 << 63) - 1

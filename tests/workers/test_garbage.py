@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from txtopo.garbage import collected_when_told, seldom_collected
+from txtopo.workers.garbage import collected_when_told, seldom_collected
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from txtopo.repeated import Repeated
+from txtopo.text.repeated import Repeated
 
 
 def test_the_same_message_over_and_over():

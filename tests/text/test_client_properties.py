@@ -6,7 +6,7 @@ import cloudpickle
 import pytest
 
 from txtopo.errors import ConfigError
-from txtopo.network.client_properties import ClientProperties
+from txtopo.text.client_properties import ClientProperties
 
 SECRET = "correct horse"
 

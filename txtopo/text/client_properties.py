@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from txtopo.errors import ConfigError
-from txtopo.secrecy import is_reference, is_secret
+from txtopo.text.secrecy import is_reference, is_secret
 
 Value = str | int | float | bool | Callable[..., Any]
 """A setting's value; some clients take callables, for example to refresh a token."""

@@ -13,7 +13,7 @@ import pytest
 
 from txtopo.cluster.settings import CLUSTER_SETTINGS
 from txtopo.config import SETTINGS
-from txtopo.secrecy import HIDDEN, Discretion, command_line, is_secret, secrets_kept, shown, without_secrets
+from txtopo.text.secrecy import HIDDEN, Discretion, command_line, is_secret, secrets_kept, shown, without_secrets
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0\n-----END PRIVATE KEY-----"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmNHl0w5N"
