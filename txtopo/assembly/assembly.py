@@ -65,7 +65,6 @@ from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.spout_policy import POLICIES
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.jobs import JobPlanner
-from txtopo.transactional.jobs.layout import APART_MAX
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, rooms_of
 from txtopo.transactional.recovery.membership import Membership
 from txtopo.transactional.recovery.recover import RecoveredRun, recover
@@ -477,7 +476,6 @@ def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
         group_transactions_max=config.group_transactions_max,
         timeout_ms=int(config.message_timeout_secs * 1000),
         job_target_ms=JOB_TARGET_MS,
-        large_transactions_max=APART_MAX if plan.dataframes else None,
         tries_max=config.transaction_max_attempts,
         give_up_policy=GiveUpPolicy(config.transaction_max_attempts_policy),
         until=until,

@@ -16,7 +16,6 @@ from spouts import Coordinator, DataFrameSpout
 from state import MemoryState
 from tests.topologies import committing, values_in
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, run
-from txtopo.transactional.jobs.layout import APART_MAX
 
 KEYS = 5
 ROWS = 40
@@ -27,8 +26,7 @@ MAX_HALF = 1 << 62
 class Batches(Coordinator):
     """Begins some transactions; the metadata is the txid."""
 
-    def __init__(self, transactions: int = TRANSACTIONS) -> None:
-        self.transactions = transactions
+    def __init__(self) -> None:
         self.begun = 0
 
     def resume(self, txid, metadata):
@@ -39,7 +37,7 @@ class Batches(Coordinator):
         return txid
 
     def is_exhausted(self):
-        return self.begun >= self.transactions
+        return self.begun >= TRANSACTIONS
 
 
 class Rows(DataFrameSpout):
@@ -129,30 +127,6 @@ def test_too_large_to_combine(spark: SparkSession, was_combined, number: str, ki
     expected = (ROWS // KEYS - 4) * TRANSACTIONS if expected is None else expected
     assert got == {f"k{i}": expected for i in range(KEYS)}
     assert set(was_combined) == {True, False}
-
-
-class Backlog(Rows):
-    """Many transactions that wait."""
-
-    def coordinator(self, config, context):
-        return Batches(24)
-
-
-def test_a_backlog(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first jobs, of which nobody knows how large their transactions are, hold few enough to combine each."""
-    sizes: list[int] = []
-    stages = txtopo.spark.job_runner.DataFrameStages
-
-    def note(session, plan, package, job):
-        sizes.append(len(job.attempts))
-        return stages(session, plan, package, job)
-
-    monkeypatch.setattr(txtopo.spark.job_runner, "DataFrameStages", note)
-    state = MemoryState(Fields("k: string"), Fields("n: long"))
-    topology = committing(Backlog(f"id % {KEYS}", "1"), ReduceCommitter("totals", "k", "n"), 2, by="k", totals=state)
-    assert run(topology, Config()).transactions == 24
-    assert values_in(state) == {f"k{i}": 24 * ROWS // KEYS for i in range(KEYS)}
-    assert max(sizes[:2]) <= APART_MAX
 
 
 class Many(Rows):

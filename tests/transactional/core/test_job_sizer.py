@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import attrs
-import pytest
-
 from txtopo.testing.scenario import begun, recovered
-from txtopo.transactional.core.actions import Action, Process
+from txtopo.transactional.core.actions import Process
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import JobEnded, Processed
 from txtopo.transactional.core.job_sizer import FIRST_JOB_TRANSACTIONS, JobSizer
@@ -81,11 +76,6 @@ def test_a_run_begins_where_the_last_one_was() -> None:
     assert grown(JobSizer.at_start(LIMITS, 50_000), 5_000, 400) == [10, 20, 40]
 
 
-def jobs_of(actions: Sequence[Action]) -> list[int]:
-    """Return the sizes of the jobs that begin."""
-    return [len(action.attempts) for action in actions if isinstance(action, Process)]
-
-
 def first_packs(*begun_together: int, limits: Limits = LIMITS) -> list[int]:
     """Return the sizes of the jobs that begin, nothing being known, as transactions are begun; none of them ends."""
     core = Coordinator(limits)
@@ -93,7 +83,7 @@ def first_packs(*begun_together: int, limits: Limits = LIMITS) -> list[int]:
     sizes, last = [], 0
     for count in begun_together:
         actions = core.handle(begun(*range(last + 1, last + count + 1)))
-        sizes += jobs_of(actions)
+        sizes += [len(action.attempts) for action in actions if isinstance(action, Process)]
         last += count
     return sizes
 
@@ -104,24 +94,6 @@ def test_what_waits_counts() -> None:
     assert first_packs(1, 32) == [1, 8]
     narrow = Limits(9, 3, 2, 64, timeout_ms=1_000, job_target_ms=1_000)
     assert first_packs(9, limits=narrow) == [2, 3]
-
-
-@pytest.mark.parametrize(("elapsed_ms", "grown_to"), [(998, 8), (1_000, 4)])
-def test_a_bound_for_large_transactions(elapsed_ms: int, grown_to: int) -> None:
-    """Jobs hold no more than that until one that found the executors started shows that each takes less than 250 ms."""
-    bounded = attrs.evolve(LIMITS, large_transactions_max=4)
-    assert [first_packs(waiting, limits=bounded) for waiting in (1, 8, 32, 1_000)] == [[1], [2, 4], [4, 4], [4, 4]]
-    for transaction_us, first in ((249_999, 8), (250_000, 4)):
-        core = Coordinator(attrs.evolve(bounded, job_target_ms=4_000))
-        core.handle(attrs.evolve(recovered(), transaction_us=transaction_us))
-        assert jobs_of(core.handle(begun(*range(1, 101))))[0] == first, "as a run before has measured"
-    core = Coordinator(bounded)
-    core.handle(recovered())
-    sizes = jobs_of(core.handle(begun(*range(1, 101))))
-    for job_id in (1, 2, 3):
-        processed = [Processed(core.pending[txid].attempt, None) for txid in core.jobs[job_id]]
-        sizes += jobs_of(core.handle(*processed, JobEnded(job_id, elapsed_ms)))
-    assert sizes == [4, 4, 4, 4, grown_to]
 
 
 def test_what_waits_does_not_count_where_something_is_known() -> None:

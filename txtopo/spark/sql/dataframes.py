@@ -31,12 +31,15 @@ from txtopo.spark.sql.dataframe_code import dataframe_code
 from txtopo.spark.sql.dataframe_tasks import DataFrameTasks, last_edge
 from txtopo.spark.worker import same_partition, stage_function, task_factory_of
 from txtopo.topology.plan import DATAFRAMES, ComponentKind, Edge, Plan, PlannedComponent
-from txtopo.transactional.jobs.layout import APART_MAX
 from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, Report, partition_for
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
 from txtopo.transactional.tasks.bolt_tasks import attempt_column
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.routing import Router
+
+APART_MAX = 4
+"""A job of at most this many transactions transforms them one by one. Each then has Spark tasks of its own, which pays
+off only for large transactions."""
 
 _ATTEMPT_TYPE = pa.struct([("txid", pa.int64()), ("attempt", pa.int64())])
 

@@ -11,9 +11,6 @@ transactions as fit half of the target time. The first job of a new topology hol
 least 2 and at most 8, and jobs that start beside it hold up to 4 times as many. So a backlog of small transactions
 starts at once; with large ones, of 10 s each, the first commit comes soon in proportion to the backlog, and no job of
 unknown transactions holds more than 16.
-
-With DataFrames, a job holds more than 4 transactions only once they are known to be small: Spark SQL plans few
-transactions one by one, which costs more for each transaction and less for each row.
 """
 
 from __future__ import annotations

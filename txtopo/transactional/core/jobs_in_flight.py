@@ -10,10 +10,6 @@ from txtopo.transactional.core.limits import Limits
 PAUSE_DOUBLINGS_MAX = 6
 """The pause after lost jobs grows up to 64 times: from half a second to half a minute."""
 
-SMALL_TRANSACTION_US = 250_000
-"""A transaction is small if its share of a job's time is less: four larger ones take a second, beside which the cost of
-one more job is small. See ``Limits.large_transactions_max``."""
-
 
 class JobsInFlight:
     """The coordinator's book of jobs, which decides nothing; a job is in flight until the run loop reports its end."""
@@ -48,9 +44,7 @@ class JobsInFlight:
     def transactions_max(self) -> int:
         """How many transactions the next job may hold."""
         sizer = self._sizer.behind_the_first(self._limits) if self.txids else self._sizer
-        bound = self._limits.large_transactions_max
-        is_small = sizer.transaction_us is not None and sizer.transaction_us < SMALL_TRANSACTION_US
-        return sizer.transactions_max if bound is None or is_small else min(sizer.transactions_max, bound)
+        return sizer.transactions_max
 
     @property
     def pause_ms(self) -> int:

@@ -41,6 +41,4 @@ class Limits:
     """The last transaction to commit; None for all."""
     job_target_ms: int | None = None
     """The duration towards which jobs grow and shrink; None for jobs of ``job_transactions_max``."""
-    large_transactions_max: int | None = None
-    """Transactions in a job unless they are known to be small; None where their size makes no difference."""
     spout: SpoutPolicy = REPEATABLE

@@ -18,10 +18,6 @@ import attrs
 
 from txtopo.topology.plan import DATAFRAMES, Plan, PlannedComponent
 
-APART_MAX = 4
-"""Spark SQL transforms the transactions of a job one by one if it holds at most this many. Each then has Spark tasks of
-its own, which pays off only for large transactions."""
-
 
 class PartitionAssignment(enum.Enum):
     """How a stage's tasks are assigned to partitions."""
