@@ -20,7 +20,7 @@ from txtopo.testing.inline import run_inline
 run_inline(two_tables(pathlib.Path(sys.argv[1])), Config(), until=1)
 """
 
-CALLS = "fsync,fdatasync,link,linkat,rename,renameat,renameat2"
+CALLS = "openat,fsync,fdatasync,link,linkat,rename,renameat,renameat2"
 
 needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 
@@ -34,11 +34,16 @@ class Trace:
         for line in text.replace(f"{root}/", "").splitlines():
             thread, _, call = line.partition(" ")
             if "resumed>" in call:
-                self.steps.append(("end", begun.pop(thread)))
+                if thread in begun:
+                    self.steps.append(("end", begun.pop(thread)))
                 continue
-            name = call.lstrip().partition("(")[0]
-            paths = re.findall(r'\d+<([^>]*)>|"([^"]*)"', call)
-            what = f"{name.removesuffix('at').removesuffix('at2')} {' '.join(a or b for a, b in paths)}"
+            name = call.lstrip().partition("(")[0].removesuffix("at").removesuffix("at2")
+            paths = [a or b for a, b in re.findall(r'\d+<([^>]*)>|"([^"]*)"', call)]
+            if name == "open":
+                if "O_EXCL" not in call:
+                    continue
+                name, paths = "create", paths[:1]
+            what = f"{name} {' '.join(paths)}"
             self.steps.append(("begin", what))
             if "<unfinished" in call:
                 begun[thread] = what
@@ -66,6 +71,15 @@ def synced(trace: Trace, table: str, name: Callable[[str], str], before: int) ->
     return named, folder
 
 
+def synced_new(trace: Trace, file: str, before: int) -> None:
+    """Check that a file was made by its name, and that its content and its folder were synced after that."""
+    made = trace.where(f"create {file}", "end", before)
+    path = trace.steps[made][1].split()[1]
+    trace.where(f"fsync {re.escape(path)}", "end", before)
+    folder = trace.where(f"fsync {re.escape(str(Path(path).parent))}", "end", before)
+    assert trace.where(f"fsync {re.escape(str(Path(path).parent))}", "begin", folder) > made
+
+
 @pytest.mark.slow
 @needs_strace
 def test_a_group_is_synced_before_it_is_decided_and_decided_before_it_is_published(tmp_path: Path) -> None:
@@ -91,7 +105,7 @@ def test_a_group_is_synced_before_it_is_decided_and_decided_before_it_is_publish
     decided = trace.where(r"fdatasync _txtopo/coordinator\.sqlite-wal", "end", min(entries))
     deciding = trace.where(r"fdatasync _txtopo/coordinator\.sqlite-wal", "begin", decided)
     for table in ("words", "total"):
-        synced(trace, table, lambda table: rf"rename \S+ {table}/_data/\S+\.parquet", deciding)
+        synced_new(trace, rf"{table}/_data/\S+\.parquet", deciding)
     entered = trace.where(r"fdatasync _txtopo/journal/\S+\.jsonl", "end", deciding)
     trace.where(f"fsync {re.escape(str(tmp_path))}", "end", deciding)  # the output folder's own name
     header = trace.where(r"link \S+ _txtopo/journal/\S+\.jsonl", "end", entered)
