@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 
 import pytest
 
 from tests.full_disk import no_descriptor_left
-from txtopo.files.durable import beside, paths_in, write_whole
+from txtopo.files.durable import beside, paths_in, remedy, write_whole
 
 
 def test_a_file_replaces_another_and_what_a_crash_has_left(tmp_path):
@@ -64,3 +65,12 @@ def test_a_child_has_threads_of_its_own() -> None:
         signal.alarm(240)
         os._exit(beside(lambda: 3)())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [(errno.EROFS, "file system writable"), (errno.EMFILE, "ulimit -n"), (errno.ENOSPC, "disk space")],
+)
+def test_what_to_do_before_the_next_try(number: int, expected: str) -> None:
+    """Space helps only where it is missing."""
+    assert expected in remedy(OSError(number, os.strerror(number)))

@@ -133,6 +133,8 @@ def remedy(error: OSError) -> str:
     """Return what to do before the next try at writing a file."""
     if error.errno in _NO_DESCRIPTOR:
         return "Let the process open more files (ulimit -n)"
+    if error.errno == errno.EROFS:
+        return "Make the file system writable"
     return "Free some disk space"
 
 
