@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import attrs
 
@@ -22,15 +21,6 @@ def blamed(error: BaseException, component: str, task: int, at: str = "") -> Bas
     if is_not_of_the_code(error):
         return error
     return blame(error, "raise FailedException to fail a tuple", f"task {task}{at}: ", component=component)
-
-
-@contextmanager
-def blaming(component: str, task: int) -> Iterator[None]:
-    """Run a component's code: what it raises names the component and the task."""
-    try:
-        yield
-    except BaseException as error:  # noqa: BLE001 - the user's code
-        raise blamed(error, component, task) from None
 
 
 @attrs.define(eq=False)
