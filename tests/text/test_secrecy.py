@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import shlex
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 from txtopo.cluster.settings import CLUSTER_SETTINGS
 from txtopo.config import SETTINGS
+from txtopo.text import secrecy
 from txtopo.text.secrecy import HIDDEN, Discretion, command_line, is_secret, secrets_kept, shown, without_secrets
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0\n-----END PRIVATE KEY-----"
@@ -234,3 +236,9 @@ def test_command_line() -> None:
         *("run", "shop", "--set", "shop.password=…", "--set=db.pwd=…", "--set", "n=1", "--token", "…"),
         *("--set", "key.password=env:KEY", "--set", "url=http://…@host"),
     ]
+
+
+@pytest.mark.parametrize("pattern", [each for each in vars(secrecy).values() if isinstance(each, re.Pattern)])
+def test_no_group_is_repeated_possessively(pattern):
+    """Python 3.11.2, which Debian 12 has, matches such a pattern wrongly, and showed secrets."""
+    assert not re.search(r"\)(\+\+|\*\+|\?\+)", pattern.pattern)

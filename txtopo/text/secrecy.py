@@ -55,21 +55,22 @@ _WHERE_OR_HOW = frozenset(
 _SHORTEST_SECRET = 4
 """Shorter values are not hidden in texts: they would hide ordinary words."""
 
+# A group that is repeated is atomic, as (?>(?:…)+): Python before 3.11.5 errs with (?:…)++ (python/cpython#106052).
 _NAMED = re.compile(
     r"""
     # name=value, "name": "value", name => value, <name>value</name>, "name": "x", "value": "y", and -Dname=value
-    (?<![\w.\-])(?:-D)?(?P<name>[\w.\-]++)(?:\\*+["'])?+\s*+
+    (?<![\w.\-])(?:-D)?(?P<name>[\w.\-]++)(?>(?:\\*+["'])?)\s*+
         (?:[=:]{1,2}>?|-?>|%3[DdAa]|</name>\s*+<value>|,?\s*+\\*+["']?value\\*+["']?\s*+[=:])\s*+
     # ('name', 'value')
     | \(\s*+[bBrRuU]{0,2}\\*+["'](?P<first>[\w.\-]++)\\*+["']\s*+,\s*+
     # --name value, and the same in a list of arguments
-    | (?<![\w.\-])(?P<option>--?[A-Za-z][\w.\-]*+)(?:\\*+["'])?+(?:\s*+,\s*+|\s++)(?!\\*+["']?-)
+    | (?<![\w.\-])(?P<option>--?[A-Za-z][\w.\-]*+)(?>(?:\\*+["'])?)(?:\s*+,\s*+|\s++)(?!\\*+["']?-)
     # password is value, password value
     | (?<![A-Za-z0-9])(?i:(?P<noun>
           (?P<password>passw(?:or)?d|passphrase|passcode|pwd|pw)
           |(?:access|account|api|encryption|master|private|secret|shared|signing|storage)[\ _\-]?key
           |pin|secret|token|credentials?|cookie|signature
-      )(?:\\*+["'])?+(?P<is>\s++(?:is|was))?+\s++)
+      )(?>(?:\\*+["'])?)(?>(?P<is>\s++(?:is|was))?)\s++)
     """,
     re.VERBOSE,
 )
@@ -77,8 +78,8 @@ _NAMED = re.compile(
 
 _VALUE = re.compile(
     r"""(?:[bBfFrRuU]{1,2}(?=\\*["']))?
-    (?:(?P<quote>\\+["'])(?:(?!(?P=quote)).)++ | "(?:[^"\\]|\\.)++ | '(?:[^'\\]|\\.)++
-      | (?:[^\s"'&;,)}\]<\\]|<(?!/)|\\(?!["']))++)""",
+    (?:(?P<quote>\\+["'])(?>(?:(?!(?P=quote)).)+) | "(?>(?:[^"\\]|\\.)+) | '(?>(?:[^'\\]|\\.)+)
+      | (?>(?:[^\s"'&;,)}\]<\\]|<(?!/)|\\(?!["']))+))""",
     re.VERBOSE | re.DOTALL,
 )
 """In quotes, perhaps escaped ones, which it includes at its beginning, or up to what ends a value elsewhere."""
@@ -88,7 +89,7 @@ _OPENING = re.compile(r"""[bBfFrRuU]{0,2}\\*["']""")
 _BRACKETS = {"{": "}", "[": "]", "(": ")"}
 _OPENED = re.compile(r"(?:[A-Za-z_][\w.]*+)?[{\[(]")
 """Brackets, perhaps those of a call, such as an object's ``repr``."""
-_INSIDE = re.compile(r"""[{[(}\])]|"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|'(?:[^'\\]|\\.)*+(?:'|\\?\Z)""", re.DOTALL)
+_INSIDE = re.compile(r"""[{[(}\])]|"(?>(?:[^"\\]|\\.)*)(?:"|\\?\Z)|'(?>(?:[^'\\]|\\.)*)(?:'|\\?\Z)""", re.DOTALL)
 
 _WORD = re.compile(r"[A-Za-z]?[a-z]*[.:!?]?")
 _PROSE = re.compile(
