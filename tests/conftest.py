@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
+from txtopo.files import durable
 from txtopo.spark.session import spark_session
 from txtopo.testing.kafka import KafkaBroker
 from txtopo.testing.zookeeper import ZooKeeperServer
@@ -118,3 +119,12 @@ def kafka() -> Iterator[KafkaBroker]:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
     yield broker
     broker.kill()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Wait for what a test has begun beside, such as the sync of a draft in vain: the next test may watch the disk."""
+    if durable._threads.cache_info().currsize:
+        threads = durable._threads()
+        durable._threads.cache_clear()
+        threads.shutdown()
