@@ -32,17 +32,22 @@ def said(folder, *arguments):
     return ended.stderr.strip().splitlines()[-1]
 
 
+def theirs(folder, name):
+    """Make a module of a user's beside their topology; return its file, or its package's folder."""
+    path = folder / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("")
+    (folder / "job.py").write_text(MODULE)
+    return folder / name.partition("/")[0]
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["state/__init__.py", "spouts.py", "committers/__init__.py"])
 @pytest.mark.parametrize("how", ["show", "submit", "script"])
 def test_a_name_of_a_package_of_ours(tmp_path, name, how):
     """Theirs would hide ours, or ours theirs."""
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("")
-    (tmp_path / "job.py").write_text(MODULE)
+    top = theirs(tmp_path, name)
     (tmp_path / "script.py").write_text(SCRIPT)
-    top = tmp_path / name.partition("/")[0]
     ours = ROOT / top.stem
     command = ("script.py",) if how == "script" else ("-c", RUN, how, "job")
     assert f"{top} has the name of {ours}, a package of txtopo: " in said(tmp_path, *command)
@@ -74,11 +79,7 @@ main()
 @pytest.mark.parametrize("name", ["queue.py", "select.py", "types.py", "email/__init__.py"])
 def test_a_name_of_a_module_of_python(tmp_path, name):
     """Spark's workers would import theirs."""
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("")
-    (tmp_path / "job.py").write_text(MODULE)
-    top = tmp_path / name.partition("/")[0]
+    top = theirs(tmp_path, name)
     module = sys.modules.get(top.stem) or __import__(top.stem)
     text = said(tmp_path, "-c", RUN, "run", "job")
     assert text.startswith(
@@ -110,11 +111,7 @@ def test_a_name_of_an_installed_package(tmp_path):
 @pytest.mark.parametrize("name", ["pyspark/__init__.py", "py4j.py"])
 def test_a_name_of_a_package_of_spark(tmp_path, name):
     """It is imported only later, when Spark starts."""
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("")
-    (tmp_path / "job.py").write_text(MODULE)
-    top = tmp_path / name.partition("/")[0]
+    top = theirs(tmp_path, name)
     installed = find_spec(top.stem).submodule_search_locations[0]
     expected = f"{top} has the name of {installed}, which is installed"
     assert expected in said(tmp_path, "-c", RUN, "show", "job")

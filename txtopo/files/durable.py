@@ -133,7 +133,7 @@ def remedy(error: OSError) -> str:
     """Return what to do before the next try at writing a file."""
     if error.errno in _NO_DESCRIPTOR:
         return "Let the process open more files (ulimit -n)"
-    if error.errno == errno.EROFS:
+    if why_not_written(error) == READ_ONLY:
         return "Make the file system writable"
     return "Free some disk space"
 

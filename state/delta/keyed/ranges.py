@@ -23,9 +23,9 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from state.delta.keyed.folding import Reducer
-from state.delta.keyed.writing import FileWrites
+from state.delta.keyed.writing import FileWrites, numbers_in
 from state.delta.log.data_files import DataFile, DataFolder
-from state.delta.log.vectors import bitmap_of, positions_in
+from state.delta.log.vectors import bitmap_of
 from txtopo.api.reduction import Folding, RowsFile, TransactionRows
 from txtopo.api.state import Executors
 from txtopo.columnar.hashing import PARTS
@@ -134,9 +134,7 @@ def _found_among(task: RangeTask, keys: pa.Table, dead: dict[str, BitMap64]) -> 
     sought, schema = KeyNumbers(keys), task.reducer.rows.schema()
     owns, stored = [np.empty(0, dtype=np.int64)], [schema.empty_table()]
     for file in task.files:
-        portions = task.folder.portions(file, keys.schema, with_dead=True)
-        numbers = np.concatenate([np.empty(0, dtype=np.int64), *map(sought.of, portions)])
-        numbers[positions_in(task.folder.dead(file))] = -1
+        numbers = numbers_in(task.folder, file, task.folder.dead(file), sought, keys.schema)
         at, first = np.flatnonzero(numbers >= 0), 0
         if not len(at):
             continue

@@ -25,12 +25,12 @@ from pyroaring import BitMap64
 
 from state.delta.log.data_files import DataFile, DataFolder, files_in
 from state.delta.log.put import Change
-from state.delta.log.vectors import bitmap_of
+from state.delta.log.vectors import bitmap_of, positions_in
 from state.delta.schema import FittedRows, RowFormat
 from txtopo.api.reduction import PreparedWrites
-from txtopo.columnar.key_index import KeyNumbers
+from txtopo.columnar.key_index import KeyNumbers, Positions
 
-__all__ = ["FileWrites", "RowWrites"]
+__all__ = ["FileWrites", "RowWrites", "numbers_in"]
 
 
 @attrs.frozen(eq=False)
@@ -137,11 +137,19 @@ class FileWrites(PreparedWrites):
         schema, dead = pa.schema([rows.schema().field(name) for name in rows.key]), {}
         numbers = KeyNumbers(pa.concat_tables([data.read(file, schema) for file in (*self._new, *self.without)]))
         for file in files:
-            own, first = BitMap64(), 0
-            for portion in data.portions(file, schema, with_dead=True):
-                own |= bitmap_of(first + np.flatnonzero(numbers.of(portion) >= 0))
-                first += portion.num_rows
             before = data.dead(file)
-            if own - before:
-                dead[file.path] = own | before
+            at = np.flatnonzero(numbers_in(data, file, before, numbers, schema) >= 0)
+            if len(at):
+                dead[file.path] = bitmap_of(at) | before
         return dead
+
+
+def numbers_in(data: DataFolder, file: DataFile, dead: BitMap64, sought: KeyNumbers, keys: pa.Schema) -> Positions:
+    """Return for each row of a file the number of its key among those sought; -1 if it is dead or has another key.
+
+    ``dead`` are the positions of its dead rows, ``keys`` the key columns.
+    """
+    portions = data.portions(file, keys, with_dead=True)
+    numbers = np.concatenate([np.empty(0, dtype=np.int64), *map(sought.of, portions)])
+    numbers[positions_in(dead)] = -1
+    return numbers
