@@ -10,6 +10,7 @@ import subprocess
 import time
 
 import pytest
+from deltalake import DeltaTable
 
 from state.delta.keyed.state import read_table
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words
@@ -30,7 +31,7 @@ def start(output: pathlib.Path, *settings: str) -> subprocess.Popen[str]:
 
 def committed(output: pathlib.Path) -> int:
     """Return the last txid in the words table, 0 before the first."""
-    if not (output / "words" / "_delta_log").exists():
+    if not DeltaTable.is_deltatable(str(output / "words")):
         return 0
     txids = read_table(output / "words").column("txid").to_pylist()
     return max(txids, default=0)

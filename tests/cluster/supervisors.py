@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from deltalake import DeltaTable
+
 from state import read_table
 from tests.cluster.nimbuses import ROOT, Cluster, DaemonProcess
 from tests.cluster.submitted.counting import KEYS, ROWS
@@ -34,7 +36,7 @@ def expected(total: int = TOTAL) -> dict[int, int]:
 
 def counts_in(output: Path) -> dict[int, int]:
     """Return what the table holds; empty if there is none."""
-    if not (output / "counts" / "_delta_log").is_dir():
+    if not DeltaTable.is_deltatable(str(output / "counts")):
         return {}
     return {row["key"]: row["count"] for row in read_table(output / "counts").to_pylist()}
 

@@ -25,7 +25,7 @@ STEPS = ("table.prepare.after", "group.decide.after", "table.write.after", "delt
 def tidy_up(output) -> None:
     """Compact and vacuum every table, as the eager owner of a cluster may."""
     for name in expected_rows(0):
-        if (output / name / "_delta_log").exists():
+        if DeltaTable.is_deltatable(str(output / name)):
             table = DeltaTable(output / name)
             table.optimize.compact()
             for full in (False, True):
