@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 from state.delta.columns import is_key_type, no_equality
 from txtopo import Fields
 from txtopo.api.arguments import checked_class
+from txtopo.api.data.types import ddl_name
 from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Reduction
-from txtopo.api.types import ddl_name
 from txtopo.columnar.reducing import TooLarge, reduced_exactly
 from txtopo.errors import FieldsError
 

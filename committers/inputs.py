@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from txtopo import Fields
-from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.topology.checks import nearest
 
 Inputs = Mapping[tuple[str, str], Fields]

@@ -18,10 +18,10 @@ from typing import Any
 import attrs
 
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.bolt import RichBolt
-from txtopo.api.collector import OutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.tuples import Tuple
+from txtopo.api.components.bolt import RichBolt
+from txtopo.api.components.collector import OutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.data.tuples import Tuple
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure, TxtopoError
 from txtopo.network.kafka_connection import REPEAT_SECS, KafkaConnection, kafka_servers
 from txtopo.text.client_properties import ClientProperties, Value

@@ -18,10 +18,10 @@ from committers.spill import ReducingCommitter
 from state import DeltaState
 from txtopo import BatchOutputCollector, Fields, MapState, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.arguments import checked_arguments
+from txtopo.api.data.tuples import TupleSource
+from txtopo.api.data.types import ddl_name
 from txtopo.api.map_state import pairs_of
 from txtopo.api.reduction import Combiner, Reduction, Reductions, combining
-from txtopo.api.tuples import TupleSource
-from txtopo.api.types import ddl_name
 from txtopo.columnar.conversion import fitted_array
 from txtopo.columnar.reducing import ReductionCombiner, is_reducible, reduced
 from txtopo.errors import FieldsError, TopologyError

@@ -21,12 +21,12 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 
 from state.delta.log.location import Location
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.bolt import RichBolt
-from txtopo.api.collector import OutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.fields import Fields
-from txtopo.api.tuples import Tuple
-from txtopo.api.types import ddl_name
+from txtopo.api.components.bolt import RichBolt
+from txtopo.api.components.collector import OutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import Tuple
+from txtopo.api.data.types import ddl_name
 from txtopo.columnar.conversion import fit_array
 from txtopo.errors import ConfigError, FieldsError
 

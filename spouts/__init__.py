@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from spouts.files.spout import FilesTransactionalSpout as FilesTransactionalSpout
     from spouts.memory import MemoryTransactionalSpout as MemoryTransactionalSpout
     from spouts.opaque_memory import OpaqueMemoryTransactionalSpout as OpaqueMemoryTransactionalSpout
-    from txtopo.api.spout import (
+    from txtopo.api.components.spout import (
         Coordinator as Coordinator,
         DataFrameSpout as DataFrameSpout,
         Emitter as Emitter,

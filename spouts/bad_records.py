@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from txtopo.api.bolt import Component, OutputFieldsDeclarer
-from txtopo.api.fields import Fields
-from txtopo.api.spout import SpoutTable
+from txtopo.api.components.bolt import Component, OutputFieldsDeclarer
+from txtopo.api.components.spout import SpoutTable
+from txtopo.api.data.fields import Fields
 
 BAD_RECORDS = "bad-records"
 """The stream of bad records, and the name of their table."""

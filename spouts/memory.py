@@ -9,12 +9,12 @@ import attrs
 import pyarrow as pa
 
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.collector import BatchOutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.copying import copied
-from txtopo.api.fields import Fields
-from txtopo.api.spout import Coordinator, Emitter, Metadata, TransactionalSpout
-from txtopo.api.types import ddl_name
+from txtopo.api.components.collector import BatchOutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.components.spout import Coordinator, Emitter, Metadata, TransactionalSpout
+from txtopo.api.data.copying import copied
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.types import ddl_name
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.conversion import fit_array, misfit_of
 from txtopo.errors import ConfigError, FieldsError, InputError

@@ -7,16 +7,16 @@ from typing import Any
 
 from spouts.memory import Data, MemoryRows, Partition, checked_take
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.collector import BatchOutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.fields import Fields
-from txtopo.api.partitioned import partition_key
-from txtopo.api.spout import (
+from txtopo.api.components.collector import BatchOutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.components.partitioned import partition_key
+from txtopo.api.components.spout import (
     Metadata,
     OpaquePartitionedEmitter,
     OpaquePartitionedTransactionalSpout,
     PartitionedCoordinator,
 )
+from txtopo.api.data.fields import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InputError
 

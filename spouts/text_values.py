@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from txtopo.api.types import ddl_name
+from txtopo.api.data.types import ddl_name
 from txtopo.columnar.conversion import cast_array, has_years, misfit_in
 
 __all__ = ["fitted", "parsed_schema"]

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.copying import copying_of_value
-from txtopo.api.fields import Fields
+from txtopo.api.data.copying import copying_of_value
+from txtopo.api.data.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.state import KeyedWrites, OpenedState, State, Writes, by_key
 from txtopo.api.values import StateKind, StateValue

@@ -11,7 +11,7 @@ from txtopo.lazy import lazy_names
 from txtopo.topology.user_modules import refuse_twins
 
 if TYPE_CHECKING:
-    from txtopo.api.bolt import (
+    from txtopo.api.components.bolt import (
         ArrowBatchBolt as ArrowBatchBolt,
         BasicBolt as BasicBolt,
         BatchBolt as BatchBolt,
@@ -20,17 +20,15 @@ if TYPE_CHECKING:
         OutputFieldsDeclarer as OutputFieldsDeclarer,
         RichBolt as RichBolt,
     )
-    from txtopo.api.collector import (
+    from txtopo.api.components.collector import (
         BasicOutputCollector as BasicOutputCollector,
         BatchOutputCollector as BatchOutputCollector,
         OutputCollector as OutputCollector,
         SpoutOutputCollector as SpoutOutputCollector,
     )
-    from txtopo.api.context import TaskHook as TaskHook, TopologyContext as TopologyContext
-    from txtopo.api.fields import Fields as Fields
-    from txtopo.api.groupings import CustomStreamGrouping as CustomStreamGrouping
-    from txtopo.api.reduction import Combiner as Combiner
-    from txtopo.api.spout import (
+    from txtopo.api.components.context import TaskHook as TaskHook, TopologyContext as TopologyContext
+    from txtopo.api.components.groupings import CustomStreamGrouping as CustomStreamGrouping
+    from txtopo.api.components.spout import (
         Coordinator as Coordinator,
         DataFrameSpout as DataFrameSpout,
         Emitter as Emitter,
@@ -43,8 +41,10 @@ if TYPE_CHECKING:
         SpoutWaitStrategy as SpoutWaitStrategy,
         TransactionalSpout as TransactionalSpout,
     )
+    from txtopo.api.data.fields import Fields as Fields
+    from txtopo.api.data.tuples import Tuple as Tuple, Tuples as Tuples
+    from txtopo.api.reduction import Combiner as Combiner
     from txtopo.api.state import MapState as MapState, State as State, StateKind as StateKind
-    from txtopo.api.tuples import Tuple as Tuple, Tuples as Tuples
     from txtopo.assembly.plain.report import PlainReport as PlainReport
     from txtopo.assembly.plain.runner import RunningTopology as RunningTopology, start as start
     from txtopo.assembly.report import Progress as Progress, RunReport as RunReport

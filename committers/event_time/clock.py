@@ -16,9 +16,9 @@ from committers.inputs import Inputs, field_mistakes
 from state import DeltaState
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.arguments import checked_arguments
+from txtopo.api.data.utc import MICROS_MIN, datetime_at, micros_at
 from txtopo.api.reduction import Combiner
 from txtopo.api.time_to_live import CLOCK_FIELD, CLOCK_KEY
-from txtopo.api.utc import MICROS_MIN, datetime_at, micros_at
 from txtopo.errors import TopologyError
 
 _REACHED_MAX = MICROS_MAX - 1

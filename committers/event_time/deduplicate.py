@@ -18,8 +18,8 @@ from state import DeltaExpiringRows
 from state.delta.columns import is_key_type, no_equality
 from txtopo import Fields, OutputFieldsDeclarer
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.tuples import DEFAULT_STREAM
-from txtopo.api.types import ddl_name
+from txtopo.api.data.tuples import DEFAULT_STREAM
+from txtopo.api.data.types import ddl_name
 from txtopo.columnar.conversion import cast_rows
 from txtopo.errors import FieldsError
 

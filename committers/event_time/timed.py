@@ -17,9 +17,9 @@ from committers.event_time.times import TIMESTAMP, event_times, in_known_years, 
 from committers.inputs import Inputs
 from committers.spill import ReducingCommitter
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
+from txtopo.api.data.tuples import TupleSource
+from txtopo.api.data.utc import micros_at
 from txtopo.api.reduction import Combiner
-from txtopo.api.tuples import TupleSource
-from txtopo.api.utc import micros_at
 from txtopo.columnar.conversion import fitted_array
 from txtopo.columnar.rows_by_time import are_after, are_over
 from txtopo.columnar.rows_file import read_rows_file

@@ -17,7 +17,7 @@ from committers.inputs import Inputs
 from state import DeltaExpiringRows
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.utc import datetime_at, in_utc, micros_at
+from txtopo.api.data.utc import datetime_at, in_utc, micros_at
 from txtopo.errors import FieldsError
 
 

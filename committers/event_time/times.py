@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.api.utc import MICROS_MIN, MICROSECOND
+from txtopo.api.data.utc import MICROS_MIN, MICROSECOND
 from txtopo.errors import ConfigError, FieldsError
 
 Micros = npt.NDArray[np.int64]

@@ -20,8 +20,8 @@ from committers.event_time.windows import END, START, Window, key_ids, sessions,
 from state import DeltaExpiringRows, DeltaState
 from txtopo import Fields, OutputFieldsDeclarer
 from txtopo.api.arguments import checked_arguments
+from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.reduction import Combiner, Reductions
-from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.columnar.conversion import cast_rows
 from txtopo.columnar.rows_by_time import BEFORE_ALL, not_over
 from txtopo.errors import FieldsError

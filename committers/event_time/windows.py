@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from committers.event_time.times import MICROS_MAX, Micros, micros_in, micros_of, timestamps
 from txtopo.api.arguments import checked_arguments, checked_class
-from txtopo.api.utc import MICROS_MIN, MICROSECOND, datetime_at, micros_at
+from txtopo.api.data.utc import MICROS_MIN, MICROSECOND, datetime_at, micros_at
 from txtopo.errors import ConfigError
 
 START, END = "window_start", "window_end"

@@ -21,7 +21,7 @@ import pyarrow as pa
 from spouts.bad_records import BadRecordRows
 from spouts.files.listing import FileRange
 from spouts.files.packed import is_packed, unpacked
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.errors import ConfigError, InputError
 
 BAD_RECORDS_FIELDS = Fields("file: string", "offset: long", "line: long", "text: string", "reason: string")

@@ -41,7 +41,7 @@ from spouts.files.ranges import (
     taken_by_name,
 )
 from spouts.files.taken_log import Admitted, FileLog, LogPlace
-from txtopo.api.spout import Coordinator, Lag, Metadata
+from txtopo.api.components.spout import Coordinator, Lag, Metadata
 from txtopo.api.store import Lead, Put, Store
 from txtopo.errors import InputError
 

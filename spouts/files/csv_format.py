@@ -30,7 +30,7 @@ from spouts.files.format import (
 from spouts.files.lines import Lines, file_start, read_lines, records_of
 from spouts.files.listing import FileRange, InputFile
 from spouts.text_values import fitted, parsed_schema
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.errors import ConfigError, FieldsError, InputError
 
 _HEADER_SHOWN = 1000

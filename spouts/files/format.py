@@ -14,7 +14,7 @@ import pyarrow as pa
 from spouts.files.bad_records import BadRecords
 from spouts.files.listing import FileRange, InputFile, describe
 from spouts.files.packed import is_packed
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.errors import FieldsError, InputError
 
 BATCH_ROWS_MAX = 65_536

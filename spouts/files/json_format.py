@@ -12,7 +12,7 @@ from spouts.files.format import ByteRangeFormat, in_batches, typed_schema
 from spouts.files.lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array
 from spouts.files.listing import FileRange
 from spouts.json_records import BLANKS, JsonRecords, count_objects, object_fault, suspect
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 
 
 class JsonFormat(ByteRangeFormat):

@@ -23,7 +23,7 @@ from spouts.files.format import (
 )
 from spouts.files.listing import FileRange, InputFile
 from spouts.files.packed import is_packed
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.columnar.conversion import cast_array, has_years, misfit_in
 from txtopo.errors import InputError
 

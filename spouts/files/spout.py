@@ -42,10 +42,10 @@ from spouts.files.parquet_format import ParquetFormat
 from spouts.files.text_format import TextFormat
 from spouts.files.watch import WatchingCoordinator, WatchTimes
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.collector import BatchOutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.fields import Fields
-from txtopo.api.spout import Coordinator, Emitter, Metadata, TransactionalSpout
+from txtopo.api.components.collector import BatchOutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.components.spout import Coordinator, Emitter, Metadata, TransactionalSpout
+from txtopo.api.data.fields import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FailedException, InputError
 

@@ -12,7 +12,7 @@ from spouts.files.bad_records import BadRecords
 from spouts.files.format import ByteRangeFormat, in_batches
 from spouts.files.lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array
 from spouts.files.listing import FileRange
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.errors import FieldsError, InputError
 
 

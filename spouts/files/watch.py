@@ -31,7 +31,7 @@ from spouts.files.listing import InputFile, check_complete, describe, look_at, s
 from spouts.files.packed import suffix_of
 from spouts.files.ranges import Place, Plan, path_of
 from spouts.files.taken_log import Admitted
-from txtopo.api.spout import Lag, Metadata
+from txtopo.api.components.spout import Lag, Metadata
 from txtopo.errors import FailedException, InputError
 
 LOOKING_SHARE = 10

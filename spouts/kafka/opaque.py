@@ -15,9 +15,9 @@ from typing import Any
 
 from spouts.kafka.log import KafkaLog, Lost, Span, TopicPartition
 from spouts.kafka.spout import KafkaInput, KafkaShare, Planning
-from txtopo.api.collector import BatchOutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.spout import (
+from txtopo.api.components.collector import BatchOutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.components.spout import (
     Metadata,
     OpaquePartitionedEmitter,
     OpaquePartitionedTransactionalSpout,

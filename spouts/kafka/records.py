@@ -15,8 +15,8 @@ from spouts.bad_records import BadRecordRows
 from spouts.files.bad_records import MISFITS, sieve
 from spouts.json_records import JsonRecords, count_objects, is_json, object_fault, suspect
 from spouts.kafka.log import KafkaRecord, Message, TopicPartition
-from txtopo.api.collector import BatchOutputCollector
-from txtopo.api.fields import Fields
+from txtopo.api.components.collector import BatchOutputCollector
+from txtopo.api.data.fields import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.conversion import fitted_array
 from txtopo.errors import FieldsError, InputError, TxtopoError

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from txtopo.api.types import ddl_name
+from txtopo.api.data.types import ddl_name
 from txtopo.columnar.conversion import fit_array, is_exact
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import FieldsError

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.delta.columns import Column, column_values, fit_column, is_key_type, no_equality
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.types import ddl_name
 from txtopo.api.map_state import Key, joined_columns
 from txtopo.api.state import KeyedWrites
-from txtopo.api.types import ddl_name
 from txtopo.api.values import StateKind, StateValue, stored_values
 from txtopo.columnar.conversion import misfit_of
 from txtopo.errors import FieldsError

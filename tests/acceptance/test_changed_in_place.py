@@ -38,7 +38,7 @@ from txtopo import (
     TransactionalSpout,
     TransactionalTopologyBuilder,
 )
-from txtopo.api.groupings import CustomStreamGrouping
+from txtopo.api.components.groupings import CustomStreamGrouping
 from txtopo.api.state import KEYED_KINDS, StateKind
 from txtopo.testing.inline import run_inline
 

@@ -26,7 +26,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     run,
 )
-from txtopo.api.bolt import Bolt
+from txtopo.api.components.bolt import Bolt
 from txtopo.errors import FieldsError, PoisonTransaction, StalledCommit, StateAccessError, UserCodeError
 
 DATA = {0: [[f"w{i}"] for i in range(40)]}

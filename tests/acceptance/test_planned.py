@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from spouts import DataFrameSpout, MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, read_table
-from tests.api.test_partitioned import Log, LogSpout
+from tests.api.components.test_partitioned import Log, LogSpout
 from tests.cli.conftest import command_line
 from tests.processes import ran
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, Topology, TransactionalTopologyBuilder, run

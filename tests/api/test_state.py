@@ -9,8 +9,8 @@ import pytest
 from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.crashes import dying
-from txtopo.api.bolt import BatchBolt, ICommitter
-from txtopo.api.fields import Fields
+from txtopo.api.components.bolt import BatchBolt, ICommitter
+from txtopo.api.data.fields import Fields
 from txtopo.api.state import (
     CanBeRepaired,
     ExpiresRows,

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from state import MemoryStore, TransactionalState
-from tests.api.test_partitioned import Log, LogSpout
-from txtopo.api.partitioned import as_transactional
-from txtopo.api.planned import Planned, Turn
-from txtopo.api.spout import Coordinator, Lag
+from tests.api.components.test_partitioned import Log, LogSpout
+from txtopo.api.components.partitioned import as_transactional
+from txtopo.api.components.planned import Planned, Turn
+from txtopo.api.components.spout import Coordinator, Lag
 from txtopo.api.store import Lead, Store
 from txtopo.assembly.source import Source
 from txtopo.errors import LostLead, SourceFailure

@@ -21,7 +21,7 @@ from tests.crashes import Crash, dying, survives
 from tests.variants import variants
 from tests.waiting import wait_for
 from txtopo import Fields, TransactionalTopologyBuilder
-from txtopo.api.planned import Turn
+from txtopo.api.components.planned import Turn
 from txtopo.engine.control import RunControl
 from txtopo.errors import AlreadyRunning, ConfigError, DivergenceError, InternalError
 from txtopo.failpoints import armed

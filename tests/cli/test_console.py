@@ -18,7 +18,7 @@ from rich.text import Text
 from state import DeltaState, TransactionalValue
 from tests.processes import environment
 from txtopo import Fields
-from txtopo.api.utc import EPOCH, words_at
+from txtopo.api.data.utc import EPOCH, words_at
 from txtopo.assembly.report import Progress
 from txtopo.cli.command import print_error
 from txtopo.cli.console import Console

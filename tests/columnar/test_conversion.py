@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tests.columnar.value_cells import ARROW, AWARE, MOMENT, PYTHON, refused_in, taken_in
-from txtopo.api.types import parse_type
-from txtopo.api.utc import micros_at
+from txtopo.api.data.types import parse_type
+from txtopo.api.data.utc import micros_at
 from txtopo.columnar.conversion import (
     cast_array,
     cast_rows,

@@ -19,7 +19,7 @@ from tests.bolts import Take
 from tests.state.delta.delta_tables import hold_no_rows
 from tests.topologies import committing
 from txtopo import Fields, ICommitter, TransactionAttempt
-from txtopo.api.planned import NEVER
+from txtopo.api.components.planned import NEVER
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.files.folder import LocalFolder
 from txtopo.transactional.commit.phases import run_commit_phases

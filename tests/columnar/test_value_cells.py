@@ -16,8 +16,8 @@ from state.delta.columns import fit_column
 from tests.columnar.value_cells import ARROW, CSV, JSON, PYTHON, refused_in, tables, taken_in
 from tests.spouts.kafka.test_records import Sent
 from tests.spouts.reading import ATTEMPT, read, written
-from txtopo.api.fields import Fields
-from txtopo.api.types import parse_type
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.types import parse_type
 from txtopo.columnar.conversion import cast_array
 from txtopo.errors import FieldsError, InputError
 from txtopo.testing.collector import RecordingCollector

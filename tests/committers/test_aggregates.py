@@ -15,7 +15,7 @@ from hypothesis import given, strategies as st
 from committers import Count, First, Last, Max, Mean, Min, Sum
 from committers.aggregates import Aggregation
 from txtopo import Fields
-from txtopo.api.types import parse_type
+from txtopo.api.data.types import parse_type
 from txtopo.errors import FieldsError
 
 EXACT = decimal.Context(prec=100)

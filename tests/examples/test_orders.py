@@ -9,7 +9,7 @@ from contextlib import closing
 from examples.orders import LARGE, ORDERS, check_state, topology
 from state import read_table
 from txtopo import Config
-from txtopo.api.groupings import GroupingKind
+from txtopo.api.components.groupings import GroupingKind
 from txtopo.testing.inline import run_inline
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from txtopo.api.planned import Planned
+from txtopo.api.components.planned import Planned
 from txtopo.errors import ConfigError, DivergenceError
 from txtopo.files.folder import LocalFolder
 from txtopo.journal import following

@@ -15,7 +15,7 @@ from tests.crashes import dying
 from tests.full_disk import no_descriptor_left, no_file_larger_than
 from tests.topologies import committing
 from txtopo import Config, Fields, Topology
-from txtopo.api.planned import Planned, Turn
+from txtopo.api.components.planned import Planned, Turn
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StopError
 from txtopo.files.folder import LocalFolder
 from txtopo.journal import journal, search

@@ -8,9 +8,9 @@ from typing import Any
 
 import cloudpickle
 
-from txtopo.api.bolt import BasicBolt, OutputFieldsDeclarer, RichBolt
-from txtopo.api.fields import Fields
-from txtopo.api.spout import Spout
+from txtopo.api.components.bolt import BasicBolt, OutputFieldsDeclarer, RichBolt
+from txtopo.api.components.spout import Spout
+from txtopo.api.data.fields import Fields
 from txtopo.config import Config, TopologyKind
 from txtopo.plain.worker import Worker
 from txtopo.topology.assignment import assign

@@ -5,8 +5,8 @@ import pytest
 from spouts.memory import MemoryTransactionalSpout
 from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
 from tests.spark.ranges import Ranges
-from txtopo.api.fields import Fields
-from txtopo.api.spout import Coordinator, DataFrameSpout, Emitter, TransactionalSpout
+from txtopo.api.components.spout import Coordinator, DataFrameSpout, Emitter, TransactionalSpout
+from txtopo.api.data.fields import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.testing.conformance.spout import (
     DataFrameSpoutConformance,

@@ -4,7 +4,7 @@ import pytest
 
 from spouts.memory import MemoryTransactionalSpout
 from tests.spouts.reading import collected, plan
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.errors import ConfigError, FieldsError, InputError
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
 from txtopo.testing.context import PlainContext

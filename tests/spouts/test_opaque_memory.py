@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InputError
 from txtopo.testing.collector import RecordingCollector

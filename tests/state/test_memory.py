@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from state.memory import SNAPSHOT_WRITES_MAX, MemoryState
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.api.state import State, StateKind
 from txtopo.api.values import TransactionalValue
 from txtopo.errors import StateAccessError

@@ -15,7 +15,7 @@ from typing import Any, assert_never
 
 import attrs
 
-from txtopo.api.planned import NEVER, Planned
+from txtopo.api.components.planned import NEVER, Planned
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import JobFailure, LostLead, PoisonTransaction
 from txtopo.testing.checkers import AttemptChecker, CoreChecker

@@ -6,8 +6,8 @@ from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.storm.test_topology import Capture, CountingBatchBolt
 from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
-from txtopo.api.planned import NEVER
-from txtopo.api.tuples import TupleSource
+from txtopo.api.components.planned import NEVER
+from txtopo.api.data.tuples import TupleSource
 from txtopo.columnar.chunks import Chunk, decode
 from txtopo.transactional.tasks.batch_run import BatchRun, ShuffleMessage
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of

@@ -6,9 +6,9 @@ it. The promises are the same.
 
 import pytest
 
-from txtopo.api.fields import Fields
-from txtopo.api.partitioned import as_transactional
-from txtopo.api.spout import PartitionedCoordinator, PartitionedEmitter, PartitionedTransactionalSpout
+from txtopo.api.components.partitioned import as_transactional
+from txtopo.api.components.spout import PartitionedCoordinator, PartitionedEmitter, PartitionedTransactionalSpout
+from txtopo.api.data.fields import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.context import PlainContext

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from state import OpaqueValue, TransactionalValue
-from txtopo.api.planned import Planned
+from txtopo.api.components.planned import Planned
 from txtopo.attempts import TransactionAttempt
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
 from txtopo.testing.checkers import (

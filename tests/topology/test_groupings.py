@@ -12,7 +12,7 @@ import pytest
 
 from tests.plain.topologies import Take, Words
 from txtopo import CustomStreamGrouping, Fields, TopologyBuilder
-from txtopo.api.groupings import Grouping, GroupingKind
+from txtopo.api.components.groupings import Grouping, GroupingKind
 from txtopo.errors import TopologyError
 from txtopo.plain.tasks.context import PlainTaskContext
 from txtopo.plain.tasks.offload import Offloading

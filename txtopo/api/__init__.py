@@ -1,1 +1,1 @@
-"""The interfaces that users implement or call: spouts, bolts, collectors, tuples, fields, groupings, states, stores."""
+"""What users implement or call: states and stores here, spouts and bolts in ``components``, tuples in ``data``."""

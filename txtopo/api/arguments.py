@@ -20,7 +20,7 @@ from enum import Enum
 from numbers import Integral, Real
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.errors import ConfigError, FieldsError
 from txtopo.text.printable import escaped
 from txtopo.text.secrecy import HIDDEN, is_secret, without_secrets

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.api.reduction import Reducible, Rows, RowsFile, combining
 from txtopo.api.values import StateValue
 from txtopo.errors import StateAccessError

@@ -32,7 +32,7 @@ from typing import Any, Literal, Protocol, assert_never, runtime_checkable
 import attrs
 import pyarrow as pa
 
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.api.map_state import Key, MapState, takes_no_rows
 from txtopo.api.reduction import (
     Folding,

@@ -12,8 +12,8 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.fields import Fields
-from txtopo.api.utc import MICROS_MIN, MICROSECOND, datetime_at, micros_at
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.utc import MICROS_MIN, MICROSECOND, datetime_at, micros_at
 from txtopo.errors import ConfigError
 
 __all__ = ["CLOCK_FIELD", "CLOCK_KEY", "Expiry", "TimeToLive"]

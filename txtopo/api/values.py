@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, assert_never
 
 import attrs
 
-from txtopo.api.copying import Copy
+from txtopo.api.data.copying import Copy
 from txtopo.errors import StateAccessError
 
 

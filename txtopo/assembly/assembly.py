@@ -16,8 +16,8 @@ from typing import Any
 import attrs
 
 from state.delta.keyed.state import DeltaState
-from txtopo.api.fields import Fields
-from txtopo.api.planned import Turn
+from txtopo.api.components.planned import Turn
+from txtopo.api.data.fields import Fields
 from txtopo.api.state import HoldsRows, OpenedState, State, UsesExecutors
 from txtopo.api.store import Store
 from txtopo.assembly.parts import Observer, OnProgress, Parts

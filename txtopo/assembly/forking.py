@@ -2,7 +2,7 @@
 
 A module names paths and an id; a fork has others. So the plan is moved: the id, the place of each state's table, the
 folder of its records. What the spout and the bolts do stays as the module has it, except that a spout may leave out
-what a second topology must not do, see :meth:`~txtopo.api.spout.AnySpout.forked`.
+what a second topology must not do, see :meth:`~txtopo.api.components.spout.AnySpout.forked`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from state.stores.memory import MemoryPlace, MemoryStore
-from txtopo.api.optional import call_if_there
+from txtopo.api.components.optional import call_if_there
 from txtopo.api.state import CanBeForked, State
 from txtopo.api.store import Put
 from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, states_of, subject_of

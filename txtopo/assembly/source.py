@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from txtopo.api.copying import copied_json
-from txtopo.api.optional import call_if_there
-from txtopo.api.planned import Planned, Turn
-from txtopo.api.spout import Lag
+from txtopo.api.components.optional import call_if_there
+from txtopo.api.components.planned import Planned, Turn
+from txtopo.api.components.spout import Lag
+from txtopo.api.data.copying import copied_json
 from txtopo.api.store import Change, Lead, Store
 from txtopo.attempts import FIRST_TXID, TransactionAttempt
 from txtopo.errors import FailedException, StopError, TxtopoError

@@ -10,7 +10,7 @@ from typing import Any
 from state.delta.keyed.state import DeltaState
 from state.stores.memory import MemoryPlace, MemoryStore
 from state.stores.sqlite import SqliteStore, damage_of_store, set_damaged_store_aside
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.api.state import State
 from txtopo.api.store import Store
 from txtopo.config import Config, with_ports

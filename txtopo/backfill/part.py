@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import attrs
 
-from txtopo.api.optional import call_if_there
+from txtopo.api.components.optional import call_if_there
 from txtopo.api.state import State
 from txtopo.errors import ConfigError
 from txtopo.journal.backfills import folder_name

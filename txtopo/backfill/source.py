@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from txtopo.api.planned import Turn
-from txtopo.api.spout import Lag
+from txtopo.api.components.planned import Turn
+from txtopo.api.components.spout import Lag
 from txtopo.api.state import OpenedState
 from txtopo.api.store import Lead, Put, Store
 from txtopo.assembly.source import WAIT_SECS, Begins

@@ -15,10 +15,10 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 
-from txtopo.api.copying import Copying, copying_of_rows
-from txtopo.api.fields import Fields
-from txtopo.api.tuples import TupleSource
-from txtopo.api.types import ddl_name
+from txtopo.api.data.copying import Copying, copying_of_rows
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import TupleSource
+from txtopo.api.data.types import ddl_name
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.column_bytes import ColumnBytes, to_bytes
 from txtopo.columnar.conversion import cast_array, fit_array, misfit_of

@@ -30,7 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.api.types import ddl_name
+from txtopo.api.data.types import ddl_name
 from txtopo.columnar.column_bytes import to_bytes
 from txtopo.errors import FieldsError
 from txtopo.text.suggestions import did_you_mean

@@ -14,7 +14,7 @@ from typing import Protocol
 import attrs
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from txtopo.api.planned import NEVER
+from txtopo.api.components.planned import NEVER
 from txtopo.assembly.snapshot import (
     Snapshot,
     Writer,

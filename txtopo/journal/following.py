@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from txtopo.api.planned import NEVER, Planned
+from txtopo.api.components.planned import NEVER, Planned
 from txtopo.errors import ConfigError, DivergenceError
 from txtopo.files.folder import Folder, Item
 from txtopo.files.records import DAMAGE, from_json

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from txtopo.api.planned import NEVER, Planned
+from txtopo.api.components.planned import NEVER, Planned
 from txtopo.errors import DivergenceError, StopError
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import is_folder, paths_in, remedy

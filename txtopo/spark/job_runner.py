@@ -17,7 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.config import Config

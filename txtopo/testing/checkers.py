@@ -11,9 +11,9 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.copying import copied
+from txtopo.api.components.planned import Planned
+from txtopo.api.data.copying import copied
 from txtopo.api.map_state import Key
-from txtopo.api.planned import Planned
 from txtopo.api.values import OpaqueValue, StateValue
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import PoisonTransaction

@@ -8,10 +8,10 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from txtopo.api.collector import BatchOutputCollector
-from txtopo.api.copying import copied
-from txtopo.api.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
-from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.components.collector import BatchOutputCollector
+from txtopo.api.data.copying import copied
+from txtopo.api.data.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError
 

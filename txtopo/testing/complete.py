@@ -8,13 +8,13 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.bolt import RichBolt
-from txtopo.api.collector import OutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.fields import Fields
-from txtopo.api.groupings import Grouping, GroupingKind
-from txtopo.api.spout import Spout
-from txtopo.api.tuples import DEFAULT_STREAM, Tuple
+from txtopo.api.components.bolt import RichBolt
+from txtopo.api.components.collector import OutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.components.groupings import Grouping, GroupingKind
+from txtopo.api.components.spout import Spout
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple
 from txtopo.config import Config
 from txtopo.errors import TopologyError
 from txtopo.plain.tasks.metrics import Counts

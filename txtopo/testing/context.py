@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import attrs
 
-from txtopo.api.context import TopologyContext
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.data.utc import EPOCH
 from txtopo.api.map_state import MapState
-from txtopo.api.utc import EPOCH
 from txtopo.errors import StateAccessError, TopologyError
 
 

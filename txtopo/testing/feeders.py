@@ -11,12 +11,12 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
-from txtopo.api.bolt import OutputFieldsDeclarer
-from txtopo.api.collector import SpoutOutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.fields import Fields
-from txtopo.api.spout import Spout
-from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.components.bolt import OutputFieldsDeclarer
+from txtopo.api.components.collector import SpoutOutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.components.spout import Spout
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM
 
 WAIT_SECS = 120.0
 """How long a test waits for a condition; only one that fails waits so long, and a busy machine is slow."""

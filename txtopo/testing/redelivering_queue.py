@@ -19,10 +19,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from txtopo.api.collector import SpoutOutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.fields import Fields
-from txtopo.api.spout import Spout
+from txtopo.api.components.collector import SpoutOutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.components.spout import Spout
+from txtopo.api.data.fields import Fields
 
 _PAUSE_SECS = 0.01
 _TAKEN_AT_ONCE = 100

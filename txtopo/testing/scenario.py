@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from txtopo.api.planned import NEVER, Planned
+from txtopo.api.components.planned import NEVER, Planned
 from txtopo.attempts import FIRST_EPOCH, FIRST_TXID, TransactionAttempt, attempt_number
 from txtopo.testing.checkers import AttemptChecker, CoreChecker
 from txtopo.transactional.core.actions import (

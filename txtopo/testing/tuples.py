@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from txtopo.api.fields import Fields
-from txtopo.api.tuples import DEFAULT_STREAM, Tuple, TupleSource
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple, TupleSource
 from txtopo.plain.trees.tuples import TreeTuple
 
 

@@ -9,21 +9,21 @@ from typing import Any
 import attrs
 import cloudpickle
 
-from txtopo.api.bolt import (
+from txtopo.api.components.bolt import (
     Bolt,
     Component,
     ICommitter,
     OutputFieldsDeclarer,
 )
-from txtopo.api.copying import culprit
-from txtopo.api.fields import Fields
-from txtopo.api.groupings import Grouping, GroupingKind
-from txtopo.api.spout import (
+from txtopo.api.components.groupings import Grouping, GroupingKind
+from txtopo.api.components.spout import (
     AnySpout,
     DataFrameSpout,
     Spout,
     SpoutTable,
 )
+from txtopo.api.data.copying import culprit
+from txtopo.api.data.fields import Fields
 from txtopo.api.state import State
 from txtopo.errors import SharedStateWarning, TopologyError
 from txtopo.topology import checks

@@ -16,11 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.api.bolt import Bolt, DataFrameBolt
-from txtopo.api.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
-from txtopo.api.groupings import KEYED, GroupingKind
-from txtopo.api.optional import call_if_there
-from txtopo.api.spout import AnySpout, SpoutTable
+from txtopo.api.components.bolt import Bolt, DataFrameBolt
+from txtopo.api.components.groupings import KEYED, GroupingKind
+from txtopo.api.components.optional import call_if_there
+from txtopo.api.components.spout import AnySpout, SpoutTable
+from txtopo.api.data.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
 from txtopo.api.state import State
 from txtopo.api.time_to_live import CLOCK_FIELD
 from txtopo.api.values import StateKind

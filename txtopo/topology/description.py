@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.types import ddl_name
 from txtopo.api.state import State
-from txtopo.api.types import ddl_name
 from txtopo.text.secrecy import without_secrets
 from txtopo.topology.plain_plan import PlainPlan
 from txtopo.topology.plan import Plan, PlannedComponent

@@ -8,12 +8,12 @@ from typing import Any
 import attrs
 
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.bolt import Bolt
-from txtopo.api.copying import copied
-from txtopo.api.fields import Fields
-from txtopo.api.groupings import CustomStreamGrouping, Grouping, GroupingKind
-from txtopo.api.spout import AnySpout, Spout
-from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.components.bolt import Bolt
+from txtopo.api.components.groupings import CustomStreamGrouping, Grouping, GroupingKind
+from txtopo.api.components.spout import AnySpout, Spout
+from txtopo.api.data.copying import copied
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM
 
 
 @attrs.frozen

@@ -20,10 +20,10 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from txtopo.api.context import TopologyContext
-from txtopo.api.fields import Fields
-from txtopo.api.groupings import GroupingKind
-from txtopo.api.optional import call_if_there
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.components.groupings import GroupingKind
+from txtopo.api.components.optional import call_if_there
+from txtopo.api.data.fields import Fields
 from txtopo.columnar.hashing import Hashes, hash_columns, mix, stable_hash
 from txtopo.errors import TopologyError
 from txtopo.topology.plan import Edge

@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, Bolt, DataFrameBolt, RichBolt
-from txtopo.api.spout import AnySpout, DataFrameSpout, Spout
+from txtopo.api.components.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, Bolt, DataFrameBolt, RichBolt
+from txtopo.api.components.spout import AnySpout, DataFrameSpout, Spout
 from txtopo.topology.plain_plan import PlainKind
 from txtopo.topology.plan import ComponentKind
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from txtopo.api.bolt import Bolt, OutputFieldsDeclarer, RichBolt
-from txtopo.api.fields import Fields
-from txtopo.api.spout import AnySpout, Spout
+from txtopo.api.components.bolt import Bolt, OutputFieldsDeclarer, RichBolt
+from txtopo.api.components.spout import AnySpout, Spout
+from txtopo.api.data.fields import Fields
 from txtopo.topology import checks
 from txtopo.topology.builder import check_pickles, refuse
 from txtopo.topology.code_checks import signature_mistakes, undeclared_streams

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.config import Config, component_config
 from txtopo.topology.plan import Edge
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.fields import Fields
-from txtopo.api.groupings import Grouping
+from txtopo.api.components.groupings import Grouping
+from txtopo.api.data.fields import Fields
 from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.topology.spout_semantics import SpoutSemantics

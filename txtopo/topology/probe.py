@@ -8,11 +8,11 @@ from typing import Any
 
 import cloudpickle
 
-from txtopo.api.collector import BatchOutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.copying import copied
+from txtopo.api.components.collector import BatchOutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.data.copying import copied
+from txtopo.api.data.utc import EPOCH
 from txtopo.api.map_state import MapState
-from txtopo.api.utc import EPOCH
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.topology.plan import ComponentKind, Phase, Plan, PlannedComponent

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 
 import attrs
 
-from txtopo.api.collector import BatchOutputCollector
-from txtopo.api.copying import copied_json
-from txtopo.api.optional import call_if_there
-from txtopo.api.partitioned import as_transactional, partition_key, partition_list
-from txtopo.api.spout import OpaquePartitionedTransactionalSpout, PartitionedTransactionalSpout
+from txtopo.api.components.collector import BatchOutputCollector
+from txtopo.api.components.optional import call_if_there
+from txtopo.api.components.partitioned import as_transactional, partition_key, partition_list
+from txtopo.api.components.spout import OpaquePartitionedTransactionalSpout, PartitionedTransactionalSpout
+from txtopo.api.data.copying import copied_json
 from txtopo.attempts import TransactionAttempt
 
 Emitted = Mapping[str, Any]

@@ -18,9 +18,9 @@ from spouts.kafka.plain.retries import ExponentialBackoff, RetryPolicy
 from spouts.kafka.plain.translators import DefaultRecordTranslator, RecordTranslator, translator_for
 from spouts.kafka.topics import topic_filter
 from txtopo.api.arguments import checked_class
-from txtopo.api.collector import SpoutOutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.fields import Fields
+from txtopo.api.components.collector import SpoutOutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.data.fields import Fields
 from txtopo.errors import ConfigError
 from txtopo.network.kafka_connection import kafka_servers
 from txtopo.text.client_properties import ClientProperties, Value

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from spouts.kafka.log import ConsumerSettings, KafkaConsumer, TopicPartition
 from spouts.kafka.plain.config import KafkaSpoutConfig
 from spouts.kafka.plain.progress import MessageId, PartitionProgress
-from txtopo.api.collector import SpoutOutputCollector
-from txtopo.api.context import TopologyContext
+from txtopo.api.components.collector import SpoutOutputCollector
+from txtopo.api.components.context import TopologyContext
 from txtopo.errors import InputError, SourceFailure
 from txtopo.network.kafka_connection import REPEAT_SECS
 from txtopo.text.repeated import Repeated

@@ -23,10 +23,10 @@ from spouts.kafka.plain.progress import MessageId, PartitionProgress
 from spouts.kafka.plain.reader import Reader
 from spouts.kafka.plain.translators import routed
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.bolt import OutputFieldsDeclarer
-from txtopo.api.collector import SpoutOutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.spout import Spout
+from txtopo.api.components.bolt import OutputFieldsDeclarer
+from txtopo.api.components.collector import SpoutOutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.components.spout import Spout
 from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.text.printable import escaped
 from txtopo.text.secrecy import without_secrets

@@ -11,8 +11,8 @@ import attrs
 
 from spouts.kafka.log import KafkaRecord
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.fields import Fields
-from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.errors import ConfigError
 
 PARTS = ("topic", "partition", "offset", "key", "value", "timestamp", "headers")

@@ -33,10 +33,10 @@ from state.delta.rows.state import DeltaRows, OpenedDeltaRows
 from state.delta.upkeep import RETENTION_HOURS_MIN, Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.types import ddl_name
 from txtopo.api.reduction import Rows, RowsMode, TransactionRows
 from txtopo.api.state import StateKind
-from txtopo.api.types import ddl_name
 from txtopo.columnar import mapped
 from txtopo.columnar.mapped import kept_rows
 from txtopo.columnar.rows_by_time import BEFORE_ALL, Run, not_over

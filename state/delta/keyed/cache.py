@@ -21,7 +21,7 @@ from state.delta.keyed.segments import Marks, Segments
 from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.schema import RowFormat
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.values import StateValue
 from txtopo.columnar import mapped

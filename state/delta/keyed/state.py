@@ -29,13 +29,13 @@ from state.delta.schema import TXID_FIELD, FittedRows, RowFormat, checked_fields
 from state.delta.upkeep import Upkeep
 from state.delta.writer import WRITE_TRIES_MAX, TableWriter
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.types import ddl_name
+from txtopo.api.data.utc import micros_at
 from txtopo.api.map_state import Key
 from txtopo.api.reduction import Folding, PreparedWrites, Reducible, RowsFile, TransactionRows
 from txtopo.api.state import Executors, ExpiresKeys, FoldsRows, HoldsRows, KeyedWrites, SchemaEvolution, Writes, by_key
 from txtopo.api.time_to_live import TimeToLive
-from txtopo.api.types import ddl_name
-from txtopo.api.utc import micros_at
 from txtopo.api.values import StateKind, StateValue
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import Positions

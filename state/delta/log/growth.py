@@ -16,7 +16,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
 from state.delta.log.vectors import VECTORS_FEATURE, VECTORS_PROPERTIES
-from txtopo.api.types import ddl_name
+from txtopo.api.data.types import ddl_name
 
 __all__ = [
     "Growth",

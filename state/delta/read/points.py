@@ -17,7 +17,7 @@ from state.delta.log.entries import LogEntry, log_entries, read_entry
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
 from state.delta.log.ownership import rolled_back_application
-from txtopo.api.utc import EPOCH
+from txtopo.api.data.utc import EPOCH
 from txtopo.journal.journal import JournalPart, counting_entries
 
 __all__ = ["GroupWrites", "ShownPoint", "ShownPoints"]

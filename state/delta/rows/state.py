@@ -20,7 +20,7 @@ from state.delta.rows.past import PastDeltaRows
 from state.delta.upkeep import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.api.reduction import Rows, RowsMode, TransactionRows
 from txtopo.api.state import SchemaEvolution, StateKind, TakesRows, Writes
 from txtopo.columnar.rows_file import in_memory

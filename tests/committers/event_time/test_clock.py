@@ -20,7 +20,7 @@ from tests.budgets import examples
 from tests.committers.event_time.oracle import PartitionedClock
 from tests.committers.event_time.scripted import SECOND, START, Planned, Script, run_clock, told
 from txtopo import ArrowBatchBolt, Fields, TransactionalTopologyBuilder
-from txtopo.api.utc import MICROS_MIN
+from txtopo.api.data.utc import MICROS_MIN
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.testing.inline import run_inline
 

@@ -15,7 +15,7 @@ from state import read_table
 from tests.committers.event_time.scripted import SECOND, Planned, Script, rows_of, run_timed
 from tests.committers.event_time.test_windowed import ROWS, at, counting
 from txtopo import ArrowBatchBolt, Fields
-from txtopo.api.utc import MICROS_MIN, datetime_at
+from txtopo.api.data.utc import MICROS_MIN, datetime_at
 
 FOR_EVER = dt.timedelta.max
 DAY = dt.timedelta(days=1)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from committers.event_time.times import MICROS_MAX, event_times, micros_in
-from txtopo.api.utc import datetime_at
+from txtopo.api.data.utc import datetime_at
 from txtopo.errors import FieldsError
 
 MICROS_OF = {"s": 10**6, "ms": 10**3, "us": 1}

@@ -38,7 +38,7 @@ from tests.committers.event_time import oracle
 from tests.committers.event_time.oracle import Row
 from tests.committers.event_time.scripted import declared
 from txtopo import Config, Fields, TransactionalTopologyBuilder
-from txtopo.api.utc import MICROS_MIN
+from txtopo.api.data.utc import MICROS_MIN
 from txtopo.errors import ConfigError, FailedException, PoisonTransaction
 from txtopo.testing.inline import run_inline
 

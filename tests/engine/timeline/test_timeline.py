@@ -14,7 +14,7 @@ from tests.engine.test_metrics import REPORT
 from tests.ui.runs import CONFIG, EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in, topology_in
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config, Fields, TopologyBuilder
-from txtopo.api.planned import NEVER
+from txtopo.api.components.planned import NEVER
 from txtopo.assembly.snapshot import read_snapshot, snapshots_in
 from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline import writer

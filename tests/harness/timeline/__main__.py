@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.acceptance.topologies import make_data, words_topology
 from txtopo import Config
-from txtopo.api.planned import NEVER
+from txtopo.api.components.planned import NEVER
 from txtopo.assembly.report import Progress
 from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline.observer import Timeline

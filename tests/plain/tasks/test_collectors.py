@@ -12,7 +12,7 @@ import attrs
 import pytest
 
 from txtopo import Fields, TaskHook
-from txtopo.api.tuples import Tuple, TupleSource
+from txtopo.api.data.tuples import Tuple, TupleSource
 from txtopo.errors import AnchorError, FieldsError, TopologyError
 from txtopo.plain.tasks.collectors import BoltCollector, SpoutCollector
 from txtopo.plain.tasks.errors import ErrorReporter

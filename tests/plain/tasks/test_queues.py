@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.plain.topologies import TwoArgumentsError
-from txtopo.api.fields import Fields
-from txtopo.api.tuples import TupleSource
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import TupleSource
 from txtopo.errors import UserCodeError
 from txtopo.plain.tasks.queues import SEGMENT_BYTES, SEGMENT_TUPLES, TaskQueue
 from txtopo.plain.transport.frames import Columns

@@ -9,7 +9,7 @@ import pytest
 from tests.spark.broken_frames import Divide, Take, topology
 from tests.spark.delta_join import Sales
 from txtopo import Fields, TransactionalTopologyBuilder
-from txtopo.api.planned import NEVER
+from txtopo.api.components.planned import NEVER
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException
 from txtopo.spark.sql.dataframe_code import error_of_function

@@ -15,7 +15,7 @@ from spouts.files.csv_records import QuotedRecords
 from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.reading import collected, plan, written
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.errors import ConfigError, InputError
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
 

@@ -18,7 +18,7 @@ from spouts.files import csv_format as files_csv, format as files_format, lines 
 from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.reading import plan, read, written
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.errors import InputError
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
 

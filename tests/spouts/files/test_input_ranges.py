@@ -9,10 +9,10 @@ import pytest
 from spouts import FilesTransactionalSpout, MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import MemoryState
 from tests.acceptance.topologies import CountTuples
-from tests.api.test_partitioned import Log, LogSpout
+from tests.api.components.test_partitioned import Log, LogSpout
 from tests.spouts.reading import plan
 from txtopo import Config, Fields, TransactionalTopologyBuilder
-from txtopo.api.partitioned import as_transactional
+from txtopo.api.components.partitioned import as_transactional
 from txtopo.errors import UserCodeError
 from txtopo.journal.journal import find_journal, read_journal
 from txtopo.testing.inline import run_inline

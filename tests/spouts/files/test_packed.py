@@ -31,7 +31,7 @@ from tests.spouts.files.test_bad_records import (
 )
 from tests.spouts.reading import plan, read, written
 from tests.variants import variants
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.errors import InputError
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
 

@@ -7,7 +7,7 @@ import pytest
 
 from spouts.files.spout import FilesTransactionalSpout
 from tests.spouts.reading import read
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 
 MOMENT = dt.datetime(2024, 2, 3, 4, 5, 6, 789_012, tzinfo=dt.UTC)
 FIRST, LAST = dt.datetime(1900, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, dt.UTC)

@@ -14,7 +14,7 @@ from spouts.files.text_format import TextFormat
 from tests.budgets import examples
 from tests.spouts.files.growing import Growing
 from tests.spouts.reading import collected, plan, written
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.errors import ConfigError, FieldsError, InputError
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
 from txtopo.testing.context import PlainContext

@@ -17,8 +17,8 @@ from spouts.files.parquet_format import ParquetFormat
 from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.files.growing import CrashError, Fuse, Growing
-from txtopo.api.fields import Fields
-from txtopo.api.spout import Lag
+from txtopo.api.components.spout import Lag
+from txtopo.api.data.fields import Fields
 from txtopo.errors import FailedException, InputError, LostLead
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
 

@@ -17,7 +17,7 @@ from spouts.kafka.log import StoredOffset, TopicPartition
 from spouts.kafka.planner import DISCOVERY_SECS, LATE_SECS, PUBLISH_SECS, SHORTER_SECS
 from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from txtopo import FailedException, Fields, ReportedFailedException
-from txtopo.api.partitioned import partition_key
+from txtopo.api.components.partitioned import partition_key
 from txtopo.attempts import TransactionAttempt, attempt_number
 from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.testing import MemoryLog, PlainContext, RecordingCollector

@@ -23,7 +23,7 @@ from spouts import MemoryTransactionalSpout
 from state.stores.memory import MemoryPlace, MemoryStore
 from tests.bolts import Take
 from txtopo import Config, Fields, ICommitter, TransactionalTopologyBuilder
-from txtopo.api.planned import Planned
+from txtopo.api.components.planned import Planned
 from txtopo.api.state import OpenedState
 from txtopo.api.values import StateKind, TransactionalValue
 from txtopo.attempts import TransactionAttempt

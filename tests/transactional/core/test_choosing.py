@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.api.planned import NEVER
+from txtopo.api.components.planned import NEVER
 from txtopo.testing.scenario import limits
 from txtopo.transactional.core.choosing import choose_group, choose_job, pending_end
 from txtopo.transactional.core.limits import Limits

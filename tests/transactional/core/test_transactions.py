@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.api.planned import NEVER
+from txtopo.api.components.planned import NEVER
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InternalError
 from txtopo.transactional.core.transactions import Transaction, Tries

@@ -10,7 +10,7 @@ import pytest
 import txtopo.transactional.jobs.inline_runner
 from tests.acceptance.topologies import CountWords, counts_of, make_data, read_total, read_words, words_topology
 from txtopo import Config
-from txtopo.api.planned import NEVER
+from txtopo.api.components.planned import NEVER
 from txtopo.attempts import TransactionAttempt
 from txtopo.testing.inline import run_inline
 from txtopo.testing.scenario import limits

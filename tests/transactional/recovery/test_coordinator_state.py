@@ -11,7 +11,7 @@ import pytest
 
 from state import MemoryStore, SqliteStore
 from state.stores.memory import MemoryLead, MemoryPlace
-from txtopo.api.planned import Planned, Turn
+from txtopo.api.components.planned import Planned, Turn
 from txtopo.api.store import VALUE_BYTES_MAX, Delete, Put
 from txtopo.errors import DivergenceError, RuleError
 from txtopo.journal.turns import Timeline

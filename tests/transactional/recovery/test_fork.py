@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from state.stores.memory import MemoryPlace, MemoryStore
-from txtopo.api.planned import NEVER, Planned
+from txtopo.api.components.planned import NEVER, Planned
 from txtopo.errors import ConfigError, StopError
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.checkpoints import Checkpoint

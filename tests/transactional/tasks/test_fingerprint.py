@@ -10,7 +10,7 @@ import pytest
 
 from tests.processes import ran
 from txtopo import Fields, TransactionAttempt
-from txtopo.api.tuples import TupleSource
+from txtopo.api.data.tuples import TupleSource
 from txtopo.columnar.chunks import Chunk
 from txtopo.transactional.tasks.fingerprint import Fingerprint, Tracer, joined
 

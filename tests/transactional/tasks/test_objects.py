@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from spouts import MemoryTransactionalSpout
-from tests.api.test_partitioned import Log, LogSpout
+from tests.api.components.test_partitioned import Log, LogSpout
 from tests.processes import environment
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.errors import FailedException, FieldsError, TxtopoError, UserCodeError

@@ -13,9 +13,9 @@ from spouts import MemoryTransactionalSpout
 from state import MemoryState
 from tests.transactional.tasks.test_bolt_tasks import Sums
 from txtopo import CustomStreamGrouping, Fields, TransactionalTopologyBuilder, TransactionAttempt
-from txtopo.api.planned import Planned
+from txtopo.api.components.planned import Planned
+from txtopo.api.data.tuples import TupleSource
 from txtopo.api.reduction import Reduction
-from txtopo.api.tuples import TupleSource
 from txtopo.columnar.chunks import Chunk, decode
 from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.errors import TopologyError

@@ -7,7 +7,7 @@ import json
 from rich.text import Text
 from rich.tree import Tree
 
-from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.cli.graphs.transactional import stream_text
 from txtopo.topology.description import described_plain
 from txtopo.topology.plain_plan import PlainComponent, PlainKind, PlainPlan

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from rich.text import Text
 from rich.tree import Tree
 
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.state import State
-from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.topology.description import address_of, class_of, described, fields_text, states_of
 from txtopo.topology.plan import Edge, Phase, Plan, PlannedComponent
 

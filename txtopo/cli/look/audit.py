@@ -9,8 +9,8 @@ from typing import Any
 import click
 from rich.text import Text
 
-from txtopo.api.partitioned import spout_as_written
-from txtopo.api.spout import AnySpout, PartitionedTransactionalSpout
+from txtopo.api.components.partitioned import spout_as_written
+from txtopo.api.components.spout import AnySpout, PartitionedTransactionalSpout
 from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, json_option, print_json
 from txtopo.cli.console import Console

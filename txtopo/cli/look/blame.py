@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from state.delta.read.blame import Blame, KeyEnd, KeyGap, KeyWrite, blame
-from txtopo.api.planned import NEVER
+from txtopo.api.components.planned import NEVER
 from txtopo.attempts import TransactionAttempt
 from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.console import Console, table_console

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from txtopo.api.planned import Planned
-from txtopo.api.utc import micros_at
+from txtopo.api.components.planned import Planned
+from txtopo.api.data.utc import micros_at
 from txtopo.assembly.storage import store_place, subject_of
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.look.points import planned_point, point_lines

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import attrs
 
-from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
 from txtopo.engine.timeline.records import (

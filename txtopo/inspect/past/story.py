@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from state.delta.read.consistent import committed_in_tables
-from txtopo.api.planned import NEVER, Turn
+from txtopo.api.components.planned import NEVER, Turn
 from txtopo.assembly.snapshot import WHY_DEAD, Snapshot, TransactionSnapshot, Writer
 from txtopo.attempts import attempt_words, epoch_and_try, transactions_words
 from txtopo.errors import ConfigError

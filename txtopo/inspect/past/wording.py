@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from txtopo.api.utc import words_at
+from txtopo.api.data.utc import words_at
 from txtopo.transactional.core.readings import Reading, ReadingKind
 from txtopo.transactional.core.transitions import Status
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.engine.timeline.records import COMPONENT, STREAM, OfComponent
 from txtopo.files.records import from_json
 from txtopo.inspect.answers import Component, Edge, Flow, Graph, GraphState

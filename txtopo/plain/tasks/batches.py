@@ -13,8 +13,8 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
-from txtopo.api.collector import Anchor, anchor_of_each
-from txtopo.api.tuples import DEFAULT_STREAM, Tuple
+from txtopo.api.components.collector import Anchor, anchor_of_each
+from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple
 from txtopo.errors import AnchorError
 from txtopo.plain.tasks.output import OutputStream, TaskOutput
 from txtopo.plain.trees.acker import EDGE_BITS, RandomBits

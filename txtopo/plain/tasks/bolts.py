@@ -9,9 +9,9 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.bolt import RichBolt
-from txtopo.api.context import BoltEvent
-from txtopo.api.tuples import Tuple, TupleSource
+from txtopo.api.components.bolt import RichBolt
+from txtopo.api.components.context import BoltEvent
+from txtopo.api.data.tuples import Tuple, TupleSource
 from txtopo.errors import FailedException, ReportedFailedException
 from txtopo.plain.tasks.collectors import BasicCollector, BoltCollector
 from txtopo.plain.tasks.metrics import Counts

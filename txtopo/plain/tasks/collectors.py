@@ -11,10 +11,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from txtopo.api.bolt import BasicBolt
-from txtopo.api.collector import Anchor, BasicOutputCollector, OutputCollector, SpoutOutputCollector
-from txtopo.api.context import BoltEvent
-from txtopo.api.tuples import DEFAULT_STREAM, Tuple
+from txtopo.api.components.bolt import BasicBolt
+from txtopo.api.components.collector import Anchor, BasicOutputCollector, OutputCollector, SpoutOutputCollector
+from txtopo.api.components.context import BoltEvent
+from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple
 from txtopo.errors import AnchorError
 from txtopo.plain.tasks.batches import Batches
 from txtopo.plain.tasks.metrics import Counts

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Any
 
-from txtopo.api.context import TaskHook, TopologyContext
+from txtopo.api.components.context import TaskHook, TopologyContext
 from txtopo.api.map_state import MapState
 from txtopo.errors import StateAccessError, TopologyError
 from txtopo.plain.tasks.offload import Offloading

@@ -9,9 +9,9 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.context import EmitEvent, TaskHook
-from txtopo.api.fields import Fields
-from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
+from txtopo.api.components.context import EmitEvent, TaskHook
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.plain.tasks.errors import ErrorReporter
 from txtopo.plain.tasks.metrics import Counts

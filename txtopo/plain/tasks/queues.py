@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from txtopo.api.tuples import TupleSource
+from txtopo.api.data.tuples import TupleSource
 from txtopo.files.spill import SpillFile
 from txtopo.plain.tasks.weighing import tuples_bytes
 from txtopo.plain.transport.frames import Columns, Frame, decode, encode

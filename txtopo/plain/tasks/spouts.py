@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.context import SpoutEvent
-from txtopo.api.spout import Spout, SpoutWaitStrategy
+from txtopo.api.components.context import SpoutEvent
+from txtopo.api.components.spout import Spout, SpoutWaitStrategy
 from txtopo.plain.tasks.collectors import SpoutCollector
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.plain.tasks.task import WEIGHED_SECS, Observer, Shared, Task

@@ -10,10 +10,10 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.collector import OutputCollector, SpoutOutputCollector
-from txtopo.api.context import TaskHook
-from txtopo.api.fields import Fields
-from txtopo.api.tuples import TupleSource
+from txtopo.api.components.collector import OutputCollector, SpoutOutputCollector
+from txtopo.api.components.context import TaskHook
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import TupleSource
 from txtopo.config import Config, component_config
 from txtopo.plain.tasks.context import PlainTaskContext
 from txtopo.plain.tasks.errors import ErrorReporter, blamed

@@ -21,7 +21,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.tuples import TupleSource
+from txtopo.api.data.tuples import TupleSource
 from txtopo.errors import UserCodeError
 from txtopo.plain.trees.tuples import Edges, Roots
 

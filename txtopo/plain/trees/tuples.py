@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain, repeat
 from typing import Any
 
-from txtopo.api.tuples import Tuple, Tuples, TupleSource
+from txtopo.api.data.tuples import Tuple, Tuples, TupleSource
 from txtopo.attempts import TransactionAttempt
 
 

@@ -16,8 +16,8 @@ from pyspark.sql import (
     functions as F,  # noqa: N812 - its name everywhere
 )
 
-from txtopo.api.bolt import BatchBolt, Bolt
-from txtopo.api.fields import Fields
+from txtopo.api.components.bolt import BatchBolt, Bolt
+from txtopo.api.data.fields import Fields
 from txtopo.api.reduction import Reduction
 from txtopo.columnar.reducing import ReductionCombiner
 

@@ -19,10 +19,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
-from txtopo.api.bolt import BatchBolt
-from txtopo.api.fields import Fields
-from txtopo.api.groupings import GroupingKind
-from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
+from txtopo.api.components.bolt import BatchBolt
+from txtopo.api.components.groupings import GroupingKind
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.columnar.chunks import Chunk
 from txtopo.columnar.conversion import cast_rows
 from txtopo.columnar.reducing import ReductionCombiner

@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructType
 
-from txtopo.api.copying import copied_json
-from txtopo.api.fields import Fields
-from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
-from txtopo.api.types import ddl_name, parse_type
+from txtopo.api.data.copying import copied_json
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM, TupleSource
+from txtopo.api.data.types import ddl_name, parse_type
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, decode
 from txtopo.columnar.conversion import takes_all

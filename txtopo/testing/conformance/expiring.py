@@ -19,10 +19,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.utc import datetime_at
 from txtopo.api.map_state import MapState
 from txtopo.api.state import CanBeRepaired, OpenedState, State
-from txtopo.api.utc import datetime_at
 from txtopo.errors import FieldsError, LostLead, StateAccessError
 from txtopo.testing.conformance.state import INCARNATION, NAME, TOPOLOGY
 from txtopo.transactional.commit.write_buffer import group_state

@@ -22,10 +22,9 @@ import attrs
 import cloudpickle
 
 from state.stores.memory import MemoryStore
-from txtopo.api.fields import ATTEMPT_FIELD_NAMES
-from txtopo.api.optional import call_if_there
-from txtopo.api.partitioned import as_transactional, partition_key, partition_list
-from txtopo.api.spout import (
+from txtopo.api.components.optional import call_if_there
+from txtopo.api.components.partitioned import as_transactional, partition_key, partition_list
+from txtopo.api.components.spout import (
     Coordinator,
     DataFrameSpout,
     Metadata,
@@ -33,6 +32,7 @@ from txtopo.api.spout import (
     PartitionedTransactionalSpout,
     TransactionalSpout,
 )
+from txtopo.api.data.fields import ATTEMPT_FIELD_NAMES
 from txtopo.api.store import Lead, Store
 from txtopo.attempts import FIRST_EPOCH, FIRST_TXID, TransactionAttempt, attempt_number
 from txtopo.testing.collector import RecordingCollector

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.api.state import (
     KEYED_KINDS,
     CanBeForked,

@@ -13,11 +13,11 @@ from typing import Any, Never
 import attrs
 import pyarrow as pa
 
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.utc import micros_at
 from txtopo.api.map_state import Key, pairs_of
 from txtopo.api.reduction import Folding, Reducible, Rows, RowsMode, TransactionRows
 from txtopo.api.state import ExpiresRows, FoldsRows, OpenedState, State, Writes, by_key
-from txtopo.api.utc import micros_at
 from txtopo.api.values import StateKind, StateValue, stored_value
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError

@@ -12,8 +12,8 @@ import attrs
 
 from state.memory import MemoryState
 from state.stores.memory import MemoryPlace, MemoryStore
-from txtopo.api.fields import Fields
-from txtopo.api.planned import Planned
+from txtopo.api.components.planned import Planned
+from txtopo.api.data.fields import Fields
 from txtopo.api.state import Key, State
 from txtopo.api.store import Store
 from txtopo.assembly.assembly import Environment

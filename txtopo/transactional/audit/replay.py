@@ -32,7 +32,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.api.optional import call_if_there
+from txtopo.api.components.optional import call_if_there
 from txtopo.api.state import OpenedState, Writes
 from txtopo.api.table_history import StateComparison
 from txtopo.attempts import TransactionAttempt

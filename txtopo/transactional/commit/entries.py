@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from txtopo.api.copying import copied, copied_json
-from txtopo.api.optional import call_if_there
+from txtopo.api.components.optional import call_if_there
+from txtopo.api.data.copying import copied, copied_json
 from txtopo.api.state import Writes, put_and_removed
 from txtopo.attempts import TransactionAttempt
 from txtopo.journal.journal import JournalEntry, JournalTransaction

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.api.map_state import Key, Updater, folded_by_key, of_key_and_old
 from txtopo.api.reduction import Folding, Reducible, Reduction, TransactionRows
 from txtopo.api.state import ExpiresKeys, FoldsRows, KeyedWrites, OpenedState, Writes

@@ -10,8 +10,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from txtopo.api.data.utc import MICROS_MIN, datetime_at
 from txtopo.api.state import ExpiresRows, State
-from txtopo.api.utc import MICROS_MIN, datetime_at
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, RowsByTime
 from txtopo.errors import FieldsError, StateAccessError
 

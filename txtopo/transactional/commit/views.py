@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from txtopo.api.copying import Copying, copying_of_value
-from txtopo.api.fields import Fields
+from txtopo.api.data.copying import Copying, copying_of_value
+from txtopo.api.data.fields import Fields
 from txtopo.api.map_state import Key, pairs_of
 from txtopo.api.reduction import Reducible
 from txtopo.api.state import OpenedState, Writes

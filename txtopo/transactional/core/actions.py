@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.planned import Planned
+from txtopo.api.components.planned import Planned
 from txtopo.attempts import TransactionAttempt
 from txtopo.transactional.core.events import TransactionMetadata
 

@@ -160,7 +160,7 @@ from typing import Any, assert_never
 
 import attrs
 
-from txtopo.api.planned import NEVER, Turn
+from txtopo.api.components.planned import NEVER, Turn
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
 from txtopo.transactional.core.actions import (

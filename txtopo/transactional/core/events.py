@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.planned import NEVER, Planned
+from txtopo.api.components.planned import NEVER, Planned
 from txtopo.attempts import TransactionAttempt
 from txtopo.transactional.core.measures import Measures
 

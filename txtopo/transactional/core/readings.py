@@ -7,7 +7,7 @@ from enum import Enum
 
 import attrs
 
-from txtopo.api.utc import EPOCH
+from txtopo.api.data.utc import EPOCH
 
 __all__ = ["Reading", "ReadingKind", "Readings"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.planned import Planned
+from txtopo.api.components.planned import Planned
 from txtopo.attempts import TransactionAttempt, attempt_number
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger, after
 

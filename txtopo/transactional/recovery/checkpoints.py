@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.planned import NEVER, Planned
+from txtopo.api.components.planned import NEVER, Planned
 from txtopo.api.state import TableDescription
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, counting_parts
 from txtopo.journal.turns import UNKNOWN, Timeline

@@ -38,7 +38,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from txtopo.api.planned import NEVER, Planned
+from txtopo.api.components.planned import NEVER, Planned
 from txtopo.api.state import State, StateTable
 from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
 from txtopo.attempts import transactions_words

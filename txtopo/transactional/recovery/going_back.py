@@ -20,7 +20,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.api.optional import call_if_there
+from txtopo.api.components.optional import call_if_there
 from txtopo.api.state import State
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.api.values import ROWS_KINDS

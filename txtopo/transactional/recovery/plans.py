@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from txtopo.api.planned import NEVER, Planned
+from txtopo.api.components.planned import NEVER, Planned
 from txtopo.files.records import WRITTEN_AS_LIFE, from_json, to_json
 from txtopo.journal.turns import Rename, Turn
 from txtopo.transactional.recovery.checkpoints import Checkpoint

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.planned import NEVER
+from txtopo.api.components.planned import NEVER
 from txtopo.api.state import StateTable, TableDescription
 from txtopo.attempts import transactions_words
 from txtopo.errors import StateAccessError

@@ -14,8 +14,8 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.groupings import GroupingKind
-from txtopo.api.planned import Planned
+from txtopo.api.components.groupings import GroupingKind
+from txtopo.api.components.planned import Planned
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, decode, source_of
 from txtopo.columnar.hashing import mix

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txtopo.api.fields import Fields
-from txtopo.api.tuples import Tuple
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import Tuple
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk
 from txtopo.columnar.progress_probe import ProgressProbe

@@ -10,10 +10,10 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from txtopo.api.collector import BatchOutputCollector
-from txtopo.api.copying import UNCHANGEABLE, Copying
-from txtopo.api.fields import Fields
-from txtopo.api.tuples import DEFAULT_STREAM, TupleSource
+from txtopo.api.components.collector import BatchOutputCollector
+from txtopo.api.data.copying import UNCHANGEABLE, Copying
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, Row, bare_schema, row_copying, source_of
 from txtopo.columnar.conversion import cast_rows

@@ -5,9 +5,9 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 
-from txtopo.api.context import TopologyContext
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.components.planned import Planned, Turn
 from txtopo.api.map_state import MapState
-from txtopo.api.planned import Planned, Turn
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.topology.plan import Phase, Plan, PlannedComponent

@@ -8,8 +8,8 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.copying import UNCHANGEABLE, copied
-from txtopo.api.optional import call_if_there
+from txtopo.api.components.optional import call_if_there
+from txtopo.api.data.copying import UNCHANGEABLE, copied
 from txtopo.errors import RuleError
 from txtopo.topology.plan import Plan, PlannedComponent
 from txtopo.topology.user_code import user_code

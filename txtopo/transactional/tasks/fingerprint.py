@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from txtopo.api.tuples import DEFAULT_STREAM
+from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.columnar.chunks import Chunk
 from txtopo.columnar.hashing import mix
 

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 import cloudpickle
 
-from txtopo.api.copying import UNCHANGEABLE, culprit
+from txtopo.api.data.copying import UNCHANGEABLE, culprit
 from txtopo.errors import TxtopoError, UserCodeError
 
 

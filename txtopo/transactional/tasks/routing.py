@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txtopo.api.bolt import BatchBolt
-from txtopo.api.context import TopologyContext
-from txtopo.api.fields import Fields
-from txtopo.api.groupings import EVEN, GroupingKind
+from txtopo.api.components.bolt import BatchBolt
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.components.groupings import EVEN, GroupingKind
+from txtopo.api.data.fields import Fields
 from txtopo.api.reduction import Combiner
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, Row

@@ -16,12 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.api.copying import Copy, Copying
-from txtopo.api.fields import Fields
+from txtopo.api.data.copying import Copy, Copying
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.utc import in_utc
 from txtopo.api.map_state import Key, MapState, Updater, folded_by_key, of_key_and_old
 from txtopo.api.reduction import Reducible, Rows
 from txtopo.api.state import State
-from txtopo.api.utc import in_utc
 from txtopo.api.values import StateValue, is_stored_value
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe

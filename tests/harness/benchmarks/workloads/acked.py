@@ -26,7 +26,7 @@ from txtopo import (
     Tuples,
     start,
 )
-from txtopo.api.tuples import TupleSource
+from txtopo.api.data.tuples import TupleSource
 from txtopo.plain.trees.tuples import TreeTuple
 
 WORDS = 10_000

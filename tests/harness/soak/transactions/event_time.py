@@ -27,7 +27,7 @@ from tests.harness.soak.transactions.topology import (
     spout_of,
 )
 from txtopo import Fields, Topology, TransactionalTopologyBuilder
-from txtopo.api.planned import Turn
+from txtopo.api.components.planned import Turn
 from txtopo.journal.journal import JournalTransaction
 from txtopo.testing.checkers import Violation
 

@@ -26,7 +26,7 @@ from txtopo import (
     Topology,
     TransactionalTopologyBuilder,
 )
-from txtopo.api.spout import OpaquePartitionedEmitter
+from txtopo.api.components.spout import OpaquePartitionedEmitter
 from txtopo.api.state import StateKind
 from txtopo.failpoints import ENVIRONMENT
 from txtopo.testing.kafka import KafkaBroker

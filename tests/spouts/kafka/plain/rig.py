@@ -15,8 +15,8 @@ from spouts.kafka.plain.progress import MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff
 from spouts.kafka.plain.spout import KafkaSpout
 from spouts.kafka.plain.translators import SimpleRecordTranslator
-from txtopo.api.collector import SpoutOutputCollector
-from txtopo.api.fields import Fields
+from txtopo.api.components.collector import SpoutOutputCollector
+from txtopo.api.data.fields import Fields
 from txtopo.testing.context import PlainContext
 from txtopo.testing.memory_log import MemoryLog
 

@@ -11,7 +11,7 @@ from spouts.kafka.plain.config import FirstPollOffsetStrategy, KafkaSpoutConfig,
 from spouts.kafka.plain.retries import ExponentialBackoff
 from spouts.kafka.plain.spout import KafkaSpout
 from spouts.kafka.plain.translators import DefaultRecordTranslator, SimpleRecordTranslator
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.errors import ConfigError, RuleError
 
 

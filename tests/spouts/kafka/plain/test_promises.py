@@ -20,7 +20,7 @@ from spouts.kafka.plain.retries import ExponentialBackoff
 from spouts.kafka.plain.translators import DefaultRecordTranslator
 from tests.budgets import examples
 from tests.spouts.kafka.plain.rig import GROUP, P1, TOPIC, Clock, Rig, filled
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.errors import InputError, SourceFailure
 from txtopo.testing.memory_log import LogCall, MemoryLog
 

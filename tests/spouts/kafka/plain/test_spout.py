@@ -10,7 +10,7 @@ from spouts.kafka.plain.progress import CommitMetadata, MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff
 from spouts.kafka.plain.translators import SimpleRecordTranslator
 from tests.spouts.kafka.plain.rig import GROUP, P1, P2, STREAM, TOPIC, Collector, Rig, filled
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.testing.memory_log import LogCall
 
 AFTER_A_MINUTE = ExponentialBackoff(60_000, 0, retries_max=1, delay_max_ms=60_000)

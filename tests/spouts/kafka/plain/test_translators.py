@@ -15,7 +15,7 @@ from spouts.kafka.plain.translators import (
     translator_for,
 )
 from spouts.kafka.records import KafkaRecord
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.errors import ConfigError
 
 AT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

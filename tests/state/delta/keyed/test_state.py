@@ -28,7 +28,7 @@ from tests.state.delta.delta_tables import (
 )
 from tests.variants import variants
 from tests.waiting import DEADLINE_SECS
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.api.state import State, StateKind
 from txtopo.api.values import OpaqueValue, TransactionalValue
 from txtopo.errors import (
@@ -287,7 +287,7 @@ _CRASHING = """
 import json, os, sys
 from state.delta.keyed.state import DeltaState
 from txtopo.api.values import TransactionalValue
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 
 state = DeltaState(sys.argv[1], Fields("word: string"), Fields("n: long"))
 state = state.open("counting", "counts", "first-life", 1)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from txtopo.api.bolt import BasicBolt, RichBolt
-from txtopo.api.collector import OutputCollector, SpoutOutputCollector
-from txtopo.api.fields import Fields
-from txtopo.api.groupings import CustomStreamGrouping
-from txtopo.api.optional import call_if_there
-from txtopo.api.spout import Spout
-from txtopo.api.tuples import DEFAULT_STREAM, Tuple, Tuples
+from txtopo.api.components.bolt import BasicBolt, RichBolt
+from txtopo.api.components.collector import OutputCollector, SpoutOutputCollector
+from txtopo.api.components.groupings import CustomStreamGrouping
+from txtopo.api.components.optional import call_if_there
+from txtopo.api.components.spout import Spout
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple, Tuples
 from txtopo.errors import AnchorError, FailedException
 from txtopo.plain.tasks.offload import Offloading
 from txtopo.plain.tasks.task import Observer

@@ -10,7 +10,7 @@ from typing import ClassVar, assert_never
 import attrs
 import cloudpickle
 
-from txtopo.api.tuples import TupleSource
+from txtopo.api.data.tuples import TupleSource
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import TopologyError
 from txtopo.plain.transport.frames import decode

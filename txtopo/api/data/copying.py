@@ -22,7 +22,7 @@ import attrs
 import cloudpickle
 import pyarrow as pa
 
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from txtopo import Fields
-from txtopo.api.copying import copied, copying_of_rows
+from txtopo.api.data.copying import copied, copying_of_rows
 from txtopo.errors import FieldsError
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
-from txtopo.api.collector import BasicOutputCollector, BatchOutputCollector, OutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.fields import Fields
+from txtopo.api.components.collector import BasicOutputCollector, BatchOutputCollector, OutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple, Tuples
 from txtopo.api.reduction import Combiner
-from txtopo.api.tuples import DEFAULT_STREAM, Tuple, Tuples
 from txtopo.attempts import TransactionAttempt
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from txtopo.api.types import parse_type
+from txtopo.api.data.types import parse_type
 from txtopo.errors import FieldsError
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.api.types import ddl_name, parse_type
+from txtopo.api.data.types import ddl_name, parse_type
 from txtopo.errors import FieldsError
 from txtopo.text.suggestions import did_you_mean
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import attrs
 
-from txtopo.api.bolt import BatchBolt, Component
-from txtopo.api.collector import BatchOutputCollector, SpoutOutputCollector
-from txtopo.api.context import TopologyContext
+from txtopo.api.components.bolt import BatchBolt, Component
+from txtopo.api.components.collector import BatchOutputCollector, SpoutOutputCollector
+from txtopo.api.components.context import TopologyContext
 from txtopo.api.state import State
 from txtopo.api.store import Lead, Store
 from txtopo.attempts import TransactionAttempt
@@ -373,7 +373,7 @@ class PartitionedCoordinator(_SourceCoordinator):
         Args:
             txid: the last transaction that the metadata covers; 0 if there is none.
             metadata: the last metadata of each partition that has any, by
-                :func:`txtopo.api.partitioned.partition_key` of the partition (its compact JSON).
+                :func:`txtopo.api.components.partitioned.partition_key` of the partition (its compact JSON).
 
         Raises:
             InputError: the source has changed, and continuing would lose or duplicate input.
@@ -494,8 +494,8 @@ class OpaquePartitionedTransactionalSpout(_WithTables, _ReportsInput):
     If a transaction fails, txtopo replays it and all later ones. Use states of ``StateKind.OPAQUE`` with it.
 
     The metadata that ``input_ranges`` and ``input_skipped`` get is the last one of each partition after a transaction,
-    by :func:`txtopo.api.partitioned.partition_key`; before the first transaction it is empty or None. Compare the two
-    to report only partitions that moved.
+    by :func:`txtopo.api.components.partitioned.partition_key`; before the first transaction it is empty or None.
+    Compare the two to report only partitions that moved.
     """
 
     @abstractmethod

@@ -19,12 +19,11 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from txtopo.api.bolt import OutputFieldsDeclarer
-from txtopo.api.collector import BatchOutputCollector
-from txtopo.api.context import TopologyContext
-from txtopo.api.copying import copied_json
-from txtopo.api.optional import call_if_there
-from txtopo.api.spout import (
+from txtopo.api.components.bolt import OutputFieldsDeclarer
+from txtopo.api.components.collector import BatchOutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.components.optional import call_if_there
+from txtopo.api.components.spout import (
     AnySpout,
     Coordinator,
     Emitter,
@@ -35,8 +34,9 @@ from txtopo.api.spout import (
     PartitionedTransactionalSpout,
     TransactionalSpout,
 )
+from txtopo.api.data.copying import copied_json
+from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.store import Lead, Store
-from txtopo.api.tuples import DEFAULT_STREAM
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import UserCodeError
 

@@ -3,9 +3,9 @@
 import attrs
 import pytest
 
-from txtopo.api.fields import Fields
-from txtopo.api.partitioned import as_transactional, partition_key, partition_list, spout_as_written
-from txtopo.api.spout import PartitionedCoordinator, PartitionedEmitter, PartitionedTransactionalSpout
+from txtopo.api.components.partitioned import as_transactional, partition_key, partition_list, spout_as_written
+from txtopo.api.components.spout import PartitionedCoordinator, PartitionedEmitter, PartitionedTransactionalSpout
+from txtopo.api.data.fields import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import UserCodeError
 from txtopo.testing.collector import RecordingCollector

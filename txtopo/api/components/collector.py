@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from txtopo.api.tuples import DEFAULT_STREAM, Tuple
+from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple
 from txtopo.errors import AnchorError
 
 Anchor = Tuple | Sequence[Tuple] | None

@@ -7,7 +7,7 @@ import enum
 
 import attrs
 
-from txtopo.api.utc import EPOCH
+from txtopo.api.data.utc import EPOCH
 
 
 class Turn(enum.Enum):

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import attrs
 
-from txtopo.api.fields import Fields
+from txtopo.api.data.fields import Fields
 from txtopo.attempts import TransactionAttempt
 
 DEFAULT_STREAM = "default"

@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.data.tuples import Tuple
 from txtopo.api.map_state import MapState
-from txtopo.api.tuples import Tuple
 from txtopo.errors import StateAccessError
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.context import TopologyContext
-from txtopo.api.fields import Fields
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.data.fields import Fields
 
 
 class GroupingKind(enum.Enum):
