@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.files import durable
-from txtopo.spark.session import spark_session
+from txtopo.spark.session.sessions import spark_session
 from txtopo.testing.kafka import KafkaBroker
 from txtopo.testing.zookeeper import ZooKeeperServer
 

@@ -19,8 +19,8 @@ from txtopo.network import entrance
 from txtopo.network.channel import framed
 from txtopo.network.connections import REQUEST_SECS, Gate
 from txtopo.network.entrance import Entrance
-from txtopo.spark.progress import ProgressListener
-from txtopo.spark.user_lines import LineListener
+from txtopo.spark.tasks.progress import ProgressListener
+from txtopo.spark.tasks.user_lines import LineListener
 from txtopo.topology.output import PRINT, Line
 from txtopo.workers.handshake import Listener, connect
 

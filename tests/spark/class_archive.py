@@ -15,7 +15,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from txtopo import Config
-from txtopo.spark.session import spark_session
+from txtopo.spark.session.sessions import spark_session
 
 
 @click.command(help=__doc__)

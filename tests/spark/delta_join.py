@@ -93,7 +93,7 @@ def main(table: pathlib.Path, folder: pathlib.Path) -> None:
 
     from delta import configure_spark_with_delta_pip
 
-    from txtopo.spark.delta import CATALOG, EXTENSION
+    from txtopo.spark.session.delta import CATALOG, EXTENSION
 
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.databricks.delta.snapshotPartitions", "2")

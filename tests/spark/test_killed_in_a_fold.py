@@ -17,8 +17,8 @@ from committers import ReduceCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
 from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder, run
-from txtopo.spark.job_runner import SparkJobRunner
-from txtopo.spark.pool_runner import PoolRunner
+from txtopo.spark.jobs.job_runner import SparkJobRunner
+from txtopo.spark.jobs.pool_runner import PoolRunner
 
 ROWS = [[f"w{number * 7 % 60}", number] for number in range(400)]
 

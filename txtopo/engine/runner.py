@@ -155,7 +155,7 @@ def _run(  # noqa: PLR0913, PLR0917 - as above
         ):
             return running.wait(on_progress=on_progress)
     assert isinstance(topology, TransactionalTopology), "there are two kinds"
-    from txtopo.spark.session import check_spark  # noqa: PLC0415 - imports pyspark only if Spark is used
+    from txtopo.spark.session.sessions import check_spark  # noqa: PLC0415 - imports pyspark only if Spark is used
 
     config = config.of_kind(TopologyKind.TRANSACTIONAL)
     make_runner = _maker_of_runner(topology.plan, config)
@@ -175,7 +175,7 @@ def _maker_of_runner(plan: Plan, config: Config) -> Callable[..., AbstractContex
         ConfigError: the mode does not go with the topology, or with a setting of Spark.
     """
     if not config.is_real_time:
-        from txtopo.spark.job_runner import spark_job_runner  # noqa: PLC0415 - imports pyspark only if Spark is used
+        from txtopo.spark.jobs.job_runner import spark_job_runner  # noqa: PLC0415 - imports pyspark only if Spark is used
 
         return spark_job_runner
     if plan.dataframes:
@@ -184,8 +184,8 @@ def _maker_of_runner(plan: Plan, config: Config) -> Callable[..., AbstractContex
             f"topology.processing.mode = {REAL_TIME}: {names} runs on DataFrames, which Spark SQL computes in jobs of "
             f"its own, and in this mode workers hold all of Spark's slots; choose {MICRO_BATCH}, or write it in Python"
         )
-    from txtopo.spark.pool_runner import spark_pool_runner  # noqa: PLC0415 - as above
-    from txtopo.spark.workers import check_settings  # noqa: PLC0415 - as above
+    from txtopo.spark.jobs.pool_runner import spark_pool_runner  # noqa: PLC0415 - as above
+    from txtopo.spark.jobs.workers import check_settings  # noqa: PLC0415 - as above
 
     check_settings(config.spark)
     return spark_pool_runner

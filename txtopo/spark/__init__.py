@@ -1,1 +1,1 @@
-"""Spark sessions and jobs. The only package of the framework that imports pyspark."""
+"""Spark: sessions, what runs in their tasks, and jobs of both. The only room that imports pyspark."""

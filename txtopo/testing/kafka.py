@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import ConfigError
-from txtopo.spark.packages import fetched_jars
-from txtopo.spark.versions import check_java
+from txtopo.spark.session.packages import fetched_jars
+from txtopo.spark.session.versions import check_java
 from txtopo.testing.feeders import wait_until
 from txtopo.testing.servers import READY_SECS, JavaServer, Server, free_port, pyspark_jars
 from txtopo.text.extras import how_to_install

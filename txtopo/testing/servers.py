@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-from txtopo.spark.versions import check_java
+from txtopo.spark.session.versions import check_java
 
 READY_SECS = 180.0
 """How long a server may take to start on a busy machine."""

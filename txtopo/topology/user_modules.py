@@ -1,8 +1,8 @@
 """The user's own modules: the imported ones that are neither part of Python nor installed.
 
-Another machine lacks them. Spark's executors get their sources (``txtopo.spark.shipping``), and the drivers of a
-cluster all their files (``txtopo.cluster.packaging``). None of them may have the name of a module of txtopo, of Python
-or of an installed package: only one of the two can be imported, and elsewhere it may be the other one.
+Another machine lacks them. Spark's executors get their sources (``txtopo.spark.session.shipping``), and the drivers of
+a cluster all their files (``txtopo.cluster.packaging``). None of them may have the name of a module of txtopo, of
+Python or of an installed package: only one of the two can be imported, and elsewhere it may be the other one.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pyspark
 from delta import configure_spark_with_delta_pip
 from pyspark.sql import SparkSession
 
-from txtopo.spark.packages import fetched_jars
+from txtopo.spark.session.packages import fetched_jars
 
 _CORES = os.cpu_count() or 1
 

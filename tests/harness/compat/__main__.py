@@ -29,10 +29,10 @@ ROOT = Path(__file__).parents[3]
 ENVIRONMENTS = ROOT / "build" / "compat"
 
 QUICK = (
-    "tests/spark/test_delta.py",
+    "tests/spark/session/test_delta.py",
     "tests/spark/sql/test_dataframe_session.py",
     "tests/spark/sql/test_dataframe_tasks.py",
-    "tests/spark/test_starting.py",
+    "tests/spark/session/test_starting.py",
     "tests/acceptance/test_frames.py",
     "tests/acceptance/test_words.py",
 )

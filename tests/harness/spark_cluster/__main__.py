@@ -29,7 +29,7 @@ from tests.harness.spark_cluster.standalone import HOST, START_SECS, StandaloneC
 from txtopo import Config, Progress, run
 from txtopo.engine.metrics import RunMetrics
 from txtopo.errors import TxtopoError
-from txtopo.spark.session import spark_session
+from txtopo.spark.session.sessions import spark_session
 from txtopo.testing.checkers import Violation
 
 WORKERS = 2

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-import txtopo.spark.job_runner
+import txtopo.spark.jobs.job_runner
 import txtopo.spark.sql.dataframe_tasks
 from committers import Count, ReduceCommitter, Sum
 from spouts import Coordinator, DataFrameSpout
@@ -206,14 +206,14 @@ class OfItsOwnSession(Rows):
 
 def test_frames_of_another_session(adapt, was_combined, monkeypatch: pytest.MonkeyPatch) -> None:
     """Partitions that were merged after all put keys into other tasks, and each still into one."""
-    make_clone = txtopo.spark.job_runner.DataFrameSession
+    make_clone = txtopo.spark.jobs.job_runner.DataFrameSession
 
     def clone_then_adapt(given, tasks):
         clone = make_clone(given, tasks)
         adapt()
         return clone
 
-    monkeypatch.setattr(txtopo.spark.job_runner, "DataFrameSession", clone_then_adapt)
+    monkeypatch.setattr(txtopo.spark.jobs.job_runner, "DataFrameSession", clone_then_adapt)
     got, _ = totals(OfItsOwnSession(f"id % {KEYS}", "1"), FailsOnce(), 3)
     assert got == {f"k{i}": ROWS * TRANSACTIONS // KEYS for i in range(KEYS)}
     assert was_combined == [False] * (TRANSACTIONS + 1)

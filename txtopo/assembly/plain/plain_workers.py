@@ -12,8 +12,8 @@ import cloudpickle
 from txtopo.config import Config
 from txtopo.plain.tasks.task import Observer
 from txtopo.plain.worker import Worker
-from txtopo.spark.run_package import RunPackage, pack_up
-from txtopo.spark.user_lines import lines_sent
+from txtopo.spark.tasks.run_package import RunPackage, pack_up
+from txtopo.spark.tasks.user_lines import lines_sent
 from txtopo.topology.assignment import Assignment
 from txtopo.topology.output import OutputOrigin, renewed
 from txtopo.topology.plain_plan import PlainPlan

@@ -76,7 +76,7 @@ class RunningTopology:
         """Held while counts are read, or move from the workers to the totals."""
         self._past = Totals()
         with contextlib.ExitStack() as stack:
-            from txtopo.spark.workers import session_for_workers  # noqa: PLC0415 - pyspark only where Spark runs
+            from txtopo.spark.jobs.workers import session_for_workers  # noqa: PLC0415 - pyspark only where Spark runs
 
             self._session = stack.enter_context(session_for_workers(config, plan.topology_id, spark, on_stage))
             stack.enter_context(user_output_logged(config.given))
@@ -230,11 +230,11 @@ class RunningTopology:
 
     def _begin(self, workers: int, *, is_active: bool) -> _Run:
         from txtopo.assembly.plain.plain_workers import pack_up_workers, run_plain_worker  # noqa: PLC0415 - pyspark
-        from txtopo.spark.run_package import RunPackage  # noqa: PLC0415 - as above
-        from txtopo.spark.session import DriverHost  # noqa: PLC0415 - as above
-        from txtopo.spark.shipping import make_importable  # noqa: PLC0415 - as above
-        from txtopo.spark.user_lines import LineListener, LinesAddress  # noqa: PLC0415 - as above
-        from txtopo.spark.workers import SparkWorkers  # noqa: PLC0415 - as above
+        from txtopo.spark.jobs.workers import SparkWorkers  # noqa: PLC0415 - as above
+        from txtopo.spark.session.sessions import DriverHost  # noqa: PLC0415 - as above
+        from txtopo.spark.session.shipping import make_importable  # noqa: PLC0415 - as above
+        from txtopo.spark.tasks.run_package import RunPackage  # noqa: PLC0415 - as above
+        from txtopo.spark.tasks.user_lines import LineListener, LinesAddress  # noqa: PLC0415 - as above
 
         context = self._session.sparkContext
         host = DriverHost.of(context)
@@ -312,7 +312,7 @@ def start(
     """
     given = config if isinstance(config, Config) else Config(config)
     of_kind = given.of_kind(TopologyKind.PLAIN)
-    from txtopo.spark.workers import check_settings  # noqa: PLC0415 - pyspark only where Spark runs
+    from txtopo.spark.jobs.workers import check_settings  # noqa: PLC0415 - pyspark only where Spark runs
 
     check_settings(of_kind.spark)
     return RunningTopology(topology.plan, of_kind, spark, on_stage, is_active=active)

@@ -77,7 +77,7 @@ def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iter
         with contextlib.closing(runner):
             yield runner
         return
-    from txtopo.spark.job_runner import spark_job_runner  # noqa: PLC0415 - pyspark only where Spark runs
+    from txtopo.spark.jobs.job_runner import spark_job_runner  # noqa: PLC0415 - pyspark only where Spark runs
 
     with spark_job_runner(plan, config, prototypes) as on_spark:
         yield on_spark

@@ -75,8 +75,8 @@ def backfill_command(target: Target, state: str, first: int | None) -> None:
 
 
 def _environment(target: Target, display: PlainLines) -> Environment:
-    from txtopo.spark.job_runner import spark_job_runner  # noqa: PLC0415 - imports pyspark only if Spark is used
-    from txtopo.spark.session import check_spark  # noqa: PLC0415 - as above
+    from txtopo.spark.jobs.job_runner import spark_job_runner  # noqa: PLC0415 - imports pyspark only if Spark is used
+    from txtopo.spark.session.sessions import check_spark  # noqa: PLC0415 - as above
 
     check_spark(target.config, None, delta_users=target.plan.delta_users)
     runner = functools.partial(spark_job_runner, spark=None, on_stage=display.stage)

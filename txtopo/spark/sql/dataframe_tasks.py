@@ -27,7 +27,7 @@ from txtopo.columnar.chunks import Chunk
 from txtopo.columnar.conversion import cast_rows
 from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.spark.sql.combining import combined, combiner_of, uncombined
-from txtopo.spark.worker import run_stage
+from txtopo.spark.tasks.worker import run_stage
 from txtopo.topology.plan import ComponentKind, Edge, Plan
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.jobs.layout import Layout, PartitionAssignment, Stage

@@ -29,7 +29,7 @@ from txtopo.columnar.conversion import takes_all
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.spark.sql.dataframe_code import dataframe_code
 from txtopo.spark.sql.dataframe_tasks import DataFrameTasks, last_edge
-from txtopo.spark.worker import same_partition, stage_function, task_factory_of
+from txtopo.spark.tasks.worker import same_partition, stage_function, task_factory_of
 from txtopo.topology.plan import DATAFRAMES, ComponentKind, Edge, Plan, PlannedComponent
 from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, Report, partition_for
 from txtopo.transactional.tasks.batch_run import ShuffleMessage

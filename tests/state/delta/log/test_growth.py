@@ -272,7 +272,7 @@ def test_in_the_middle_of_a_kill_loop(command_line, tmp_path, numbers):
 SPARK = """
 import sys
 from delta import configure_spark_with_delta_pip
-from txtopo.spark.delta import CATALOG, EXTENSION
+from txtopo.spark.session.delta import CATALOG, EXTENSION
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
 builder = builder.config("spark.sql.extensions", EXTENSION).config("spark.sql.catalog.spark_catalog", CATALOG)

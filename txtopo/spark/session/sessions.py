@@ -21,18 +21,18 @@ from pyspark.sql import SparkSession
 from txtopo.config import Config
 from txtopo.errors import ConfigError, StopError
 from txtopo.files.durable import is_shortage
-from txtopo.spark.delta import (
+from txtopo.spark.errors import line_that_matters
+from txtopo.spark.session.delta import (
     check_delta,
     check_delta_came,
     check_delta_can_start,
     delta_settings,
     has_to_fetch_jars,
 )
-from txtopo.spark.errors import line_that_matters
-from txtopo.spark.properties_file import start_jvm
-from txtopo.spark.shipping import is_local
-from txtopo.spark.starting import StartOutput, why_it_did_not_start
-from txtopo.spark.versions import check_installed_spark, check_java, check_jvm_version, check_python
+from txtopo.spark.session.properties_file import start_jvm
+from txtopo.spark.session.shipping import is_here, is_local
+from txtopo.spark.session.starting import StartOutput, why_it_did_not_start
+from txtopo.spark.session.versions import check_installed_spark, check_java, check_jvm_version, check_python
 
 _SETTINGS: Mapping[str, str] = {
     "spark.scheduler.mode": "FAIR",
@@ -109,7 +109,7 @@ def check_spark(config: Config, given: SparkSession | None = None, *, delta_user
         return
     check_installed_spark()
     check_java()
-    if (config.spark_master or "local").startswith("local"):
+    if is_here(config.spark_master):
         check_python()
     if wants_delta:
         check_delta_can_start(config, delta_users)
@@ -172,7 +172,7 @@ def _use_this_python(session: SparkSession) -> None:
     A session that was started without PYSPARK_PYTHON would use the first python3 on the path.
     """
     context = session.sparkContext
-    if context.master.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+    if is_here(context.master) and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable
 
 
@@ -188,7 +188,7 @@ def _changed_process(config: Config) -> Iterator[None]:
     DataFrames, which it prints as JSON, and what it says to the JVM to itself: the run reports them.
     """
     wanted = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    if (config.spark_master or "local").startswith("local"):
+    if is_here(config.spark_master):
         wanted["SPARK_LOCAL_IP"] = "127.0.0.1"
     variables = {name: value for name, value in wanted.items() if name not in os.environ}
     removed = [name for name in (*wanted, *_OF_PYSPARK) if name not in os.environ]
@@ -253,7 +253,7 @@ def _warm_up(context: SparkContext) -> None:
 
     def prepare(_: Iterable[object]) -> Iterable[object]:
         sys.path.extend(path for path in paths if path not in sys.path)
-        import txtopo.spark.worker  # noqa: F401, PLC0415 - in the worker, where this function runs
+        import txtopo.spark.tasks.worker  # noqa: F401, PLC0415 - in the worker, where this function runs
 
         return ()
 
@@ -273,7 +273,7 @@ def _java_options(config: Config) -> dict[str, str]:
     """
     options = [_JIT_OPTIONS]
     if config.spark_log_level == "ERROR":
-        spec = importlib.util.find_spec("txtopo.spark")
+        spec = importlib.util.find_spec("txtopo.spark.session")
         assert spec is not None, "this package is installed"
         assert spec.origin is not None, "this package has a folder"
         logging_file = pathlib.Path(spec.origin).with_name("log4j2.properties")

@@ -22,7 +22,7 @@ NOT_OF_AN_EXECUTOR = {
 }
 """The packages that only a driver needs: coordinator state, the Delta log, commands, the run loop."""
 
-LOADED = "import json, sys, txtopo.spark.worker; print(json.dumps(sorted(sys.modules)))"
+LOADED = "import json, sys, txtopo.spark.tasks.worker; print(json.dumps(sorted(sys.modules)))"
 
 NAMED = "import sys; from state import *; from spouts import *; from txtopo import *; print('cattrs' in sys.modules)"
 
@@ -32,7 +32,7 @@ def test_imports() -> None:
     """An executor that imports the worker loads nothing that only the driver needs."""
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
     loaded = json.loads(done.stdout)
-    assert "txtopo.spark.worker" in loaded
+    assert "txtopo.spark.tasks.worker" in loaded
     packages = {name for module in loaded for name in (module.split(".")[0], ".".join(module.split(".")[:2]))}
     assert packages & NOT_OF_AN_EXECUTOR == set()
 

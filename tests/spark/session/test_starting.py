@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from tests.processes import ran
-from txtopo.spark.starting import PartingWords, why_it_did_not_start
+from txtopo.spark.session.starting import PartingWords, why_it_did_not_start
 
 DIED = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
 

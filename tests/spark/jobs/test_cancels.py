@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 from tests.full_disk import no_descriptor_left
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.errors import JobFailure
-from txtopo.spark import cancels, workers as spark_workers
-from txtopo.spark.cancels import Cancels
-from txtopo.spark.workers import SparkWorkers
+from txtopo.spark.jobs import cancels, workers as spark_workers
+from txtopo.spark.jobs.cancels import Cancels
+from txtopo.spark.jobs.workers import SparkWorkers
 
 
 class Context:

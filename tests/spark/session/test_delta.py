@@ -13,7 +13,7 @@ from tests.processes import ran
 from tests.spark.delta_join import PRICES, EnrichUndeclared, join_topology, totals
 from txtopo import Config, run
 from txtopo.errors import ConfigError, UserCodeError
-from txtopo.spark.delta import CATALOG, EXTENSION, check_delta_can_start, delta_settings, has_to_fetch_jars
+from txtopo.spark.session.delta import CATALOG, EXTENSION, check_delta_can_start, delta_settings, has_to_fetch_jars
 
 
 @pytest.fixture

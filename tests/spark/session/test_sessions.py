@@ -11,8 +11,8 @@ import pytest
 from tests.processes import ran
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.spark.session import DriverHost, _java_options, check_spark
-from txtopo.spark.versions import check_java
+from txtopo.spark.session.sessions import DriverHost, _java_options, check_spark
+from txtopo.spark.session.versions import check_java
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,13 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.config import Config
 from txtopo.errors import InternalError, JobFailure, RuleError, StateFailure, StopError
-from txtopo.spark.progress import ProgressListener, ProgressSender
-from txtopo.spark.run_package import RunPackage, pack_up
-from txtopo.spark.session import DriverHost
-from txtopo.spark.shipping import make_importable
-from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent, take_line
-from txtopo.spark.worker import task_factory_of
-from txtopo.spark.workers import SparkWorkers, session_for_workers
+from txtopo.spark.jobs.workers import SparkWorkers, session_for_workers
+from txtopo.spark.session.sessions import DriverHost
+from txtopo.spark.session.shipping import make_importable
+from txtopo.spark.tasks.progress import ProgressListener, ProgressSender
+from txtopo.spark.tasks.run_package import RunPackage, pack_up
+from txtopo.spark.tasks.user_lines import LineListener, LinesAddress, lines_sent, take_line
+from txtopo.spark.tasks.worker import task_factory_of
 from txtopo.topology.output import USER_LOGGER
 from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end

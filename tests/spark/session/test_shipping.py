@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from txtopo.spark.shipping import is_local, make_importable, zipped_sources
+from txtopo.spark.session.shipping import is_here, is_local, make_importable, zipped_sources
 
 SOURCES = {
     "ship_lone.py": "import ship_helper\nNAME = ship_helper.NAME",
@@ -75,7 +75,12 @@ def test_own_sources_only(names: set[str]) -> None:
     )
     assert "ship_package/below/notes.txt" not in names
     assert "ship_package/out-put/part.py" not in names
-    assert {"txtopo/spark/worker.py", "spouts/memory.py", "committers/reduce.py", "state/delta/keyed/state.py"} <= names
+    assert {
+        "txtopo/spark/tasks/worker.py",
+        "spouts/memory.py",
+        "committers/reduce.py",
+        "state/delta/keyed/state.py",
+    } <= names
 
 
 @pytest.mark.slow
@@ -92,9 +97,20 @@ def test_nothing_for_a_local_master(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("master", "local"),
-    [("local", True), ("local[2]", True), ("local[*, 4]", True), ("local-cluster[2,1,1024]", False), ("yarn", False)],
+    ("master", "here", "local"),
+    [
+        ("local", True, True),
+        ("local[2]", True, True),
+        ("local[*, 4]", True, True),
+        ("local-cluster[2,1,1024]", True, False),
+        ("yarn", False, False),
+    ],
 )
-def test_which_masters_are_local(master: str, local: bool) -> None:
-    """Masters whose tasks run in the driver's own JVM are local; processes on this machine are not."""
-    assert is_local(master) is local
+def test_which_masters_are_local(master: str, here: bool, local: bool) -> None:
+    """Masters whose tasks run in the driver's own JVM are local; other processes on this machine are here alone."""
+    assert (is_here(master), is_local(master)) == (here, local)
+
+
+def test_no_master_is_here() -> None:
+    """Without a master Spark runs here."""
+    assert is_here(None)

@@ -15,9 +15,9 @@ from pyspark.sql import SparkSession
 from txtopo.config import Config
 from txtopo.errors import ConfigError, JobFailure
 from txtopo.files.durable import is_shortage
-from txtopo.spark.cancels import Cancels
 from txtopo.spark.errors import error_of_python, line_that_matters, unhidden_errors
-from txtopo.spark.session import is_spark_gone, spark_is_gone, spark_session
+from txtopo.spark.jobs.cancels import Cancels
+from txtopo.spark.session.sessions import is_spark_gone, spark_is_gone, spark_session
 from txtopo.workers.control import JobStarter
 
 RETRY_SECS = 1.0

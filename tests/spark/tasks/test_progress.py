@@ -15,10 +15,10 @@ from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Fields, TransactionalTopologyBuilder, TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import UserCodeError
-from txtopo.spark.progress import BEGUN_REPORTS, ProgressListener, ProgressSender
-from txtopo.spark.run_package import RunPackage, pack_up
-from txtopo.spark.user_lines import LATE, LineListener, LinesAddress
-from txtopo.spark.worker import close_task_factories, task_factory_of
+from txtopo.spark.tasks.progress import BEGUN_REPORTS, ProgressListener, ProgressSender
+from txtopo.spark.tasks.run_package import RunPackage, pack_up
+from txtopo.spark.tasks.user_lines import LATE, LineListener, LinesAddress
+from txtopo.spark.tasks.worker import close_task_factories, task_factory_of
 from txtopo.topology.output import Line
 from txtopo.topology.user_code import user_code
 from txtopo.transactional.tasks.factory import prototypes_of

@@ -17,7 +17,7 @@ from tests.waiting import wait_for
 from txtopo import Config, Fields, TransactionalTopologyBuilder, run
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import UserCodeError
-from txtopo.spark.job_runner import SparkJobRunner
+from txtopo.spark.jobs.job_runner import SparkJobRunner
 from txtopo.spark.sql import sql_progress
 from txtopo.transactional.tasks.factory import prototypes_of
 

@@ -42,6 +42,11 @@ _OURS = (*FRAMEWORK, EXAMPLES)
 _shipping = threading.Lock()
 
 
+def is_here(master: str | None) -> bool:
+    """Return whether a master's executors run on this machine: those of no master do, and of a local cluster."""
+    return (master or "local").startswith("local")
+
+
 def is_local(master: str) -> bool:
     """Return whether a master's tasks run on the driver's machine and see its files."""
     return master == "local" or master.startswith("local[")

@@ -20,7 +20,7 @@ import pyspark
 from txtopo.errors import ConfigError
 from txtopo.files.durable import write_whole
 from txtopo.spark.errors import line_that_matters
-from txtopo.spark.starting import why_it_did_not_start
+from txtopo.spark.session.starting import why_it_did_not_start
 
 _RESOLVE_SECS = 600
 _ANSWER = "txtopo-jars:"

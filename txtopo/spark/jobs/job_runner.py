@@ -22,18 +22,18 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.config import Config
 from txtopo.errors import JobFailure, StateFailure
-from txtopo.spark.cancels import Cancels
 from txtopo.spark.errors import error_of_python, line_that_matters, unhidden_errors
-from txtopo.spark.progress import ProgressListener
-from txtopo.spark.run_package import RunPackage, pack_up
-from txtopo.spark.session import DriverHost, is_spark_gone, spark_is_gone, spark_session
-from txtopo.spark.shipping import make_importable
+from txtopo.spark.jobs.cancels import Cancels
+from txtopo.spark.session.sessions import DriverHost, is_spark_gone, spark_is_gone, spark_session
+from txtopo.spark.session.shipping import make_importable
 from txtopo.spark.sql.dataframe_code import error_of_function
 from txtopo.spark.sql.dataframe_session import DataFrameSession
 from txtopo.spark.sql.dataframes import DataFrameStages
 from txtopo.spark.sql.sql_progress import SqlProgress
-from txtopo.spark.user_lines import LineListener, LinesAddress, lines_sent, take_line
-from txtopo.spark.worker import same_partition, stage_function, task_factory_of
+from txtopo.spark.tasks.progress import ProgressListener
+from txtopo.spark.tasks.run_package import RunPackage, pack_up
+from txtopo.spark.tasks.user_lines import LineListener, LinesAddress, lines_sent, take_line
+from txtopo.spark.tasks.worker import same_partition, stage_function, task_factory_of
 from txtopo.topology.output import USER_LOGGER
 from txtopo.topology.plan import Plan
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import cloudpickle
 
-from txtopo.spark.user_lines import LinesAddress
+from txtopo.spark.tasks.user_lines import LinesAddress
 from txtopo.workers.garbage import collect_seldom
 
 

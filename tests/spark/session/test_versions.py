@@ -11,7 +11,7 @@ import pytest
 from tests.acceptance.test_errors import topology
 from txtopo import run
 from txtopo.errors import ConfigError
-from txtopo.spark.versions import check_installed_spark, check_java, check_jvm_version, check_python
+from txtopo.spark.session.versions import check_installed_spark, check_java, check_jvm_version, check_python
 
 
 def java_of(folder: pathlib.Path, version: str, *, has_notes: bool) -> pathlib.Path:
@@ -149,7 +149,7 @@ def test_the_same_python_by_another_name(monkeypatch: pytest.MonkeyPatch, tmp_pa
 def test_nothing_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: pathlib.Path) -> None:
     """Promise 17: a run on a Spark that is not supported leaves no file behind."""
     monkeypatch.setattr(pyspark, "__version__", "3.4.4")
-    monkeypatch.setattr("txtopo.spark.session._running", lambda given: None)
+    monkeypatch.setattr("txtopo.spark.session.sessions._running", lambda given: None)
     with pytest.raises(ConfigError, match=r"3\.4\.4"):
         run(topology(tmp_path))
     assert list(tmp_path.iterdir()) == []

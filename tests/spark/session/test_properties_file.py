@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from txtopo.spark.properties_file import properties
+from txtopo.spark.session.properties_file import properties
 
 SESSION = """
 import json, os, pathlib, sys
 from txtopo.config import Config
-from txtopo.spark.session import spark_session
+from txtopo.spark.session.sessions import spark_session
 
 settings = json.load(sys.stdin)
 with spark_session(Config({"topology.spark.master": "local[1]", **settings}), "secrets") as session:
