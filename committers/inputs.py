@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from txtopo import Fields
 from txtopo.api.data.tuples import DEFAULT_STREAM
-from txtopo.topology.checks import nearest
+from txtopo.topology.builders.checks import nearest
 
 Inputs = Mapping[tuple[str, str], Fields]
 """The fields of each stream, by component id and stream."""

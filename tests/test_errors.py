@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 
 from txtopo.errors import FailedException
-from txtopo.topology.user_code import blame
+from txtopo.topology.user_code.blame import blame
 
 
 def test_long_message() -> None:

@@ -8,7 +8,7 @@ total is as if it had run once.
 from typing import TYPE_CHECKING
 
 from txtopo.lazy import lazy_names
-from txtopo.topology.user_modules import refuse_twins
+from txtopo.topology.user_code.modules import refuse_twins
 
 if TYPE_CHECKING:
     from txtopo.api.components.bolt import (
@@ -57,9 +57,9 @@ if TYPE_CHECKING:
         ReportedFailedException as ReportedFailedException,
         TxtopoError as TxtopoError,
     )
-    from txtopo.topology.builder import TransactionalTopologyBuilder as TransactionalTopologyBuilder
-    from txtopo.topology.graph import BoltDeclarer as BoltDeclarer, ComponentDeclarer as ComponentDeclarer
-    from txtopo.topology.plain_builder import TopologyBuilder as TopologyBuilder
+    from txtopo.topology.builders.builder import TransactionalTopologyBuilder as TransactionalTopologyBuilder
+    from txtopo.topology.builders.graph import BoltDeclarer as BoltDeclarer, ComponentDeclarer as ComponentDeclarer
+    from txtopo.topology.builders.plain_builder import TopologyBuilder as TopologyBuilder
     from txtopo.topology.topology import (
         PlainTopology as PlainTopology,
         Topology as Topology,

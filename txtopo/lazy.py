@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from txtopo.topology.user_modules import refuse_hiding
+from txtopo.topology.user_code.modules import refuse_hiding
 
 
 def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

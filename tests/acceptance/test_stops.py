@@ -19,8 +19,8 @@ from txtopo import BasicBolt, Config, Fields, ICommitter, Topology, Transactiona
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FieldsError, RuleError, StopError, UserCodeError
 from txtopo.testing.inline import run_inline
-from txtopo.topology.output import Capture, capturing
-from txtopo.topology.user_code import user_code
+from txtopo.topology.user_code.blame import user_code
+from txtopo.topology.user_code.output import Capture, capturing
 
 WORDS = [[f"word {number}"] for number in range(40)]
 

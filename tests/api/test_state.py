@@ -24,7 +24,7 @@ from txtopo.api.state import (
 from txtopo.errors import StateAccessError
 from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, StatePlace
 from txtopo.testing.inline import run_inline
-from txtopo.topology.builder import TransactionalTopologyBuilder
+from txtopo.topology.builders.builder import TransactionalTopologyBuilder
 
 
 class BareState(State):

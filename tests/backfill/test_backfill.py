@@ -25,7 +25,7 @@ from txtopo.api.components.planned import Turn
 from txtopo.engine.control import RunControl
 from txtopo.errors import AlreadyRunning, ConfigError, DivergenceError, InternalError
 from txtopo.failpoints import armed
-from txtopo.topology.output import USER_LOGGER
+from txtopo.topology.user_code.output import USER_LOGGER
 
 __all__ = ["command_line"]
 

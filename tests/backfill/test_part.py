@@ -13,7 +13,7 @@ from tests.bolts import Take
 from txtopo import Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.backfill.part import part_of
 from txtopo.errors import ConfigError
-from txtopo.topology.plan import Phase
+from txtopo.topology.plans.plan import Phase
 
 ROW = Fields("word: string", "at: timestamp")
 

@@ -13,7 +13,7 @@ from tests.journals import journal_in
 from tests.variants import variants
 from txtopo.testing import MemoryLog
 from txtopo.testing.inline import run_inline
-from txtopo.topology.loading import load_target
+from txtopo.topology.user_code.loading import load_target
 
 MODULE = """
 from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout

@@ -18,8 +18,8 @@ from txtopo.assembly.forking import moved
 from txtopo.errors import DivergenceError, InternalError, TxtopoError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import inline_environment, run_inline
-from txtopo.topology.loading import load_target
 from txtopo.topology.topology import TransactionalTopology
+from txtopo.topology.user_code.loading import load_target
 
 FILES = 8
 COMMITTED = 6

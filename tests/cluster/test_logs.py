@@ -20,7 +20,7 @@ DRIVER = """
 import logging, os, subprocess, sys
 from txtopo.attempts import attempt_number
 from txtopo.cluster.logs import driver_log
-from txtopo.topology.output import Line, log_line
+from txtopo.topology.user_code.output import Line, log_line
 
 with driver_log(sys.argv[1]):
     logging.getLogger("txtopo.cluster.driver.process").info("begins")

@@ -17,7 +17,7 @@ from txtopo.config import Config
 from txtopo.engine.runner import run_with
 from txtopo.failpoints import armed
 from txtopo.testing.inline import InlineJobRunner
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 
 
 class InlineRun:

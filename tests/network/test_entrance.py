@@ -21,7 +21,7 @@ from txtopo.network.connections import REQUEST_SECS, Gate
 from txtopo.network.entrance import Entrance
 from txtopo.spark.tasks.progress import ProgressListener
 from txtopo.spark.tasks.user_lines import LineListener
-from txtopo.topology.output import PRINT, Line
+from txtopo.topology.user_code.output import PRINT, Line
 from txtopo.workers.handshake import Listener, connect
 
 SECRET = KEY = b"s" * 16

@@ -13,7 +13,7 @@ from txtopo.api.components.spout import Spout
 from txtopo.api.data.fields import Fields
 from txtopo.config import Config, TopologyKind
 from txtopo.plain.worker import Worker
-from txtopo.topology.assignment import assign
+from txtopo.topology.plans.assignment import assign
 from txtopo.topology.topology import PlainTopology
 
 

@@ -31,7 +31,7 @@ from txtopo.errors import ConfigError, TopologyError
 from txtopo.testing import MemoryLog
 from txtopo.testing.simulation.plain.world import make_plain_subject
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
-from txtopo.topology.plain_builder import TopologyBuilder
+from txtopo.topology.builders.plain_builder import TopologyBuilder
 
 WORDS = """
 from pathlib import Path

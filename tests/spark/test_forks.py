@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from state import read_table
-from tests.topology.forking import STATUSES, plain, transactional
+from tests.topology.user_code.forking import STATUSES, plain, transactional
 from txtopo import Config, run
 
 

@@ -18,7 +18,7 @@ from tests.variants import variants
 from txtopo import Config, RunningTopology, run, start
 from txtopo.errors import ConfigError, FieldsError, RuleError, UserCodeError
 from txtopo.testing.feeders import wait_until
-from txtopo.topology.output import PRINT, USER_LOGGER
+from txtopo.topology.user_code.output import PRINT, USER_LOGGER
 from txtopo.workers.deaths import SAME_ERROR_MAX
 
 WAIT_SECS = 240.0

@@ -51,9 +51,9 @@ from txtopo.journal.journal import (
     find_journal,
     read_journal,
 )
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.topology.user_code import user_code
+from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.commit.entries import input_ranges
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
 from txtopo.transactional.commit.keeping import Keeping

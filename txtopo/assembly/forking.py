@@ -29,7 +29,7 @@ from txtopo.journal.journal import (
     find_journal,
     read_journal,
 )
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.core.spout_policy import POLICIES
 from txtopo.transactional.recovery.checkpoints import Checkpoint

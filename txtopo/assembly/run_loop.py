@@ -37,7 +37,7 @@ from txtopo.errors import (
 )
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import wait_for_descriptor
-from txtopo.topology.output import OutputOrigin
+from txtopo.topology.user_code.output import OutputOrigin
 from txtopo.transactional.core.actions import (
     AbandonCommit,
     Action,

@@ -21,9 +21,9 @@ from txtopo.api.store import Change, Lead, Store
 from txtopo.attempts import FIRST_TXID, TransactionAttempt
 from txtopo.errors import FailedException, StopError, TxtopoError
 from txtopo.failpoints import durable_step
-from txtopo.topology.output import ended
 from txtopo.topology.spout_semantics import SpoutSemantics
-from txtopo.topology.user_code import user_code
+from txtopo.topology.user_code.blame import user_code
+from txtopo.topology.user_code.output import ended
 from txtopo.transactional.core.actions import CreateMetadata
 from txtopo.transactional.core.events import Event, MetadataCreated, RuleBroken, SourceStatus, TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import as_json

@@ -13,8 +13,8 @@ from txtopo.assembly.report import Progress, RunReport
 from txtopo.assembly.snapshot import Snapshot, TransactionSnapshot
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import TxtopoError
-from txtopo.topology.checks import OWN_PREFIX
-from txtopo.topology.output import OutputOrigin
+from txtopo.topology.builders.checks import OWN_PREFIX
+from txtopo.topology.user_code.output import OutputOrigin
 from txtopo.transactional.core.actions import StopReason
 from txtopo.transactional.core.facts import Fact, Trouble
 from txtopo.transactional.core.history import HistoryEvent, first_line

@@ -17,8 +17,8 @@ from txtopo.config import Config, with_ports
 from txtopo.errors import ConfigError
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.journal import DEAD_LETTERS, FOLDER
-from txtopo.topology.checks import check_places as find_nested, place_of
-from txtopo.topology.plan import Plan
+from txtopo.topology.builders.checks import check_places as find_nested, place_of
+from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.diagnosis import RepairSubject
 from txtopo.transactional.recovery.procedure import StorePlace
 

@@ -40,7 +40,7 @@ from txtopo.journal.journal import (
     find_journal,
     journal_files,
 )
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 from txtopo.topology.spout_semantics import REPEATABLE
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.commit.groups import Journal

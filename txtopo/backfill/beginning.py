@@ -24,7 +24,7 @@ from txtopo.files.folder import Folder
 from txtopo.journal.following import JournalFollower
 from txtopo.journal.holds import Holding
 from txtopo.journal.journal import find_journal, read_journal
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import (
     CommittedMark,
     CoordinatorState,

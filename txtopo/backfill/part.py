@@ -17,7 +17,7 @@ from txtopo.api.components.optional import call_if_there
 from txtopo.api.state import State
 from txtopo.errors import ConfigError
 from txtopo.journal.backfills import folder_name
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 
 
 @attrs.frozen

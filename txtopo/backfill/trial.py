@@ -18,7 +18,7 @@ from txtopo.config import Config
 from txtopo.errors import ConfigError, FailedException, RuleError
 from txtopo.journal.following import JournalFollower
 from txtopo.journal.journal import JournalTransaction
-from txtopo.topology.plan import DATAFRAMES, Plan
+from txtopo.topology.plans.plan import DATAFRAMES, Plan
 from txtopo.transactional.audit.backfills import difference_between
 from txtopo.transactional.tasks.batch_run import BatchRun
 from txtopo.transactional.tasks.collector import TaskCollector

@@ -19,8 +19,8 @@ from txtopo.errors import ConfigError, NoTopology
 from txtopo.files.durable import is_folder
 from txtopo.journal.ending import METADATA_DIR, journal_below, metadata_dir_with_journal
 from txtopo.text.secrecy import secrets_kept
-from txtopo.topology.loading import NoModule, Target, load_target
 from txtopo.topology.topology import TransactionalTopology
+from txtopo.topology.user_code.loading import NoModule, Target, load_target
 
 _FOLDERS_NAMED_MAX = 5
 

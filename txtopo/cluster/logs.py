@@ -26,7 +26,7 @@ from typing import Any
 from txtopo.text.printable import escaped
 from txtopo.text.repeated import Repeated
 from txtopo.text.secrecy import Discretion
-from txtopo.topology.output import PRINT, USER_LOGGER
+from txtopo.topology.user_code.output import PRINT, USER_LOGGER
 
 _LOG_BYTES_MAX = 64 << 20
 _LOGS_MAX = 5

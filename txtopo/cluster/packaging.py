@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from txtopo.errors import SubmissionError
-from txtopo.topology.user_modules import EPOCH, FRAMEWORK, paths_of, user_modules
+from txtopo.topology.user_code.modules import EPOCH, FRAMEWORK, paths_of, user_modules
 
 
 def pack_modules(main: str, path: Path) -> None:

@@ -22,7 +22,7 @@ from txtopo.errors import StopError
 from txtopo.failpoints import durable_step
 from txtopo.journal.journal import DEAD_LETTERS
 from txtopo.journal.turns import Rename
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in, tables_of
 from txtopo.transactional.recovery.diagnosis import descriptions_of
 from txtopo.transactional.recovery.going_back import GatheringLead

@@ -25,10 +25,10 @@ from txtopo.engine.control import RunControl
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
 from txtopo.errors import ConfigError
-from txtopo.topology.output import user_output_logged
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
-from txtopo.topology.user_modules import refuse_twins
+from txtopo.topology.user_code.modules import refuse_twins
+from txtopo.topology.user_code.output import user_output_logged
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.workers.garbage import seldom_collected
 

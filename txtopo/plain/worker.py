@@ -33,8 +33,8 @@ from txtopo.plain.tasks.watermark import Watermark
 from txtopo.plain.transport.frames import Frame, decode, encode
 from txtopo.plain.trees.acker import Outcome
 from txtopo.plain.trees.ackers import Ackers
-from txtopo.topology.assignment import ACKER, Assignment
-from txtopo.topology.plain_plan import PlainKind, PlainPlan
+from txtopo.topology.plans.assignment import ACKER, Assignment
+from txtopo.topology.plans.plain_plan import PlainKind, PlainPlan
 
 LOOK_SECS = 0.25
 """How often a worker fails roots whose timeout has passed, and sends ticks."""

@@ -20,8 +20,8 @@ from txtopo.errors import TopologyError
 from txtopo.plain.tasks.metrics import Counts
 from txtopo.testing.feeders import WAIT_SECS, FixedTupleSpout, Shared
 from txtopo.testing.inline_cluster import InlineCluster
-from txtopo.topology.plain_plan import PlainComponent, PlainKind, PlainPlan
-from txtopo.topology.plan import Edge
+from txtopo.topology.plans.plain_plan import PlainComponent, PlainKind, PlainPlan
+from txtopo.topology.plans.plan import Edge
 from txtopo.topology.topology import PlainTopology
 
 CAPTURE = "__capture"

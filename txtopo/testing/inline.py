@@ -12,7 +12,7 @@ from txtopo.assembly.report import RunReport
 from txtopo.assembly.threads import ThreadPools, Threads
 from txtopo.config import Config
 from txtopo.engine.runner import run_with
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner

@@ -21,8 +21,8 @@ from txtopo.errors import InputError, TopologyError, TxtopoError
 from txtopo.plain.tasks.metrics import Counts, by_component
 from txtopo.plain.worker import LOOK_SECS, Worker, WorkerStatus
 from txtopo.testing.feeders import WAIT_SECS, wait_until
-from txtopo.topology.assignment import Assignment, assign
-from txtopo.topology.plain_plan import PlainPlan
+from txtopo.topology.plans.assignment import Assignment, assign
+from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
 
 _QUIET_PASSES_MAX = 500

@@ -1,1 +1,1 @@
-"""The graph of a topology: building it, checking it, and splitting it into the two phases."""
+"""A topology as data: what builders make of the user's code, before anything runs."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
-from txtopo.topology.plain_plan import PlainPlan
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plain_plan import PlainPlan
+from txtopo.topology.plans.plan import Plan
 
 
 class Topology:

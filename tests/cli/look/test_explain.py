@@ -24,7 +24,7 @@ from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.journal import JournalHeader
 from txtopo.testing.feeders import wait_until
 from txtopo.testing.inline import run_inline
-from txtopo.topology.loading import load_target
+from txtopo.topology.user_code.loading import load_target
 from txtopo.transactional.core.transitions import Status
 
 GATES = {"hold": threading.Event(), "reached": threading.Event()}

@@ -19,8 +19,8 @@ from txtopo import Config
 from txtopo.assembly.forking import moved
 from txtopo.failpoints import armed
 from txtopo.testing.inline import inline_environment, run_inline
-from txtopo.topology.loading import load_target
 from txtopo.topology.topology import TransactionalTopology
+from txtopo.topology.user_code.loading import load_target
 
 MODULE = """
 import pathlib

@@ -10,7 +10,7 @@ from tests.state.delta.two_tables import Reader
 from txtopo import Config
 from txtopo.errors import DivergenceError
 from txtopo.testing.inline import run_inline
-from txtopo.topology.loading import load_target
+from txtopo.topology.user_code.loading import load_target
 
 MODULE = """
 from tests.state.delta.two_tables import pathlib, two_tables

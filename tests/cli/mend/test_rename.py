@@ -23,8 +23,8 @@ from txtopo.errors import DivergenceError, FailedException, InternalError
 from txtopo.failpoints import armed
 from txtopo.inspect.source import FACTS_SECS, FolderSource
 from txtopo.testing.inline import inline_environment, run_inline
-from txtopo.topology.loading import load_target
 from txtopo.topology.topology import TransactionalTopology
+from txtopo.topology.user_code.loading import load_target
 
 FILES = 8
 

@@ -25,7 +25,7 @@ from txtopo import Config
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
-from txtopo.topology.loading import load_target
+from txtopo.topology.user_code.loading import load_target
 from txtopo.transactional.core.points import SLOT_MS, KeptPoints
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 

@@ -12,7 +12,7 @@ from txtopo import Config, Topology
 from txtopo.errors import PoisonTransaction, UserCodeError
 from txtopo.testing.inline import run_inline
 from txtopo.text.secrecy import secrets_kept
-from txtopo.topology.loading import load_target
+from txtopo.topology.user_code.loading import load_target
 
 MODULE = """
 from spouts import MemoryTransactionalSpout

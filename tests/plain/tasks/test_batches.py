@@ -29,7 +29,7 @@ from txtopo.plain.tasks.bolts import BATCH_MAX
 from txtopo.plain.tasks.queues import TaskQueue
 from txtopo.plain.transport.frames import Columns
 from txtopo.plain.trees.tuples import TreeTuples
-from txtopo.topology.groupings import Choice
+from txtopo.topology.plans.groupings import Choice
 
 CHOICES: Sequence[Callable[[], Choice]] = (
     lambda: Choice(one=lambda _values: LOCAL),

@@ -21,7 +21,7 @@ from txtopo.plain.tasks.output import OutputStream, TaskOutput
 from txtopo.plain.tasks.queues import TaskQueue
 from txtopo.plain.trees.pending import PendingRoots
 from txtopo.plain.trees.tuples import TreeTuple
-from txtopo.topology.groupings import Choice
+from txtopo.topology.plans.groupings import Choice
 
 LOCAL, REMOTE, FAR = 11, 12, 13
 """Tasks: in this worker, which is 0, and in the workers 1 and 2."""

@@ -7,7 +7,7 @@ from threading import get_ident
 import pytest
 
 from txtopo.plain.tasks.errors import ErrorReporter
-from txtopo.topology.output import OutputOrigin, user_output_logged
+from txtopo.topology.user_code.output import OutputOrigin, user_output_logged
 
 
 def test_a_reported_error_is_of_the_task_that_reports_it(caplog: pytest.LogCaptureFixture) -> None:

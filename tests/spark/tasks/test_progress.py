@@ -19,8 +19,8 @@ from txtopo.spark.tasks.progress import BEGUN_REPORTS, ProgressListener, Progres
 from txtopo.spark.tasks.run_package import RunPackage, pack_up
 from txtopo.spark.tasks.user_lines import LATE, LineListener, LinesAddress
 from txtopo.spark.tasks.worker import close_task_factories, task_factory_of
-from txtopo.topology.output import Line
-from txtopo.topology.user_code import user_code
+from txtopo.topology.user_code.blame import user_code
+from txtopo.topology.user_code.output import Line
 from txtopo.transactional.tasks.factory import prototypes_of
 
 KEY, OTHER = b"k" * 16, b"o" * 16

@@ -14,15 +14,15 @@ from tests.waiting import DEADLINE_SECS
 from txtopo.attempts import TransactionAttempt
 from txtopo.network.channel import framed
 from txtopo.spark.tasks.user_lines import LineListener, LinesAddress, LineSender, lines_sent
-from txtopo.topology.output import PRINT, Line
-from txtopo.topology.user_code import user_code
+from txtopo.topology.user_code.blame import user_code
+from txtopo.topology.user_code.output import PRINT, Line
 
 KEY, OTHER = b"k" * 16, b"o" * 16
 
 KILLED = """
 import os, signal, sys
 from txtopo.attempts import TransactionAttempt
-from txtopo.topology.user_code import user_code
+from txtopo.topology.user_code.blame import user_code
 from txtopo.spark.tasks.user_lines import LinesAddress, lines_sent
 
 with lines_sent(LinesAddress("127.0.0.1", int(sys.argv[1]), 20), b"k" * 16):

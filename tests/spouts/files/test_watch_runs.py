@@ -29,7 +29,7 @@ from txtopo.api.store import Change, Lead, Put
 from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 from txtopo.testing.zookeeper import ZooKeeperServer
-from txtopo.topology.loading import load_target
+from txtopo.topology.user_code.loading import load_target
 
 
 def arrive(folder: Path, *names: str) -> None:

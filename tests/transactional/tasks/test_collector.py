@@ -18,7 +18,7 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk
 from txtopo.errors import FieldsError, UserCodeError
 from txtopo.testing.inline import run_inline
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.tasks import collector as collector_module
 from txtopo.transactional.tasks.collector import TaskCollector, task_collector
 

@@ -19,8 +19,8 @@ from txtopo.api.reduction import Reduction
 from txtopo.columnar.chunks import Chunk, decode
 from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.errors import TopologyError
-from txtopo.topology.graph import BoltDeclarer
-from txtopo.topology.groupings import partial_key_choice
+from txtopo.topology.builders.graph import BoltDeclarer
+from txtopo.topology.plans.groupings import partial_key_choice
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.routing import COMBINED_ROWS_MIN, SAMPLE_ROWS, Router
 

@@ -14,9 +14,9 @@ from txtopo.plain.tasks.task import Observer
 from txtopo.plain.worker import Worker
 from txtopo.spark.tasks.run_package import RunPackage, pack_up
 from txtopo.spark.tasks.user_lines import lines_sent
-from txtopo.topology.assignment import Assignment
-from txtopo.topology.output import OutputOrigin, renewed
-from txtopo.topology.plain_plan import PlainPlan
+from txtopo.topology.plans.assignment import Assignment
+from txtopo.topology.plans.plain_plan import PlainPlan
+from txtopo.topology.user_code.output import OutputOrigin, renewed
 from txtopo.workers.messages import Welcome
 from txtopo.workers.process import Links, WorkerJob, run_worker
 from txtopo.workers.watcher import NO_TASK

@@ -9,7 +9,7 @@ import attrs
 
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram, by_component
 from txtopo.plain.worker import WorkerStatus
-from txtopo.topology.plain_plan import PlainPlan
+from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.workers.messages import Health
 from txtopo.workers.supervisor import Supervisor
 

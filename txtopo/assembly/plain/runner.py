@@ -29,10 +29,10 @@ from txtopo.assembly.plain.steering import (
 )
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import ConfigError, RuleError, StopError, TxtopoError
-from txtopo.topology.assignment import assign
-from txtopo.topology.output import USER_LOGGER, user_output_logged
-from txtopo.topology.plain_plan import PlainPlan
+from txtopo.topology.plans.assignment import assign
+from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
+from txtopo.topology.user_code.output import USER_LOGGER, user_output_logged
 from txtopo.workers.control import ControlServer
 from txtopo.workers.events import ActivationAsked, StopAsked
 from txtopo.workers.handshake import Listener, new_secret

@@ -13,7 +13,7 @@ import click
 from txtopo.cli.cluster.asking import Connect, takes_cluster
 from txtopo.cli.command import Command, CommandLineError, needs_extra, parse_pairs
 from txtopo.errors import SubmissionError
-from txtopo.topology.loading import DEFAULT_ATTRIBUTE, Target, load_target
+from txtopo.topology.user_code.loading import DEFAULT_ATTRIBUTE, Target, load_target
 
 _CHECK_SECS = 300.0
 """How long the topology may take to build from the archive here; a supervisor may allow less."""

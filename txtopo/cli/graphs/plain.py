@@ -9,9 +9,9 @@ from rich.tree import Tree
 
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.cli.graphs.transactional import stream_text
-from txtopo.topology.description import described_plain
-from txtopo.topology.plain_plan import PlainComponent, PlainKind, PlainPlan
-from txtopo.topology.plan import Edge
+from txtopo.topology.plans.description import described_plain
+from txtopo.topology.plans.plain_plan import PlainComponent, PlainKind, PlainPlan
+from txtopo.topology.plans.plan import Edge
 
 
 def draw_plain_text(plan: PlainPlan) -> Tree:

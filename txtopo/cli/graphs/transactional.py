@@ -11,8 +11,8 @@ from rich.tree import Tree
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.state import State
-from txtopo.topology.description import address_of, class_of, described, fields_text, states_of
-from txtopo.topology.plan import Edge, Phase, Plan, PlannedComponent
+from txtopo.topology.plans.description import address_of, class_of, described, fields_text, states_of
+from txtopo.topology.plans.plan import Edge, Phase, Plan, PlannedComponent
 
 _PHASE_STYLES = {Phase.PROCESSING: "yellow", Phase.COMMIT: "green"}
 

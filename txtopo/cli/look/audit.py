@@ -17,7 +17,7 @@ from txtopo.cli.console import Console
 from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
 from txtopo.inspect.past.audit import audited
 from txtopo.text.words import PROGRESS, count_of
-from txtopo.topology.loading import Target
+from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.audit.report import AuditReport, TableProof
 
 FINDINGS_SHOWN = 20

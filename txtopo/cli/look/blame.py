@@ -19,7 +19,7 @@ from txtopo.errors import ConfigError
 from txtopo.journal.journal import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.text.printable import escaped
-from txtopo.topology.loading import Target
+from txtopo.topology.user_code.loading import Target
 
 PARTITIONS_SHOWN = 3
 

@@ -15,7 +15,7 @@ from txtopo.cli.target import OutputFolder, takes_folder_or_target
 from txtopo.inspect.past.story import Known, facts_of, story_of
 from txtopo.journal.ending import METADATA_DIR, chosen, metadata_dir_below
 from txtopo.journal.journal import topologies_with_journal
-from txtopo.topology.loading import Target
+from txtopo.topology.user_code.loading import Target
 
 
 @click.command("explain", cls=Command)

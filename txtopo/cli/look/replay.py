@@ -15,9 +15,9 @@ from txtopo.cli.target import journal_place, takes_target
 from txtopo.config import Config
 from txtopo.journal.journal import find_journal, read_journal
 from txtopo.text.words import count_of
-from txtopo.topology.loading import Target
-from txtopo.topology.output import user_output_logged
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
+from txtopo.topology.user_code.loading import Target
+from txtopo.topology.user_code.output import user_output_logged
 from txtopo.transactional.audit.replay import RangeReport, Replay, ReplayReport, Tally
 from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner

@@ -12,10 +12,10 @@ from txtopo.cli.console import table_console
 from txtopo.cli.graphs.plain import draw_plain_dot, draw_plain_json, draw_plain_mermaid, draw_plain_text
 from txtopo.cli.graphs.transactional import draw_dot, draw_json, draw_mermaid, draw_text
 from txtopo.cli.target import takes_target
-from txtopo.topology.loading import Target
-from txtopo.topology.plain_plan import PlainPlan
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plain_plan import PlainPlan
+from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import PlainTopology
+from txtopo.topology.user_code.loading import Target
 
 _TRANSACTIONAL: Mapping[str, Callable[[Plan], Tree | str]] = {
     "text": draw_text,

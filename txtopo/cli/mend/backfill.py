@@ -20,8 +20,8 @@ from txtopo.cli.target import takes_target
 from txtopo.config import TopologyKind
 from txtopo.text.secrecy import command_line
 from txtopo.text.words import count_of
-from txtopo.topology.loading import Target
 from txtopo.topology.topology import TransactionalTopology
+from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.recovery.fork import ForkPoint
 
 

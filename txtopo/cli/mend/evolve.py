@@ -10,7 +10,7 @@ from txtopo.assembly.storage import states_of
 from txtopo.cli.command import Command
 from txtopo.cli.target import takes_target
 from txtopo.text.secrecy import command_line
-from txtopo.topology.loading import Target
+from txtopo.topology.user_code.loading import Target
 
 
 @click.command("evolve", cls=Command)

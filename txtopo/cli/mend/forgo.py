@@ -9,7 +9,7 @@ from txtopo.cli.command import Command
 from txtopo.cli.mend.repair import ask
 from txtopo.cli.target import takes_target
 from txtopo.text.secrecy import command_line
-from txtopo.topology.loading import Target
+from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.recovery.going_back import forgo as go_on_without
 
 

@@ -15,7 +15,7 @@ from txtopo.cli.look.points import planned_point, point_lines
 from txtopo.cli.target import takes_target
 from txtopo.text.secrecy import command_line
 from txtopo.text.words import count_of
-from txtopo.topology.loading import Target
+from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.recovery.fork import Fork, ForkPoint, find_fork
 
 

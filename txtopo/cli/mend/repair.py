@@ -14,7 +14,7 @@ from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.text.secrecy import command_line
-from txtopo.topology.loading import Target
+from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.divergence import DivergenceKind
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew

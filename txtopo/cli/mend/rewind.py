@@ -21,8 +21,8 @@ from txtopo.errors import StopError
 from txtopo.journal.journal import JournalTransaction
 from txtopo.text.secrecy import command_line
 from txtopo.text.words import count_of
-from txtopo.topology.loading import Target
-from txtopo.topology.plan import Phase
+from txtopo.topology.plans.plan import Phase
+from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.divergence import Divergence, DivergenceKind
 from txtopo.transactional.recovery.going_back import Looked, journal_of

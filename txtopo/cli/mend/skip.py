@@ -10,7 +10,7 @@ from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.mend.repair import ask
 from txtopo.cli.target import takes_target
 from txtopo.text.secrecy import command_line
-from txtopo.topology.loading import Target
+from txtopo.topology.user_code.loading import Target
 
 
 @click.command(cls=Command)

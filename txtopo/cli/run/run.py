@@ -33,9 +33,9 @@ from txtopo.engine.timeline.records import METRICS, folder_of, place_of
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.text.printable import PrintableFormatter
 from txtopo.text.secrecy import Discretion, command_line, shown, without_secrets
-from txtopo.topology.loading import Target
-from txtopo.topology.output import PRINT, USER_LOGGER
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
+from txtopo.topology.user_code.loading import Target
+from txtopo.topology.user_code.output import PRINT, USER_LOGGER
 
 LOG_LEVELS = {
     "debug": logging.DEBUG,

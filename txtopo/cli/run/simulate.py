@@ -24,9 +24,9 @@ from txtopo.testing.simulation.schedules import (
     shrink,
 )
 from txtopo.text.secrecy import command_line
-from txtopo.topology.loading import Target
-from txtopo.topology.output import user_output_logged
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
+from txtopo.topology.user_code.loading import Target
+from txtopo.topology.user_code.output import user_output_logged
 
 INVARIANT = "check_state"
 UNTIL = 12

@@ -37,8 +37,8 @@ from txtopo.engine.timeline.records import folder_of, place_of
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.text.secrecy import Discretion, secrets_kept, without_secrets
-from txtopo.topology.loading import Target, load_target
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
+from txtopo.topology.user_code.loading import Target, load_target
 from txtopo.transactional.core.actions import StopReason
 
 _LOG = logging.getLogger(__name__)

@@ -33,7 +33,7 @@ from txtopo.engine.timeline.samples import Sample, Sampler
 from txtopo.engine.timeline.writer import FLUSH_SECS, TimelineWriter
 from txtopo.errors import TxtopoError
 from txtopo.text.secrecy import shown, without_secrets
-from txtopo.topology.description import described, described_plain
+from txtopo.topology.plans.description import described, described_plain
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.transactional.core.facts import Fact, Trouble
 from txtopo.transactional.core.history import HistoryEvent, first_line

@@ -19,7 +19,7 @@ from txtopo.errors import AnchorError
 from txtopo.plain.tasks.output import OutputStream, TaskOutput
 from txtopo.plain.trees.acker import EDGE_BITS, RandomBits
 from txtopo.plain.trees.tuples import TreeTuple, TreeTuples
-from txtopo.topology.groupings import Pick
+from txtopo.topology.plans.groupings import Pick
 
 _roots_of = attrgetter("roots")
 

@@ -18,7 +18,7 @@ from txtopo.plain.tasks.metrics import Counts
 from txtopo.plain.tasks.task import WEIGHED_SECS, Shared, Task
 from txtopo.plain.transport.frames import Columns
 from txtopo.plain.trees.tuples import SETTLED, Edges, Roots, TreeTuple, TreeTuples
-from txtopo.topology.plain_plan import PlainComponent, PlainKind
+from txtopo.topology.plans.plain_plan import PlainComponent, PlainKind
 
 EXECUTED_AT_ONCE_MAX = 512
 """The most tuples that a task executes in one turn."""

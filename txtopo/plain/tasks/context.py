@@ -11,7 +11,7 @@ from txtopo.api.components.context import TaskHook, TopologyContext
 from txtopo.api.map_state import MapState
 from txtopo.errors import StateAccessError, TopologyError
 from txtopo.plain.tasks.offload import Offloading
-from txtopo.topology.plain_plan import PlainComponent, PlainPlan
+from txtopo.topology.plans.plain_plan import PlainComponent, PlainPlan
 
 
 class PlainTaskContext(TopologyContext):

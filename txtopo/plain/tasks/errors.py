@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import attrs
 
-from txtopo.topology.user_code import blame, is_not_of_the_code, user_code
+from txtopo.topology.user_code.blame import blame, is_not_of_the_code, user_code
 
 log = logging.getLogger("txtopo.user")
 

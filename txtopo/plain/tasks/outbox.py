@@ -9,7 +9,7 @@ from txtopo.plain.tasks.queues import TaskQueue
 from txtopo.plain.tasks.weighing import tuples_bytes
 from txtopo.plain.transport.frames import Columns, Frame
 from txtopo.plain.trees.acker import acker_of
-from txtopo.topology.groupings import divide
+from txtopo.topology.plans.groupings import divide
 
 
 class ColumnsByTask(dict[int, Columns]):

@@ -19,7 +19,7 @@ from txtopo.plain.tasks.outbox import ColumnsByTask, Outbox
 from txtopo.plain.transport.frames import Columns
 from txtopo.plain.trees.acker import RandomBits
 from txtopo.plain.trees.tuples import Edges, Roots
-from txtopo.topology.groupings import KEYS_MAX, Choice, is_small
+from txtopo.topology.plans.groupings import KEYS_MAX, Choice, is_small
 
 
 @attrs.frozen

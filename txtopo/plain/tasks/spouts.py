@@ -13,7 +13,7 @@ from txtopo.plain.tasks.collectors import SpoutCollector
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.plain.tasks.task import WEIGHED_SECS, Observer, Shared, Task
 from txtopo.plain.trees.pending import PendingRoots
-from txtopo.topology.plain_plan import PlainComponent
+from txtopo.topology.plans.plain_plan import PlainComponent
 
 SPOUT_CALLS_MAX = 64
 """The most calls of a spout executor's tasks in one pass. Then bolts work on what they emitted."""

@@ -22,9 +22,9 @@ from txtopo.plain.tasks.offload import Offloading
 from txtopo.plain.tasks.outbox import Outbox
 from txtopo.plain.tasks.output import OutputStream, TaskOutput
 from txtopo.plain.tasks.queues import TaskQueue
-from txtopo.topology.assignment import Assignment
-from txtopo.topology.groupings import chooser
-from txtopo.topology.plain_plan import SYSTEM, SYSTEM_TASK, TICK_STREAM, PlainComponent, PlainPlan
+from txtopo.topology.plans.assignment import Assignment
+from txtopo.topology.plans.groupings import chooser
+from txtopo.topology.plans.plain_plan import SYSTEM, SYSTEM_TASK, TICK_STREAM, PlainComponent, PlainPlan
 
 WEIGHED_SECS = 0.001
 """A task's output is weighed each time its turn has taken this long: meanwhile, it can't fill more than some MB."""

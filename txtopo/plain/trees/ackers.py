@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from txtopo.plain.trees.acker import Acker, Settlement, acker_of
-from txtopo.topology.groupings import Pick, divide
+from txtopo.topology.plans.groupings import Pick, divide
 
 
 class Ackers:

@@ -34,8 +34,8 @@ from txtopo.spark.tasks.progress import ProgressListener
 from txtopo.spark.tasks.run_package import RunPackage, pack_up
 from txtopo.spark.tasks.user_lines import LineListener, LinesAddress, lines_sent, take_line
 from txtopo.spark.tasks.worker import same_partition, stage_function, task_factory_of
-from txtopo.topology.output import USER_LOGGER
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
+from txtopo.topology.user_code.output import USER_LOGGER
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.stage_run import Job, Report
 

@@ -34,7 +34,7 @@ from pathlib import Path, PurePosixPath
 
 from pyspark import SparkContext, SparkFiles
 
-from txtopo.topology.user_modules import EPOCH, EXAMPLES, FRAMEWORK, paths_of, user_modules
+from txtopo.topology.user_code.modules import EPOCH, EXAMPLES, FRAMEWORK, paths_of, user_modules
 
 _OURS = (*FRAMEWORK, EXAMPLES)
 """Shipped even if they are installed in the driver's Python."""

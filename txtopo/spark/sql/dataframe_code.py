@@ -17,8 +17,8 @@ from pyspark.errors import PySparkException
 
 from txtopo.errors import FailedException, UserCodeError
 from txtopo.spark.errors import Frame, in_library, line_that_matters, python_error
-from txtopo.topology.plan import Plan
-from txtopo.topology.user_code import user_code
+from txtopo.topology.plans.plan import Plan
+from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.jobs.stage_run import Job
 from txtopo.transactional.tasks.state_handle import attempt_origin
 

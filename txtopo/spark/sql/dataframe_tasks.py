@@ -28,8 +28,8 @@ from txtopo.columnar.conversion import cast_rows
 from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.spark.sql.combining import combined, combiner_of, uncombined
 from txtopo.spark.tasks.worker import run_stage
-from txtopo.topology.plan import ComponentKind, Edge, Plan
-from txtopo.topology.user_code import user_code
+from txtopo.topology.plans.plan import ComponentKind, Edge, Plan
+from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.jobs.layout import Layout, PartitionAssignment, Stage
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.tasks.batch_run import ShuffleMessage

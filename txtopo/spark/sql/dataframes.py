@@ -30,7 +30,7 @@ from txtopo.errors import FieldsError, TopologyError
 from txtopo.spark.sql.dataframe_code import dataframe_code
 from txtopo.spark.sql.dataframe_tasks import DataFrameTasks, last_edge
 from txtopo.spark.tasks.worker import same_partition, stage_function, task_factory_of
-from txtopo.topology.plan import DATAFRAMES, ComponentKind, Edge, Plan, PlannedComponent
+from txtopo.topology.plans.plan import DATAFRAMES, ComponentKind, Edge, Plan, PlannedComponent
 from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, Report, partition_for
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
 from txtopo.transactional.tasks.bolt_tasks import attempt_column

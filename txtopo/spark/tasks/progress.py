@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.network.channel import address_family
-from txtopo.topology.output import OutputOrigin
+from txtopo.topology.user_code.output import OutputOrigin
 
 _MESSAGE = struct.Struct("!16sQ")
 _LOOK_SECS = 0.25

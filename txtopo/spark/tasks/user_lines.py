@@ -22,7 +22,7 @@ import attrs
 from txtopo.errors import UserCodeError
 from txtopo.network.channel import Channel, ChannelClosed, WakeUp, framed
 from txtopo.network.entrance import Entrance
-from txtopo.topology.output import LINE_CHARACTERS_MAX, Capture, Line, capturing, log_line
+from txtopo.topology.user_code.output import LINE_CHARACTERS_MAX, Capture, Line, capturing, log_line
 
 _MESSAGE_BYTES_MAX = 64 * LINE_CHARACTERS_MAX
 _TIMEOUT_SECS = 5.0

@@ -13,7 +13,7 @@ from txtopo.errors import RuleError
 from txtopo.spark.tasks.progress import ProgressSender
 from txtopo.spark.tasks.run_package import RunPackage
 from txtopo.spark.tasks.user_lines import LATE, LineSender, lines_sent
-from txtopo.topology.output import Line
+from txtopo.topology.user_code.output import Line
 from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, StageRun
 from txtopo.transactional.tasks.factory import TaskFactory
 

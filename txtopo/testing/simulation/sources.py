@@ -23,8 +23,8 @@ from spouts.kafka.planner import Planner
 from spouts.kafka.spout import KafkaInput
 from txtopo.errors import ConfigError
 from txtopo.testing.memory_log import MemoryLog
-from txtopo.topology.plain_plan import PlainPlan
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plain_plan import PlainPlan
+from txtopo.topology.plans.plan import Plan
 
 _TO_A_BROKER = attrs.fields(KafkaSpoutConfig).connect.default
 

@@ -54,7 +54,7 @@ from txtopo.testing.simulation.process import (
 from txtopo.testing.simulation.schedule import Kinds, Log, Schedule, Simulated
 from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
 from txtopo.testing.simulation.threads import Clock
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.core.actions import AssignedAttempt, StopReason
 from txtopo.transactional.core.coordinator import Coordinator

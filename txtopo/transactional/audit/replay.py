@@ -45,9 +45,9 @@ from txtopo.journal.journal import (
     JournalTransaction,
     counting_entries,
 )
-from txtopo.topology.checks import OWN_PREFIX
-from txtopo.topology.plan import DATAFRAMES, Phase, Plan, PlannedComponent
-from txtopo.topology.user_code import user_code
+from txtopo.topology.builders.checks import OWN_PREFIX
+from txtopo.topology.plans.plan import DATAFRAMES, Phase, Plan, PlannedComponent
+from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.commit.phases import run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, Process
 from txtopo.transactional.core.limits import Limits

@@ -11,8 +11,8 @@ from txtopo.api.data.copying import copied, copied_json
 from txtopo.api.state import Writes, put_and_removed
 from txtopo.attempts import TransactionAttempt
 from txtopo.journal.journal import JournalEntry, JournalTransaction
-from txtopo.topology.plan import PlannedComponent
-from txtopo.topology.user_code import user_code
+from txtopo.topology.plans.plan import PlannedComponent
+from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.core.history import shortened
 from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints

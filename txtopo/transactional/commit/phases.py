@@ -15,9 +15,9 @@ from txtopo.api.state import OpenedState, Writes
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import RuleError, TupleTreeFailure, TxtopoError
-from txtopo.topology.output import ended
-from txtopo.topology.plan import Phase
-from txtopo.topology.user_code import user_code
+from txtopo.topology.plans.plan import Phase
+from txtopo.topology.user_code.blame import user_code
+from txtopo.topology.user_code.output import ended
 from txtopo.transactional.commit.views import GroupState
 from txtopo.transactional.commit.write_buffer import group_states
 from txtopo.transactional.core.actions import AssignedAttempt

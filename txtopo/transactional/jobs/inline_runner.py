@@ -10,7 +10,7 @@ from typing import Any
 
 import cloudpickle
 
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, Report, StageRun
 from txtopo.transactional.tasks.factory import TaskFactory

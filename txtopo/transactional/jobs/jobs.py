@@ -11,7 +11,7 @@ import attrs
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.rows_file import remove_rows_files
 from txtopo.errors import FailedException, InternalError, TupleTreeFailure, TxtopoError
-from txtopo.topology.plan import DATAFRAMES, Phase, Plan
+from txtopo.topology.plans.plan import DATAFRAMES, Phase, Plan
 from txtopo.transactional.core.actions import AssignedAttempt, Process
 from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.jobs.layout import Layout, lay_spread, lay_together, runs_together

@@ -16,7 +16,7 @@ import enum
 
 import attrs
 
-from txtopo.topology.plan import DATAFRAMES, Plan, PlannedComponent
+from txtopo.topology.plans.plan import DATAFRAMES, Plan, PlannedComponent
 
 
 class PartitionAssignment(enum.Enum):

@@ -32,7 +32,7 @@ import cloudpickle
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.failpoints import reach
 from txtopo.network.channel import Backlog
-from txtopo.topology.output import renewed
+from txtopo.topology.user_code.output import renewed
 from txtopo.transactional.jobs.pool import Answered, Assign, Call, Compute, Drop, Dropped, FromBody, Place, ToBody
 from txtopo.transactional.jobs.stage_run import Job, PartitionItem, Report, StageRun
 from txtopo.transactional.tasks.batch_run import ShuffleMessage

@@ -19,10 +19,10 @@ import attrs
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import FailedException, RuleError, TxtopoError
-from txtopo.topology.output import ended
-from txtopo.topology.plan import Phase, PlannedComponent
+from txtopo.topology.plans.plan import Phase, PlannedComponent
 from txtopo.topology.spout_semantics import Emitted
-from txtopo.topology.user_code import user_code
+from txtopo.topology.user_code.blame import user_code
+from txtopo.topology.user_code.output import ended
 from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.jobs.layout import Layout
 from txtopo.transactional.tasks.batch_run import BatchRun, CarriedBolt, ShuffleMessage, everything

@@ -28,8 +28,8 @@ from txtopo.config import Config
 from txtopo.errors import StateAccessError, StopError
 from txtopo.journal.ending import metadata_dir_with_journal
 from txtopo.journal.journal import JournalPart, find_journal, read_journal
-from txtopo.topology.plan import Plan
-from txtopo.topology.user_code import user_code
+from txtopo.topology.plans.plan import Plan
+from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
 from txtopo.transactional.recovery.diagnosis import RepairSubject

@@ -12,7 +12,7 @@ from txtopo.api.store import Change, Lead, Store
 from txtopo.config import Config
 from txtopo.errors import StopError
 from txtopo.failpoints import durable_step
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, all_values, damage_in, set_damaged_aside
 from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject, diagnose
 from txtopo.transactional.recovery.going_back import checked

@@ -22,8 +22,8 @@ from txtopo.columnar.hashing import mix
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import TxtopoError
 from txtopo.failpoints import reach
-from txtopo.topology.plan import ComponentKind, Edge, Phase, PlannedComponent
-from txtopo.topology.user_code import user_code
+from txtopo.topology.plans.plan import ComponentKind, Edge, Phase, PlannedComponent
+from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.core.readings import Readings
 from txtopo.transactional.tasks.bolt_tasks import BoltTask, task_type
 from txtopo.transactional.tasks.collector import TaskCollector, task_collector

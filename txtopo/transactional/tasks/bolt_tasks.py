@@ -16,9 +16,9 @@ from txtopo.columnar.chunks import Chunk
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.failpoints import reach
-from txtopo.topology.kinds import takes_batches
-from txtopo.topology.plan import ComponentKind, PlannedComponent
-from txtopo.topology.user_code import note_tuple, user_code
+from txtopo.topology.builders.kinds import takes_batches
+from txtopo.topology.plans.plan import ComponentKind, PlannedComponent
+from txtopo.topology.user_code.blame import note_tuple, user_code
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskBindings, TaskFactory

@@ -18,7 +18,7 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, Row, bare_schema, row_copying, source_of
 from txtopo.columnar.conversion import cast_rows
 from txtopo.errors import FieldsError, UserCodeError
-from txtopo.topology.plan import ComponentKind, PlannedComponent
+from txtopo.topology.plans.plan import ComponentKind, PlannedComponent
 from txtopo.transactional.tasks.factory import COLLECTOR
 from txtopo.transactional.tasks.objects import Local
 from txtopo.transactional.tasks.state_handle import NoteLate

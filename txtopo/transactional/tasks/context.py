@@ -10,7 +10,7 @@ from txtopo.api.components.planned import Planned, Turn
 from txtopo.api.map_state import MapState
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
-from txtopo.topology.plan import Phase, Plan, PlannedComponent
+from txtopo.topology.plans.plan import Phase, Plan, PlannedComponent
 from txtopo.transactional.core.readings import Readings
 from txtopo.transactional.tasks.objects import Local, LocalReference
 from txtopo.transactional.tasks.state_handle import NoteLate, StateHandle, StateView

@@ -11,8 +11,8 @@ import attrs
 from txtopo.api.components.optional import call_if_there
 from txtopo.api.data.copying import UNCHANGEABLE, copied
 from txtopo.errors import RuleError
-from txtopo.topology.plan import Plan, PlannedComponent
-from txtopo.topology.user_code import user_code
+from txtopo.topology.plans.plan import Plan, PlannedComponent
+from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.tasks.context import CONTEXT, TaskContext
 from txtopo.transactional.tasks.objects import Local, LocalReference, dump_object, maker_of
 from txtopo.transactional.tasks.state_handle import NoteLate

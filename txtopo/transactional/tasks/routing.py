@@ -18,7 +18,8 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.reduction import Combiner
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, Row
-from txtopo.topology.groupings import (
+from txtopo.topology.builders.kinds import takes_batches
+from txtopo.topology.plans.groupings import (
     check_task,
     custom_choice,
     partial_key_choice,
@@ -26,9 +27,8 @@ from txtopo.topology.groupings import (
     tasks_of_columns,
     tasks_of_keys,
 )
-from txtopo.topology.kinds import takes_batches
-from txtopo.topology.plan import Edge, Plan, PlannedComponent
-from txtopo.topology.user_code import user_code
+from txtopo.topology.plans.plan import Edge, Plan, PlannedComponent
+from txtopo.topology.user_code.blame import user_code
 
 Routed = list[tuple[int, Chunk]]
 

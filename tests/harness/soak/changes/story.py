@@ -30,8 +30,8 @@ from txtopo.failpoints import armed
 from txtopo.main.group import txtopo as command_line
 from txtopo.testing.checkers import Violation
 from txtopo.testing.inline import inline_environment, run_inline
-from txtopo.topology.loading import load_target
 from txtopo.topology.topology import TransactionalTopology
+from txtopo.topology.user_code.loading import load_target
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, committed_in
 from txtopo.transactional.recovery.fork import find_fork
 

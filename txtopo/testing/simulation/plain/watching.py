@@ -23,7 +23,7 @@ from txtopo.plain.tasks.offload import Offloading
 from txtopo.plain.tasks.task import Observer
 from txtopo.plain.trees.tuples import SETTLED
 from txtopo.testing.simulation.plain.ledger import Root
-from txtopo.topology.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
+from txtopo.topology.plans.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
 
 if TYPE_CHECKING:
     from txtopo.testing.simulation.plain.process import Process

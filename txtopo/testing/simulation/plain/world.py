@@ -22,8 +22,8 @@ from txtopo.testing.simulation.plain.process import Fault, Process
 from txtopo.testing.simulation.plain.watching import with_tokens
 from txtopo.testing.simulation.schedule import Kinds, Log, Schedule, Simulated
 from txtopo.testing.simulation.sources import Outside, check_sources
-from txtopo.topology.assignment import Assignment, assign
-from txtopo.topology.plain_plan import PlainPlan
+from txtopo.topology.plans.assignment import Assignment, assign
+from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
 from txtopo.workers.events import StopAsked, Ticked
 from txtopo.workers.roster import Arrival

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import attrs
 
-from txtopo.topology.plain_plan import PlainComponent, PlainPlan
+from txtopo.topology.plans.plain_plan import PlainComponent, PlainPlan
 
 ACKER = "__acker"
 """The component that ackers are tasks of."""

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import attrs
 
 from txtopo.api.data.tuples import DEFAULT_STREAM
-from txtopo.topology.kinds import KINDS, PLAIN_KINDS, rules_of
+from txtopo.topology.builders.kinds import KINDS, PLAIN_KINDS, rules_of
 
 _DECLARATION = {"declare_output_fields": ("declarer",)}
 

@@ -26,7 +26,7 @@ from txtopo.api.components.optional import call_if_there
 from txtopo.api.data.fields import Fields
 from txtopo.columnar.hashing import Hashes, hash_columns, mix, stable_hash
 from txtopo.errors import TopologyError
-from txtopo.topology.plan import Edge
+from txtopo.topology.plans.plan import Edge
 
 ChooseOne = Callable[[Sequence[Any]], int]
 """Returns the task that gets a tuple with these values."""

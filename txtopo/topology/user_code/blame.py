@@ -10,8 +10,8 @@ from typing import Any
 
 from txtopo.errors import TxtopoError, UserCodeError
 from txtopo.failpoints import ProcessDeath
-from txtopo.topology.forks import end_children_that_return
-from txtopo.topology.output import OutputOrigin, is_worker
+from txtopo.topology.user_code.forks import end_children_that_return
+from txtopo.topology.user_code.output import OutputOrigin, is_worker
 
 end_children_that_return()
 

@@ -22,7 +22,7 @@ FRAMEWORK = ("txtopo", "spouts", "committers", "state")
 EXAMPLES = "examples"
 """Installed beside them; nothing of txtopo needs it, so it may be another project's."""
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[3]
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The date of all files in an archive, so that equal files give equal archives."""

@@ -26,12 +26,12 @@ from txtopo.api.data.copying import culprit
 from txtopo.api.data.fields import Fields
 from txtopo.api.state import State
 from txtopo.errors import SharedStateWarning, TopologyError
-from txtopo.topology import checks
-from txtopo.topology.code_checks import shared_defaults, signature_mistakes, undeclared_streams
-from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph, Subscription
-from txtopo.topology.kinds import rules_of
-from txtopo.topology.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent
-from txtopo.topology.probe import find_state_mistakes, requested_states
+from txtopo.topology.builders import checks
+from txtopo.topology.builders.code_checks import shared_defaults, signature_mistakes, undeclared_streams
+from txtopo.topology.builders.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph, Subscription
+from txtopo.topology.builders.kinds import rules_of
+from txtopo.topology.builders.probe import find_state_mistakes, requested_states
+from txtopo.topology.plans.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent
 from txtopo.topology.spout_semantics import semantics_of
 from txtopo.topology.topology import TransactionalTopology
 

@@ -12,8 +12,8 @@ import attrs
 
 from txtopo.api.components.bolt import ArrowBatchBolt, BasicBolt, BatchBolt, Bolt, DataFrameBolt, RichBolt
 from txtopo.api.components.spout import AnySpout, DataFrameSpout, Spout
-from txtopo.topology.plain_plan import PlainKind
-from txtopo.topology.plan import ComponentKind
+from txtopo.topology.plans.plain_plan import PlainKind
+from txtopo.topology.plans.plan import ComponentKind
 
 
 @attrs.frozen

@@ -12,7 +12,8 @@ import threading
 import pytest
 
 from txtopo.attempts import TransactionAttempt, attempt_number
-from txtopo.topology.output import (
+from txtopo.topology.user_code.blame import user_code
+from txtopo.topology.user_code.output import (
     CHARACTERS_MAX,
     LINE_CHARACTERS_MAX,
     LINES_MAX,
@@ -24,7 +25,6 @@ from txtopo.topology.output import (
     ended,
     user_output_logged,
 )
-from txtopo.topology.user_code import user_code
 
 FIRST = TransactionAttempt(7, 1)
 logger = logging.getLogger("mine")
@@ -319,7 +319,7 @@ def test_own_warnings_without_logging() -> None:
     """Where nobody has configured logging, txtopo's own warnings go to standard error, as Python's do."""
     code = (
         "import logging\n"
-        "from txtopo.topology.output import user_output_logged\n"
+        "from txtopo.topology.user_code.output import user_output_logged\n"
         "with user_output_logged({}):\n"
         "    logging.getLogger('txtopo.spark').warning('look')\n"
         "    logging.getLogger('txtopo.spark').info('nothing')\n"

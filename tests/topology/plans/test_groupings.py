@@ -16,9 +16,9 @@ from txtopo.api.components.groupings import Grouping, GroupingKind
 from txtopo.errors import TopologyError
 from txtopo.plain.tasks.context import PlainTaskContext
 from txtopo.plain.tasks.offload import Offloading
-from txtopo.topology import groupings
-from txtopo.topology.groupings import chooser
-from txtopo.topology.plan import Edge
+from txtopo.topology.plans import groupings
+from txtopo.topology.plans.groupings import chooser
+from txtopo.topology.plans.plan import Edge
 
 FIELDS = Fields("word", "n")
 

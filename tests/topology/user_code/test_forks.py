@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from tests.processes import DEADLINE_SECS, python, ran
-from tests.topology.forking import STATUSES
+from tests.topology.user_code.forking import STATUSES
 
 TOPOLOGY = """
 import os, subprocess, sys
@@ -87,7 +87,7 @@ def test_a_child_that_comes_back_from_user_code_ends_there(tmp_path):
 PLAIN = """
 import sys
 from pathlib import Path
-from tests.topology.forking import plain
+from tests.topology.user_code.forking import plain
 from txtopo.testing import InlineCluster
 with InlineCluster(1) as cluster:
     running = cluster.submit(plain(Path(sys.argv[1])))
@@ -109,7 +109,7 @@ def test_plain_topologies(tmp_path):
 
 TRACED = """
 import multiprocessing, sys
-import txtopo.topology.user_code
+import txtopo.topology.user_code.blame
 
 def start(context):
     child = context.Process(target=lambda: sys.exit(bool(sys.gettrace())))

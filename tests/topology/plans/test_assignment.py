@@ -8,7 +8,7 @@ import pytest
 
 from tests.plain.topologies import Take, Words
 from txtopo import TopologyBuilder
-from txtopo.topology.assignment import Assignment, assign
+from txtopo.topology.plans.assignment import Assignment, assign
 
 
 def assigned(workers: int, ackers: int | None, spouts: int = 1, bolts: int = 1, tasks: int | None = None) -> Assignment:

@@ -12,7 +12,7 @@ import pytest
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
-from txtopo.topology.arguments import convert, divide
+from txtopo.topology.user_code.arguments import convert, divide
 
 
 def make(input: str | None = None, parallelism: int = 4, rate: float = 1.0, *, strict: bool = False):

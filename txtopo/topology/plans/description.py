@@ -8,8 +8,8 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.api.state import State
 from txtopo.text.secrecy import without_secrets
-from txtopo.topology.plain_plan import PlainPlan
-from txtopo.topology.plan import Plan, PlannedComponent
+from txtopo.topology.plans.plain_plan import PlainPlan
+from txtopo.topology.plans.plan import Plan, PlannedComponent
 
 
 def described(plan: Plan) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import attrs
 
 from txtopo.api.data.fields import Fields
 from txtopo.config import Config, component_config
-from txtopo.topology.plan import Edge
+from txtopo.topology.plans.plan import Edge
 
 SYSTEM = "__system"
 """The component that emits ticks, and a stream of every component, on which nothing is emitted."""

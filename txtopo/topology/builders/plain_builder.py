@@ -8,13 +8,13 @@ from typing import Any
 from txtopo.api.components.bolt import Bolt, OutputFieldsDeclarer, RichBolt
 from txtopo.api.components.spout import AnySpout, Spout
 from txtopo.api.data.fields import Fields
-from txtopo.topology import checks
-from txtopo.topology.builder import check_pickles, refuse
-from txtopo.topology.code_checks import signature_mistakes, undeclared_streams
-from txtopo.topology.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph
-from txtopo.topology.kinds import PLAIN_KINDS, bolt_classes, rules_of, takes_batches
-from txtopo.topology.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
-from txtopo.topology.plan import Edge
+from txtopo.topology.builders import checks
+from txtopo.topology.builders.builder import check_pickles, refuse
+from txtopo.topology.builders.code_checks import signature_mistakes, undeclared_streams
+from txtopo.topology.builders.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph
+from txtopo.topology.builders.kinds import PLAIN_KINDS, bolt_classes, rules_of, takes_batches
+from txtopo.topology.plans.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
+from txtopo.topology.plans.plan import Edge
 from txtopo.topology.topology import PlainTopology
 
 _RESERVED = "__"

@@ -27,8 +27,8 @@ from txtopo.api.values import StateKind
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.text.suggestions import did_you_mean
-from txtopo.topology.graph import Declared, Graph
-from txtopo.topology.kinds import PLAIN_KINDS, bolt_classes, rules_of
+from txtopo.topology.builders.graph import Declared, Graph
+from txtopo.topology.builders.kinds import PLAIN_KINDS, bolt_classes, rules_of
 
 ID_LENGTH_MAX = 200
 """The maximum length of a topology id, quoted: names of files have at most 255 bytes, and parts of our own."""

@@ -21,7 +21,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
 )
 from txtopo.errors import TopologyError
-from txtopo.topology.plan import Phase
+from txtopo.topology.plans.plan import Phase
 
 
 class TypedBatch(PassBatch):

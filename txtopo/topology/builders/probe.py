@@ -15,7 +15,7 @@ from txtopo.api.data.utc import EPOCH
 from txtopo.api.map_state import MapState
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
-from txtopo.topology.plan import ComponentKind, Phase, Plan, PlannedComponent
+from txtopo.topology.plans.plan import ComponentKind, Phase, Plan, PlannedComponent
 
 _ATTEMPT = TransactionAttempt(0, 0)
 

@@ -20,11 +20,11 @@ from txtopo.config import Config
 from txtopo.errors import ConfigError, LoadError, NoTopology, TxtopoError
 from txtopo.text.extras import extra_of, how_to_install
 from txtopo.text.suggestions import did_you_mean
-from txtopo.topology.arguments import Given, all_arguments, divide, settable_parameters
-from txtopo.topology.plan import Plan
+from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import Topology, TransactionalTopology
-from txtopo.topology.user_code import text_of
-from txtopo.topology.user_modules import refuse_twins, why_hidden
+from txtopo.topology.user_code.arguments import Given, all_arguments, divide, settable_parameters
+from txtopo.topology.user_code.blame import text_of
+from txtopo.topology.user_code.modules import refuse_twins, why_hidden
 
 DEFAULT_ATTRIBUTE = "topology"
 

@@ -13,7 +13,7 @@ from tests.bolts import Take
 from tests.plain.topologies import Pass, Words
 from txtopo import Fields, RichBolt, Spout, TopologyBuilder, TransactionalTopologyBuilder
 from txtopo.errors import TopologyError
-from txtopo.topology.plain_plan import PlainKind
+from txtopo.topology.plans.plain_plan import PlainKind
 
 
 class Rich(RichBolt):
