@@ -27,7 +27,7 @@ from typing import Any
 
 import attrs
 
-from spouts.files.format import FileFormat
+from spouts.files.formats.format import FileFormat
 from spouts.files.listing import InputFile, Listing, describe, folders_of, look_at
 from spouts.files.ranges import (
     Cutter,

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 import attrs
 
-from spouts.files.format import FileFormat, Span
+from spouts.files.formats.format import FileFormat, Span
 from spouts.files.listing import FileRange, InputFile
 from spouts.files.taken_log import Admitted
 from txtopo.errors import InputError

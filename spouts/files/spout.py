@@ -9,7 +9,7 @@ A transaction's metadata holds its ranges, and the place up to which files have 
    arrive.
 3. If a file changes between planning and emitting, it is refused at every attempt.
 4. Ranges may be cut anywhere: readers move both ends to the beginning of a record by the same rule
-   (:mod:`spouts.files.lines`).
+   (:mod:`spouts.files.formats.lines`).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from spouts.files.bad_records import (
     checked_dead_letter,
 )
 from spouts.files.coordinator import FilesOptions, ListingCoordinator
-from spouts.files.csv_format import CsvFormat, CsvOptions, TsvFormat
-from spouts.files.format import FileFormat, check_unchanged
-from spouts.files.json_format import JsonFormat
+from spouts.files.formats.csv_format import CsvFormat, CsvOptions, TsvFormat
+from spouts.files.formats.format import FileFormat, check_unchanged
+from spouts.files.formats.json_format import JsonFormat
+from spouts.files.formats.parquet_format import ParquetFormat
+from spouts.files.formats.text_format import TextFormat
 from spouts.files.listing import FileRange, absolute_paths, list_files
 from spouts.files.packed import unpacked
-from spouts.files.parquet_format import ParquetFormat
-from spouts.files.text_format import TextFormat
 from spouts.files.watch import WatchingCoordinator, WatchTimes
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector

@@ -26,7 +26,7 @@ from typing import Any
 import attrs
 
 from spouts.files.coordinator import START, FilesCoordinator, FilesOptions, is_same
-from spouts.files.format import FileChangedError
+from spouts.files.formats.format import FileChangedError
 from spouts.files.listing import InputFile, check_complete, describe, look_at, scan_names
 from spouts.files.packed import suffix_of
 from spouts.files.ranges import Place, Plan, path_of

@@ -10,8 +10,9 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from spouts.files import bad_records as files_bad, csv_format as files_csv, csv_records, lines as files_lines
-from spouts.files.csv_records import QuotedRecords
+from spouts.files import bad_records as files_bad
+from spouts.files.formats import csv_format as files_csv, csv_records, lines as files_lines
+from spouts.files.formats.csv_records import QuotedRecords
 from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.reading import collected, plan, written

@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from spouts.files import csv_format as files_csv, csv_records, lines as files_lines, packed as files_packed
+from spouts.files import packed as files_packed
+from spouts.files.formats import csv_format as files_csv, csv_records, lines as files_lines
 from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.files.test_bad_records import (

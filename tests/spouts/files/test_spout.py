@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
+from spouts.files.formats.text_format import TextFormat
 from spouts.files.spout import FORMATS, FilesTransactionalSpout
-from spouts.files.text_format import TextFormat
 from tests.budgets import examples
 from tests.spouts.files.growing import Growing
 from tests.spouts.reading import collected, plan, written

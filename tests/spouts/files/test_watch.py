@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from spouts.files import taken_log as files_log
-from spouts.files.parquet_format import ParquetFormat
+from spouts.files.formats.parquet_format import ParquetFormat
 from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.files.growing import CrashError, Fuse, Growing

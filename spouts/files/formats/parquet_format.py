@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spouts.files.bad_records import BadRecords
-from spouts.files.format import (
+from spouts.files.formats.format import (
     BATCH_ROWS_MAX,
     FileFormat,
     Span,

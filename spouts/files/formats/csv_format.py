@@ -19,15 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from spouts.files.bad_records import KEPT_BYTES, MISFITS, TOO_LONG, BadRecords, Record, read_each
-from spouts.files.csv_records import QuotedBlock, QuotedRecords
-from spouts.files.format import (
+from spouts.files.formats.csv_records import QuotedBlock, QuotedRecords
+from spouts.files.formats.format import (
     RECORD_BYTES_MAX,
     ByteRangeFormat,
     Span,
     in_batches,
     typed_schema,
 )
-from spouts.files.lines import Lines, file_start, read_lines, records_of
+from spouts.files.formats.lines import Lines, file_start, read_lines, records_of
 from spouts.files.listing import FileRange, InputFile
 from spouts.text_values import fitted, parsed_schema
 from txtopo.api.data.fields import Fields

@@ -9,8 +9,8 @@ from typing import IO
 import pyarrow as pa
 
 from spouts.files.bad_records import BadRecords
-from spouts.files.format import ByteRangeFormat, in_batches
-from spouts.files.lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array
+from spouts.files.formats.format import ByteRangeFormat, in_batches
+from spouts.files.formats.lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array
 from spouts.files.listing import FileRange
 from txtopo.api.data.fields import Fields
 from txtopo.errors import FieldsError, InputError

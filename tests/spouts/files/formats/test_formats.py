@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from spouts.files import csv_format as files_csv, format as files_format, lines as files_lines, ranges as files_ranges
+from spouts.files import ranges as files_ranges
+from spouts.files.formats import csv_format as files_csv, format as files_format, lines as files_lines
 from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.reading import plan, read, written

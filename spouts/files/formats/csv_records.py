@@ -16,7 +16,7 @@ import attrs
 import numpy as np
 
 from spouts.files.bad_records import KEPT_BYTES, Record
-from spouts.files.lines import Lines
+from spouts.files.formats.lines import Lines
 
 BLOCK_BYTES = 1024 * 1024
 """The number of bytes to read at a time."""

@@ -8,8 +8,8 @@ from typing import IO
 import pyarrow as pa
 
 from spouts.files.bad_records import MISFITS, BadRecords, Record, read_each
-from spouts.files.format import ByteRangeFormat, in_batches, typed_schema
-from spouts.files.lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array
+from spouts.files.formats.format import ByteRangeFormat, in_batches, typed_schema
+from spouts.files.formats.lines import Lines, read_lines, records_of, utf8_fault, utf8_line_array
 from spouts.files.listing import FileRange
 from spouts.json_records import BLANKS, JsonRecords, count_objects, object_fault, suspect
 from txtopo.api.data.fields import Fields

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from spouts.files.bad_records import KEPT_BYTES, TOO_LONG, BadRecords, Record
-from spouts.files.format import RECORD_BYTES_MAX
+from spouts.files.formats.format import RECORD_BYTES_MAX
 from spouts.files.listing import FileRange
 from spouts.files.packed import UNPACKED_END, Unpacked
 from txtopo.errors import InputError
