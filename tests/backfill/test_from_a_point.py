@@ -17,8 +17,8 @@ from tests.variants import variants
 from txtopo import Config
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.journal.holds import Holding, holds_in
-from txtopo.transactional.core.points import SLOT_MS
-from txtopo.transactional.recovery.diagnosis import version_is_gone
+from txtopo.transactional.recovery.operations.diagnosis import version_is_gone
+from txtopo.transactional.recovery.points import SLOT_MS
 
 NEW = ("open", "minutes")
 

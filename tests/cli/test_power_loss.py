@@ -18,7 +18,7 @@ from txtopo.errors import DivergenceError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.recovery.fork import find_fork
+from txtopo.transactional.recovery.operations.fork import find_fork
 
 DATA = make_data(2, 20)
 CONFIG = Config(group_transactions_max=1)

@@ -40,11 +40,20 @@ from txtopo.transactional.recovery.coordinator_state import (
     incarnation_in,
     source_in,
 )
-from txtopo.transactional.recovery.diagnosis import RepairSubject
-from txtopo.transactional.recovery.fork import Fork, ForkPoint, ForkPoints, ForkSubject, claim, discard, find_fork, make
-from txtopo.transactional.recovery.going_back import checked
+from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
+from txtopo.transactional.recovery.operations.fork import (
+    Fork,
+    ForkPoint,
+    ForkPoints,
+    ForkSubject,
+    claim,
+    discard,
+    find_fork,
+    make,
+)
+from txtopo.transactional.recovery.operations.going_back import checked
+from txtopo.transactional.recovery.operations.rewind import refuse_other_store
 from txtopo.transactional.recovery.plans import GoTo
-from txtopo.transactional.recovery.rewind import refuse_other_store
 
 OWNER = "txtopo fork"
 

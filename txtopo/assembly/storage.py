@@ -19,8 +19,8 @@ from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.journal import DEAD_LETTERS, FOLDER
 from txtopo.topology.builders.checks import check_places as find_nested, place_of
 from txtopo.topology.plans.plan import Plan
-from txtopo.transactional.recovery.diagnosis import RepairSubject
-from txtopo.transactional.recovery.procedure import StorePlace
+from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
+from txtopo.transactional.recovery.operations.procedure import StorePlace
 
 STORE_FILE = "coordinator.sqlite"
 

@@ -45,8 +45,8 @@ from txtopo.topology.spout_semantics import REPEATABLE
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.commit.groups import Journal
 from txtopo.transactional.recovery.coordinator_state import CommittedMark
-from txtopo.transactional.recovery.fork import ForkPoint
 from txtopo.transactional.recovery.membership import Membership
+from txtopo.transactional.recovery.operations.fork import ForkPoint
 
 
 @attrs.frozen

@@ -32,8 +32,8 @@ from txtopo.transactional.recovery.coordinator_state import (
     committed_in,
     incarnation_in,
 )
-from txtopo.transactional.recovery.diagnosis import RepairSubject
-from txtopo.transactional.recovery.fork import ForkPoint, ForkPoints, copied, mark_of
+from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
+from txtopo.transactional.recovery.operations.fork import ForkPoint, ForkPoints, copied, mark_of
 
 START_EMPTY = "topology.state.start.empty"
 

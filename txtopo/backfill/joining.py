@@ -33,8 +33,8 @@ from txtopo.transactional.recovery.divergence import (
     refuse,
     refuse_two_timelines,
 )
-from txtopo.transactional.recovery.going_back import GatheringLead
 from txtopo.transactional.recovery.membership import Membership, join, record_join
+from txtopo.transactional.recovery.operations.going_back import GatheringLead
 from txtopo.transactional.recovery.plans import Join
 from txtopo.transactional.recovery.recover import recover
 

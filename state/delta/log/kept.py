@@ -1,7 +1,7 @@
 """The versions that a table's log still has.
 
 Its newest versions are all there, one entry after another, from a checkpoint on. Of older ones, those of points are
-(see :mod:`txtopo.transactional.core.points`): each has a checkpoint of its own and the entry that made it, and the
+(see :mod:`txtopo.transactional.recovery.points`): each has a checkpoint of its own and the entry that made it, and the
 entries in between are gone. So a version that can be opened may have no neighbour.
 
 Source: https://github.com/delta-io/delta/blob/master/PROTOCOL.md, "Checkpoints".

@@ -21,7 +21,7 @@ from txtopo.inspect.source import FolderSource
 from txtopo.testing.inline import run_inline
 from txtopo.text.words import size
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.core.points import SLOT_MS
+from txtopo.transactional.recovery.points import SLOT_MS
 
 POINTS = (1, 3, 5)
 """Of the 6 transactions, of which two are in each slot."""

@@ -26,8 +26,8 @@ from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline
 from txtopo.topology.user_code.loading import load_target
-from txtopo.transactional.core.points import SLOT_MS, KeptPoints
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.points import SLOT_MS, KeptPoints
 
 STEPS = (
     *(f"repair.{step}.{side}" for step in ("begin", "table", "journal", "end") for side in ("before", "after")),

@@ -29,8 +29,8 @@ from txtopo import (
     TransactionAttempt,
 )
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.core.points import KeptPoint
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.points import KeptPoint
 
 TABLES = ("first", "second", "third")
 ROW_BYTES = 100

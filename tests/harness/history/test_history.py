@@ -14,7 +14,7 @@ from tests.harness.history.clock import SimulatedClock
 from tests.harness.history.life import TABLES, Life, Load
 from txtopo import Fields
 from txtopo.assembly import run_loop
-from txtopo.transactional.core.points import SLOT_MS
+from txtopo.transactional.recovery.points import SLOT_MS
 
 HOURS = 2
 STEP_SECS = 30

@@ -10,8 +10,8 @@ from txtopo.api.state import History
 from txtopo.journal.holds import Hold
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.commit.keeping import Keeping
-from txtopo.transactional.core.points import SLOT_MS, KeptPoint, KeptPoints, settled_ms
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.points import SLOT_MS, KeptPoint, KeptPoints, settled_ms
 
 SLOT_SECS = SLOT_MS // 1000
 SECS = 20_000 * 24 * 3600

@@ -18,8 +18,8 @@ from txtopo import Config
 from txtopo.assembly.storage import address_from, make_store, metadata_dir_of
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
-from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject, diagnose
-from txtopo.transactional.recovery.repair import carry_out
+from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject, diagnose
+from txtopo.transactional.recovery.operations.repair import carry_out
 
 DATA = make_data(2, 20)
 TRANSACTIONS = 6

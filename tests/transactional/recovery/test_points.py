@@ -1,182 +1,110 @@
-"""Points of a topology with tables of all kinds: each is gone back to, with everything that belongs to it."""
+"""Which transactions stay as points: a few of each time, and as many for a topology that is quiet as for a busy one."""
 
 from __future__ import annotations
 
-import datetime as dt
-import pathlib
-import re
-import time
-
 import pytest
 
-from committers import (
-    AppendCommitter,
-    Count,
-    Deduplicate,
-    EventClock,
-    Max,
-    ReduceCommitter,
-    ReplaceCommitter,
-    Sum,
-    Tumbling,
-    WindowCommitter,
-)
-from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
-from state import DeltaRows, DeltaState, StateKind, read_points, read_table, read_tables
-from tests.cli.conftest import command_line
-from tests.crashes import Crash, survives
-from tests.variants import variants
-from txtopo import BasicBolt, Config, Fields, Topology, TransactionalTopologyBuilder
-from txtopo.testing.inline import run_inline
+from txtopo.transactional.recovery.points import SLOT_MS, KeptPoint, KeptPoints, settled_ms
 
-__all__ = ["command_line"]
+SECOND = 1000
+HOUR = 3600 * SECOND
+DAY = 24 * HOUR
+WEEK_HOURS = 7 * 24
+BEGAN = 20_000 * DAY
 
-START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-SECOND = dt.timedelta(seconds=1)
-TRANSACTIONS = 40
-ROW = Fields("at: timestamp", "key: string", "n: long")
-DATA = {
-    partition: [
-        (START + (at - (at * 7 + partition) % 5) * SECOND, "abcde"[(at * 3 + partition) % 5], at)
-        for at in range(TRANSACTIONS)
+
+def committed(every_ms: int, until_ms: int, rewind_hours: int = WEEK_HOURS) -> KeptPoints:
+    """Return the points of a topology that commits a transaction in equal intervals."""
+    points = KeptPoints()
+    for txid, now_ms in enumerate(range(BEGAN, BEGAN + until_ms + 1, every_ms), 1):
+        points = points.after(txid, now_ms).at(now_ms, rewind_hours)
+    return points
+
+
+def ages(points: KeptPoints, now_ms: int) -> list[int]:
+    return [now_ms - point.at_ms for point in points.points]
+
+
+def test_the_first_group_of_a_slot_ends_with_a_point():
+    """Later ones of the same five minutes do not, however many there are."""
+    points = committed(SECOND, 2 * SLOT_MS)
+    assert points.points == (KeptPoint(1, BEGAN), KeptPoint(301, BEGAN + SLOT_MS), KeptPoint(601, BEGAN + 2 * SLOT_MS))
+
+
+def test_what_stays_of_ten_days():
+    """Each five minutes for an hour, each hour for a day, each day for a week."""
+    points = committed(60 * SECOND, 10 * DAY)
+    assert ages(points, BEGAN + 10 * DAY)[::-1] == [
+        *range(0, HOUR, SLOT_MS),
+        *range(HOUR, DAY, HOUR),
+        *range(DAY, 7 * DAY + 1, DAY),
     ]
-    for partition in range(2)
-}
-
-MODULE = """
-from tests.transactional.recovery.test_points import made
-
-def topology(output: str = "out", vectors: bool = False, opaque: bool = False):
-    return made(output, vectors=vectors, opaque=opaque)
-"""
 
 
-class Seldom(BasicBolt):
-    """Passes on what comes with each seventh transaction."""
-
-    output_fields = Fields("attempt", "key: string", "n: long")
-
-    def execute(self, tuple, collector):
-        if tuple["n"] % 7 == 6:
-            collector.emit((tuple[0], tuple["key"], tuple["n"]))
+def test_a_shorter_way_back():
+    """``topology.rewind.hours`` bounds all of them, also those of hours and of five minutes."""
+    assert ages(committed(60 * SECOND, 3 * DAY, 2), BEGAN + 3 * DAY)[::-1] == [*range(0, HOUR, SLOT_MS), HOUR, 2 * HOUR]
+    assert len(committed(60 * SECOND, 3 * DAY, 1).points) == 13
 
 
-def made(output: str, *, vectors: bool, opaque: bool) -> Topology:
-    """Return a topology with tables with keys, of rows, that expire, of windows and of a clock; one is written seldom."""
-    root = pathlib.Path(output)
-    spout = (OpaqueMemoryTransactionalSpout if opaque else MemoryTransactionalSpout)(DATA, ROW, 1)
-    builder = TransactionalTopologyBuilder("kinds", "rows", spout, 2)
-    clock = EventClock("clock", time="at", delay=3 * SECOND)
-    builder.set_committer_bolt("clock", clock).global_grouping("rows")
-    builder.set_state("clock", clock.state(root / "clock"))
-    totals = ReduceCommitter("totals", "key", values={"n": Sum("n"), "at": Max("at")})
-    builder.set_committer_bolt("sum", totals, 2).fields_grouping("rows", Fields("key"))
-    key, layout = Fields("key: string"), {"deletion_vectors": vectors, "upkeep_every_writes": 4, "files_max": 3}
-    kind = StateKind.OPAQUE if opaque else StateKind.TRANSACTIONAL
-    builder.set_state("totals", DeltaState(root / "totals", key, Fields("n: long", "at: timestamp"), kind, **layout))
-    builder.set_committer_bolt(
-        "live", ReduceCommitter("living", "key", values={"n": Count(), "at": Max("at")}), 2
-    ).fields_grouping("rows", Fields("key"))
-    builder.set_state(
-        "living",
-        DeltaState(root / "living", key, Fields("n: long", "at: timestamp"), ttl=4 * SECOND, clock="clock", **layout),
-    )
-    unique = Deduplicate("seen", clock="clock", time="at", key="key", within=2 * SECOND, fields=ROW)
-    builder.set_committer_bolt("unique", unique, 2).fields_grouping("rows", Fields("key")).all_grouping("clock")
-    builder.set_state("seen", unique.state(root / "seen"))
-    builder.set_committer_bolt("append", AppendCommitter("first")).shuffle_grouping("unique")
-    builder.set_state("first", DeltaRows(root / "first", ROW, upkeep_every_writes=4, files_max=3))
-    builder.set_committer_bolt("replace", ReplaceCommitter("parts")).shuffle_grouping("rows")
-    builder.set_state("parts", DeltaRows(root / "parts", ROW, partition_by="key", upkeep_every_writes=4))
-    windows = WindowCommitter(
-        "open", clock="clock", time="at", key=key, window=Tumbling(5 * SECOND), aggregates={"n": Sum("n: long")}
-    )
-    builder.set_committer_bolt("windows", windows).fields_grouping("rows", Fields("key")).all_grouping("clock")
-    builder.set_state("open", windows.state(root / "open"))
-    builder.set_committer_bolt("close", AppendCommitter("closed")).shuffle_grouping("windows")
-    builder.set_state("closed", DeltaRows(root / "closed", windows.results()))
-    builder.set_bolt("seldom", Seldom()).shuffle_grouping("rows")
-    builder.set_committer_bolt("seldom-sum", ReduceCommitter("rare", "key", "n")).fields_grouping(
-        "seldom", Fields("key")
-    )
-    builder.set_state("rare", DeltaState(root / "rare", key, Fields("n: long"), **layout))
-    return builder.build()
+@pytest.mark.parametrize("rewind_hours", [1, 2, 24, 25, WEEK_HOURS])
+def test_what_is_settled(rewind_hours):
+    """Before that time, the oldest point is the only one, at any moment."""
+    points = committed(SLOT_MS + 7 * SECOND, 3 * DAY, rewind_hours)
+    for now_ms in range(BEGAN + 3 * DAY, BEGAN + 4 * DAY, 17 * 60 * SECOND):
+        settled = [
+            each for each in points.at(now_ms, rewind_hours).points if each.at_ms < settled_ms(now_ms, rewind_hours)
+        ]
+        assert len(settled) <= 1
 
 
-EXPIRING = ("living", "seen", "open")
-WALL = "active"
-"""A column of the clock's table that tells the time of the wall."""
+def test_the_first_point_of_an_hour():
+    """It is told from the others of its hour, by what came just before."""
+    points, hours = KeptPoints(), []
+    for txid in range(1, 40):
+        points = points.after(txid, BEGAN + (txid - 1) * SLOT_MS)
+        hours += [txid] * points.begins_hour
+    assert hours == [13, 25, 37]
+    assert points.after(40, BEGAN).begins_hour, "a clock that is put back"
 
 
-def view(output: str, txid: int | None = None) -> dict[str, list[str]]:
-    """Return the rows of each table, without those that have expired."""
-    found = read_tables(output, txid)
-    tables = dict(found.tables)
-    for name in EXPIRING:
-        tables[name] = read_table(pathlib.Path(output, name), found.txid, live=True)
-    tables["clock"] = tables["clock"].drop_columns(WALL)
-    return {name: sorted(map(str, table.to_pylist())) for name, table in tables.items()}
+def test_points_are_few_at_any_moment():
+    """While time goes by, there is always one that is an hour old at most, a day old at most, and so on."""
+    points = KeptPoints()
+    for txid, now_ms in enumerate(range(BEGAN, BEGAN + 9 * DAY, 7 * 60 * SECOND + 13), 1):
+        points = points.after(txid, now_ms).at(now_ms, WEEK_HOURS)
+        assert len(points.points) <= 13 + 25 + 8
+        assert now_ms - points.points[-1].at_ms < SLOT_MS
+        since_ms = now_ms - BEGAN
+        for reach_ms, apart_ms in ((HOUR, 2 * SLOT_MS), (DAY, HOUR + 2 * SLOT_MS), (7 * DAY, DAY + HOUR)):
+            known = ages(points, now_ms)
+            assert max(known) >= min(reach_ms, since_ms) - apart_ms
 
 
-class Wall:
-    """A clock that is ahead, so that all files are old at once, and that goes on each time that somebody looks."""
-
-    def __init__(self):
-        self.secs = time.time() + 3600
-
-    def __call__(self):
-        self.secs += 18
-        return self.secs
+def test_a_quiet_topology():
+    """Nothing is made while nothing is committed, and what it has goes with time alone."""
+    points = committed(SECOND, 2 * HOUR)
+    assert ages(points.at(BEGAN + 3 * HOUR, WEEK_HOURS), BEGAN + 2 * HOUR)[::-1] == [0, HOUR, 2 * HOUR]
+    assert points.at(BEGAN + 8 * DAY, WEEK_HOURS) == KeptPoints()
 
 
-def run_over_crashes(make, wall: Wall, crashes: int) -> None:
-    """Run to the end; die at so many moments before, each further on than the one before."""
-    config = Config(
-        {"topology.group.transactions.max": 4, "topology.history.recent.secs": 300, "topology.max.spout.pending": 6}
-    )
-    run = lambda: run_inline(make(), config, wall_secs=wall)
-    for number in range(1, crashes + 1):
-        survives(run, Crash(number * 37))
-    run()
+def test_a_turn_back():
+    """The transactions after it begin anew, and so do the points."""
+    points = committed(60 * SECOND, HOUR)
+    assert points.until(11).points[-1] == KeptPoint(11, BEGAN + 10 * 60 * SECOND)
+    assert points.until(0) == KeptPoints()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("vectors", "opaque"), variants((False, False), slow=[(True, True)]))
-def test_all_goes_back_to_each_point(command_line, monkeypatch, vectors, opaque):
-    """At each that is listed, tables of all kinds are as they were, read and returned to; what runs again is exact."""
-    monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)
-    command_line.write_module("kinds", MODULE)
-    run_inline(made("control", vectors=False, opaque=opaque), Config(group_transactions_max=1))
-    make, wall = lambda: made("out", vectors=vectors, opaque=opaque), Wall()
-    run_over_crashes(make, wall, crashes=4)
-    options = ("--set", f"vectors={vectors}".lower(), "--set", f"opaque={opaque}".lower())
-    expected = {}
-    points = listed(command_line.told("rewind", "kinds", *options))
-    shown = read_points("out")
-    assert len(points) > 4
-    assert {*points} <= {each.txid for each in shown.points} | {*range(shown.since.txid, shown.last.txid + 1)}
-    for txid in (*points, shown.last.txid):
-        expected[txid] = view("control", txid)
-        assert view("out", txid) == expected[txid], txid
-    for txid in reversed(points):
-        between = txid + 1 if txid + 1 in range(1, TRANSACTIONS) and txid + 1 not in points else txid
-        told = command_line.told("rewind", "kinds", str(between), "--yes", *options)
-        assert f"the topology goes back to transaction {txid}, " in told
-        assert view("out") == expected[txid], txid
-        command_line.told("audit", "out")
-        if txid == points[len(points) // 2]:
-            run_over_crashes(make, wall, crashes=2)
-            assert view("out") == expected[TRANSACTIONS]
-            command_line.told("audit", "out")
-            assert [each for each in points if each <= txid] == [
-                each for each in listed(command_line.told("rewind", "kinds", *options)) if each <= txid
-            ]
-            command_line.told("rewind", "kinds", str(txid), "--yes", *options)
-    run_over_crashes(make, wall, crashes=0)
-    assert view("out") == expected[TRANSACTIONS]
-    command_line.told("audit", "out")
+def test_a_clock_that_is_put_back():
+    """Points go on, and those that were made by the wrong time stay no longer than others."""
+    ahead = committed(60 * SECOND, HOUR)
+    before_ms = BEGAN - 2 * DAY
+    points = ahead.after(100, before_ms).at(before_ms, WEEK_HOURS)
+    assert points.points == (*ahead.points, KeptPoint(100, before_ms))
+    assert points.at(BEGAN + 8 * DAY, WEEK_HOURS) == KeptPoints()
 
 
-def listed(text: str) -> list[int]:
-    """Return the transactions in a list of points."""
-    return [int(each) for each in re.findall(r"^  (\d+), ", text, re.MULTILINE)]
+@pytest.mark.parametrize(("rewind_hours", "back_ms"), [(1, 3_300_000), (24, 82_800_000), (25, 86_400_000)])
+def test_what_is_settled_at_the_ends_of_the_ladder(rewind_hours, back_ms):
+    """A way back that ends where slots become longer is one of the shorter ones."""
+    assert settled_ms(10**12, rewind_hours) == 10**12 - back_ms

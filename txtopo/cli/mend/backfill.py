@@ -22,7 +22,7 @@ from txtopo.text.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import Target
-from txtopo.transactional.recovery.fork import ForkPoint
+from txtopo.transactional.recovery.operations.fork import ForkPoint
 
 
 @click.command("backfill", cls=Command)

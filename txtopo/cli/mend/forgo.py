@@ -10,7 +10,7 @@ from txtopo.cli.mend.repair import ask
 from txtopo.cli.target import takes_target
 from txtopo.text.secrecy import command_line
 from txtopo.topology.user_code.loading import Target
-from txtopo.transactional.recovery.going_back import forgo as go_on_without
+from txtopo.transactional.recovery.operations.going_back import forgo as go_on_without
 
 
 @click.command(cls=Command)

@@ -16,7 +16,7 @@ from txtopo.cli.target import takes_target
 from txtopo.text.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.user_code.loading import Target
-from txtopo.transactional.recovery.fork import Fork, ForkPoint, find_fork
+from txtopo.transactional.recovery.operations.fork import Fork, ForkPoint, find_fork
 
 
 @click.command(cls=Command)

@@ -15,10 +15,10 @@ from txtopo.errors import StopError
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.text.secrecy import command_line
 from txtopo.topology.user_code.loading import Target
-from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.divergence import DivergenceKind
+from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject
+from txtopo.transactional.recovery.operations.procedure import NOTHING_CHANGED, Procedure
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew
-from txtopo.transactional.recovery.procedure import NOTHING_CHANGED, Procedure
 
 
 @click.command(cls=Command)

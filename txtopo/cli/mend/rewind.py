@@ -23,12 +23,12 @@ from txtopo.text.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.plans.plan import Phase
 from txtopo.topology.user_code.loading import Target
-from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.divergence import Divergence, DivergenceKind
-from txtopo.transactional.recovery.going_back import Looked, journal_of
+from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject
+from txtopo.transactional.recovery.operations.going_back import Looked, journal_of
+from txtopo.transactional.recovery.operations.procedure import NOTHING_CHANGED, Procedure
+from txtopo.transactional.recovery.operations.rewind import Past, Point, refuse_other_store, without_new
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair
-from txtopo.transactional.recovery.procedure import NOTHING_CHANGED, Procedure
-from txtopo.transactional.recovery.rewind import Past, Point, refuse_other_store, without_new
 
 PARTITIONS_SHOWN = 10
 """How many partitions of the input are listed."""

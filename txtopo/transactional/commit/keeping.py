@@ -12,8 +12,8 @@ from typing import Protocol
 
 from txtopo.api.state import History, KeepsHistory, OpenedState
 from txtopo.journal.holds import Hold
-from txtopo.transactional.core.points import SLOT_MS, settled_ms
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.points import SLOT_MS, settled_ms
 
 __all__ = ["Keeping", "KeptJournal"]
 

@@ -12,7 +12,7 @@
 ``…/before-repair-N/…``   the values that the N-th repair has replaced
 ``<topology>/recovered``  the last epoch that has completed its recovery
 ``<topology>/timeline``   the rewinds and repairs that it has gone through
-``<topology>/points``     the points that all tables keep, see :mod:`txtopo.transactional.core.points`
+``<topology>/points``     the points that all tables keep, see :mod:`txtopo.transactional.recovery.points`
 ``<topology>/source/…``   the values of the spout's coordinator
 ``<topology>/pace``       a transaction's share of a job's time, in microseconds; written with commits
 ========================  ===================================================================
@@ -50,7 +50,7 @@ from txtopo.files.formats import COORDINATOR_STATE, FIRST, Format, refuse_other
 from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.journal.turns import Timeline
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.core.points import KeptPoints
+from txtopo.transactional.recovery.points import KeptPoints
 
 METADATA_BYTES_MAX = VALUE_BYTES_MAX - 100
 """A transaction's metadata may have as many bytes; the rest of the value is for when it was planned."""

@@ -3,8 +3,8 @@
 The plan is in the coordinator state, from before its first step until its last one, which removes it. No run commits
 anything in between: one that finds a plan about which states there are carries it out first, and refuses any other. So
 a plan that was interrupted is finished from the record, by whoever comes next. That of a fork is in the fork's folder.
-:mod:`txtopo.transactional.recovery.repair` carries out all of them but renames, which
-:mod:`txtopo.transactional.recovery.renaming` does.
+:mod:`txtopo.transactional.recovery.operations.repair` carries out all of them but renames, which
+:mod:`txtopo.transactional.recovery.operations.renaming` does.
 """
 
 from __future__ import annotations

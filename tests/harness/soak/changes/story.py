@@ -33,7 +33,7 @@ from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import load_target
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, committed_in
-from txtopo.transactional.recovery.fork import find_fork
+from txtopo.transactional.recovery.operations.fork import find_fork
 
 MODULE = "tests.harness.soak.changes.topology"
 TABLES = ("words", "total", "copies", "minutes", LATER)

@@ -36,8 +36,8 @@ from txtopo.journal.journal import (
 )
 from txtopo.journal.turns import Timeline, Turn
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
-from txtopo.transactional.recovery.diagnosis import RepairSubject
 from txtopo.transactional.recovery.membership import end_begin, fence_former_table, join, set_former_aside
+from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew, record_plan
 
 
@@ -50,8 +50,8 @@ def carry_out(
     """Carry out a plan, or continue one that was interrupted.
 
     The lead of ``coordinator_state`` must have an epoch that no table has seen. ``of_spout`` are the changes of the
-    spout's own values that belong to the plan, see :func:`txtopo.transactional.recovery.going_back.checked`, which must
-    have been called: also if the plan is continued, perhaps with other code and other input.
+    spout's own values that belong to the plan, see :func:`txtopo.transactional.recovery.operations.going_back.checked`,
+    which must have been called: also if the plan is continued, perhaps with other code and other input.
 
     Raises:
         StateAccessError: a table no longer keeps the version to roll back to.

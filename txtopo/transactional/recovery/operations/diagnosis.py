@@ -1,7 +1,7 @@
 """Diagnosis: finds where coordinator state and tables disagree, and proposes a repair.
 
-It changes nothing; :mod:`txtopo.transactional.recovery.repair` does, which also carries out the plan of a rewind (see
-:mod:`txtopo.transactional.recovery.rewind`). It proposes the first of these that is possible:
+It changes nothing; :mod:`txtopo.transactional.recovery.operations.repair` does, which also carries out the plan of a
+rewind (see :mod:`txtopo.transactional.recovery.operations.rewind`). It proposes the first of these that is possible:
 
 1. *As it is*: every table is at the txid in the coordinator state. Other writers' changes are rolled back.
 2. *The newest checkpoint* that all tables can be brought to, from the journal or the coordinator state. If all tables

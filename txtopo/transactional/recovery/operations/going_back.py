@@ -32,11 +32,10 @@ from txtopo.topology.plans.plan import Plan
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
-from txtopo.transactional.recovery.diagnosis import RepairSubject
 from txtopo.transactional.recovery.divergence import CoordinatorRecord, refuse_two_timelines
 from txtopo.transactional.recovery.membership import refuse_what_stays
-from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew, recorded_plan
-from txtopo.transactional.recovery.rewind import (
+from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
+from txtopo.transactional.recovery.operations.rewind import (
     Past,
     Point,
     metadata_after,
@@ -44,6 +43,7 @@ from txtopo.transactional.recovery.rewind import (
     refuse_other_store,
     without_new,
 )
+from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew, recorded_plan
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory
 

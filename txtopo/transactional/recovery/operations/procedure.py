@@ -14,10 +14,10 @@ from txtopo.errors import StopError
 from txtopo.failpoints import durable_step
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, all_values, damage_in, set_damaged_aside
-from txtopo.transactional.recovery.diagnosis import Diagnosis, RepairSubject, diagnose
-from txtopo.transactional.recovery.going_back import checked
+from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject, diagnose
+from txtopo.transactional.recovery.operations.going_back import checked
+from txtopo.transactional.recovery.operations.repair import carry_out
 from txtopo.transactional.recovery.plans import Repair
-from txtopo.transactional.recovery.repair import carry_out
 
 NOTHING_CHANGED = "nothing was changed"
 

@@ -13,8 +13,8 @@ from txtopo.errors import ConfigError, StopError
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
-from txtopo.transactional.recovery.diagnosis import RepairSubject
-from txtopo.transactional.recovery.fork import Fork, ForkSubject, claim, find_fork, make
+from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
+from txtopo.transactional.recovery.operations.fork import Fork, ForkSubject, claim, find_fork, make
 from txtopo.transactional.recovery.plans import GoTo
 
 

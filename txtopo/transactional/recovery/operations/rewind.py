@@ -2,8 +2,8 @@
 
 A *point* is the end of a commit group: at every other transaction, no table has a version. The journal knows the points
 and what belongs to each: metadata, the states and their last transactions. A topology can be brought back to a point if
-every table keeps its version of it. :mod:`txtopo.transactional.recovery.repair` carries the plan out, in the steps of
-any repair; then the transactions after the point begin anew.
+every table keeps its version of it. :mod:`txtopo.transactional.recovery.operations.repair` carries the plan out, in the
+steps of any repair; then the transactions after the point begin anew.
 
 Transaction 0 is a point as well: no table needs an old version to become empty.
 """
@@ -31,8 +31,8 @@ from txtopo.journal.journal import (
 )
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
-from txtopo.transactional.recovery.diagnosis import Choice, RepairSubject, descriptions_of
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
+from txtopo.transactional.recovery.operations.diagnosis import Choice, RepairSubject, descriptions_of
 from txtopo.transactional.recovery.plans import GoTo, StartAnew
 
 REASONS_MAX = 3
