@@ -22,10 +22,10 @@ from txtopo.engine.metrics import RUN_METRICS, SILENT_SECS, RunMetrics, serving,
 from txtopo.errors import ConfigError
 from txtopo.network.connections import REQUEST_SECS
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
-from txtopo.transactional.core.facts import Fact, of_attempts
-from txtopo.transactional.core.history import HistoryEvent
 from txtopo.transactional.core.measures import Measures, StateWrite
-from txtopo.transactional.core.record import Record
+from txtopo.transactional.core.record.facts import Fact, of_attempts
+from txtopo.transactional.core.record.history import HistoryEvent
+from txtopo.transactional.core.record.record import Record
 
 PROGRESS = Progress(
     topology_id="words",

@@ -18,7 +18,7 @@ import attrs
 from txtopo.api.components.planned import NEVER, Planned
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import JobFailure, LostLead, PoisonTransaction
-from txtopo.testing.checkers import AttemptChecker, CoreChecker
+from txtopo.testing.checkers import AttemptChecker, CoreChecker, validate
 from txtopo.transactional.core.actions import (
     AbandonCommit,
     Action,
@@ -51,7 +51,6 @@ from txtopo.transactional.core.events import (
     Ticked,
     TransactionMetadata,
 )
-from txtopo.transactional.core.invariants import validate
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.spout_policy import OPAQUE, REPEATABLE
 from txtopo.transactional.core.transitions import Status

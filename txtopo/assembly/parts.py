@@ -16,8 +16,8 @@ from txtopo.assembly.threads import Threads
 from txtopo.errors import RuleError
 from txtopo.transactional.commit.groups import GroupCommitter
 from txtopo.transactional.core.coordinator import Coordinator
-from txtopo.transactional.core.facts import Fact
-from txtopo.transactional.core.record import Record
+from txtopo.transactional.core.record.facts import Fact
+from txtopo.transactional.core.record.record import Record
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.jobs import JobPlanner
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState

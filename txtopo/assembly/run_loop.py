@@ -67,8 +67,8 @@ from txtopo.transactional.core.events import (
     StopRequested,
     Ticked,
 )
-from txtopo.transactional.core.facts import Fact, carried_out
-from txtopo.transactional.core.record import Record
+from txtopo.transactional.core.record.facts import Fact, carried_out
+from txtopo.transactional.core.record.record import Record
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.jobs.jobs import Processing
 from txtopo.transactional.jobs.stage_run import Report

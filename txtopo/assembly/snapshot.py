@@ -32,8 +32,8 @@ from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.records import DAMAGE, from_json, to_json, written_as
 from txtopo.journal.journal import JournalHeader
 from txtopo.text.secrecy import without_secrets
-from txtopo.transactional.core.history import History
 from txtopo.transactional.core.readings import Reading
+from txtopo.transactional.core.record.history import History
 
 logger = logging.getLogger("txtopo")
 

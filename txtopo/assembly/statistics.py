@@ -16,12 +16,12 @@ from txtopo.errors import TxtopoError
 from txtopo.topology.builders.checks import OWN_PREFIX
 from txtopo.topology.user_code.output import OutputOrigin
 from txtopo.transactional.core.actions import StopReason
-from txtopo.transactional.core.facts import Fact, Trouble
-from txtopo.transactional.core.history import HistoryEvent, first_line
 from txtopo.transactional.core.limits import GiveUpPolicy
 from txtopo.transactional.core.measures import Measures
 from txtopo.transactional.core.readings import Readings
-from txtopo.transactional.core.record import Record
+from txtopo.transactional.core.record.facts import Fact, Trouble
+from txtopo.transactional.core.record.history import HistoryEvent, first_line
+from txtopo.transactional.core.record.record import Record
 from txtopo.transactional.core.transactions import Transaction
 from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.tasks.failures import FailureLog

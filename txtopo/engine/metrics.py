@@ -41,10 +41,10 @@ from txtopo.files.durable import write_whole
 from txtopo.network.connections import Connection, Gate
 from txtopo.network.entrance import PAUSE_SECS
 from txtopo.topology.topology import Topology, TransactionalTopology
-from txtopo.transactional.core.facts import Fact
-from txtopo.transactional.core.history import HistoryEvent
 from txtopo.transactional.core.readings import ReadingKind
-from txtopo.transactional.core.record import Record
+from txtopo.transactional.core.record.facts import Fact
+from txtopo.transactional.core.record.history import HistoryEvent
+from txtopo.transactional.core.record.record import Record
 
 _LOG = logging.getLogger(__name__)
 

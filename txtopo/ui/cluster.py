@@ -53,7 +53,7 @@ from txtopo.inspect.run.slugs import OF_RUN, slug_of
 from txtopo.inspect.source import NotFound
 from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.text.extras import version
-from txtopo.transactional.core.history import first_line
+from txtopo.transactional.core.record.history import first_line
 
 T = TypeVar("T")
 

@@ -26,9 +26,9 @@ from txtopo.inspect.source import FolderSource
 from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.testing.redelivering_queue import QueueSpout
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process
-from txtopo.transactional.core.facts import Fact, Trouble, carried_out, of_attempts
-from txtopo.transactional.core.history import HistoryEvent
-from txtopo.transactional.core.record import Record
+from txtopo.transactional.core.record.facts import Fact, Trouble, carried_out, of_attempts
+from txtopo.transactional.core.record.history import HistoryEvent
+from txtopo.transactional.core.record.record import Record
 
 
 def test_a_run(tmp_path):

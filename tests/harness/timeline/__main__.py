@@ -22,10 +22,10 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, Process, SaveMetadata
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.core.facts import Fact, carried_out, of_attempts
-from txtopo.transactional.core.history import HistoryEvent
 from txtopo.transactional.core.measures import Measures, StateWrite
-from txtopo.transactional.core.record import Record
+from txtopo.transactional.core.record.facts import Fact, carried_out, of_attempts
+from txtopo.transactional.core.record.history import HistoryEvent
+from txtopo.transactional.core.record.record import Record
 
 GROUP = 10
 

@@ -37,7 +37,7 @@ from txtopo.testing.scenario import (
 )
 from txtopo.transactional.core.actions import StopReason
 from txtopo.transactional.core.coordinator import Coordinator
-from txtopo.transactional.core.facts import Trouble
+from txtopo.transactional.core.record.facts import Trouble
 
 BUG = UserCodeError("a bug")
 

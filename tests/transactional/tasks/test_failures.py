@@ -8,8 +8,8 @@ import os
 import pytest
 
 from txtopo.attempts import TransactionAttempt
-from txtopo.transactional.core.facts import Trouble
-from txtopo.transactional.core.history import HistoryEvent
+from txtopo.transactional.core.record.facts import Trouble
+from txtopo.transactional.core.record.history import HistoryEvent
 from txtopo.transactional.tasks.failures import FailureLog
 
 

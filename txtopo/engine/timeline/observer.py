@@ -35,9 +35,9 @@ from txtopo.errors import TxtopoError
 from txtopo.text.secrecy import shown, without_secrets
 from txtopo.topology.plans.description import described, described_plain
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
-from txtopo.transactional.core.facts import Fact, Trouble
-from txtopo.transactional.core.history import HistoryEvent, first_line
-from txtopo.transactional.core.record import Record
+from txtopo.transactional.core.record.facts import Fact, Trouble
+from txtopo.transactional.core.record.history import HistoryEvent, first_line
+from txtopo.transactional.core.record.record import Record
 
 OPEN_SECS = 1.0
 """An attempt that is open for so long is recorded before it ends."""

@@ -22,8 +22,8 @@ from txtopo.journal.ending import read_end
 from txtopo.journal.journal import JournalEntry, find_journal
 from txtopo.journal.search import EnteredGroup, JournalSearch
 from txtopo.text.words import clock, count_of, cut
-from txtopo.transactional.core.history import ABRIDGED_FIRST, HistoryEntry, HistoryEvent
 from txtopo.transactional.core.readings import Reading
+from txtopo.transactional.core.record.history import ABRIDGED_FIRST, HistoryEntry, HistoryEvent
 from txtopo.transactional.core.transitions import Status
 
 SILENT_SECS = 10.0

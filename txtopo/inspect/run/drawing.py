@@ -14,7 +14,7 @@ from txtopo.inspect.run.facts import Facts
 from txtopo.inspect.run.failures import components_failed_at, groups_of, is_current
 from txtopo.inspect.run.header import counts_of
 from txtopo.inspect.timeline.series import last_number
-from txtopo.transactional.core.history import first_line
+from txtopo.transactional.core.record.history import first_line
 
 
 def graph(facts: Facts) -> Graph:

@@ -7,7 +7,7 @@ from txtopo.inspect.answers import Error, ErrorGroup, Errors, Failure
 from txtopo.inspect.run.facts import Facts, now_of
 from txtopo.inspect.timeline.series import last_growth, last_number
 from txtopo.text.secrecy import without_secrets
-from txtopo.transactional.core.history import first_line
+from txtopo.transactional.core.record.history import first_line
 
 CURRENT_SECS = 60.0
 """What has gone on for so long without a failure fails no longer."""

@@ -42,7 +42,7 @@ from txtopo.inspect.run.facts import Facts, is_live, status_of
 from txtopo.inspect.run.failures import is_current, last_failed_at, last_failure
 from txtopo.inspect.timeline.series import PHASES, last_number, rate
 from txtopo.text.secrecy import without_secrets
-from txtopo.transactional.core.history import HistoryEvent, first_line
+from txtopo.transactional.core.record.history import HistoryEvent, first_line
 from txtopo.transactional.core.transitions import Status
 
 RATE_SECS = 10.0

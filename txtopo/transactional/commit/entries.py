@@ -14,7 +14,7 @@ from txtopo.journal.journal import JournalEntry, JournalTransaction
 from txtopo.topology.plans.plan import PlannedComponent
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.core.actions import AssignedAttempt
-from txtopo.transactional.core.history import shortened
+from txtopo.transactional.core.record.history import shortened
 from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints
 
 FAILURE_CHARACTERS_MAX = 400

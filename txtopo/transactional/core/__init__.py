@@ -24,5 +24,5 @@ committed. *Job*: a Spark job that runs the processing phases of consecutive tra
 consecutive processed transactions whose writes are made together.
 
 Read next: ``transitions`` (the transition table), ``events`` and ``actions`` (the interface), ``coordinator``; then
-``facts`` and ``record``, from which the report, metrics, histories and timeline of a run are made.
+``record``: its facts are what the report, metrics, histories and timeline of a run are made of.
 """

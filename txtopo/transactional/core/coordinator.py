@@ -199,10 +199,10 @@ from txtopo.transactional.core.events import (
     Ticked,
     TransactionMetadata,
 )
-from txtopo.transactional.core.facts import Fact, Trouble, of_attempts
-from txtopo.transactional.core.history import HistoryEvent
 from txtopo.transactional.core.jobs_in_flight import JobsInFlight
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
+from txtopo.transactional.core.record.facts import Fact, Trouble, of_attempts
+from txtopo.transactional.core.record.history import HistoryEvent
 from txtopo.transactional.core.transactions import Transaction, Tries
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger
 

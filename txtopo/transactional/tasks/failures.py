@@ -11,7 +11,7 @@ import attrs
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException, ReportedFailedException
 from txtopo.transactional.core.events import Failed
-from txtopo.transactional.core.facts import Trouble
+from txtopo.transactional.core.record.facts import Trouble
 
 logger = logging.getLogger("txtopo")
 

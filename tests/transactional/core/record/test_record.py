@@ -20,10 +20,10 @@ from txtopo.testing.scenario import (
 from txtopo.transactional.core.actions import Commit, DeadLetter, Process, SaveMetadata
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import Committed, Failed, Ticked
-from txtopo.transactional.core.facts import carried_out
-from txtopo.transactional.core.history import LINES_MAX, REASON_CHARACTERS_MAX, History, HistoryEvent
 from txtopo.transactional.core.measures import Measures
-from txtopo.transactional.core.record import COMMITTED_KEPT, FACTS_KEPT_FIRST, FACTS_MAX, Record
+from txtopo.transactional.core.record.facts import carried_out
+from txtopo.transactional.core.record.history import LINES_MAX, REASON_CHARACTERS_MAX, History, HistoryEvent
+from txtopo.transactional.core.record.record import COMMITTED_KEPT, FACTS_KEPT_FIRST, FACTS_MAX, Record
 from txtopo.transactional.core.spout_policy import OPAQUE
 
 

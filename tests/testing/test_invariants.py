@@ -8,9 +8,9 @@ import pytest
 
 from tests.transactional.core.stories import begin
 from txtopo.attempts import TransactionAttempt
+from txtopo.testing.checkers import validate
 from txtopo.testing.scenario import Scenario, commit, limits, processed
 from txtopo.transactional.core.coordinator import Coordinator
-from txtopo.transactional.core.invariants import validate
 from txtopo.transactional.core.transitions import Status
 
 

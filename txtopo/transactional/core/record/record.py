@@ -11,8 +11,14 @@ from collections.abc import Sequence
 
 import attrs
 
-from txtopo.transactional.core.facts import Fact, Trouble
-from txtopo.transactional.core.history import REASON_CHARACTERS_MAX, History, HistoryEntry, HistoryEvent, shortened
+from txtopo.transactional.core.record.facts import Fact, Trouble
+from txtopo.transactional.core.record.history import (
+    REASON_CHARACTERS_MAX,
+    History,
+    HistoryEntry,
+    HistoryEvent,
+    shortened,
+)
 
 COMMITTED_KEPT = 256
 """The number of committed transactions whose facts are kept."""

@@ -13,8 +13,8 @@ import attrs
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process, SaveMetadata
-from txtopo.transactional.core.history import HistoryEvent
 from txtopo.transactional.core.measures import Measures
+from txtopo.transactional.core.record.history import HistoryEvent
 
 
 @attrs.frozen
