@@ -22,7 +22,7 @@ from state.delta.merging import Ended, Merging, Policy
 from state.delta.read.foreign import foreign_change
 from state.delta.read.history import read_snapshot, shown_schema
 from state.delta.table import kept_version
-from state.delta.upkeep import LogUpkeep, Upkeep
+from state.delta.upkeep import DeltaPast, LogUpkeep, Upkeep
 from state.delta.writer import WRITE_TRIES_MAX, TableWriter
 from txtopo.api.state import CanBeRepaired, Executors, History, KeepsHistory, OpenedState, State, UsesExecutors, Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL
@@ -45,7 +45,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         self._data = DataFolder(writer.location)
         self._schema = schema
         self._upkeep = upkeep
-        self._log_upkeep = LogUpkeep(writer.location, writer.fence)
+        self._log_upkeep = LogUpkeep(DeltaPast(writer.location, writer.fence))
         self._merging = Merging(self._data, schema, policy)
         self._rows_at_upkeep = writer.rows
         self._executors: Executors | None = None
@@ -340,9 +340,10 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
         writer.writes = writer.rows_grown = 0
         self._rows_at_upkeep = writer.rows
 
-    def _files_needed(self) -> list[DataFile]:
-        """Return the files of the head, and those of a write that is prepared."""
-        return [*self._writer.files.values(), *files_in(self._prepared or {})]
+    def _files_needed(self) -> set[str]:
+        """Return the paths of the files of the head, and of those of a write that is prepared."""
+        files = [*self._writer.files.values(), *files_in(self._prepared or {})]
+        return {place for file in files for place in file.places}
 
     def _tell_retentions(self) -> None:
         """Let the table's properties say how long others are to keep what versions need."""

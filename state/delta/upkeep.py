@@ -28,15 +28,15 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any, Protocol
 
 import attrs
 from deltalake import DeltaTable
 
-from state.delta.log.checkpoints import checkpoint_path, make_checkpoint, places_in, removals_in
-from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
+from state.delta.log.checkpoints import Removal, checkpoint_path, make_checkpoint, places_in, removals_in
+from state.delta.log.data_files import DATA_FOLDER, DataFolder
 from state.delta.log.entries import actions_of, entry_path, log_entries, read_entry, valid_transactions
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import LOG_FOLDER, Location
@@ -47,7 +47,16 @@ from txtopo.api.state import History
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder
 
-__all__ = ["ENTRIES_SECS", "RETENTION_HOURS_MIN", "LogUpkeep", "Removed", "Upkeep", "log_secs"]
+__all__ = [
+    "ENTRIES_SECS",
+    "RETENTION_HOURS_MIN",
+    "DeltaPast",
+    "LogUpkeep",
+    "Removed",
+    "TablePast",
+    "Upkeep",
+    "log_secs",
+]
 
 RETENTION_HOURS_MIN = 7 * 24
 """The minimum retention of vacuum: Delta's default."""
@@ -206,6 +215,185 @@ class Removed:
     places: tuple[str, ...]
 
 
+class TablePast(Protocol):
+    """A table's past: what its upkeep asks, and what it does.
+
+    An implementation raises one of :data:`WORLD_ERRORS` if the table can't be reached.
+    """
+
+    is_local: bool
+    """Whether a look at it takes no request."""
+
+    def clock_secs(self) -> float:
+        """Return the time, in seconds; not of a monotonic clock, which may stand still while the machine sleeps."""
+
+    def open(self) -> None:
+        """Open the newest version, for what is asked of it."""
+
+    def configuration(self) -> Mapping[str, str | None]:
+        """Return its properties."""
+
+    def look(self) -> int:
+        """Return the newest version, and go to it.
+
+        Raises:
+            LostLead: a newer epoch has opened the table.
+        """
+
+    def log(self) -> KeptLog:
+        """List the log."""
+
+    def transactions(self, version: int) -> Iterator[tuple[int, int]]:
+        """Yield the versions up to one that have made a transaction visible and were not rolled back, newest first.
+
+        Each comes with that transaction.
+        """
+
+    def last_transaction(self, version: int) -> int:
+        """Return the version that made the last transaction up to one visible; 0 if the log does not say."""
+
+    def own_turns(self) -> Collection[int]:
+        """Return the versions by which the table was last turned back, or a turn was marked."""
+
+    def is_turn(self, version: int) -> bool:
+        """Return whether a version has turned the table back, or marks a turn."""
+
+    def added_in(self, version: int) -> Iterable[str]:
+        """Yield the paths of the files that a version has taken in.
+
+        Raises:
+            FileNotFoundError: its log entry is gone.
+        """
+
+    def presence(self) -> Callable[[str], bool]:
+        """Return what says of a path whether a file is there now."""
+
+    def make_checkpoint(self, version: int, is_there: Callable[[str], bool], *, is_newest: bool = True) -> None:
+        """Make a checkpoint of a version, unless it has one; see :func:`make_checkpoint`."""
+
+    def sync(self) -> None:
+        """Make the log durable."""
+
+    def places_in(self, version: int) -> frozenset[str]:
+        """Return the paths that a version needs, by its checkpoint."""
+
+    def removals_in(self, version: int) -> Sequence[Removal]:
+        """Return the removals that the checkpoint of a version has."""
+
+    def removed_since(self, oldest_secs: float, version: int, made_secs: float) -> Iterable[str]:
+        """Yield the files that versions up to one have removed since a time; see :func:`_removed_since`."""
+
+    def unnamed(self, oldest_secs: float, files_secs: int) -> Iterable[str]:
+        """Yield the files that may be nobody's: those of a time before, and others that a vacuum would delete."""
+
+    def remove_late(self) -> None:
+        """Remove what was put too late; see :func:`_remove_late`."""
+
+    def delete(self, path: str) -> None:
+        """Delete a file, if it is there."""
+
+
+class DeltaPast(TablePast):
+    """The past of a Delta table that a coordinator has opened."""
+
+    def __init__(self, location: Location, fence: Fence) -> None:
+        self.is_local = location.root is not None
+        self._location = location
+        self._fence = fence
+        self._table: DeltaTable | None = None
+        """A handle of the version that was looked at last."""
+
+    def clock_secs(self) -> float:
+        """Return the time of this machine."""
+        return time.time()
+
+    def open(self) -> None:
+        """Open the newest version; an older handle's log may be gone."""
+        self._table = self._location.handle()
+
+    @property
+    def _opened(self) -> DeltaTable:
+        assert self._table is not None, "it is opened"
+        return self._table
+
+    def configuration(self) -> Mapping[str, str | None]:
+        """Return its properties."""
+        return self._opened.metadata().configuration
+
+    def look(self) -> int:
+        """Look at the newest version, and check the fence."""
+        self._opened.update_incremental()
+        self._fence.check(self._opened)
+        return self._opened.version()
+
+    def log(self) -> KeptLog:
+        """List the log."""
+        return KeptLog.of(self._location)
+
+    def transactions(self, version: int) -> Iterator[tuple[int, int]]:
+        """Yield the versions of transactions, by the log's entries."""
+        return valid_transactions(self._location, version)
+
+    def last_transaction(self, version: int) -> int:
+        """Return the version of the last transaction, by the log's entries."""
+        entries = log_entries(self._location, version)
+        return next((entry.version for entry in entries if entry.txid is not None), 0)
+
+    def own_turns(self) -> Collection[int]:
+        """Return the versions of the last turns, which the table has as transactions of applications."""
+        application = self._fence.application
+        names = (rolled_back_application(application), turned_application(application))
+        return {at for name in names if (at := self._opened.transaction_version(name)) is not None}
+
+    def is_turn(self, version: int) -> bool:
+        """Return whether a version is of a turn, by its entry."""
+        entry = read_entry(self._location, version)
+        return entry is not None and not (entry.restored is None and entry.turn is None)
+
+    def added_in(self, version: int) -> Iterable[str]:
+        """Yield what a version has added, by its entry."""
+        for added in actions_of(self._location, version, "add"):
+            yield from places_of(added["path"], vector_in(added))
+
+    def presence(self) -> Callable[[str], bool]:
+        """Return what says whether a file is there."""
+        return DataFolder(self._location).presence()
+
+    def make_checkpoint(self, version: int, is_there: Callable[[str], bool], *, is_newest: bool = True) -> None:
+        """Make a checkpoint."""
+        make_checkpoint(self._location, version, is_there, is_newest=is_newest)
+
+    def sync(self) -> None:
+        """Sync the log's folder, where there is one."""
+        if self._location.root is not None:
+            sync_log(self._location.root)
+
+    def places_in(self, version: int) -> frozenset[str]:
+        """Return what a checkpoint has as live."""
+        return places_in(self._location, version)
+
+    def removals_in(self, version: int) -> Sequence[Removal]:
+        """Return what a checkpoint has as removed."""
+        return removals_in(self._location, version)
+
+    def removed_since(self, oldest_secs: float, version: int, made_secs: float) -> Iterable[str]:
+        """Yield what was removed since, by the checkpoint and the entries."""
+        return _removed_since(oldest_secs, self._location, self._opened, version, made_secs)
+
+    def unnamed(self, oldest_secs: float, files_secs: int) -> Iterable[str]:
+        """Yield files of the folder, by their times."""
+        yield from (item.path for item in self._location.folder.list(DATA_FOLDER) if item.modified_secs < oldest_secs)
+        yield from _old_outside(self._opened, max(RETENTION_HOURS_MIN, files_secs // 3600))
+
+    def remove_late(self) -> None:
+        """Remove late entries."""
+        _remove_late(self._location.folder)
+
+    def delete(self, path: str) -> None:
+        """Delete a file of the table's folder."""
+        self._location.folder.delete(path)
+
+
 class LogUpkeep:
     """Keeps the log of one table short, and its folder free of what nobody needs, in a thread beside the writes.
 
@@ -213,10 +401,10 @@ class LogUpkeep:
     begins with the first step again.
     """
 
-    def __init__(self, location: Location, fence: Fence) -> None:
-        self._location = location
-        self._fence = fence
-        self._past = _Past(location, fence)
+    def __init__(self, past: TablePast, make_thread: Callable[[], Executor] | None = None) -> None:
+        self._past = past
+        self._make_thread = make_thread or _make_thread
+        self._held = _Held(past)
         self._rounds = 0
         self._cleaned_secs: float | None = None
         """When the last clean-up began."""
@@ -228,7 +416,7 @@ class LogUpkeep:
         """When files were last deleted that this coordinator has removed."""
         self._is_aging = True
         """Whether it has left what time alone makes removable."""
-        self._thread: ThreadPoolExecutor | None = None
+        self._thread: Executor | None = None
         self._round: Future[None] | None = None
 
     @property
@@ -246,7 +434,7 @@ class LogUpkeep:
     def _is_time(self, schedule: Upkeep) -> bool:
         return self._cleaned_secs is None or abs(schedule.now_secs - self._cleaned_secs) >= _CLEAN_UP_SECS
 
-    def begin(self, schedule: Upkeep, version: int, held: Iterable[DataFile]) -> None:
+    def begin(self, schedule: Upkeep, version: int, held: Collection[str]) -> None:
         """Begin a round; none may be under way.
 
         Args:
@@ -254,10 +442,10 @@ class LogUpkeep:
             version: the version to write a checkpoint of.
             held: the files of that version, and those of a write that is prepared.
         """
-        self._submit(self._run, schedule, version, list(held))
+        self._submit(self._run, schedule, version, set(held))
 
     def delete_removed(
-        self, schedule: Upkeep, removed: deque[Removed], held: Callable[[], list[DataFile]], is_head: Callable[[], bool]
+        self, schedule: Upkeep, removed: deque[Removed], held: Callable[[], set[str]], is_head: Callable[[], bool]
     ) -> None:
         """Begin to delete what this coordinator has removed and nobody needs any more, if there is any.
 
@@ -275,29 +463,28 @@ class LogUpkeep:
         if schedule.files_secs is None or self._kept_secs is None or not schedule.is_recent_kept:
             return
         until_ms = 1000 * min(self._kept_secs, now_secs - schedule.files_secs)
-        is_time = self._location.root is not None or abs(now_secs - self._deleted_secs) >= _REMOVE_SECS
+        is_time = self._past.is_local or abs(now_secs - self._deleted_secs) >= _REMOVE_SECS
         if removed and removed[0].time_ms < until_ms and is_time and not self.is_running:
             self._deleted_secs = now_secs
             self._submit(self._delete_removed, removed, until_ms, held(), is_head)
 
     def _delete_removed(
-        self, removed: deque[Removed], until_ms: float, held: list[DataFile], is_head: Callable[[], bool]
+        self, removed: deque[Removed], until_ms: float, needed: set[str], is_head: Callable[[], bool]
     ) -> None:
-        needed = {place for file in held for place in file.places}
         looked_secs = 0.0
         while removed and removed[0].time_ms < until_ms:
-            if abs(time.time() - looked_secs) > _LOOK_SECS:
-                looked_secs = time.time()
+            if abs(self._past.clock_secs() - looked_secs) > _LOOK_SECS:
+                looked_secs = self._past.clock_secs()
                 if not is_head():
                     return
             # A crash leaves the rest to a clean-up.
             for place in removed.popleft().places:
-                if place not in needed and not self._past.needs(place):
-                    self._location.folder.delete(place)
+                if place not in needed and not self._held.needs(place):
+                    self._past.delete(place)
 
     def _submit(self, do: Callable[..., None], *args: Any) -> None:
         if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "txtopo-upkeep")
+            self._thread = self._make_thread()
         self._round = self._thread.submit(do, *args)
 
     def end(self) -> None:
@@ -317,29 +504,27 @@ class LogUpkeep:
             self._thread.shutdown()
             self._thread = None
 
-    def _run(self, schedule: Upkeep, version: int, held: list[DataFile]) -> None:
-        location = self._location
+    def _run(self, schedule: Upkeep, version: int, needed: set[str]) -> None:
+        past = self._past
         is_by_time = schedule.is_recent_kept and self._is_time(schedule)
         is_clean_up_due = is_by_time or self._rounds % _CHECKPOINTS_PER_CLEAN_UP == 0
-        is_there = DataFolder(location).presence()
-        needed = {place for file in held for place in file.places}
+        is_there = past.presence()
         of_points: Collection[int] = ()
         if is_clean_up_due:
-            of_points = self._past.versions_of(schedule.points, version)
-            needed |= self._past.hold(of_points, is_there)
+            of_points = self._held.versions_of(schedule.points, version)
+            needed |= self._held.hold(of_points, is_there)
             self._kept_secs = schedule.now_secs
-        make_checkpoint(location, version, is_there)
+        past.make_checkpoint(version, is_there)
         # The entries that it replaces may be removed once it is durable.
-        if location.root is not None:
-            sync_log(location.root)
+        past.sync()
         self._rounds += 1
         if not is_clean_up_due:
             return
         now_secs = schedule.now_secs
-        deletion = _Deletion(location, self._fence, version, needed)
+        deletion = _Deletion(past, version, needed)
         deletion.look()  # a coordinator that leads may keep the log longer
         is_log_aging = self._clean_log(schedule, deletion, version, of_points)
-        _remove_late(location.folder)
+        past.remove_late()
         is_aging = schedule.files_secs is not None and self._clean_files(schedule, deletion, version, is_there)
         self._cleaned_secs, self._points, self._is_aging = now_secs, schedule.points, is_log_aging or is_aging
 
@@ -349,37 +534,32 @@ class LogUpkeep:
         What stays can be opened from a checkpoint on. The oldest goes first: a crash leaves entries before a gap, by
         which no version can be opened.
         """
-        secs = schedule.entries_secs(deletion.table.metadata().configuration)
+        secs = schedule.entries_secs(self._past.configuration())
         if secs is None:
             return False
-        log = KeptLog.of(self._location)
+        log = self._past.log()
         oldest_secs = schedule.now_secs - secs
         # The newest that is too old itself was the newest version when the time began.
         old = [each for each, item in log.entries.items() if each <= version and item.modified_secs < oldest_secs]
-        first = self._last_transaction(max(old, default=0))
+        first = self._past.last_transaction(max(old, default=0))
         base = max((each for each in log.checkpoints if each <= first), default=0)
         for each in [each for each in log.files if each < base]:
             kept: tuple[str, ...] = ()
             if each in of_points:
                 kept = (entry_path(each), checkpoint_path(each))
-            elif self._past.is_turn(each, deletion.table):
+            elif self._held.is_turn(each):
                 kept = (entry_path(each),)
             deletion.delete(path for path in log.files[each] if path not in kept)
-        return first < self._last_transaction(version)
-
-    def _last_transaction(self, version: int) -> int:
-        """Return the version that made the last transaction up to one visible; 0 if the log does not say."""
-        entries = log_entries(self._location, version)
-        return next((entry.version for entry in entries if entry.txid is not None), 0)
+        return first < self._past.last_transaction(version)
 
     def _clean_files(
         self, schedule: Upkeep, deletion: _Deletion, version: int, is_there: Callable[[str], bool]
     ) -> bool:
         """Remove the files that nobody needs; return whether time alone will leave more of them."""
         assert schedule.files_secs is not None, "files are removed"
-        location, now_secs = self._location, schedule.now_secs
+        past, now_secs = self._past, schedule.now_secs
         oldest_secs = now_secs - schedule.files_secs
-        removals = removals_in(location, version)
+        removals = past.removals_in(version)
         gone = {
             place
             for removal in removals
@@ -387,22 +567,23 @@ class LogUpkeep:
             for place in removal.places
             if is_there(place)
         }
-        unnamed_secs = min(oldest_secs, now_secs - _UNNAMED_SECS)
-        gone.update(item.path for item in location.folder.list(DATA_FOLDER) if item.modified_secs < unnamed_secs)
-        gone.update(_old_outside(deletion.table, max(RETENTION_HOURS_MIN, schedule.files_secs // 3600)))
+        gone.update(past.unnamed(min(oldest_secs, now_secs - _UNNAMED_SECS), schedule.files_secs))
         gone -= deletion.needed
         if gone:
-            gone.difference_update(_removed_since(oldest_secs, location, deletion.table, version, now_secs))
+            gone.difference_update(past.removed_since(oldest_secs, version, now_secs))
         deletion.delete(gone)
         return any(removal.time_ms >= oldest_secs * 1000 for removal in removals)
 
 
-class _Past:
+def _make_thread() -> Executor:
+    return ThreadPoolExecutor(1, "txtopo-upkeep")
+
+
+class _Held:
     """The versions of a table that stay for what they are, however old: those of points, and those that turned back."""
 
-    def __init__(self, location: Location, fence: Fence) -> None:
-        self._location = location
-        self._application = fence.application
+    def __init__(self, past: TablePast) -> None:
+        self._past = past
         self._versions: dict[int, int | None] = {}
         """By point, the version that the table's last write up to it has made; None if there is none."""
         self._places: dict[int, frozenset[str]] = {}
@@ -418,7 +599,7 @@ class _Past:
         self._versions = {point: at for point, at in self._versions.items() if point in points}
         wanted = sorted(point for point in points if point not in self._versions)
         if wanted:
-            for at, txid in valid_transactions(self._location, version):
+            for at, txid in self._past.transactions(version):
                 while wanted and wanted[-1] >= txid:
                     self._versions[wanted.pop()] = at
                 if not wanted:
@@ -428,29 +609,27 @@ class _Past:
 
     def hold(self, versions: Collection[int], is_there: Callable[[str], bool]) -> set[str]:
         """See to it that versions can be opened whatever becomes of the others; return what they need."""
-        log = KeptLog.of(self._location)
+        log = self._past.log()
         openable = log.versions()
         self._places = {version: places for version, places in self._places.items() if version in versions}
         for version in sorted(versions):
             if version in self._places or version not in openable:
                 continue
             if checkpoint_path(version) not in log.files[version]:
-                make_checkpoint(self._location, version, is_there, is_newest=False)
-            self._places[version] = places_in(self._location, version)
+                self._past.make_checkpoint(version, is_there, is_newest=False)
+            self._places[version] = self._past.places_in(version)
         return {place for places in self._places.values() for place in places}
 
     def needs(self, place: str) -> bool:
         """Whether a version that :meth:`hold` was called with needs a file."""
         return any(place in places for places in self._places.values())
 
-    def is_turn(self, version: int, table: DeltaTable) -> bool:
-        """Return whether a version has turned the table back, or marks a turn; ``table`` is a handle of a later one."""
+    def is_turn(self, version: int) -> bool:
+        """Return whether a version has turned the table back, or marks a turn."""
         if self._first is None or version > self._first:
-            names = (rolled_back_application(self._application), turned_application(self._application))
-            return version in {table.transaction_version(name) for name in names}
+            return version in self._past.own_turns()
         if version not in self._turns:
-            entry = read_entry(self._location, version)
-            self._turns[version] = entry is not None and not (entry.restored is None and entry.turn is None)
+            self._turns[version] = self._past.is_turn(version)
         return self._turns[version]
 
 
@@ -491,13 +670,12 @@ class _Deletion:
     :meth:`~state.delta.opened_table.OpenedDeltaTable.roll_back`). Then the newest version lacks that file.
     """
 
-    def __init__(self, location: Location, fence: Fence, version: int, needed: set[str]) -> None:
-        self.table = location.handle()
-        """A handle of the version that was looked at last."""
+    def __init__(self, past: TablePast, version: int, needed: set[str]) -> None:
+        past.open()
         self.needed = needed
-        """The files of that version, of points and of a prepared write, and those of versions in between."""
-        self._location = location
-        self._fence = fence
+        """The files of the version that was looked at last, of points and of a prepared write, and those of versions in
+        between."""
+        self._past = past
         self._seen = version
         """The last version whose files are among them."""
         self._looked_secs = 0.0
@@ -509,23 +687,19 @@ class _Deletion:
             LostLead: a newer epoch has opened the table.
             FileNotFoundError: the log entry of a later version is gone, behind a checkpoint of somebody else.
         """
-        self.table.update_incremental()
-        self._fence.check(self.table)
-        while self._seen < self.table.version():
-            for added in actions_of(self._location, self._seen + 1, "add"):
-                self.needed.update(places_of(added["path"], vector_in(added)))
+        newest = self._past.look()
+        while self._seen < newest:
+            self.needed.update(self._past.added_in(self._seen + 1))
             self._seen += 1
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files, but none that is needed; see :meth:`look`. A crash leaves some, which the next round finds."""
-        folder = self._location.folder
         for path in paths:
-            # Not by a monotonic clock, which may stand still while the machine sleeps.
-            if abs(time.time() - self._looked_secs) > _LOOK_SECS:
-                self._looked_secs = time.time()
+            if abs(self._past.clock_secs() - self._looked_secs) > _LOOK_SECS:
+                self._looked_secs = self._past.clock_secs()
                 self.look()
             if path not in self.needed:
-                folder.delete(path)
+                self._past.delete(path)
 
 
 def _old_outside(table: DeltaTable, retention_hours: int) -> list[str]:
