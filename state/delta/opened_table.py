@@ -24,7 +24,17 @@ from state.delta.read.history import read_snapshot, shown_schema
 from state.delta.table import kept_version
 from state.delta.upkeep import DeltaPast, LogUpkeep, Upkeep
 from state.delta.writer import WRITE_TRIES_MAX, TableWriter
-from txtopo.api.state import CanBeRepaired, Executors, History, KeepsHistory, OpenedState, State, UsesExecutors, Writes
+from txtopo.api.state import (
+    CanBeRepaired,
+    Executors,
+    GrowsColumns,
+    History,
+    KeepsHistory,
+    OpenedState,
+    State,
+    UsesExecutors,
+    Writes,
+)
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import LostLead, StateAccessError
 from txtopo.failpoints import durable_step, reach
@@ -32,7 +42,7 @@ from txtopo.failpoints import durable_step, reach
 __all__ = ["OpenedDeltaTable"]
 
 
-class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired):
+class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, GrowsColumns):
     """A Delta table opened by one coordinator, whose marker is written.
 
     Its subclasses say what a write consists of; all else is here.

@@ -44,7 +44,8 @@ from txtopo.files.folder import Draft, LocalFolder
 __all__ = ["TableWriter"]
 
 WRITE_TRIES_MAX = 10
-"""The maximum number of tries of one write if other writers take its version."""
+"""The maximum number of tries of one write if other writers take its version: foreign ones come now and then, so ten
+in a row are something else, which the run reports."""
 
 _MARKER_TRIES_MAX = 100
 """The maximum number of tries to write the marker."""

@@ -140,14 +140,21 @@ def test_rows_are_refused_where_none_are_taken():
         run_inline(topology(Count("counts", rows=True), counts=BareState()))
 
 
-def test_what_has_the_methods_has_the_capability(tmp_path):
-    """Nobody need subclass a capability; what is missing is missing."""
+def test_what_inherits_a_capability_has_it():
+    """What only has methods of that name has none, and half a capability can't be made."""
     bare = BareState().open("topology", "counts", "incarnation", 1)
     every = (FoldsRows, TakesRows, ExpiresRows, UsesExecutors, CanBeRepaired)
     assert [isinstance(bare, each) for each in every] == [False] * 5
 
-    class Folding(BareOpened):
+    class OfThatName(BareOpened):
         def reducible_rows(self, values, reduction): ...
         def fold(self, parts, reduction): ...
 
-    assert isinstance(Folding(bare), FoldsRows)
+    class Folding(OfThatName, FoldsRows): ...
+
+    class Half(BareOpened, FoldsRows):
+        def fold(self, parts, reduction): ...
+
+    assert [isinstance(each(bare), FoldsRows) for each in (OfThatName, Folding)] == [False, True]
+    with pytest.raises(TypeError, match="reducible_rows"):
+        Half(bare)

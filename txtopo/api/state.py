@@ -14,8 +14,8 @@ A *topology* declares a :class:`State` with ``builder.set_state``. The coordinat
 A state that can't hide what it writes has only :meth:`OpenedState.write`: then the note holds the values themselves.
 
 A keyed state stores the values of its *kind*, whose rules are in :mod:`txtopo.api.values`, and returns them as they
-are. What comes after ``OpenedState`` is optional: a state that has the methods of a capability has the capability, and
-the tests in :mod:`txtopo.testing.conformance.state` find out which it has.
+are. What comes after ``OpenedState`` is optional: a state has a capability if its class inherits it, and the tests in
+:mod:`txtopo.testing.conformance.state` find out which it has.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import functools
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol, assert_never, runtime_checkable
+from typing import Any, Literal, Protocol, assert_never
 
 import attrs
 import pyarrow as pa
@@ -400,13 +400,14 @@ class Executors(Protocol):
 # Optional capabilities
 
 
-@runtime_checkable
-class FoldsRows(Protocol):
+class FoldsRows(ABC):
     """Folds the rows of a whole commit group at once, instead of key by key."""
 
+    @abstractmethod
     def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:
         """Return ``values`` as rows for :meth:`fold`; None if they must be folded key by key."""
 
+    @abstractmethod
     def fold(self, parts: Sequence[TransactionRows], reduction: Folding) -> Writes | None:
         """Fold the rows of consecutive transactions into the durable values; return the write.
 
@@ -420,8 +421,7 @@ class FoldsRows(Protocol):
         """
 
 
-@runtime_checkable
-class ExpiresKeys(Protocol):
+class ExpiresKeys(ABC):
     """Is a keyed state whose keys may expire; see :mod:`txtopo.api.time_to_live`.
 
     It may drop keys that have expired at any time, and may return them as long as it has them: txtopo leaves them out.
@@ -429,6 +429,7 @@ class ExpiresKeys(Protocol):
     cut where a key has.
     """
 
+    @abstractmethod
     def expired_until(self, watermark: dt.datetime | None) -> int:
         """Return the time up to which keys have expired for good; a time before all others if none has.
 
@@ -437,10 +438,10 @@ class ExpiresKeys(Protocol):
         """
 
 
-@runtime_checkable
-class TakesRows(Protocol):
+class TakesRows(ABC):
     """Is a rows table: takes rows without keys, by appending them or replacing partitions."""
 
+    @abstractmethod
     def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:
         """Return rows in the form that :meth:`write_rows` takes.
 
@@ -449,6 +450,7 @@ class TakesRows(Protocol):
             StateAccessError: the table cannot be written in this mode.
         """
 
+    @abstractmethod
     def write_rows(self, parts: Sequence[TransactionRows]) -> Writes:
         """Return the write that puts the rows of several transactions into the table, in txid order.
 
@@ -462,20 +464,22 @@ class TakesRows(Protocol):
         """
 
 
-@runtime_checkable
-class ExpiresRows(Protocol):
+class ExpiresRows(ABC):
     """Is a rows table whose rows expire, each at a time of its own, and are taken out of it then.
 
     The writes that :meth:`TakesRows.write_rows` makes of such a table also have parts that take rows out. Times are in
     µs since 1970 UTC. A row whose time is not after the last such time is gone.
     """
 
+    @abstractmethod
     def taken_until(self) -> int:
         """Return the time up to which rows are taken; a time before all others if none is."""
 
+    @abstractmethod
     def count(self, after: int) -> int:
         """Return the number of rows that expire after a time, at least :meth:`taken_until`."""
 
+    @abstractmethod
     def expired(self, after: int, until: int) -> pa.Table:
         """Return the rows, with the table's fields, that expire after one time and up to another.
 
@@ -484,6 +488,7 @@ class ExpiresRows(Protocol):
             until: the time up to which they are wanted.
         """
 
+    @abstractmethod
     def holds(self, keys: pa.Table, after: int) -> pa.BooleanArray:
         """Return for each key whether it has a row that expires after a time.
 
@@ -492,6 +497,7 @@ class ExpiresRows(Protocol):
             after: the time up to which rows are taken, at least :meth:`taken_until`.
         """
 
+    @abstractmethod
     def of_keys(self, keys: pa.Table, after: int) -> pa.Table:
         """Return the rows, with the table's fields, that have one of some keys and expire after a time.
 
@@ -501,10 +507,10 @@ class ExpiresRows(Protocol):
         """
 
 
-@runtime_checkable
-class UsesExecutors(Protocol):
+class UsesExecutors(ABC):
     """Delegates work that is too large for the driver to executors."""
 
+    @abstractmethod
     def use_executors(self, executors: Executors, driver_rows_max: int) -> None:
         """Set the executors, and the maximum number of rows that the driver may fold itself."""
 
@@ -527,26 +533,26 @@ class History:
     now_secs: float
 
 
-@runtime_checkable
-class HoldsRows(Protocol):
+class HoldsRows(ABC):
     """Holds the rows of its table in the driver's memory."""
 
+    @abstractmethod
     def hold_rows(self, bytes_max: int) -> None:
         """Hold at most so many bytes of them there; it may begin to load them, beside what is next."""
 
 
-@runtime_checkable
-class KeepsHistory(Protocol):
+class KeepsHistory(ABC):
     """Removes in its maintenance what only earlier versions of its table need."""
 
+    @abstractmethod
     def keep_history(self, history: History) -> None:
         """Keep what a history names; its maintenance removes the rest. *txtopo* calls it before :meth:`maintain`."""
 
 
-@runtime_checkable
-class CanBeRepaired(Protocol):
+class CanBeRepaired(ABC):
     """Can return to an earlier transaction and adopt other writers' changes, for ``txtopo repair`` and ``rewind``."""
 
+    @abstractmethod
     def roll_back(self, txid: int | None) -> None:
         """Restore the table to its content after the write of transaction ``txid``, in one atomic step.
 
@@ -558,6 +564,7 @@ class CanBeRepaired(Protocol):
             LostLead: a newer epoch has opened the table; nothing was written.
         """
 
+    @abstractmethod
     def note_turn(self, txid: int) -> None:
         """Mark in the table that the topology has gone back to ``txid``, after which transactions begin anew.
 
@@ -567,6 +574,7 @@ class CanBeRepaired(Protocol):
             LostLead: a newer epoch has opened the table; nothing was written.
         """
 
+    @abstractmethod
     def adopt(self) -> None:
         """Accept other writers' changes as this state's own, as of its last transaction.
 
@@ -575,10 +583,10 @@ class CanBeRepaired(Protocol):
         """
 
 
-@runtime_checkable
-class GrowsColumns(Protocol):
+class GrowsColumns(ABC):
     """Can add the columns of new fields to its table, and turn deletion vectors on and off."""
 
+    @abstractmethod
     def grow(self) -> None:
         """Add the columns that the declared fields have and the table lacks, in one atomic step; rows have nulls there.
 
@@ -598,13 +606,14 @@ def growing(state: State) -> State:
     return grown
 
 
-@runtime_checkable
-class CanBeForked(Protocol):
+class CanBeForked(ABC):
     """Is a declared state whose table can be made anew as of a transaction, in another place, for ``txtopo fork``."""
 
+    @abstractmethod
     def moved(self, path: str) -> State:
         """Return this state, with its table at another path in the file system."""
 
+    @abstractmethod
     def fork(self, origin: str, txid: int, topology_id: str, name: str, incarnation: str, epoch: int) -> None:  # noqa: PLR0913, PLR0917 - those of open(), and what to make it from
         """Make this state's table as another one was after the write of a transaction, in one atomic step.
 
@@ -758,10 +767,10 @@ class StateTable(ABC):
         """
 
 
-@runtime_checkable
-class CanBeRenamed(Protocol):
+class CanBeRenamed(ABC):
     """Is a :class:`StateTable` that can get another owner, for ``txtopo rename``."""
 
+    @abstractmethod
     def rename(self, topology_id: str, name: str, epoch: int) -> None:
         """Make it the table of a state and a topology with other names, in one atomic step; all else stays.
 

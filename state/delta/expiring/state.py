@@ -36,7 +36,7 @@ from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.api.reduction import Rows, RowsMode, TransactionRows
-from txtopo.api.state import StateKind
+from txtopo.api.state import HoldsRows, StateKind
 from txtopo.columnar import mapped
 from txtopo.columnar.mapped import kept_rows
 from txtopo.columnar.rows_by_time import BEFORE_ALL, Run, not_over
@@ -139,7 +139,7 @@ class DeltaExpiringRows(DeltaRows):
         return f"DeltaExpiringRows({self.path!r}, {self.value}, expires={self.expires!r})"
 
 
-class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows):
+class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
     """A table of rows that expire, opened by one coordinator; made by :meth:`DeltaExpiringRows.open`."""
 
     def __init__(self, declared: DeltaExpiringRows, writer: TableWriter, upkeep: Upkeep) -> None:

@@ -14,7 +14,7 @@ from state.delta.schema import TXID_FIELD, twice_among
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.api.reduction import Rows, RowsFile, RowsMode
-from txtopo.api.state import Key, OpenedState
+from txtopo.api.state import Key, OpenedState, TakesRows
 from txtopo.columnar.conversion import Misfit, cast_array, misfit_in, misfit_of
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import FieldsError, StateAccessError
@@ -171,7 +171,7 @@ def arranged(rows: pa.Table, names: Sequence[str]) -> pa.Table | None:
 _PARTITION_KINDS = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
 
 
-class KeylessRows(OpenedState):
+class KeylessRows(OpenedState, TakesRows):
     """An opened table of rows."""
 
     def __init__(self, form: RowsFormat) -> None:

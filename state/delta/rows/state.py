@@ -22,7 +22,7 @@ from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
 from txtopo.api.reduction import Rows, RowsMode, TransactionRows
-from txtopo.api.state import SchemaEvolution, StateKind, TakesRows, Writes
+from txtopo.api.state import SchemaEvolution, StateKind, Writes
 from txtopo.columnar.rows_file import in_memory
 
 __all__ = ["DeltaRows", "OpenedDeltaRows"]
@@ -102,7 +102,7 @@ class DeltaRows(DeclaredDeltaTable):
         return f"DeltaRows({self.path!r}, {self.value}, partition_by={self.partition_by})"
 
 
-class OpenedDeltaRows(KeylessRows, OpenedDeltaTable, TakesRows):
+class OpenedDeltaRows(KeylessRows, OpenedDeltaTable):
     """A table of rows opened by one coordinator; made by :meth:`DeltaRows.open`."""
 
     def __init__(self, declared: DeltaRows, writer: TableWriter, upkeep: Upkeep, policy: Policy | None = None) -> None:

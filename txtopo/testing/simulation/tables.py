@@ -17,7 +17,7 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import micros_at
 from txtopo.api.map_state import Key, pairs_of
 from txtopo.api.reduction import Folding, Reducible, Rows, RowsMode, TransactionRows
-from txtopo.api.state import ExpiresRows, FoldsRows, OpenedState, State, Writes, by_key
+from txtopo.api.state import ExpiresKeys, ExpiresRows, FoldsRows, OpenedState, State, TakesRows, Writes, by_key
 from txtopo.api.values import StateKind, StateValue, stored_value
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
@@ -98,7 +98,7 @@ class SimulatedState(State):
         return _shown(self._table.newest.rows)
 
 
-class OpenedSimulatedState(OpenedState, FoldsRows):
+class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys):
     """A simulated table opened by one coordinator."""
 
     def __init__(self, declared: SimulatedState, table: SimulatedTable, epoch: int) -> None:
@@ -216,7 +216,7 @@ class RowCount:
     txids: tuple[int, ...]
 
 
-class OpenedSimulatedRows(OpenedSimulatedState):
+class OpenedSimulatedRows(OpenedSimulatedState, TakesRows):
     """A simulated rows table, opened by one coordinator: each row is a key, and its :class:`RowCount` the value."""
 
     def __init__(self, state: SimulatedState, name: str, table: SimulatedTable, epoch: int) -> None:
