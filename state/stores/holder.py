@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import os
 import socket
 import uuid
-from pathlib import Path
 
 import attrs
 
 from txtopo.errors import AlreadyRunning, LostLead
+from txtopo.files.proc import machine_id, start_of
 
 __all__ = ["GRACE_SECS", "Holder", "loss", "refusal"]
 
@@ -91,11 +90,8 @@ def loss(topology_id: str, epoch: int, stored: int | None) -> LostLead:
 
 @functools.cache
 def _machine() -> str:
-    # All containers of a machine share its boot id, but their process ids are not comparable.
-    with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()} {socket.gethostname()}"
-    return ""
+    machine = machine_id()
+    return f"{machine} {socket.gethostname()}" if machine else ""
 
 
 @functools.cache
@@ -104,9 +100,5 @@ def _own_start(pid: int) -> str:
 
 
 def _started(pid: int) -> str | None:
-    # The fields of /proc/PID/stat after the command, which ends at the last ")" and may contain anything before
-    # it. The state is the first of them, the start time the twentieth (proc(5)). Z and X are dead, but not reaped.
-    with contextlib.suppress(OSError, IndexError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if fields[0] in {"Z", "X"} else fields[19]
-    return None
+    start = start_of(pid)
+    return None if start is None else str(start)

@@ -29,6 +29,7 @@ import attrs
 
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
+from txtopo.files.proc import start_of
 from txtopo.files.records import DAMAGE, from_json, to_json, written_as
 from txtopo.journal.journal import JournalHeader
 from txtopo.text.secrecy import without_secrets
@@ -39,15 +40,8 @@ logger = logging.getLogger("txtopo")
 
 _NAME = re.compile(r"run-(.*)\.json")
 
-_PROC = Path("/proc")
-_DEAD = (["Z"], ["X"])
-"""States of a process that is dead, although whoever started it has not asked for its end yet."""
-
 WHY_DEAD = "it was killed, or could not write its last report, as on a full disk"
 """What is known of a process that has died without a word."""
-
-_START_TIME_FIELD = 19
-"""The index of the process's start time in /proc/PID/stat, among the fields after the program's name."""
 
 
 @attrs.frozen
@@ -118,8 +112,6 @@ class Writer:
             return False
         except PermissionError:
             pass  # another user's process, so it exists
-        if _stat_of(self.pid)[:1] in _DEAD:
-            return False
         return self.process_start is None or self.process_start == start_of(self.pid)  # the pid may have been reused
 
 
@@ -212,17 +204,3 @@ def remove_snapshot(metadata_dir: Path, topology_id: str) -> None:
 
 def _path_of(topology_id: str) -> str:
     return f"run-{urllib.parse.quote(topology_id, safe='')}.json"
-
-
-def start_of(pid: int) -> int | None:
-    """Return the start time of a process in clock ticks since boot; None if the system does not tell."""
-    with contextlib.suppress(ValueError, IndexError):
-        return int(_stat_of(pid)[_START_TIME_FIELD])
-    return None
-
-
-def _stat_of(pid: int) -> list[str]:
-    """Return what the system tells of a process after its name, its state first; empty if it does not."""
-    with contextlib.suppress(OSError):
-        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    return []

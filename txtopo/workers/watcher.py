@@ -6,7 +6,8 @@ runs on the worker's machine, so it can tell the two apart. While the worker sen
 the driver, on a connection of its own: for how long, whether the worker takes processor time, and which task has its
 turn. The worker writes that task into memory that both share.
 
-The watcher's program is this file's source alone, so this file imports only the standard library.
+The watcher's program is the source of this file, and of :mod:`txtopo.files.proc` as an argument; for the program this
+file imports only the standard library.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
+
+if __name__ != "__main__":  # the program has it as an argument
+    from txtopo.files import proc
 
 LOOK_SECS = 1.0
 """How often a watcher looks."""
@@ -65,8 +69,9 @@ class Watcher:
             """Writes which task has its turn; a partial, because it is called several times in a pass."""
             self.mark(NO_TASK)
             shared = (connection.fileno(), file.fileno())
+            program, told = (inspect.getsource(module) for module in (sys.modules[__name__], proc))
             self._process = subprocess.Popen(  # noqa: S603 - our own source
-                [sys.executable, "-I", "-S", "-c", inspect.getsource(sys.modules[__name__]), *map(str, shared)],
+                [sys.executable, "-I", "-S", "-c", program, *map(str, shared), told],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -76,7 +81,7 @@ class Watcher:
     @staticmethod
     def can_watch() -> bool:
         """Return whether this machine reports the processor time of a process."""
-        return Path("/proc/self/stat").exists()
+        return proc.cpu_ticks(os.getpid()) is not None
 
     def beat(self) -> None:
         """Note that Python's threads run."""
@@ -88,35 +93,30 @@ class Watcher:
         self._process.wait()  # else it stays a zombie: Spark uses its Python processes again
 
 
-def _watch(worker: int, connection: socket.socket, memory: mmap.mmap) -> None:
+def _watch(worker: int, connection: socket.socket, memory: mmap.mmap, cpu_ticks: Callable[[int], int | None]) -> None:
     """Watch a process until it or the driver is gone."""
     words = memoryview(memory).cast("q")
-    beats, quiet_since, ticks = words[_BEATS], time.monotonic(), _ticks(worker)
+    beats, quiet_since, ticks = words[_BEATS], time.monotonic(), cpu_ticks(worker)
     while os.getppid() == worker:  # a dead worker is no longer the parent
         if select.select([connection], [], [], LOOK_SECS)[0]:  # the driver sends nothing, so this is its end
             return
         now, ticks_before = time.monotonic(), ticks
-        ticks = _ticks(worker)
+        ticks = cpu_ticks(worker)
         if words[_BEATS] != beats:
             beats, quiet_since = words[_BEATS], now
         elif now - quiet_since >= QUIET_SECS:
-            report = _REPORT.pack(words[_TASK], now - quiet_since, ticks > ticks_before)
+            report = _REPORT.pack(words[_TASK], now - quiet_since, ticks != ticks_before)
             connection.sendall(_LENGTH.pack(len(report)) + report)
-
-
-def _ticks(worker: int) -> int:
-    """Return the processor time of a process, in ticks of the kernel's clock."""
-    # utime and stime are fields 14 and 15, and the split begins at field 3: the name before it may contain spaces.
-    fields = Path(f"/proc/{worker}/stat").read_text().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
 
 
 def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver: it ends its workers in good order
+    told: dict[str, Any] = {"__name__": "proc"}
+    exec(sys.argv[3], told)  # noqa: S102 - our own source
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.settimeout(_SEND_SECS)
     with contextlib.suppress(OSError):  # the driver or the worker is gone, or the driver took longer than _SEND_SECS
-        _watch(os.getppid(), connection, mmap.mmap(int(sys.argv[2]), _WORDS_BYTES))
+        _watch(os.getppid(), connection, mmap.mmap(int(sys.argv[2]), _WORDS_BYTES), told["cpu_ticks"])
 
 
 if __name__ == "__main__":

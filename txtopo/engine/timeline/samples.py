@@ -5,9 +5,7 @@ from __future__ import annotations
 import collections
 import json
 import math
-import resource
 import time
-from pathlib import Path
 
 import attrs
 
@@ -26,6 +24,7 @@ from txtopo.engine.timeline.records import (
     STATE,
     STREAM,
 )
+from txtopo.files.proc import memory_bytes
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.transactional.core.measures import StateWrite
 
@@ -33,7 +32,6 @@ NUMBERS = 12
 """How many numbers a sample has."""
 
 _LATENCIES_MAX = 10_000
-_STATM = Path("/proc/self/statm")
 
 
 @attrs.frozen
@@ -84,7 +82,7 @@ class Sampler:
     def _driver(self, workers_killed: int | None = None) -> Sample:
         latencies = sorted(self._latencies_us.popleft() for _ in range(len(self._latencies_us)))
         p50, p99 = (latencies[int(len(latencies) * share)] / 1e6 if latencies else None for share in (0.5, 0.99))
-        numbers = (p50, p99, self.jobs, self.groups, _memory_bytes(), time.process_time(), workers_killed)
+        numbers = (p50, p99, self.jobs, self.groups, memory_bytes(), time.process_time(), workers_killed)
         return Sample(DRIVER, "", numbers)
 
     def _of_transactions(self, progress: Progress) -> list[Sample]:
@@ -152,11 +150,3 @@ def _of_stream(component: str, stream: str, tuples: int) -> Sample:
 
 def _counts(counts: Counts) -> tuple[float, ...]:
     return sum(counts.emitted.values()), counts.transferred, counts.executed, counts.acked, counts.failed
-
-
-def _memory_bytes() -> float | None:
-    """Return the resident memory of this process; None if the system does not tell."""
-    try:
-        return float(_STATM.read_text().split()[1]) * resource.getpagesize()
-    except (OSError, ValueError, IndexError):
-        return None

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.assembly.snapshot import Writer, start_of
+from txtopo.assembly.snapshot import Writer
 from txtopo.attempts import epoch_and_try
 from txtopo.engine.timeline.records import (
     ERRORS_MAX,
@@ -40,6 +40,7 @@ from txtopo.engine.timeline.ring import RingHeader, RingWriter, keep_own, read_h
 from txtopo.engine.timeline.samples import Sample
 from txtopo.files.durable import write_whole
 from txtopo.files.folder import LocalFolder
+from txtopo.files.proc import start_of
 from txtopo.files.records import to_json
 
 FLUSH_SECS = 0.25
