@@ -135,6 +135,35 @@ def test_use_after_the_end() -> None:
         view.get("a")
 
 
+class Fickle(str):
+    """A key whose comparison fails once, as it does if it looks up something of its own."""
+
+    __slots__ = ("failures",)
+    failures: list[Exception]
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        if self.failures:
+            raise self.failures.pop()
+        return super().__eq__(other)
+
+
+@pytest.mark.parametrize("error", [KeyError, TypeError])
+def test_errors_of_a_key_are_the_users(error: type[Exception]) -> None:
+    """A key that fails to compare is not taken for one that nobody has put, which would begin anew."""
+    group = group_state(opened())
+    first = group.begin(1)
+    first.put("a", 1)
+    first.finish()
+    second = group.begin(2)
+    for call in (lambda key: second.update(key, add(1)), second.get):
+        key = Fickle("a")
+        key.failures = [error("its own")]
+        with pytest.raises(error, match="its own"):
+            call(key)
+    assert second.update("a", add(1)) == 2
+
+
 def test_removed_key() -> None:
     """A key that is removed is gone for later transactions, and from the table; it can come back."""
     state = opened()

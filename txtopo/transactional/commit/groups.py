@@ -59,7 +59,8 @@ from txtopo.transactional.tasks.fingerprint import Fingerprints, joined
 logger = logging.getLogger("txtopo")
 
 WRITE_TRIES_MAX = 5
-"""How often a failed read or write of a table is tried before the run stops and leaves the rest to recovery."""
+"""How often a failed read or write of a table is tried before the run stops and leaves the rest to recovery: with the
+pauses, 3 s are enough for an answer that was lost, and an outage is for whoever starts the run again."""
 
 WRITE_RETRY_SECS = 0.2
 """The pause before the second try, doubled before each further one."""

@@ -199,13 +199,15 @@ class KeyedView(TransactionView):
         if not self._is_by_key:
             self._begin_by_key()
         try:
-            # This transaction's values lie above the group's, and those above the durable ones.
-            if key in self.own:
-                return self._stored(key)
-            if key in self._group.values:
-                return self._group.stored(key) if self._expiry is None else self._of_group(key)
-        except TypeError:  # the state itself raises a clear error for an unhashable key
-            pass
+            is_own, is_of_group = key in self.own, key in self._group.values
+        except TypeError:  # an unhashable key, for which the state itself raises a clear error
+            self._durable((key,))
+            raise
+        # This transaction's values lie above the group's, and those above the durable ones.
+        if is_own:
+            return self._stored(key)
+        if is_of_group:
+            return self._group.stored(key) if self._expiry is None else self._of_group(key)
         return self._durable((key,))[0]
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
@@ -234,10 +236,13 @@ class KeyedView(TransactionView):
             self._begin_by_key()
         own = self.own
         try:
-            old = own[key] if key in own else self._group.values[key]
-            if self._expiry is not None and key not in own:
-                old = self._unless_expired(key, old)
-        except (KeyError, TypeError):  # a key that the group has not put, or an unhashable one, which the state refuses
+            old = own.get(key, _MISSING)
+            if old is _MISSING:
+                old = self._unless_expired(key, self._group.values.get(key, _MISSING))
+        except TypeError:  # an unhashable key, for which the state itself raises a clear error
+            self._durable((key,))
+            raise
+        if old is _MISSING:
             stored = self._durable((key,))[0]
             if stored is None:
                 old = None
