@@ -19,7 +19,8 @@ LENGTH_BYTES = _LENGTH.size
 """The bytes in front of each message, which have its length, the highest first."""
 _READ_BYTES = 1 << 18
 SILENCE_SECS = 20
-"""A receiver's channel ends after so long without a sign of the other side's kernel."""
+"""A receiver's channel ends after so long without a sign of the other side's kernel: a link may be away for some
+seconds, and nobody should wait a minute for a machine that is gone."""
 
 MESSAGE_BYTES_MAX = (1 << 32) - 1
 """The largest message: its length travels as four bytes."""

@@ -90,7 +90,8 @@ from txtopo.workers.messages import (
 )
 
 SILENCE_SECS = 5.0
-"""A worker that is silent for longer counts as dead, whatever its process does."""
+"""A worker that is silent for longer counts as dead, whatever its process does: five heartbeats of a second each, so
+that a loaded machine may swallow some."""
 
 LINK_SECS = 1.0
 """After a channel between two workers has broken, one of the two ends is ended if neither has died after so long."""

@@ -27,6 +27,7 @@ DESCRIPTION_NAME = "topology.json"
 
 MEMBERS_MAX = 20_000
 UNPACKED_BYTES_MAX = 1 << 30
+"""What an archive may hold: several large Python environments, and too little to fill a disk at once."""
 _NAME_CHARACTERS_MAX = 100
 _NAME_BYTES_MAX = 200
 """An id adds a number and a time to the name, and must be a file name: at most 255 bytes."""

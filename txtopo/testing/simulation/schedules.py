@@ -24,6 +24,8 @@ from txtopo.transactional.core.spout_policy import POLICIES
 from txtopo.workers.garbage import collected_when_told
 
 SHARE = 50
+"""The schedules of a share, which one process runs: some seconds, so that processes end at about the same time and the
+start of a share counts for nothing."""
 """The number of seeds that a process takes at a time."""
 
 SCHEDULES_PER_COLLECTION = 10
