@@ -44,9 +44,9 @@ def place(command_line, tmp_path):
 def test_it_is_cut_to_the_oldest_point(command_line, place):
     """What is left is proved, explained and read; what is gone is named; a rewind goes to the oldest point."""
     place.run_to(TRANSACTIONS)
-    oldest = TRANSACTIONS - HOURS
+    oldest = TRANSACTIONS - HOURS - 1  # which stood until the next one was committed
     assert place.first() == oldest + 1
-    assert f"journal     {HOURS} transactions, {oldest + 1} to {TRANSACTIONS}, each once" in command_line.told(
+    assert f"journal     {HOURS + 1} transactions, {oldest + 1} to {TRANSACTIONS}, each once" in command_line.told(
         "audit", "."
     )
     assert f"it begins with transaction {oldest + 1}: earlier ones are before the oldest point" in command_line.told(
@@ -56,7 +56,7 @@ def test_it_is_cut_to_the_oldest_point(command_line, place):
     assert read_tables(place.folder).txid == TRANSACTIONS
     command_line.told("rewind", "counting", str(oldest), "--yes")
     assert set(place.txids().values()) == {oldest}
-    place.finish(HOURS)
+    place.finish(HOURS + 1)
     command_line.told("audit", ".")
 
 

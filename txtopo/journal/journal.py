@@ -158,14 +158,14 @@ class JournalWriter:
         self._header = attrs.evolve(header, format=JOURNAL_FORMAT)
         self._bytes_max = bytes_max
         self._part = 0
-        self._is_part_over = False
+        self._has_entries = self._is_part_over = False
         self._headers: dict[str, JournalHeader | None] = {}
         """By file, its header; None if that can't be read."""
         self._begin_part()
 
     def end_part(self) -> None:
         """Let the next entry begin a new file, so that what came before can go without it."""
-        self._is_part_over = True
+        self._is_part_over = self._has_entries
 
     def keep_after(self, txid: int, before_ms: int, before_any: Callable[[], None]) -> None:
         """Remove the files whose transactions are all up to ``txid`` and were planned before a time, in ms since 1970.
@@ -225,6 +225,7 @@ class JournalWriter:
                 "it, and start again"
             )
         self._size += len(line)
+        self._has_entries = True
         last = entry.transactions[-1]
         states = {**self._header.states, **dict.fromkeys(entry.states, entry.last)}
         self._header = attrs.evolve(
@@ -245,7 +246,7 @@ class JournalWriter:
                 f"{self._header.epoch}, of another store or before this one's was restored; nothing was written. Start "
                 "again with the store that belongs to the journal; each start has a higher epoch"
             )
-        self._size, self._is_part_over = len(line), False
+        self._size, self._has_entries, self._is_part_over = len(line), False, False
         self._headers[self._path] = self._header
 
     def _next_part(self) -> None:

@@ -16,8 +16,8 @@ BEGAN = 20_000 * DAY
 def committed(every_ms: int, until_ms: int, rewind_hours: int = WEEK_HOURS) -> KeptPoints:
     """Return the points of a topology that commits a transaction in equal intervals."""
     points = KeptPoints()
-    for txid, now_ms in enumerate(range(BEGAN, BEGAN + until_ms + 1, every_ms), 1):
-        points = points.after(txid, now_ms).at(now_ms, rewind_hours)
+    for txid, now_ms in enumerate(range(BEGAN, BEGAN + until_ms + 1, every_ms)):
+        points = points.standing(txid, now_ms).at(now_ms, rewind_hours)
     return points
 
 
@@ -25,10 +25,14 @@ def ages(points: KeptPoints, now_ms: int) -> list[int]:
     return [now_ms - point.at_ms for point in points.points]
 
 
-def test_the_first_group_of_a_slot_ends_with_a_point():
-    """Later ones of the same five minutes do not, however many there are."""
+def test_the_last_group_before_a_slot_ends_with_a_point():
+    """Later ones of the same five minutes do not, however many there are; before the first one, there is nothing."""
     points = committed(SECOND, 2 * SLOT_MS)
-    assert points.points == (KeptPoint(1, BEGAN), KeptPoint(301, BEGAN + SLOT_MS), KeptPoint(601, BEGAN + 2 * SLOT_MS))
+    assert points.points == (
+        KeptPoint(1, BEGAN + SECOND),
+        KeptPoint(300, BEGAN + SLOT_MS),
+        KeptPoint(600, BEGAN + 2 * SLOT_MS),
+    )
 
 
 def test_what_stays_of_ten_days():
@@ -62,17 +66,17 @@ def test_the_first_point_of_an_hour():
     """It is told from the others of its hour, by what came just before."""
     points, hours = KeptPoints(), []
     for txid in range(1, 40):
-        points = points.after(txid, BEGAN + (txid - 1) * SLOT_MS)
+        points = points.standing(txid, BEGAN + (txid - 1) * SLOT_MS)
         hours += [txid] * points.begins_hour
     assert hours == [13, 25, 37]
-    assert points.after(40, BEGAN).begins_hour, "a clock that is put back"
+    assert points.standing(40, BEGAN).begins_hour, "a clock that is put back"
 
 
 def test_points_are_few_at_any_moment():
     """While time goes by, there is always one that is an hour old at most, a day old at most, and so on."""
     points = KeptPoints()
     for txid, now_ms in enumerate(range(BEGAN, BEGAN + 9 * DAY, 7 * 60 * SECOND + 13), 1):
-        points = points.after(txid, now_ms).at(now_ms, WEEK_HOURS)
+        points = points.standing(txid, now_ms).at(now_ms, WEEK_HOURS)
         assert len(points.points) <= 13 + 25 + 8
         assert now_ms - points.points[-1].at_ms < SLOT_MS
         since_ms = now_ms - BEGAN
@@ -82,16 +86,34 @@ def test_points_are_few_at_any_moment():
 
 
 def test_a_quiet_topology():
-    """Nothing is made while nothing is committed, and what it has goes with time alone."""
+    """What stands is a point for as long as it does, and the others go with time alone."""
     points = committed(SECOND, 2 * HOUR)
-    assert ages(points.at(BEGAN + 3 * HOUR, WEEK_HOURS), BEGAN + 2 * HOUR)[::-1] == [0, HOUR, 2 * HOUR]
-    assert points.at(BEGAN + 8 * DAY, WEEK_HOURS) == KeptPoints()
+    last = points.points[-1].txid
+    for now_ms in range(BEGAN + 2 * HOUR, BEGAN + 9 * DAY, 60 * SECOND):
+        points = points.standing(last, now_ms).at(now_ms, WEEK_HOURS)
+        if now_ms == BEGAN + 3 * HOUR:
+            assert ages(points, BEGAN + 2 * HOUR)[::-1] == [-HOUR, HOUR, 2 * HOUR - SECOND]
+    assert points == KeptPoints((KeptPoint(last, BEGAN + 9 * DAY - SLOT_MS),))
+
+
+def test_a_batch_a_day():
+    """What stood before each batch, and after the last one, is a point: no later one is in the midst of a batch."""
+    points, last = KeptPoints(), 0
+    for now_ms in range(BEGAN, BEGAN + 9 * DAY + HOUR, 30 * SECOND):
+        points = points.standing(last, now_ms).at(now_ms, WEEK_HOURS)
+        last += (now_ms - BEGAN) % DAY < 4 * 60 * SECOND
+    assert [point.txid for point in points.points] == [8 * day for day in range(3, 11)]
+
+
+def test_nothing_is_a_point_before_the_first_transaction():
+    """Transaction 0 is as good as one, and no table has a version of it to keep."""
+    assert KeptPoints().standing(0, BEGAN) == KeptPoints()
 
 
 def test_a_turn_back():
     """The transactions after it begin anew, and so do the points."""
     points = committed(60 * SECOND, HOUR)
-    assert points.until(11).points[-1] == KeptPoint(11, BEGAN + 10 * 60 * SECOND)
+    assert points.until(11).points[-1] == KeptPoint(10, BEGAN + 10 * 60 * SECOND)
     assert points.until(0) == KeptPoints()
 
 
@@ -99,7 +121,7 @@ def test_a_clock_that_is_put_back():
     """Points go on, and those that were made by the wrong time stay no longer than others."""
     ahead = committed(60 * SECOND, HOUR)
     before_ms = BEGAN - 2 * DAY
-    points = ahead.after(100, before_ms).at(before_ms, WEEK_HOURS)
+    points = ahead.standing(100, before_ms).at(before_ms, WEEK_HOURS)
     assert points.points == (*ahead.points, KeptPoint(100, before_ms))
     assert points.at(BEGAN + 8 * DAY, WEEK_HOURS) == KeptPoints()
 

@@ -251,6 +251,8 @@ class GroupCommitter:
     ) -> dict[str, StateWrite]:
         first, last = group[0].attempt.txid, group[-1].attempt.txid
         metadata, planned = group[-1].metadata, group[-1].planned
+        if self._keeping is not None:
+            self._keeping.note_standing()
         notes: dict[str, Any] = dict.fromkeys(writes)
         # A crash in these steps leaves data files that no note names, which upkeep or the next recovery removes; and an
         # entry in the journal of transactions that never were. A last entry counts only if the tables have its

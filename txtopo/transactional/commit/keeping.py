@@ -1,4 +1,4 @@
-"""Keeps the points of a running topology: makes them as groups are committed, and tells its states which there are.
+"""Keeps the points of a running topology: makes them as time goes by, and tells its states which there are.
 
 The journal is cut to what the oldest point needs: what was committed by then, and all transactions since. What a
 backfill beside the run needs stays as well, see :mod:`txtopo.journal.holds`.
@@ -69,6 +69,7 @@ class Keeping:
         """Whether only recent versions and those of points are kept, so that time alone makes others removable."""
         self._recent_secs = recent_secs
         self._rewind_hours = rewind_hours
+        self._committed = committed
         self._points = coordinator_state.points().until(committed)
         self._journal = journal if self.is_recent_kept else None
         self._holds_at = holds
@@ -78,22 +79,27 @@ class Keeping:
         self._cut_to: tuple[int, int] | None = None
         """What the journal was cut to last: the oldest that is needed, and the slot of its time."""
 
-    def note_committed(self, txid: int) -> None:
-        """Take note that a group that ends with a transaction is committed: it may end with a point.
+    def note_standing(self) -> None:
+        """Take note that the last committed group stands until now, which may make it a point; the next one may begin.
 
-        The write of the coordinator state that makes the group committed has the point, too. A crash before it leaves
-        a group that the next leader finishes, and no point: nobody was told of one.
+        The write of the coordinator state that decides the next group has the point, too. A crash before it leaves that
+        one the last, and the next leader finds it so.
         """
         now_ms = int(self._wall_secs() * 1000)
-        points = self._points.after(txid, now_ms)
+        points = self._points.standing(self._committed, now_ms)
         if points is not self._points:
             self._points = points.at(now_ms, self._rewind_hours)
             self._coordinator_state.note_points(self._points)
             if self._journal is not None and points.begins_hour:
                 self._journal.end_part()
 
+    def note_committed(self, txid: int) -> None:
+        """Take note that a group that ends with a transaction is committed."""
+        self._committed = txid
+
     def tell(self, states: Iterable[OpenedState]) -> None:
         """Tell the states that keep a history what to keep from now on."""
+        self.note_standing()
         now_secs = self._wall_secs()
         self._points = self._points.at(int(now_secs * 1000), self._rewind_hours)
         self._look_for_holds(now_secs)

@@ -1,8 +1,9 @@
 """Points: the transactions that a topology can be brought back to, and which of them stay as time goes by.
 
 At a *point* all tables with history, the coordinator state, the journal and the record of the input can be brought back
-together. It is the end of a commit group: the first one that ends in a slot of five minutes. So nothing is made while
-nothing is committed. Of the points, time leaves
+together. It is the end of a commit group: the last one before a slot of five minutes, so what stands for longer than
+that is a point, whatever comes after it. While nothing is committed, that one is moved from slot to slot: it is as old
+as what has replaced it, and a topology always has it. Of the points, time leaves
 
 - each one for an hour,
 - the first of each hour for a day,
@@ -25,7 +26,7 @@ _HOUR_MS = 3600 * _SECOND_MS
 _DAY_MS = 24 * _HOUR_MS
 
 SLOT_MS = 300 * _SECOND_MS
-"""How long the slot is whose first group ends with a point."""
+"""How long the slot is that begins with a point."""
 
 _LADDER = ((SLOT_MS, _HOUR_MS), (_HOUR_MS, _DAY_MS), (_DAY_MS, None))
 """The slots of which the first point stays, each with the age up to which it does; None: as long as any."""
@@ -50,7 +51,7 @@ class KeptPoint:
 
     Args:
         txid: the last transaction of its group.
-        at_ms: when that was committed, in milliseconds since 1970.
+        at_ms: when that was last found to be the newest one, in milliseconds since 1970.
     """
 
     txid: int
@@ -68,12 +69,13 @@ class KeptPoints:
         """Whether the last point is the first of its hour, which may be the oldest one that is left some day."""
         return any(before.at_ms // _HOUR_MS != last.at_ms // _HOUR_MS for before, last in pairwise(self.points[-2:]))
 
-    def after(self, txid: int, now_ms: int) -> KeptPoints:
-        """Return the points once a group that ends with a transaction is committed."""
+    def standing(self, txid: int, now_ms: int) -> KeptPoints:
+        """Return the points where a transaction is found to be the last committed one; 0: nothing is committed yet."""
         # Not by the order of the slots: where the clock was wrong and is put back, points go on at once.
-        if self.points and self.points[-1].at_ms // SLOT_MS == now_ms // SLOT_MS:
+        if not txid or (self.points and self.points[-1].at_ms // SLOT_MS == now_ms // SLOT_MS):
             return self
-        return KeptPoints((*self.points, KeptPoint(txid, now_ms)))
+        before = (point for point in self.points if point.txid != txid)
+        return KeptPoints((*before, KeptPoint(txid, now_ms)))
 
     def until(self, txid: int) -> KeptPoints:
         """Return the points up to a transaction: where the topology goes back to it, the later ones never were."""
