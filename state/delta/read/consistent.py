@@ -40,8 +40,9 @@ finds that a file is missing and starts over, with a later N.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 import pyarrow as pa
@@ -53,14 +54,25 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner, rolled_back_application
 from state.delta.read.foreign import change_on_top
 from state.delta.read.history import FoundTable, exact_version_as_of, rows_between, shown_schema
+from state.delta.read.look import FoundRows, look_for
 from state.delta.read.points import GroupWrites, ShownPoint, ShownPoints
-from state.delta.read.reading import read_rows
+from state.delta.read.reading import StoredRows
 from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
 from txtopo.journal.ending import JournalEnd, journal_below, last_writes, read_end, table_path
 from txtopo.journal.journal import JournalHeader, find_journal, read_journal
 
-__all__ = ["ConsistentView", "committed_in_tables", "end_of", "read_points", "read_tables", "shown_ends"]
+__all__ = [
+    "ConsistentView",
+    "committed_in_tables",
+    "end_of",
+    "look_at_tables",
+    "read_points",
+    "read_tables",
+    "shown_ends",
+]
+
+T = TypeVar("T")
 
 TRIES_MAX = 20
 """The maximum number of tries of a reader; a try fails if a coordinator is faster or a file is missing."""
@@ -91,9 +103,10 @@ class _Handle:
     def txid(self) -> int | None:
         return None if self.is_before else self.table.transaction_version(self.application)
 
-    def rows(self) -> pa.Table:
-        """Read the rows."""
-        return self.schema.empty_table() if self.is_before else read_rows(self.location, self.table, self.schema)
+    @property
+    def rows(self) -> StoredRows:
+        """Its rows."""
+        return StoredRows(self.location, self.table, self.schema, is_empty=self.is_before)
 
 
 @checked_arguments
@@ -128,7 +141,37 @@ def read_tables(  # noqa: PLR0913 - all but two by name
             or was written together with others, or is before the begin of a state that was begun empty.
         DivergenceError: a table is not the one that the journal knows, or was restored or changed by somebody else.
     """
-    metadata_dir, topology_id = journal_below(output, topology)
+    place = journal_below(output, topology)
+    return ConsistentView(*_together(*place, txid, StoredRows.read, storage_options, states, is_exact=not nearest))
+
+
+def look_at_tables(
+    output: str | os.PathLike[str],
+    txid: int | None = None,
+    limit: int | None = None,
+    *,
+    nearest: bool = False,
+    topology: str | None = None,
+) -> tuple[int, Mapping[str, FoundRows]]:
+    """Return the first rows of all tables of a topology as of one transaction, and which that is.
+
+    As :func:`read_tables`, but no more than ``limit`` rows of a table are held in memory.
+    """
+    place = journal_below(output, topology)
+    return _together(*place, txid, lambda rows: look_for(rows, limit=limit), None, None, is_exact=not nearest)
+
+
+def _together(  # noqa: PLR0913, PLR0917 - what is read, of which tables, and how
+    metadata_dir: Path,
+    topology_id: str,
+    txid: int | None,
+    read: Callable[[StoredRows], T],
+    storage_options: dict[str, str] | None,
+    states: Collection[str] | None,
+    *,
+    is_exact: bool,
+) -> tuple[int, Mapping[str, T]]:
+    """Read all tables as of one transaction, and return which that is; see :func:`read_tables`."""
     cause: Exception | None = None
     for _ in range(TRIES_MAX):
         end = end_of(metadata_dir, topology_id)
@@ -145,12 +188,12 @@ def read_tables(  # noqa: PLR0913 - all but two by name
             _refuse_before_begin(end.header, chosen, wanted)
             found = _as_of(metadata_dir, end.header, chosen, wanted)
             if found is None and txid is not None:
-                wanted = _point_before(metadata_dir, end.header, chosen, txid, bound, is_exact=not nearest)
+                wanted = _point_before(metadata_dir, end.header, chosen, txid, bound, is_exact=is_exact)
                 found = _as_of(metadata_dir, end.header, chosen, wanted)
             if found is not None:
                 _refuse_torn(metadata_dir, found, end.header, wanted)
             # None: a version is gone. Unless a txid was requested, the next try may want a later one.
-            view = None if found is None else _read(handles, found, wanted, bound, is_exact=not nearest)
+            view = None if found is None else _read(handles, found, wanted, bound, read, is_exact=is_exact)
         except WORLD_ERRORS as error:
             # A file may have been removed after the handles were taken: later versions do not need it.
             cause = error
@@ -408,16 +451,21 @@ def _refuse_torn(metadata_dir: Path, found: Mapping[str, _Handle], header: Journ
         )
 
 
-def _read(
-    handles: Mapping[str, _Handle], found: Mapping[str, _Handle], txid: int, bound: int, *, is_exact: bool
-) -> ConsistentView:
-    """Return the view as of ``txid``, given the newest handles and those of the versions as of ``txid``."""
+def _read(  # noqa: PLR0913 - the versions, which of them is meant, and how to read
+    handles: Mapping[str, _Handle],
+    found: Mapping[str, _Handle],
+    txid: int,
+    bound: int,
+    read: Callable[[StoredRows], T],
+    *,
+    is_exact: bool,
+) -> tuple[int, Mapping[str, T]]:
+    """Read tables as of ``txid``, given the newest handles and those of the versions as of ``txid``."""
     tables = {}
     for name, handle in found.items():
-        if txid == bound or not is_exact or handle.is_before:
-            tables[name] = handle.rows()
-        else:
-            newest = handles[name].table
-            tables[name] = rows_between(handle.location, handle.table, handle.application, handle.schema, txid, newest)
+        rows = handle.rows
+        if txid != bound and is_exact and not handle.is_before:
+            rows = rows_between(rows, handle.application, txid, handles[name].table)
+        tables[name] = read(rows)
     seen = max((handle.txid or 0 for handle in found.values()), default=0)
-    return ConsistentView(txid if txid == bound or is_exact else seen, tables)
+    return txid if txid == bound or is_exact else seen, tables

@@ -23,10 +23,11 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import attrs
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
@@ -40,8 +41,9 @@ from state.delta.log.ownership import (
     rolled_back_application,
     taken_until,
 )
+from state.delta.read.look import FoundRows, look_for
 from state.delta.read.points import ShownPoints
-from state.delta.read.reading import read_rows
+from state.delta.read.reading import StoredRows, read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.state import StateKind
@@ -55,12 +57,19 @@ __all__ = [
     "FoundTable",
     "exact_version_as_of",
     "is_last_write",
+    "look_up",
     "read_snapshot",
     "read_table",
     "rows_between",
     "shown_schema",
     "version_as_of",
 ]
+
+
+T = TypeVar("T")
+
+TRIES_MAX = 20
+"""How often a table is read that is written so fast that files of each version that is read are gone."""
 
 
 @checked_arguments
@@ -90,7 +99,45 @@ def read_table(
         StateAccessError: the table can't be read, see :func:`read_snapshot`; or the transaction was written together
             with others, and the table has no version between them. The message names the nearest that can be shown.
     """
-    return FoundTable.at(path, storage_options).rows(txid, is_exact=not nearest, live=live)
+    return _read_again(path, storage_options, lambda table: table.rows(txid, is_exact=not nearest, live=live))
+
+
+def look_up(
+    path: str | os.PathLike[str],
+    keys: Sequence[str] = (),
+    txid: int | None = None,
+    limit: int | None = None,
+    *,
+    nearest: bool = False,
+) -> FoundRows:
+    """Return some rows of a table, of which no more are held in memory than ``limit``; see :func:`read_table`.
+
+    Args:
+        path: the table's path.
+        keys: the key of the rows, a text for each of the first columns; those of each key if there is none.
+        txid: the last transaction to see; None for the latest.
+        limit: how many rows to return at most, the first in their order; None: all.
+        nearest: as for :func:`read_table`.
+
+    Raises:
+        ConfigError: as by :func:`read_table`; or there are too many keys, or one is not of its column's type.
+        StateAccessError: as by :func:`read_table`.
+    """
+    return _read_again(path, None, lambda table: table.look(keys, txid, limit, is_exact=not nearest))
+
+
+def _read_again(
+    path: str | os.PathLike[str], storage_options: dict[str, str] | None, read: Callable[[FoundTable], T]
+) -> T:
+    """Open a table and read it; again if it is written meanwhile, as files that only its older version has may go."""
+    for _ in range(TRIES_MAX - 1):
+        table = FoundTable.at(path, storage_options)
+        try:
+            return read(table)
+        except StateAccessError:
+            if table.is_newest():
+                raise
+    return read(FoundTable.at(path, storage_options))
 
 
 @attrs.frozen
@@ -136,20 +183,39 @@ class FoundTable:
                 f"the log of a table at {self._location.address} can't be read", cause=plain_text(error)
             ) from error
 
+    def is_newest(self) -> bool:
+        """Whether nobody is known to have written it since it was opened."""
+        try:
+            return bool(self._location.handle().version() == self._latest.version())
+        except WORLD_ERRORS:
+            return True
+
     def rows(self, txid: int | None, *, is_exact: bool = True, live: bool = False) -> pa.Table:
         """Return its rows; see :func:`read_table`."""
-        location, owner = self._location, self._owner
-        if owner is None and txid is not None:
-            raise ConfigError(
-                f"the table at {location.address} is of no state, so its rows have no transactions: read it without a "
-                "txid"
-            )
-        if live and (owner is None or not owner.expires):
-            raise ConfigError(f"nothing in the table at {location.address} expires: read it without live=True")
-        application, schema = "", pa.schema(self._latest.schema())
-        if owner is not None:
-            application, schema = owner.application, shown_schema(self._latest, owner.kind)
-        return read_snapshot(location, application, schema, txid, latest=self._latest, is_exact=is_exact, live=live)
+        if live and (self._owner is None or not self._owner.expires):
+            raise ConfigError(f"nothing in the table at {self._location.address} expires: read it without live=True")
+        return self._read(txid, StoredRows.read, is_exact=is_exact, live=live)
+
+    def look(self, keys: Sequence[str], txid: int | None, limit: int | None, *, is_exact: bool = True) -> FoundRows:
+        """Return some of its rows; see :func:`look_up`."""
+        return self._read(txid, lambda stored: look_for(stored, keys, limit), is_exact=is_exact)
+
+    def _read(self, txid: int | None, read: Callable[[StoredRows], T], *, is_exact: bool, live: bool = False) -> T:
+        location, latest, owner = self._location, self._latest, self._owner
+        if owner is None:
+            if txid is not None:
+                raise ConfigError(
+                    f"the table at {location.address} is of no state, so its rows have no transactions: read it "
+                    "without a txid"
+                )
+            with _telling(location, txid):
+                return read(StoredRows(location, latest, pa.schema(latest.schema())))
+        with _telling(location, txid):
+            found = latest if txid is None else _as_of(location, latest, owner.application, txid)
+            stored = StoredRows(location, found, shown_schema(latest, owner.kind), live)
+            if txid is not None and is_exact:
+                stored = rows_between(stored, owner.application, txid, latest)
+            return read(stored)
 
 
 def _existing(location: Location) -> DeltaTable | None:
@@ -185,16 +251,7 @@ def shown_schema(table: DeltaTable, kind: StateKind) -> pa.Schema:
     return pa.schema([*keys, *values, schema.field(TXID_FIELD)])
 
 
-def read_snapshot(  # noqa: PLR0913 - the table, what of it, and when
-    location: Location,
-    application: str,
-    schema: pa.Schema,
-    txid: int | None,
-    *,
-    latest: DeltaTable | None = None,
-    is_exact: bool = False,
-    live: bool = False,
-) -> pa.Table:
+def read_snapshot(location: Location, application: str, schema: pa.Schema, txid: int | None) -> pa.Table:
     """Return the rows of a table as of a transaction.
 
     Args:
@@ -203,19 +260,20 @@ def read_snapshot(  # noqa: PLR0913 - the table, what of it, and when
         schema: the columns to return.
         txid: the last transaction to see; None for the latest. Transactions that were written together are seen
             together: the result is as of the last Delta write whose txid is not above this one.
-        latest: the table's latest version, if it is known.
-        is_exact: whether only the rows exactly as of ``txid`` are acceptable.
-        live: whether to leave out keys that have expired.
 
     Raises:
         StateAccessError: the table has not reached the transaction yet, or no longer keeps that version.
     """
+    with _telling(location, txid):
+        latest = location.handle()
+        return read_rows(location, latest if txid is None else _as_of(location, latest, application, txid), schema)
+
+
+@contextlib.contextmanager
+def _telling(location: Location, txid: int | None) -> Iterator[None]:
+    """Raise what reading raises as a StateAccessError that says which rows were read."""
     try:
-        latest = latest or location.handle()
-        found = latest if txid is None else _as_of(location, latest, application, txid)
-        if txid is None or not is_exact:
-            return read_rows(location, found, schema, live=live)
-        return rows_between(location, found, application, schema, txid, latest, live=live)
+        yield
     except WORLD_ERRORS as error:
         as_of = "now" if txid is None else f"as of transaction {txid}"
         raise StateAccessError(
@@ -304,33 +362,28 @@ def _kept_version(location: Location, version: int) -> DeltaTable | None:
         return None
 
 
-def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the range
-    location: Location,
-    found: DeltaTable,
-    application: str,
-    schema: pa.Schema,
-    txid: int,
-    latest: DeltaTable,
-    *,
-    live: bool = False,
-) -> pa.Table:
-    """Return the columns of ``schema`` as of a transaction, which must be committed.
+def rows_between(stored: StoredRows, application: str, txid: int, latest: DeltaTable) -> StoredRows:
+    """Return the rows as of a transaction, which must be committed.
 
-    ``found`` is the newest version whose txid is not above ``txid``, ``latest`` the newest one to consider, and
-    ``application`` the application id that carries the txids.
+    Args:
+        stored: the rows of the newest version whose txid is not above ``txid``.
+        application: the application id that carries the txids.
+        txid: the transaction.
+        latest: the newest version to consider.
 
     Raises:
         StateAccessError: the rows cannot be determined; the message names the nearest transactions that can be shown.
     """
+    location, found = stored.location, stored.table
     # Nothing to decide: the version ends exactly there, or no later one exists.
     reached = found.transaction_version(application) or 0
     if reached == txid or found.version() >= latest.version():
-        return read_rows(location, found, schema, live=live)
+        return stored
     owner = Owner.of(latest)  # by its names of today, as the journal
     following = _following(location, found)
     if following != found.version() + 1:  # the versions between two points are gone
         if owner is not None and is_last_write(location, latest, owner, reached, txid):
-            return read_rows(location, found, schema, live=live)
+            return stored
         before, then = ShownPoints.of(location, latest, application).around(txid)
         raise StateAccessError(
             f"transaction {txid} lies between two points of the table at {location.address}, {before} and {then}; ask "
@@ -343,16 +396,14 @@ def rows_between(  # noqa: PLR0913, PLR0917 - the table, its handle, and the ran
     group = None if owner is None else _group_of(location, after, owner, above)
     # The transactions from the version's own up to the group wrote nothing into this table.
     if group is not None and txid < group.first:
-        return read_rows(location, found, schema, live=live)
+        return stored
+    later = attrs.evolve(stored, table=after)
     if owner is not None and owner.kind in ROWS_KINDS:
         is_taken = taken_until(after, application) > taken_until(found, application)
         if not after.metadata().partition_columns and not is_taken:
-            rows = read_rows(location, after, schema)
-            return rows.filter(pc.less_equal(rows[TXID_FIELD], txid))
-    elif group is not None and not group.removed:
-        rows = read_rows(location, after, schema, live=live)
-        if not pc.any(pc.greater(rows[TXID_FIELD], txid)).as_py():
-            return rows
+            return attrs.evolve(later, until=txid)
+    elif group is not None and not group.removed and not later.reach(txid):
+        return later
     below = reached if group is None else group.first - 1
     raise StateAccessError(
         f"the table at {location.address} has no version as of transaction {txid}: it was written as of "

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
@@ -23,11 +24,12 @@ from state.delta.log.data_files import DATA_FOLDER, DataFolder, files_of, fitted
 from state.delta.log.location import Location
 from state.delta.log.ownership import Owner, taken_until
 from state.delta.log.put import KNOWN_READER_FEATURES
+from state.delta.schema import TXID_FIELD
 from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import not_over
 
-__all__ = ["can_read_files", "key_mask", "read_rows", "rows_of"]
+__all__ = ["StoredRows", "can_read_files", "key_mask", "read_rows", "rows_of"]
 
 PORTION_ROWS = 250_000
 """The minimum number of rows to match with the wanted keys at a time; delta-rs yields about 8,000 at a time."""
@@ -39,20 +41,60 @@ _MAPPING_VERSION = 2
 """The version of the reader's protocol by which columns may have other names in the files."""
 
 
-def read_rows(location: Location, table: DeltaTable, schema: pa.Schema, *, live: bool = False) -> pa.Table:
-    """Return all rows of the handle's version, with the columns and types of ``schema``.
+@attrs.frozen
+class StoredRows:
+    """The rows of a version of a table, which are not read yet.
 
     A column that the version does not have, because it was added to the table later, is null. Rows that expired and
-    were taken out are left out, even if their file is still there; those of keys that have expired if ``live``.
+    were taken out are left out, even if their file is still there.
+
+    Args:
+        location: the table's location.
+        table: a handle of the version.
+        schema: the columns to return, and their types.
+        live: whether to leave out rows of keys that have expired.
+        until: the last transaction whose rows are seen; None: each is.
+        is_empty: whether the table is meant as it was before its first write, of which no version is left.
     """
-    owner = Owner.of(table)
-    if owner is None or not owner.expires or (owner.kind not in ROWS_KINDS and not live):
-        return pa.concat_tables([schema.empty_table(), *_batches(location, table, schema)])
-    expires = pa.schema(table.schema()).field(owner.expires)
-    columns = schema if owner.expires in schema.names else schema.append(expires)
-    rows = pa.concat_tables([columns.empty_table(), *_batches(location, table, columns)])
-    taken = taken_until(table, owner.application)
-    return not_over(rows, owner.expires, taken).select(schema.names)
+
+    location: Location
+    table: DeltaTable
+    schema: pa.Schema
+    live: bool = False
+    until: int | None = None
+    is_empty: bool = False
+
+    def read(self) -> pa.Table:
+        """Return all of them."""
+        return pa.concat_tables([self.schema.empty_table(), *self.batches()])
+
+    def batches(self) -> Iterator[pa.Table]:
+        """Yield them in batches."""
+        if self.is_empty:
+            return
+        owner, expires, columns = Owner.of(self.table), self.expires, self.schema
+        if expires and expires not in columns.names:
+            columns = columns.append(pa.schema(self.table.schema()).field(expires))
+        taken = taken_until(self.table, owner.application) if expires and owner is not None else 0
+        for rows in _batches(self.location, self.table, columns):
+            found = not_over(rows, expires, taken).select(self.schema.names) if expires else rows
+            yield found if self.until is None else found.filter(pc.less_equal(found[TXID_FIELD], self.until))
+
+    def reach(self, txid: int) -> bool:
+        """Whether one of them is of a transaction after another."""
+        txids = attrs.evolve(self, schema=pa.schema([self.schema.field(TXID_FIELD)]))
+        return any(pc.any(pc.greater(rows[TXID_FIELD], txid)).as_py() for rows in txids.batches())
+
+    @property
+    def expires(self) -> str:
+        """The column by which rows are left out whose time is over; empty if none is."""
+        owner = Owner.of(self.table)
+        return owner.expires or "" if owner is not None and (owner.kind in ROWS_KINDS or self.live) else ""
+
+
+def read_rows(location: Location, table: DeltaTable, schema: pa.Schema) -> pa.Table:
+    """Return all rows of the handle's version, with the columns and types of ``schema``; see :class:`StoredRows`."""
+    return StoredRows(location, table, schema).read()
 
 
 def rows_of(location: Location, table: DeltaTable, schema: pa.Schema, keys: pa.Table) -> pa.Table:

@@ -5,21 +5,23 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections.abc import Mapping
 
 import click
 import pyarrow as pa
-import pyarrow.compute as pc
 from rich.table import Table
 from rich.text import Text
 
-from state.delta.keyed.state import read_table
-from state.delta.read.consistent import ConsistentView, read_points, read_tables
+from state.delta.read.consistent import look_at_tables, read_points
+from state.delta.read.history import look_up
+from state.delta.read.look import FoundRows
 from state.delta.read.points import ShownPoints
+from state.delta.schema import TXID_FIELD
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, format_option
 from txtopo.cli.console import Console, table_console
 from txtopo.columnar.conversion import python_rows
 from txtopo.inspect.past.difference import Output, is_table
-from txtopo.inspect.past.tables import TXID, Kept, sorted_rows, with_keys
+from txtopo.inspect.past.tables import Kept
 from txtopo.text.printable import escaped
 from txtopo.text.words import count_of, size
 
@@ -82,17 +84,17 @@ def state(  # noqa: PLR0913, PLR0917 - one for each option
     if consistent:
         if keys:
             raise CommandLineError("--key needs a single table; leave out --consistent and name the table")
-        view = read_tables(table, txid, nearest, topology=topology)
-        if txid is not None and view.txid < txid:
-            _say(f"as of transaction {view.txid}, the last one before {txid} that all tables can be shown as of")
-        _show_all(view, limit, form)
+        seen, tables = look_at_tables(table, txid, _shown_max(limit, form), nearest=nearest, topology=topology)
+        if txid is not None and seen < txid:
+            _say(f"as of transaction {seen}, the last one before {txid} that all tables can be shown as of")
+        _show_all(tables, form)
+        _say(f"all tables as of transaction {seen}")
         return
-    rows = read_table(table, txid, nearest)
+    rows = look_up(table, keys, txid, _shown_max(limit, form), nearest=nearest)
     if txid is not None and nearest:
         _say_point(read_points(table), txid)
-    found = sorted_rows(with_keys(rows, keys))
-    shown = _show(found, limit, form)
-    _say(f"{_count(shown, found, rows)}; {_written(rows)}")
+    _show(rows.first, form)
+    _say(f"{_count(rows)}; {_written(rows)}")
 
 
 def _say_point(found: ShownPoints, txid: int) -> None:
@@ -116,20 +118,20 @@ def _kept(kept: Kept) -> str:
     )
 
 
-def _show_all(view: ConsistentView, limit: int | None, form: str) -> None:
-    if form == "csv" and len(view.tables) > 1:
-        raise CommandLineError(
-            f"CSV can hold only one table, but there are {', '.join(view.tables)}; use --format jsonl"
-        )
-    for name, rows in sorted(view.tables.items()):
-        shown = _show(sorted_rows(rows), limit, form, name)
-        _say(f"{name}: {_count(shown, rows, rows)}")
-    _say(f"all tables as of transaction {view.txid}")
+def _shown_max(limit: int | None, form: str) -> int | None:
+    return ROWS_SHOWN if limit is None and form == "table" else limit
 
 
-def _show(found: pa.Table, limit: int | None, form: str, name: str | None = None) -> pa.Table:
-    """Print the rows within the limit, and return them."""
-    shown = found.slice(0, ROWS_SHOWN if limit is None and form == "table" else limit)
+def _show_all(tables: Mapping[str, FoundRows], form: str) -> None:
+    if form == "csv" and len(tables) > 1:
+        raise CommandLineError(f"CSV can hold only one table, but there are {', '.join(tables)}; use --format jsonl")
+    for name, rows in sorted(tables.items()):
+        _show(rows.first, form, name)
+        _say(f"{name}: {_count(rows)}")
+
+
+def _show(shown: pa.Table, form: str, name: str | None = None) -> None:
+    """Print rows."""
     match form:
         case "jsonl":
             for row in python_rows(shown):
@@ -141,7 +143,6 @@ def _show(found: pa.Table, limit: int | None, form: str, name: str | None = None
             if name is not None:
                 Console().print(Text(name, "bold"))
             _print(shown)
-    return shown
 
 
 def _write_csv(rows: pa.Table) -> None:
@@ -156,26 +157,26 @@ def _print(rows: pa.Table) -> None:
     drawn = Table(box=None, pad_edge=False, header_style="bold")
     for field in rows.schema:
         number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
-        style = "dim" if field.name == TXID else ""
+        style = "dim" if field.name == TXID_FIELD else ""
         drawn.add_column(Text(field.name), justify="right" if number else "left", style=style)
     for row in python_rows(rows):
         drawn.add_row(*(Text("" if value is None else escaped(str(value))) for value in row.values()))
     table_console().print(drawn)
 
 
-def _count(shown: pa.Table, found: pa.Table, rows: pa.Table) -> str:
-    words = "1 row" if shown.num_rows == 1 else f"{shown.num_rows:,} rows"
-    if shown.num_rows == rows.num_rows:
+def _count(rows: FoundRows) -> str:
+    shown = rows.first.num_rows
+    words = "1 row" if shown == 1 else f"{shown:,} rows"
+    if shown == rows.total:
         return words
-    more = "; --limit N shows more" if shown.num_rows < found.num_rows else ""
-    return f"{words} of {rows.num_rows:,}{more}"
+    more = "; --limit N shows more" if shown < rows.found else ""
+    return f"{words} of {rows.total:,}{more}"
 
 
-def _written(rows: pa.Table) -> str:
-    if TXID not in rows.column_names:
+def _written(rows: FoundRows) -> str:
+    if TXID_FIELD not in rows.first.column_names:
         return "the table is of no state, so its rows have no transactions"
-    last = pc.max(rows[TXID]).as_py()
-    return "nothing is written yet" if last is None else f"the last transaction is {last}"
+    return "nothing is written yet" if rows.last_txid is None else f"the last transaction is {rows.last_txid}"
 
 
 def _say(text: str) -> None:

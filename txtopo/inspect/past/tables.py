@@ -12,15 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from state.delta.keyed.state import read_table
 from state.delta.log.data_files import DATA_FOLDER, files_of
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import Owner
 from state.delta.log.vectors import has_vectors
+from state.delta.read.history import look_up
 from state.delta.read.points import ShownPoint, ShownPoints
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
-from txtopo.errors import ConfigError, DivergenceError, TxtopoError
+from txtopo.errors import DivergenceError, TxtopoError
 from txtopo.files.records import DAMAGE
 from txtopo.inspect.answers import Rows, StateTable, TablePoint
 from txtopo.journal.ending import read_end, table_path
@@ -28,7 +28,6 @@ from txtopo.journal.journal import find_journal
 from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.commit.groups import REWRITTEN_BYTES_MIN
 
-TXID = "txid"
 CELL_CHARACTERS_MAX = 1_000
 
 KEPT_SECS = 30
@@ -150,49 +149,20 @@ def _note(table: DeltaTable, owner: Owner | None, size: int) -> str:
 def rows(name: str, path: str, keys: Sequence[str], txid: int | None, limit: int) -> Rows:
     """Return rows of a state's table as texts: those of a key, or the first ones, now or as of a transaction."""
     try:
-        every = read_table(path, txid)
-        found = sorted_rows(with_keys(every, keys))
+        found = look_up(path, keys, txid, limit)
     except (TxtopoError, *DAMAGE) as error:  # an entry of the log may be damaged
         return Rows(name, txid, error=without_secrets(str(error)))
-    shown = found.slice(0, limit)
     return Rows(
         name,
         txid,
-        columns=every.column_names,
-        types=[str(field.type) for field in every.schema],
-        rows=[[_text(value) for value in row.values()] for row in python_rows(shown)],
-        found=found.num_rows,
-        total=every.num_rows,
-        is_cut=found.num_rows > shown.num_rows,
-        last_txid=pc.max(every[TXID]).as_py() if TXID in every.column_names else None,
+        columns=found.first.column_names,
+        types=[str(field.type) for field in found.first.schema],
+        rows=[[_text(value) for value in row.values()] for row in python_rows(found.first)],
+        found=found.found,
+        total=found.total,
+        is_cut=found.found > found.first.num_rows,
+        last_txid=found.last_txid,
     )
-
-
-def sorted_rows(rows: pa.Table) -> pa.Table:
-    """Return rows in the order of their columns."""
-    return rows.sort_by([(name, "ascending") for name in _sortable(rows)])
-
-
-def with_keys(rows: pa.Table, keys: Sequence[str]) -> pa.Table:
-    """Return the rows of a key: a text for each of the first columns.
-
-    Raises:
-        ConfigError: there are too many keys, or one is not of its column's type.
-    """
-    if len(keys) >= rows.num_columns:
-        raise ConfigError(f"{len(keys)} keys are given; the columns are {', '.join(rows.column_names)}")
-    for name, text in zip(rows.column_names, keys, strict=False):
-        kind = rows.schema.field(name).type
-        try:
-            value = pa.scalar(text).cast(kind)
-        except pa.ArrowException as error:
-            raise ConfigError(f"--key {text!r} is not of type {kind}, the type of key field {name!r}") from error
-        rows = rows.filter(pc.equal(rows[name], value))
-    return rows
-
-
-def _sortable(rows: pa.Table) -> list[str]:
-    return [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
 
 
 def _text(value: Any) -> str | None:
