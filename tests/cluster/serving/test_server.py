@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import resource
 import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import httpx
@@ -17,9 +19,9 @@ from tests.full_disk import no_descriptor_left
 from tests.processes import python
 from tests.variants import variants
 from tests.waiting import DEADLINE_SECS, wait_for
-from txtopo.cluster.serving.server import Patient, listen
+from txtopo.cluster.serving.server import Patient, Places, listen
 from txtopo.errors import ConfigError
-from txtopo.network.connections import REQUEST_SECS
+from txtopo.network.connections import REQUEST_SECS, STALLED_SECS, Gate
 
 
 def test_port_that_is_taken() -> None:
@@ -114,6 +116,35 @@ def test_silent_connection(served: Served, sent: bytes) -> None:
             return False
 
         wait_for("it is closed", is_over, 3 * REQUEST_SECS)
+
+
+def test_what_is_waited_for() -> None:
+    """Time runs while more of a request must come or an answer be taken, not while it is worked on, and then until the next."""
+    waits: asyncio.Queue[asyncio.Future[Any]] = asyncio.Queue()
+
+    async def wait(*_: Any) -> Any:
+        waits.put_nowait(future := asyncio.get_running_loop().create_future())
+        return await future
+
+    async def app(_scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await receive()  # the end of the connection, as beside the work
+        await send({})
+
+    async def seen() -> list[float | None]:
+        places, found = Places(app, Gate(2)), []
+        place = places.enter(("10.0.0.1", 7), lambda: None)
+        assert place is not None
+        request = asyncio.ensure_future(places({"client": ("10.0.0.1", 7)}, wait, wait))
+        for answer in ({"more_body": True}, {"more_body": False}, {}, None):
+            future = await waits.get()
+            found.append(None if place.since is None else place.wait_secs)
+            future.set_result(answer)
+        await request
+        return [*found, place.wait_secs]
+
+    assert asyncio.run(seen()) == [STALLED_SECS, STALLED_SECS, None, STALLED_SECS, REQUEST_SECS]
 
 
 def test_no_descriptor_is_left(served: Served) -> None:

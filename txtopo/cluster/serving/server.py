@@ -20,9 +20,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
-from functools import partial
-from types import FrameType
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import uvicorn
@@ -39,8 +37,13 @@ EXIT_START = 13
 EXIT_FAILED = 20
 """The exit status of a daemon that an unexpected error ends; Storm's."""
 
+_Receive = Callable[[], Awaitable[Any]]
+_Send = Callable[[Any], Awaitable[None]]
+
 _LOG = logging.getLogger(__name__)
+_REMINDER = Reminder(_LOG)
 _GRACE_SECS = 3
+_SWEEP_SECS = 0.1
 
 
 def fail(error: BaseException) -> None:
@@ -122,91 +125,95 @@ class _Together:
             self._transport.write(held)
 
 
-class _Protocol(H11Protocol):
-    """A connection that tells the gate what it waits for."""
+class Places:
+    """What the gate knows of each connection, told from both sides of uvicorn.
 
-    def __init__(self, *arguments: Any, gate: Gate, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
+    The protocol below it sees connections come and go, and the application above it what is waited for, as ASGI says:
+    ``receive`` waits for more of a request, ``send`` until the peer takes more of the answer.
+    """
+
+    def __init__(self, app: Any, gate: Gate) -> None:
+        self._app = app
         self._gate = gate
-        self._place: Connection | None = None
-        self._is_idle = True
-        self._is_writing_paused = False
+        self._by_client: dict[tuple[str, int], Connection] = {}
+        """By the address and port of the other side."""
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self.transport = _Together(transport, self.loop)  # type: ignore[assignment]  # it passes the rest on
+    def enter(self, client: Sequence[Any] | None, close: Callable[[], object]) -> Connection | None:
+        """Let a connection in; None: there is no place, or the other side is gone already."""
+        if client is None:
+            return None
+        place = self._gate.enter(client[0], close)
+        if place is not None:
+            self._by_client[client[0], client[1]] = place
+        return place
+
+    def leave(self, place: Connection) -> None:
+        """Forget a connection that is closed."""
+        self._gate.leave(place)
+        self._by_client = {client: each for client, each in self._by_client.items() if each is not place}
+
+    async def __call__(self, scope: Any, receive: _Receive, send: _Send) -> None:
+        """Answer a request."""
+        place = self._by_client.get(scope["client"])
+        if place is None:  # it is closed already
+            await self._app(scope, receive, send)
+            return
+        gate, has_more = self._gate, True
+
+        async def receive_and_tell() -> Any:
+            nonlocal has_more
+            if not has_more:  # now only the end of the connection is waited for, beside the work
+                return await receive()
+            gate.awaits(place)
+            message = await receive()
+            has_more = message.get("more_body", False)
+            gate.works(place)
+            return message
+
+        async def send_and_tell(message: Any) -> None:
+            gate.awaits(place)
+            await send(message)
+            gate.works(place)
+
+        gate.works(place)
+        try:
+            await self._app(scope, receive_and_tell, send_and_tell)
+        finally:
+            gate.idles(place)
+
+
+class _Gated(asyncio.Protocol):
+    """A protocol of uvicorn's behind the gate."""
+
+    def __init__(self, inner: asyncio.Protocol, places: Places) -> None:
+        self._inner = inner
+        self._places = places
+        self._place: Connection | None = None
+        self.data_received = inner.data_received  # type: ignore[method-assign]  # passed on as they are
+        self.eof_received = inner.eof_received  # type: ignore[method-assign]
+        self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Let a connection in, or abort it."""
+        assert isinstance(transport, asyncio.Transport), "a TCP connection's"
+        self._inner.connection_made(_Together(transport, asyncio.get_running_loop()))  # type: ignore[arg-type]  # it passes the rest on
         # abort(), not close(): close() first waits until the peer has taken all data.
-        self._place = self._gate.enter(self.client[0] if self.client else "", transport.abort)
+        self._place = self._places.enter(transport.get_extra_info("peername"), transport.abort)
         if self._place is None:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Give the place away."""
         if self._place is not None:
-            self._gate.leave(self._place)
-        super().connection_lost(exc)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._tell()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._tell()
-
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._is_writing_paused = True
-        self._tell()
-
-    def resume_writing(self) -> None:
-        super().resume_writing()
-        self._is_writing_paused = False
-        self._tell()
-
-    def _tell(self) -> None:
-        if self._place is None:
-            return
-        was_idle, self._is_idle = self._is_idle, self.cycle is None or self.cycle.response_complete
-        if not self._is_idle:
-            wait = self._gate.awaits if self.cycle.more_body or self._is_writing_paused else self._gate.works
-            wait(self._place)
-        elif not was_idle:
-            self._gate.idles(self._place)
-
-
-class _Server(uvicorn.Server):
-    """Sweeps connections, and on a signal tells waiting requests at once, because the server ends only after them."""
-
-    begin_stop: Callable[[], None]
-    gate: Gate
-    reminder = Reminder(_LOG)
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin; a shortage is told once a minute, not with a traceback every second."""
-        asyncio.get_running_loop().set_exception_handler(self._on_error)
-        await super().startup(sockets)
-
-    def _on_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        error = context.get("exception")
-        if isinstance(error, OSError) and is_shortage(error):
-            self.reminder.warn("accept", "nobody is let in until this process can open files again: %s", error)
-        else:
-            loop.default_exception_handler(context)
-
-    async def on_tick(self, counter: int) -> bool:
-        """Look after connections, ten times a second; return whether to end."""
-        self.gate.sweep()
-        return await super().on_tick(counter)
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.begin_stop()
-        super().handle_exit(sig, frame)
+            self._places.leave(self._place)
+        self._inner.connection_lost(exc)
 
 
 def serve(app: Any, listener: socket.socket, begin_stop: Callable[[], None], stop: Callable[[], None]) -> None:
     """Serve an ASGI application until SIGTERM or SIGINT, then call ``stop``, which ends the daemon in good order.
 
-    The signal handler calls ``begin_stop``, which must only set a flag: it ends requests that wait.
+    On a signal ``begin_stop`` is called on the server's thread: it ends requests that wait.
     """
     faulthandler.enable(sys.stderr)
     # After its end uvicorn raises the signal once more for the handlers before its own; the default one would kill the
@@ -214,9 +221,10 @@ def serve(app: Any, listener: socket.socket, begin_stop: Callable[[], None], sto
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
     gate = Gate(connections_max())
+    places = Places(app, gate)
     config = uvicorn.Config(
-        app,
-        http=partial(_Protocol, gate=gate),  # type: ignore[arg-type]  # it is only called
+        places,
+        http=lambda **given: _Gated(H11Protocol(**given), places),  # type: ignore[arg-type]  # it is only called
         ws="none",
         backlog=backlog(),
         timeout_keep_alive=int(REQUEST_SECS),
@@ -225,10 +233,28 @@ def serve(app: Any, listener: socket.socket, begin_stop: Callable[[], None], sto
         lifespan="off",
         timeout_graceful_shutdown=_GRACE_SECS,
         server_header=False,
+        proxy_headers=False,
     )
     try:
-        server = _Server(config)
-        server.begin_stop, server.gate = begin_stop, gate
-        server.run(sockets=[Patient(listener)])
+        asyncio.run(_serve(uvicorn.Server(config), Patient(listener), gate, begin_stop))
     finally:
         stop()
+
+
+async def _serve(server: uvicorn.Server, listener: socket.socket, gate: Gate, begin_stop: Callable[[], None]) -> None:
+    asyncio.get_running_loop().set_exception_handler(_on_error)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    while not server.should_exit and not serving.done():
+        gate.sweep()
+        await asyncio.wait([serving], timeout=_SWEEP_SECS)
+    begin_stop()  # at once, because the server ends only after requests that wait
+    await serving
+
+
+def _on_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Tell a shortage once a minute, not with a traceback every second."""
+    error = context.get("exception")
+    if isinstance(error, OSError) and is_shortage(error):
+        _REMINDER.warn("accept", "nobody is let in until this process can open files again: %s", error)
+    else:
+        loop.default_exception_handler(context)
