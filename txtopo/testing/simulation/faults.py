@@ -1,21 +1,14 @@
 """The faults of a schedule of a transactional topology; a schedule draws some kinds, and a rate for each.
 
-A fault strikes at failpoints, between two moves of a schedule, at a job, or at the answers of a job. It first asks the
-world whether it may, so that a failing schedule can be replayed without the faults that do not matter.
+A fault strikes at failpoints, between two moves of a schedule, at a job, or at the answers of a job. What it does there
+is done by the :class:`~txtopo.testing.simulation.world.World`.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING
 
-from txtopo.errors import FailedException, JobFailure, StopError
 from txtopo.failpoints import ProcessDeath
-from txtopo.testing.simulation.threads import Delivery
-from txtopo.transactional.core.events import JobEnded, JobLost, Processed
-
-if TYPE_CHECKING:
-    from txtopo.testing.simulation.world import World
 
 _USER_POINTS = frozenset({"spout.emit", "bolt.execute", "bolt.finish"})
 _WORKER_POINTS = ("pool.",)
@@ -131,74 +124,3 @@ def is_at(fault: Fault, failpoint: str) -> bool:
             return failpoint.startswith(_WORKER_POINTS)
         case _:
             return False
-
-
-def reach(world: World, fault: Fault, failpoint: str) -> None:
-    """Strike, perhaps, at a failpoint: raise, or let something else happen first."""
-    if (fault is Fault.PAUSES and not world.can_pause) or not world.strikes(fault, "at", failpoint):
-        return
-    match fault:
-        case Fault.CRASHES:
-            world.kill_current()
-        case Fault.PAUSES:
-            world.pause_current()
-        case Fault.STOREERRORS:
-            raise StopError("the simulator told the store not to answer")
-        case Fault.TABLEERRORS:
-            raise FailedException("the simulator told the table not to answer")
-        case Fault.DEADWORKERS:
-            raise ProcessDeath
-        case _:
-            raise FailedException("the simulator told it to fail")
-
-
-def move(world: World, fault: Fault) -> None:
-    """Strike, perhaps, before the next move."""
-    process = world.moving
-    can_strike = {
-        Fault.LOSTLEADS: world.can_pause,
-        Fault.SLOWWORK: bool(process.threads.works),
-        Fault.OTHERTUPLES: world.can_switch,
-    }
-    if not can_strike.get(fault, True) or not world.strikes(fault, MOVING[fault]):
-        return
-    match fault:
-        case Fault.CRASHES:
-            world.kill(process)
-        case Fault.LOSTLEADS:
-            world.take_lead_away()
-        case Fault.CLOCKJUMPS:
-            world.clock.now_ms += world.random.randrange(2 * world.timeout_ms)
-        case Fault.SLOWWORK:  # the run loop reads a later clock while work waits
-            world.clock.now_ms += world.random.randrange(world.timeout_ms)
-            process.tick()
-        case Fault.STOPREQUESTS:
-            process.request_stop()
-        case _:
-            world.switch_partition()
-
-
-def lose_job(world: World, *, is_done: bool) -> None:
-    """Lose a job, perhaps, before its work or after it."""
-    if world.strikes(Fault.LOSTJOBS, "after it was done" if is_done else "before it was done"):
-        raise JobFailure("the simulator lost the job")
-    if not is_done and world.strikes(Fault.DEADEXECUTORS, "with this job and all that wait"):
-        world.moving.threads.lose_jobs()
-        raise JobFailure("the simulator killed an executor")
-
-
-def answer(world: World, fault: Fault, delivery: Delivery, job_id: int) -> None:
-    """Strike, perhaps, at the answers of a job: change the delivery, or add another one."""
-    if not world.strikes(fault, "of job", job_id):
-        return
-    match fault:
-        case Fault.LATEANSWERS:
-            delivery.due_ms = world.clock.now_ms + world.random.randrange(3 * world.timeout_ms)
-        case Fault.LOSTANSWERS:
-            # Some event must end the job: the thread of a real job ends when the job is cancelled.
-            delivery.events = (JobLost(job_id, "its answers were lost"),)
-            delivery.due_ms = world.clock.now_ms + 2 * world.timeout_ms
-        case _:
-            events = tuple(event for event in delivery.events if isinstance(event, (Processed, JobEnded)))
-            due_ms = world.clock.now_ms + world.random.randrange(2 * world.timeout_ms)
-            world.moving.threads.deliveries.append(Delivery(events, None, due_ms))

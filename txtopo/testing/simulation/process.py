@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any
 
 import attrs
 
@@ -14,12 +16,12 @@ from txtopo.config import Config
 from txtopo.errors import JobFailure
 from txtopo.journal.journal import JournalEntry, JournalHeader
 from txtopo.testing.checkers import CoreChecker
-from txtopo.testing.simulation.faults import Fault, lose_job
+from txtopo.testing.simulation.faults import Fault
 from txtopo.testing.simulation.pool import PooledRunner
-from txtopo.testing.simulation.schedule import Log
-from txtopo.testing.simulation.threads import SimulatedThreads
+from txtopo.testing.simulation.schedule import Log, Schedule
+from txtopo.testing.simulation.threads import Clock, SimulatedThreads
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.core.actions import Action, StopReason
+from txtopo.transactional.core.actions import Action, AssignedAttempt, StopReason
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import Event
 from txtopo.transactional.core.limits import Limits
@@ -28,12 +30,40 @@ from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.tasks.factory import TaskFactory
 
-if TYPE_CHECKING:
-    from txtopo.testing.simulation.world import World
-
 SLOTS_HERE = 2
 """How many partitions of a job there are if it does not run in workers."""
 WORKERS_MAX = 3
+
+
+class Surroundings(Schedule):
+    """A schedule as its processes see it: what they ask of the world around them, and tell it."""
+
+    clock: Clock
+    is_real_time: bool
+
+    @abstractmethod
+    def wall_secs(self) -> float:
+        """Return the time that transactions are stamped with."""
+
+    @abstractmethod
+    def is_eager(self) -> bool:
+        """Draw whether work runs the moment it is submitted."""
+
+    @abstractmethod
+    def lose_job(self, *, is_done: bool) -> None:
+        """Lose a job, perhaps, before its work or after it."""
+
+    @abstractmethod
+    def emits(self, process: Process, assigned: AssignedAttempt) -> None:
+        """Check an attempt that is about to emit."""
+
+    @abstractmethod
+    def failed(self, txids: set[int], struck: int) -> None:
+        """Check the failed transactions of a job, in which ``struck`` faults have struck."""
+
+    @abstractmethod
+    def keeping(self) -> AbstractContextManager[None]:
+        """Record a violation even if the code under test swallows it."""
 
 
 class ObservedCoordinator(Coordinator):
@@ -60,7 +90,7 @@ class ObservedCoordinator(Coordinator):
 class SimulatedRunner(JobRunner):
     """Runs jobs in the calling process, or in simulated workers, and checks their attempts."""
 
-    def __init__(self, world: World, process: Process, make_factory: Callable[[], TaskFactory]) -> None:
+    def __init__(self, world: Surroundings, process: Process, make_factory: Callable[[], TaskFactory]) -> None:
         self._world = world
         self._process = process
         self._make_factory = make_factory
@@ -87,7 +117,7 @@ class SimulatedRunner(JobRunner):
         self._process.job_id = job.job_id
         for assigned in job.attempts:
             self._world.emits(self._process, assigned)
-        lose_job(self._world, is_done=False)
+        self._world.lose_job(is_done=False)
         struck = len(self._world.struck)
         failed: set[int] = set()
 
@@ -98,7 +128,7 @@ class SimulatedRunner(JobRunner):
         reports = self._inner.run(job, on_progress, at_the_end if on_answer is at_the_end else take)
         failed.update(report.attempt.txid for report in reports if report.failure is not None)
         self._world.failed(failed, len(self._world.struck) - struck)
-        lose_job(self._world, is_done=True)
+        self._world.lose_job(is_done=True)
         return reports
 
     def cancel(self, job_id: int) -> None:
@@ -113,7 +143,7 @@ class SimulatedRunner(JobRunner):
 class SimulatedPool(PooledRunner):
     """Runs jobs in workers that the world strikes, one job at a time."""
 
-    def __init__(self, world: World, make_factory: Callable[[], TaskFactory]) -> None:
+    def __init__(self, world: Surroundings, make_factory: Callable[[], TaskFactory]) -> None:
         super().__init__(make_factory, world.random.randrange(1, WORKERS_MAX + 1), world.random, memory_max=1 << 20)
         self._world = world
 
@@ -135,7 +165,7 @@ class SimulatedPool(PooledRunner):
 class Process:
     """One coordinator, from its start to its end or death."""
 
-    def __init__(self, world: World, number: int) -> None:
+    def __init__(self, world: Surroundings, number: int) -> None:
         self.number = number
         self.threads = SimulatedThreads(world.clock, world.is_eager, world.wall_secs)
         self.epoch = 0

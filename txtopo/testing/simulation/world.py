@@ -18,8 +18,8 @@ from txtopo.api.state import Key, State
 from txtopo.api.store import Store
 from txtopo.assembly.assembly import Environment
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config
-from txtopo.errors import DivergenceError, FailedException, PoisonTransaction, StopError, TxtopoError
-from txtopo.failpoints import armed
+from txtopo.errors import DivergenceError, FailedException, JobFailure, PoisonTransaction, StopError, TxtopoError
+from txtopo.failpoints import ProcessDeath, armed
 from txtopo.files.records import from_json
 from txtopo.journal.journal import JournalHeader, JournalPart
 from txtopo.testing.checkers import (
@@ -33,31 +33,22 @@ from txtopo.testing.checkers import (
     check_journal,
     require,
 )
-from txtopo.testing.simulation.faults import (
-    ANSWERING,
-    MOVING,
-    OF_WORKERS,
-    RATES,
-    CrashError,
-    Fault,
-    answer,
-    is_at,
-    move,
-    reach,
-)
+from txtopo.testing.simulation.faults import ANSWERING, MOVING, OF_WORKERS, RATES, CrashError, Fault, is_at
 from txtopo.testing.simulation.process import (
     ObservedCoordinator,
     Process,
     SimulatedJournal,
     SimulatedRunner,
+    Surroundings,
 )
-from txtopo.testing.simulation.schedule import Kinds, Log, Schedule, Simulated
+from txtopo.testing.simulation.schedule import Kinds, Log, Simulated
 from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
-from txtopo.testing.simulation.threads import Clock
+from txtopo.testing.simulation.threads import Clock, Delivery
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.core.actions import AssignedAttempt, StopReason
 from txtopo.transactional.core.coordinator import Coordinator
+from txtopo.transactional.core.events import JobEnded, JobLost, Processed
 from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.core.spout_policy import POLICIES
 from txtopo.transactional.jobs.job_runner import JobRunner
@@ -125,7 +116,7 @@ class Subject(Simulated):
         return World(self, seed, kinds, only, log)
 
 
-class World(Schedule):
+class World(Surroundings):
     """One schedule of a transactional topology; see :meth:`Simulated.world` for the arguments."""
 
     def __init__(
@@ -207,6 +198,65 @@ class World(Schedule):
 
     # What faults do.
 
+    def _strike_at(self, fault: Fault, failpoint: str) -> None:
+        """Strike, perhaps, at a failpoint: raise, or let something else happen first."""
+        if (fault is Fault.PAUSES and not self.can_pause) or not self.strikes(fault, "at", failpoint):
+            return
+        match fault:
+            case Fault.CRASHES:
+                self.kill_current()
+            case Fault.PAUSES:
+                self.pause_current()
+            case Fault.STOREERRORS:
+                raise StopError("the simulator told the store not to answer")
+            case Fault.TABLEERRORS:
+                raise FailedException("the simulator told the table not to answer")
+            case Fault.DEADWORKERS:
+                raise ProcessDeath
+            case _:
+                raise FailedException("the simulator told it to fail")
+
+    def _strike_between(self, fault: Fault) -> None:
+        """Strike, perhaps, before the next move."""
+        process = self.moving
+        can_strike = {
+            Fault.LOSTLEADS: self.can_pause,
+            Fault.SLOWWORK: bool(process.threads.works),
+            Fault.OTHERTUPLES: self.can_switch,
+        }
+        if not can_strike.get(fault, True) or not self.strikes(fault, MOVING[fault]):
+            return
+        match fault:
+            case Fault.CRASHES:
+                self.kill(process)
+            case Fault.LOSTLEADS:
+                self.take_lead_away()
+            case Fault.CLOCKJUMPS:
+                self.clock.now_ms += self.random.randrange(2 * self.timeout_ms)
+            case Fault.SLOWWORK:  # the run loop reads a later clock while work waits
+                self.clock.now_ms += self.random.randrange(self.timeout_ms)
+                process.tick()
+            case Fault.STOPREQUESTS:
+                process.request_stop()
+            case _:
+                self.switch_partition()
+
+    def _answer(self, fault: Fault, delivery: Delivery, job_id: int) -> None:
+        """Strike, perhaps, at the answers of a job: change the delivery, or add another one."""
+        if not self.strikes(fault, "of job", job_id):
+            return
+        match fault:
+            case Fault.LATEANSWERS:
+                delivery.due_ms = self.clock.now_ms + self.random.randrange(3 * self.timeout_ms)
+            case Fault.LOSTANSWERS:
+                # Some event must end the job: the thread of a real job ends when the job is cancelled.
+                delivery.events = (JobLost(job_id, "its answers were lost"),)
+                delivery.due_ms = self.clock.now_ms + 2 * self.timeout_ms
+            case _:
+                events = tuple(event for event in delivery.events if isinstance(event, (Processed, JobEnded)))
+                due_ms = self.clock.now_ms + self.random.randrange(2 * self.timeout_ms)
+                self.moving.threads.deliveries.append(Delivery(events, None, due_ms))
+
     @property
     def moving(self) -> Process:
         """The process that is acting."""
@@ -276,6 +326,14 @@ class World(Schedule):
         """Draw whether work runs the moment it is submitted, as it may on a thread."""
         return self.random.random() < EAGER
 
+    def lose_job(self, *, is_done: bool) -> None:
+        """Lose a job, perhaps, before its work or after it."""
+        if self.strikes(Fault.LOSTJOBS, "after it was done" if is_done else "before it was done"):
+            raise JobFailure("the simulator lost the job")
+        if not is_done and self.strikes(Fault.DEADEXECUTORS, "with this job and all that wait"):
+            self.moving.threads.lose_jobs()
+            raise JobFailure("the simulator killed an executor")
+
     def emits(self, process: Process, assigned: AssignedAttempt) -> None:
         """Check that the metadata of an attempt is durable before the attempt emits."""
         if assigned.planned.has_input:
@@ -318,7 +376,7 @@ class World(Schedule):
         with self._acting(process):
             if self.has_faults:
                 for fault in self._moving:
-                    move(self, fault)
+                    self._strike_between(fault)
             if not process.is_running:  # a fault has killed it
                 return
             waits = self.random.random() < WAITING
@@ -394,9 +452,9 @@ class World(Schedule):
             make_dead_letters=self._dead_letters,
         )
 
-    def _post(self, delivery: Any, job_id: int) -> None:
+    def _post(self, delivery: Delivery, job_id: int) -> None:
         for fault in self._answering:
-            answer(self, fault, delivery, job_id)
+            self._answer(fault, delivery, job_id)
 
     @contextlib.contextmanager
     def keeping(self) -> Iterator[None]:
@@ -448,7 +506,7 @@ class World(Schedule):
                 striking = [fault for fault in self._faults if is_at(fault, failpoint)]
                 self._striking[failpoint] = striking
             for fault in striking:
-                reach(self, fault, failpoint)
+                self._strike_at(fault, failpoint)
 
     # Checks.
 

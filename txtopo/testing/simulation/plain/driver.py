@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, assert_never
+from typing import assert_never
 
-from txtopo.testing.simulation.plain.process import Process
+from txtopo.testing.simulation.plain.process import Process, Surroundings
 from txtopo.workers.actions import (
     Action,
     CancelJob,
@@ -23,9 +23,6 @@ from txtopo.workers.events import ChannelLost, Event, JobEnded
 from txtopo.workers.messages import PeerReplaced, ToWorker
 from txtopo.workers.supervisor import RunPhase, Supervisor
 
-if TYPE_CHECKING:
-    from txtopo.testing.simulation.plain.world import PlainWorld
-
 KILLED_AT_ONCE = 0.5
 """How probable it is that a cancelled job's process is killed at once; otherwise it works on for a while."""
 
@@ -33,7 +30,7 @@ KILLED_AT_ONCE = 0.5
 class Driver:
     """Carries out what the supervisor decides, as :class:`~txtopo.workers.control.ControlServer` does."""
 
-    def __init__(self, world: PlainWorld, workers: int) -> None:
+    def __init__(self, world: Surroundings, workers: int) -> None:
         self.is_over = False
         self._world = world
         # Restarts without bound: a schedule with many kills must not end the run.

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import enum
 import random
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, assert_never
+from collections.abc import Mapping, Sequence, Set as AbstractSet
+from typing import assert_never
 
 import cloudpickle
 
+from txtopo.api.data.tuples import TupleSource
+from txtopo.config import Config
 from txtopo.errors import TxtopoError
 from txtopo.plain.worker import Worker
-from txtopo.testing.simulation.plain.ledger import Life
-from txtopo.testing.simulation.plain.watching import CollectorObserver, SimulatedOffloading, watched
+from txtopo.testing.simulation.plain.ledger import Ledger, Life
+from txtopo.testing.simulation.plain.watching import CollectorObserver, SimulatedOffloading, Watcher, watched
+from txtopo.testing.simulation.schedule import Schedule
+from txtopo.testing.simulation.sources import Outside
+from txtopo.topology.plans.assignment import Assignment
+from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.workers.events import Event, Received
 from txtopo.workers.messages import (
     Failed,
@@ -31,9 +38,6 @@ from txtopo.workers.messages import (
     Welcome,
 )
 from txtopo.workers.roster import Roster
-
-if TYPE_CHECKING:
-    from txtopo.testing.simulation.plain.world import PlainWorld
 
 
 class Fault(enum.Enum):
@@ -53,13 +57,59 @@ class BrokenError(TxtopoError):
     """An exception in a component, raised by the schedule."""
 
 
-class Process:
+class Surroundings(Schedule):
+    """A schedule as its processes see it: what they ask of the world around them, and tell it."""
+
+    plan: PlainPlan
+    config: Config
+    assignment: Assignment
+    prototypes: Mapping[str, bytes]
+    spout_tasks: AbstractSet[int]
+    outside: Outside
+    ledger: Ledger
+    processes: list[Process]
+    """The living ones."""
+
+    @abstractmethod
+    def clock(self) -> float:
+        """Return the time, in seconds."""
+
+    @abstractmethod
+    def may_emit(self) -> bool:
+        """Whether spouts may still emit roots."""
+
+    @abstractmethod
+    def call_ends(self) -> bool:
+        """Draw whether a slow call ends now."""
+
+    @abstractmethod
+    def source_of(self, source: TupleSource) -> TupleSource:
+        """Return a tuple's source as components know it: without the field for tokens."""
+
+    @abstractmethod
+    def welcomed(self, process: Process) -> None:
+        """Record a process that knows its incarnation."""
+
+    @abstractmethod
+    def send(self, sender: int, receiver: int, frame: bytes) -> None:
+        """Put a frame in transit."""
+
+    @abstractmethod
+    def stopped(self, process: Process) -> None:
+        """End a worker that was told to stop."""
+
+    @abstractmethod
+    def end_process(self, process: Process, error: Exception | None) -> None:
+        """End a process, cleanly or by an error."""
+
+
+class Process(Watcher):
     """One process of a worker; it follows the rules of :mod:`txtopo.workers.process`.
 
     ``job`` has started it, and ``channel`` is its control channel to the driver.
     """
 
-    def __init__(self, world: PlainWorld, number: int, job: int, channel: int) -> None:
+    def __init__(self, world: Surroundings, number: int, job: int, channel: int) -> None:
         self.number = number
         self.job = job
         self.channel = channel
@@ -94,6 +144,18 @@ class Process:
     def fails(self, where: str) -> bool:
         """Draw whether a bolt fails a tuple here, or a slow call fails."""
         return self.world.strikes(Fault.FAILURES, where, "of worker", self.number)
+
+    def may_emit(self) -> bool:
+        """Whether spouts may still emit roots."""
+        return self.world.may_emit()
+
+    def call_ends(self) -> bool:
+        """Draw whether a slow call ends now."""
+        return self.world.call_ends()
+
+    def source_of(self, source: TupleSource) -> TupleSource:
+        """Return a tuple's source as components know it: without the field for tokens."""
+        return self.world.source_of(source)
 
     # -- its loop
 

@@ -5,9 +5,10 @@ A token travels with the values of each tuple, in an additional field that compo
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -17,19 +18,47 @@ from txtopo.api.components.groupings import CustomStreamGrouping
 from txtopo.api.components.optional import call_if_there
 from txtopo.api.components.spout import Spout
 from txtopo.api.data.fields import Fields
-from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple, Tuples
+from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple, Tuples, TupleSource
 from txtopo.errors import AnchorError, FailedException
 from txtopo.plain.tasks.offload import Offloading
 from txtopo.plain.tasks.task import Observer
 from txtopo.plain.trees.tuples import SETTLED
-from txtopo.testing.simulation.plain.ledger import Root
+from txtopo.testing.simulation.plain.ledger import Ledger, Life, Root
 from txtopo.topology.plans.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
-
-if TYPE_CHECKING:
-    from txtopo.testing.simulation.plain.process import Process
 
 FIELD = "__simulated"
 """The field of the tokens."""
+
+
+class Watcher(ABC):
+    """A process whose components are watched: what they ask and tell."""
+
+    ledger: Ledger
+    life: Life
+
+    @abstractmethod
+    def incarnations_of(self, tasks: Sequence[int]) -> list[int]:
+        """Return the incarnations of tasks' workers, as this process knows them: a frame goes to these."""
+
+    @abstractmethod
+    def step(self, where: str) -> None:
+        """Draw whether the component raises an exception here."""
+
+    @abstractmethod
+    def fails(self, where: str) -> bool:
+        """Draw whether a bolt fails a tuple here, or a slow call fails."""
+
+    @abstractmethod
+    def may_emit(self) -> bool:
+        """Whether spouts may still emit roots."""
+
+    @abstractmethod
+    def call_ends(self) -> bool:
+        """Draw whether a slow call ends now."""
+
+    @abstractmethod
+    def source_of(self, source: TupleSource) -> TupleSource:
+        """Return a tuple's source as components know it: without the field for tokens."""
 
 
 def with_tokens(plan: PlainPlan) -> PlainPlan:
@@ -60,7 +89,7 @@ class _Blind(CustomStreamGrouping):
         return self._custom.choose_tasks(source_task, values[:-1])
 
 
-def watched(component: PlainComponent, made: Any, process: Process) -> Any:
+def watched(component: PlainComponent, made: Any, process: Watcher) -> Any:
     """Return a component's object, wrapped so that the ledger sees what it does."""
     return (_WatchedSpout if component.kind is PlainKind.SPOUT else _WatchedBolt)(made, process)
 
@@ -68,7 +97,7 @@ def watched(component: PlainComponent, made: Any, process: Process) -> Any:
 class CollectorObserver(Observer):
     """Watches the collectors of a worker's tasks."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Watcher) -> None:
         self._process = process
 
     def watched_bolt(self, task: int, collector: OutputCollector) -> OutputCollector:
@@ -86,7 +115,7 @@ class SimulatedOffloading(Offloading):
     Calls of spouts read, and are made when they end. Calls of bolts are not made, because they write to the outside.
     """
 
-    def __init__(self, process: Process, spout_tasks: Collection[int]) -> None:
+    def __init__(self, process: Watcher, spout_tasks: Collection[int]) -> None:
         super().__init__()
         self._process = process
         self._spout_tasks = spout_tasks
@@ -100,7 +129,7 @@ class SimulatedOffloading(Offloading):
     def run_done(self) -> bool:
         """End some calls, and hand over their results."""
         has_run = False
-        while self._calls and self._process.world.call_ends():
+        while self._calls and self._process.call_ends():
             call, on_done = self._calls.pop(0)
             self.under_way -= 1
             done: Future[Any] = Future()
@@ -128,7 +157,7 @@ def _with_token(values: Sequence[Any], token: int) -> Any:
 class _WatchedSpoutCollector(SpoutOutputCollector):
     """A watched collector of a spout."""
 
-    def __init__(self, watched: SpoutOutputCollector, process: Process) -> None:
+    def __init__(self, watched: SpoutOutputCollector, process: Watcher) -> None:
         self._watched = watched
         self._process = process
 
@@ -173,7 +202,7 @@ class _WatchedBoltCollector(OutputCollector):
     Many at once are emitted and acked one by one, so that a death may come between any two of them.
     """
 
-    def __init__(self, task: int, watched: OutputCollector, process: Process) -> None:
+    def __init__(self, task: int, watched: OutputCollector, process: Watcher) -> None:
         self._task = task
         self._watched = watched
         self._process = process
@@ -249,7 +278,7 @@ def _listed(anchors: Any) -> Sequence[Any]:
 class _WatchedSpout(Spout):
     """A watched spout; methods that are not defined here are the user's own."""
 
-    def __init__(self, spout: Spout, process: Process) -> None:
+    def __init__(self, spout: Spout, process: Watcher) -> None:
         self._spout = spout
         self._process = process
         self.open = spout.open  # type: ignore[method-assign]
@@ -259,7 +288,7 @@ class _WatchedSpout(Spout):
         self.close = spout.close  # type: ignore[method-assign]
 
     def next_tuple(self) -> None:
-        if self._process.world.may_emit():
+        if self._process.may_emit():
             self._spout.next_tuple()
 
     def ack(self, message_id: Root) -> None:
@@ -275,10 +304,10 @@ class _WatchedSpout(Spout):
 class _WatchedBolt(RichBolt):
     """A watched rich or basic bolt; ``collector`` is a rich one's at ``prepare``, a basic one's at ``execute``."""
 
-    def __init__(self, bolt: RichBolt | BasicBolt, process: Process) -> None:
+    def __init__(self, bolt: RichBolt | BasicBolt, process: Watcher) -> None:
         self._bolt: Any = bolt
         self._process = process
-        self._source_of = process.world.subject.source_of
+        self._source_of = process.source_of
         self._task = 0
         self.cleanup = bolt.cleanup  # type: ignore[method-assign]
 

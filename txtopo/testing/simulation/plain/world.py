@@ -18,11 +18,11 @@ from txtopo.plain.worker import LOOK_SECS
 from txtopo.testing.checkers import Violation, require
 from txtopo.testing.simulation.plain.driver import Driver
 from txtopo.testing.simulation.plain.ledger import Ledger
-from txtopo.testing.simulation.plain.process import Fault, Process
+from txtopo.testing.simulation.plain.process import Fault, Process, Surroundings
 from txtopo.testing.simulation.plain.watching import with_tokens
-from txtopo.testing.simulation.schedule import Kinds, Log, Schedule, Simulated
+from txtopo.testing.simulation.schedule import Kinds, Log, Simulated
 from txtopo.testing.simulation.sources import Outside, check_sources
-from txtopo.topology.plans.assignment import Assignment, assign
+from txtopo.topology.plans.assignment import assign
 from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
 from txtopo.workers.events import StopAsked, Ticked
@@ -152,7 +152,7 @@ def make_plain_subject(
     return subject
 
 
-class PlainWorld(Schedule):
+class PlainWorld(Surroundings):
     """One schedule of a plain topology; see :meth:`Simulated.world` for the arguments."""
 
     def __init__(
@@ -177,7 +177,7 @@ class PlainWorld(Schedule):
             }
         ).of_kind(TopologyKind.PLAIN)
         self._workers = self.random.randint(2, WORKERS_MAX)
-        self.assignment: Assignment = assign(self.plan, self._workers, self.config.acker_executors)
+        self.assignment = assign(self.plan, self._workers, self.config.acker_executors)
         self._now = 0.0
         self.ledger = Ledger(
             self.clock,
@@ -199,8 +199,7 @@ class PlainWorld(Schedule):
         self._may_end_early = self.random.random() < 0.5  # noqa: PLR2004
         """Whether workers report that nothing happens any more, so that the driver ends the run once all is done."""
         self._hears = self.random.choice(HEARS)
-        self.processes: list[Process] = []
-        """The living ones."""
+        self.processes = []
         self._incarnations: dict[int, Process] = {}
         self._links: dict[tuple[int, int], deque[bytes]] = {}
         """By the incarnations of sender and receiver, the frames in transit."""
@@ -244,6 +243,10 @@ class PlainWorld(Schedule):
     def call_ends(self) -> bool:
         """Draw whether a slow call ends now."""
         return not self.has_faults or self.random.random() < 0.3  # noqa: PLR2004 - some passes later
+
+    def source_of(self, source: TupleSource) -> TupleSource:
+        """Return a tuple's source without the field for tokens."""
+        return self.subject.source_of(source)
 
     def welcomed(self, process: Process) -> None:
         """Record a process that knows its incarnation."""
