@@ -17,7 +17,7 @@ from state.delta.log.ownership import rolled_back_application
 from state.transactional import TransactionalState
 from tests.backfill.backfills import history_of
 from tests.cli.mend.test_repair import MODULE
-from tests.crashes import Crash, CrashError, dying
+from tests.crashes import Crash, CrashError, dying, survives
 from tests.journals import journal_in
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from tests.variants import variants
@@ -806,3 +806,144 @@ def test_an_opaque_source_and_a_table_of_rows(command_line, tmp_path):
     assert rows[0] == rows[1]
     assert seen[0]["total"]["n"].to_pylist() == seen[1]["total"]["n"].to_pylist() == [23]
     command_line.told("audit", "rewound")
+
+
+BESIDE = """
+import pickle, uuid
+from pathlib import Path
+
+import pyarrow as pa
+
+from committers import ReduceCommitter
+from spouts import MemoryTransactionalSpout
+from state import DeltaState, MemoryState
+from txtopo import Fields, State, StateKind, TransactionalTopologyBuilder
+from txtopo.api.state import OpenedState
+
+WORD, N = Fields("word: string"), Fields("n: long")
+ROWS = [(f"w{n % 3}", 1) for n in range(8)]
+MEMORY = MemoryState(WORD, N)
+
+
+class Kept(State):
+    '''A durable state without versions.'''
+
+    key, value, kind = WORD, N, StateKind.TRANSACTIONAL
+
+    def open(self, topology_id, name, incarnation, epoch):
+        return OpenedKept(self)
+
+    def snapshot(self, txid=None):
+        return OpenedKept(self).snapshot()
+
+
+class OpenedKept(OpenedState):
+    def __init__(self, declared):
+        self.declared, self.place = declared, Path("kept.pickle")
+        if not self.place.exists():
+            self.place.write_bytes(pickle.dumps((uuid.uuid4().hex, None, {})))
+
+    def _all(self):
+        return pickle.loads(self.place.read_bytes())
+
+    @property
+    def identity(self):
+        return self._all()[0]
+
+    @property
+    def last_txid(self):
+        return self._all()[1]
+
+    def multi_get(self, keys):
+        return [self._all()[2].get(key) for key in keys]
+
+    def write(self, txid, values):
+        identity, last, rows = self._all()
+        if (last or 0) < txid:
+            self.place.write_bytes(pickle.dumps((identity, txid, {**rows, **values})))
+
+    def snapshot(self, txid=None):
+        rows = self._all()[2]
+        return pa.table({"word": list(rows), "n": [each.value for each in rows.values()]})
+
+
+def topology(beside: str = "kept"):
+    spout = MemoryTransactionalSpout(ROWS, Fields("word: string", "n: long"), 1)
+    builder = TransactionalTopologyBuilder("beside", "rows", spout)
+    others = {"kept": Kept(), "memory": MEMORY, "table": DeltaState("later", WORD, N)}
+    states = {"table": DeltaState("table", WORD, N), **({"other": others[beside]} if beside else {})}
+    for name, state in states.items():
+        builder.set_committer_bolt(f"into-{name}", ReduceCommitter(name, "word", "n"), 1).fields_grouping("rows", WORD)
+        builder.set_state(name, state)
+    return builder.build()
+"""
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("to", [4, 0, 6])
+@pytest.mark.parametrize("dies_at", ["group.decide.after", None, "table.write.after"])
+def test_a_state_without_versions_stays_as_it_is(command_line, group, to, dies_at):
+    """The others go back, it is said which does not, and what runs again is not written to it twice, also in a crash."""
+    command_line.write_module("beside", BESIDE)
+
+    def run(until=None):
+        run_inline(load_target("beside", {}).topology, Config(group_transactions_max=group), until=until)
+
+    run(6)
+    assert "state 'other' keeps no versions: it stays as it is\n" in command_line.told("rewind", "beside")
+    told = command_line.told("rewind", "beside", str(to), "--yes")
+    if to < 6:
+        assert f"not undone: what transactions {to + 1} to 6 have written to state 'other', which keeps" in told
+    for at in (1, 2) if dies_at is not None else ():
+        survives(run, Crash(at, only=dies_at))
+    for until in (7, None):
+        run(until)
+    expected = {"w0": 3, "w1": 3, "w2": 2}
+    other = load_target("beside", {}).topology.plan.states["other"].snapshot()
+    for rows in (read_table("table"), other):
+        assert dict(zip(rows["word"].to_pylist(), rows["n"].to_pylist(), strict=True)) == expected
+    command_line.told("audit", ".")
+    command_line.told("rewind", "beside", "2", "--yes")
+    run()
+    assert sorted(read_table("table")["n"].to_pylist()) == [2, 3, 3]
+
+
+@pytest.mark.parametrize(("beside", "counts"), variants(("kept", [1, 1, 1]), slow=[("table", [2, 2, 2])]))
+def test_a_state_begun_later_prevents_no_point(command_line, beside, counts):
+    """One without versions has only what came after it was begun; a table is begun at the point instead."""
+    command_line.write_module("beside", BESIDE)
+
+    def run(until=None, beside=beside, **settings):
+        config = Config(group_transactions_max=1, **settings)
+        run_inline(load_target("beside", {"beside": beside}).topology, config, until=until)
+
+    run(5, beside="")
+    run(6, state_start_empty="other=5")
+    command_line.told("rewind", "beside", "2", "--set", f"beside={beside}", "--yes")
+    assert read_table("table")["n"].to_pylist() == [1, 1]
+    for until in (4, None):
+        run(until)
+    command_line.told("audit", ".")
+    assert sorted(read_table("table")["n"].to_pylist()) == [2, 3, 3]
+    other = load_target("beside", {"beside": beside}).topology.plan.states["other"].snapshot()
+    assert sorted(other["n"].to_pylist()) == counts
+
+
+def test_a_state_in_memory_prevents_no_point(command_line):
+    """It goes on with what its process has."""
+    command_line.write_module("beside", BESIDE)
+    topology = load_target("beside", {"beside": "memory"}).topology
+
+    def run(until=None):
+        run_inline(topology, Config(group_transactions_max=1), until=until)
+
+    run(6)
+    told = command_line.told("rewind", "beside", "3", "--set", "beside=memory", "--yes")
+    assert "not undone: state 'other', which is in memory: it goes on with what the process has that runs it\n" in told
+    assert read_table("table")["n"].to_pylist() == [1, 1, 1]
+    run(5)
+    run()
+    for rows in (read_table("table"), topology.plan.states["other"].snapshot()):
+        assert sorted(rows["n"].to_pylist()) == [2, 3, 3]
+    command_line.told("audit", ".")

@@ -13,6 +13,7 @@ import click
 from txtopo.api.components.planned import Planned
 from txtopo.api.data.utc import micros_at
 from txtopo.assembly.storage import store_place, subject_of
+from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.look.points import planned_point, point_lines
 from txtopo.cli.mend.repair import ask, carried_out
@@ -109,7 +110,7 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
             return
         past, point, reasons = found[0]
         assert isinstance(plan, GoTo), "decide() has made it"
-        _echo(_plan_lines(target, point, reasons, diagnosis.record.committed.txid))
+        _echo(_plan_lines(target, past, point, reasons, diagnosis.record.committed.txid))
         _echo(_way_on_lines(subject, past, plan, new))
         ask(_effect(past, point), is_agreed=is_agreed)
 
@@ -158,9 +159,6 @@ def _point_lines(target: Target, looked: Looked) -> Iterator[str]:
     past = looked.past
     yield f"topology {looked.subject.topology_id!r}: at transaction {_named(past.points[0])}"
     standing = [point for point in past.standing if 0 < point.txid < past.committed.txid]
-    if past.lost:
-        yield f"it can't be brought back: state {past.lost[0]!r} has no table that keeps earlier versions"
-        return
     if standing:
         yield f"it can be brought back to {count_of(len(standing), 'point')}:"
         ends = reversed(past.points[1:])
@@ -169,6 +167,8 @@ def _point_lines(target: Target, looked: Looked) -> Iterator[str]:
         yield "it can be brought back to no point after its first transaction"
     if not past.points[-1].obstacles:
         yield "  and to 0, before its first transaction"
+    for name in past.unversioned:
+        yield f"state {name!r} keeps no versions: it stays as it is"
     bounds = [point for point in past.points if point.obstacles]
     if bounds:
         for obstacle in bounds[0].obstacles:
@@ -183,7 +183,7 @@ def _named(point: Point) -> str:
     return planned_point(point.txid, point.checkpoint.planned)
 
 
-def _plan_lines(target: Target, point: Point, reasons: Sequence[str], committed: int) -> Iterator[str]:
+def _plan_lines(target: Target, past: Past, point: Point, reasons: Sequence[str], committed: int) -> Iterator[str]:
     """Yield why it is not a nearer point, what is not undone, and what would keep the ``committed`` transactions."""
     for reason in reasons:
         yield f"a later point is not possible: {reason}"
@@ -194,6 +194,12 @@ def _plan_lines(target: Target, point: Point, reasons: Sequence[str], committed:
     ]
     if bolts:
         yield f"not undone: what {', '.join(map(repr, bolts))} did outside the topology's tables, if anything"
+    for name in past.unversioned:
+        if target.plan.states[name].is_durable:
+            undone = f"what {transactions_words(point.txid + 1, past.committed.txid)} have written"
+            yield f"not undone: {undone} to state {name!r}, which keeps no versions: it takes them once"
+        else:
+            yield f"not undone: state {name!r}, which is in memory: it goes on with what the process has that runs it"
     if not point.txid:
         yield "the spout begins where its options say"
     fork = command_line(["txtopo", "fork", *target.words, str(committed), f"{target.plan.topology_id}-at-{committed}"])
@@ -245,7 +251,7 @@ def _dry_lines(target: Target, looked: Looked, txid: int) -> Iterator[str]:
     plan = past.plan(point, 0)
     looked.check(target.plan, target.config, store_place(target.plan, target.config).open, plan)
     yield f"to transaction {_named(point)}; transactions {point.txid + 1} to {past.committed.txid} would run again"
-    yield from _plan_lines(target, point, reasons, looked.committed)
+    yield from _plan_lines(target, past, point, reasons, looked.committed)
     yield from _way_on_lines(subject_of(target.plan, target.config), past, plan, looked.new)
     for name in past.descriptions:
         if name not in plan.forgotten:

@@ -244,7 +244,8 @@ def marks_after(
         known = marks.get(name)
         # If the group's topology did not have an opened state, that state missed the group and stays departed.
         if known is not None and known.left_after is None:
-            last = txid if name in written else known.txid
+            # One without versions may be ahead since a rewind, and has written nothing then.
+            last = max(txid, known.txid or 0) if name in written else known.txid
             marks[name] = StateMark(state.identity, last, state.version, None, known.begun_after)
     return marks
 

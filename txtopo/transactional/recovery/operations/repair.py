@@ -7,6 +7,8 @@
    repair is finished from this record.
 4. It brings each table to its transaction in the plan, in one Delta write; it does not change a table that is there
    already, nor one of a state that the plan does not know. A rewind moves tables aside that were backfilled later.
+   States without versions stay where they are, which the new coordinator state says: until the transactions that they
+   have are over once more, they take nothing of them.
 5. It adds a part to the journal, with a header that describes the new state.
 6. It replaces the coordinator state and the spout's own values, and removes the plan, in one step. The old values are
    kept aside.
@@ -86,16 +88,19 @@ def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew | Adopt) -
 def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo, of_spout: Sequence[Change]) -> None:
     names = _known(subject, coordinator_state) if plan.is_as_it_is else list(subject.tables())
     known = [name for name in names if name in plan.states]
+    staying = [] if plan.is_as_it_is else [name for name in subject.states if name not in subject.tables()]
+    durable = [name for name in staying if subject.states[name].is_durable]
     # A crash after this leaves the rows that others have changed refused, as they were, in a table that can be opened.
     for name in known:
         with durable_step("repair.alteration"):
             subject.tables()[name].take_back(coordinator_state.epoch)
     # All tables are fenced before the first is rolled back, so no older coordinator writes to any of them in between.
-    with _opened(subject, coordinator_state, plan.incarnation, known) as opened:
+    with _opened(subject, coordinator_state, plan.incarnation, [*known, *durable]) as opened:
         _note(coordinator_state, plan)
         _set_forgotten_aside(subject, coordinator_state, plan)
         # After a crash, some tables are at their transaction and others are not; the next repair rolls back the rest.
-        for name, state in opened.items():
+        for name in known:
+            state = opened[name]
             with durable_step("repair.table"):
                 if not isinstance(state, CanBeRepaired):
                     raise StateAccessError(f"state {name!r} keeps no earlier versions", txid=plan.txid)
@@ -112,7 +117,9 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
             # Marks of another incarnation are of other tables.
             is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
             marks = _marks_at(plan, before.states if is_same else {}, opened)
-            turn = Turn(coordinator_state.epoch, plan.txid, tuple(state.identity for state in opened.values()))
+            if is_same:  # what is in this process's memory is not what a run has
+                marks |= {n: before.states[n] for n in staying if n not in durable and n in before.states}
+            turn = Turn(coordinator_state.epoch, plan.txid, tuple(opened[name].identity for name in known))
             timeline = Timeline(turns=plan.turns, renames=plan.renames).after(turn)
             # The journal comes first: once the plan is off the record, no repair would add this part any more.
             _enter(subject, timeline, plan, opened, marks)
@@ -218,7 +225,8 @@ def _marks_at(plan: GoTo, known: Mapping[str, StateMark], opened: Mapping[str, O
             mark = attrs.evolve(mark, version=before.version)  # noqa: PLW2901 - the same mark, with more in it
         marks[name] = mark
     for name, state in opened.items():
-        begun_after = marks[name].begun_after if name in marks else 0
+        before = marks.get(name) or known.get(name)
+        begun_after = 0 if before is None else before.begun_after
         marks[name] = StateMark(state.identity, state.last_txid, state.version, None, begun_after)
     return marks
 

@@ -65,8 +65,8 @@ class Past:
     transactions: tuple[JournalTransaction, ...]
     """The committed transactions that the journal has, oldest first."""
     descriptions: Mapping[str, TableDescription]
-    lost: tuple[str, ...]
-    """The states without a table that can be brought back."""
+    unversioned: tuple[str, ...]
+    """The states that keep no versions: they stay as they are, whatever the point."""
 
     _choice: Choice
 
@@ -173,16 +173,12 @@ class Past:
         Transaction 0, where all tables are empty, is only near if it is asked for.
 
         Raises:
-            StateAccessError: the transaction is not committed, no table keeps a point at or before it, or a state has
-                no table that could be brought back.
+            StateAccessError: the transaction is not committed, or no table keeps a point at or before it.
         """
         if txid > self.committed.txid:
             raise StateAccessError(
                 f"transaction {txid} is not committed; the last one is {self.committed.txid}", txid=txid
             )
-        if self.lost:
-            names = ", ".join(map(repr, self.lost))
-            raise StateAccessError(f"the tables of {names} keep no earlier versions, so they can't be brought back")
         reasons: list[str] = []
         for point in self._before(txid, reasons):
             if not point.txid and txid:
