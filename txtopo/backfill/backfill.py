@@ -22,18 +22,18 @@ from txtopo.assembly.report import Progress, RunReport
 from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 from txtopo.assembly.threads import Threads
 from txtopo.backfill.beginning import SCRATCH, BackfillPlace
-from txtopo.backfill.checks import CheckedJournal
 from txtopo.backfill.joining import JoinedTopology
 from txtopo.backfill.part import BackfillPart, part_of
 from txtopo.backfill.source import JournalSource, Recorded, without_given_up
 from txtopo.config import Config
 from txtopo.engine.control import RunControl
 from txtopo.engine.runner import run_with
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, DivergenceError
 from txtopo.files.durable import paths_in
 from txtopo.journal.backfills import backfills_in
 from txtopo.journal.journal import (
     PART_BYTES_MAX,
+    JournalEntry,
     JournalHeader,
     JournalWriter,
     begin_journal,
@@ -43,6 +43,7 @@ from txtopo.journal.journal import (
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.spout_semantics import REPEATABLE
 from txtopo.topology.topology import TransactionalTopology
+from txtopo.transactional.audit.backfills import difference_between
 from txtopo.transactional.commit.groups import Journal
 from txtopo.transactional.recovery.coordinator_state import CommittedMark
 from txtopo.transactional.recovery.membership import Membership
@@ -186,7 +187,7 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
         sources[0].follow(place.journal, header)
         bytes_max = max(config["topology.journal.bytes.max"], PART_BYTES_MAX)
         own = JournalWriter(begin_journal(place.folder, header.topology, header.incarnation), header, bytes_max)
-        return CheckedJournal(own, recorded, place.part.components)
+        return _CheckedJournal(own, recorded, place.part.components)
 
     def progressed(progress: Progress) -> None:
         place.holding.go_on(progress.committed_txid)
@@ -217,3 +218,38 @@ def _join(place: BackfillPlace) -> None:
         # A crash before this leaves the scratch tables, which the next call removes.
         shutil.rmtree(place.folder / SCRATCH, ignore_errors=True)
         place.holding.end()
+
+
+class _CheckedJournal:
+    """A backfill's journal, which refuses a transaction that is not the one that the topology has committed.
+
+    The components that the topology had are compared by the number of tuples that they emitted, and by their checksums
+    where both are known. A component that the recorded transactions never named may be new.
+    """
+
+    def __init__(self, journal: Journal, recorded: Recorded, components: tuple[str, ...]) -> None:
+        self._journal = journal
+        self._recorded = recorded
+        self._components = components
+        self._seen: set[str] = set()
+        """The components that recorded transactions have named so far."""
+
+    def enter(self, entry: JournalEntry) -> None:
+        """Compare the transactions of a group, and append it to the journal; see :meth:`Journal.enter`.
+
+        Raises:
+            DivergenceError: one of them differs; nothing of its group is written.
+        """
+        for transaction in entry.transactions:
+            then = self._recorded[transaction.txid]
+            self._seen.update(then.fingerprints)
+            difference = difference_between(then, transaction, self._components, self._seen)
+            if difference is not None:
+                raise DivergenceError(
+                    f"{difference}. Nothing of it is written. Run the backfill with code that emits what was emitted "
+                    "then, or begin after that transaction with --from",
+                    txid=transaction.txid,
+                )
+        self._journal.enter(entry)
+        for transaction in entry.transactions:
+            self._recorded.pop(transaction.txid)

@@ -22,6 +22,7 @@ from typing import Any
 import attrs
 
 from txtopo.config import Config
+from txtopo.plain.frames import Frame, decode, encode
 from txtopo.plain.tasks.bolts import BoltTask, Ticks, bolt_task
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 from txtopo.plain.tasks.offload import POLL_SECS, Offloading
@@ -29,8 +30,6 @@ from txtopo.plain.tasks.outbox import Outbox
 from txtopo.plain.tasks.queues import TaskQueue
 from txtopo.plain.tasks.spouts import SpoutExecutor, SpoutTask
 from txtopo.plain.tasks.task import Observer, Shared, tuple_sources
-from txtopo.plain.tasks.watermark import Watermark
-from txtopo.plain.transport.frames import Frame, decode, encode
 from txtopo.plain.trees.acker import Outcome
 from txtopo.plain.trees.ackers import Ackers
 from txtopo.topology.plans.assignment import ACKER, Assignment
@@ -38,6 +37,36 @@ from txtopo.topology.plans.plain_plan import PlainKind, PlainPlan
 
 LOOK_SECS = 0.25
 """How often a worker fails roots whose timeout has passed, and sends ticks."""
+
+SPILL_FACTOR = 2
+"""Queues go to files at this many watermarks. Spouts pause at one; what comes on top descends from earlier roots."""
+
+
+@attrs.frozen
+class Watermark:
+    """How many bytes of tuples may wait in a worker's memory, in the queues of its tasks and in its outbox."""
+
+    queues: Mapping[int, TaskQueue]
+    outbox: Outbox
+    bytes: int
+
+    def is_full(self) -> bool:
+        """Return whether more than the watermark waits, including what this pass has emitted."""
+        return self.outbox.memory_bytes() + self.queued_bytes() > self.bytes
+
+    def queued_bytes(self) -> int:
+        """Return about how many bytes the queued tuples take, in memory and in files."""
+        return sum(queue.memory_bytes() + queue.file_bytes for queue in self.queues.values())
+
+    def spill(self) -> None:
+        """Write queues to files, those with the most bytes first, until the others fit into memory."""
+        taken = {queue: queue.memory_bytes() for queue in self.queues.values()}
+        left, most = sum(taken.values()), SPILL_FACTOR * self.bytes
+        while left > most and taken:
+            longest = max(taken, key=taken.__getitem__)
+            left -= taken.pop(longest)
+            longest.spill()
+            left += longest.memory_bytes()
 
 
 @attrs.frozen

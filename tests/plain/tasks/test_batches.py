@@ -25,9 +25,9 @@ from txtopo import (
     Tuples,
 )
 from txtopo.errors import AnchorError, FieldsError, TopologyError, UserCodeError
+from txtopo.plain.frames import Columns
 from txtopo.plain.tasks.bolts import BATCH_MAX
 from txtopo.plain.tasks.queues import TaskQueue
-from txtopo.plain.transport.frames import Columns
 from txtopo.plain.trees.tuples import TreeTuples
 from txtopo.topology.plans.groupings import Choice
 

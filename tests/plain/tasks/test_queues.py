@@ -12,8 +12,8 @@ from tests.plain.topologies import TwoArgumentsError
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.tuples import TupleSource
 from txtopo.errors import UserCodeError
+from txtopo.plain.frames import Columns
 from txtopo.plain.tasks.queues import SEGMENT_BYTES, SEGMENT_TUPLES, TaskQueue
-from txtopo.plain.transport.frames import Columns
 
 SOURCES = [TupleSource("a", "default", 1, Fields("n")), TupleSource("b", "default", 2, Fields("n"))]
 

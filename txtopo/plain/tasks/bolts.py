@@ -13,10 +13,10 @@ from txtopo.api.components.bolt import RichBolt
 from txtopo.api.components.context import BoltEvent
 from txtopo.api.data.tuples import Tuple, TupleSource
 from txtopo.errors import FailedException, ReportedFailedException
+from txtopo.plain.frames import Columns
 from txtopo.plain.tasks.collectors import BasicCollector, BoltCollector
 from txtopo.plain.tasks.metrics import Counts
 from txtopo.plain.tasks.task import WEIGHED_SECS, Shared, Task
-from txtopo.plain.transport.frames import Columns
 from txtopo.plain.trees.tuples import SETTLED, Edges, Roots, TreeTuple, TreeTuples
 from txtopo.topology.plans.plain_plan import PlainComponent, PlainKind
 

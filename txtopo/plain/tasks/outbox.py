@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import repeat
 
+from txtopo.plain.frames import Columns, Frame
 from txtopo.plain.tasks.queues import TaskQueue
 from txtopo.plain.tasks.weighing import tuples_bytes
-from txtopo.plain.transport.frames import Columns, Frame
 from txtopo.plain.trees.acker import acker_of
 from txtopo.topology.plans.groupings import divide
 

@@ -13,10 +13,10 @@ from txtopo.api.components.context import EmitEvent, TaskHook
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.tuples import DEFAULT_STREAM, TupleSource
 from txtopo.errors import FieldsError, TopologyError
+from txtopo.plain.frames import Columns
 from txtopo.plain.tasks.errors import ErrorReporter
 from txtopo.plain.tasks.metrics import Counts
 from txtopo.plain.tasks.outbox import ColumnsByTask, Outbox
-from txtopo.plain.transport.frames import Columns
 from txtopo.plain.trees.acker import RandomBits
 from txtopo.plain.trees.tuples import Edges, Roots
 from txtopo.topology.plans.groupings import KEYS_MAX, Choice, is_small

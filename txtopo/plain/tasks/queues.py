@@ -17,8 +17,8 @@ import attrs
 
 from txtopo.api.data.tuples import TupleSource
 from txtopo.files.spill import SpillFile
+from txtopo.plain.frames import Columns, Frame, decode, encode
 from txtopo.plain.tasks.weighing import tuples_bytes
-from txtopo.plain.transport.frames import Columns, Frame, decode, encode
 
 SEGMENT_TUPLES = 2_000
 """The most tuples of one segment of the file."""

@@ -13,7 +13,7 @@ import cloudpickle
 from txtopo.api.data.tuples import TupleSource
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import TopologyError
-from txtopo.plain.transport.frames import decode
+from txtopo.plain.frames import decode
 from txtopo.plain.worker import LOOK_SECS
 from txtopo.testing.checkers import Violation, require
 from txtopo.testing.simulation.plain.driver import Driver

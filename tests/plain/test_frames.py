@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 import pytest
 
-from txtopo.plain.transport.frames import Columns, Frame, decode, encode
+from txtopo.plain.frames import Columns, Frame, decode, encode
 
 
 class Colour(enum.Enum):

@@ -1,1 +1,0 @@
-"""Frames: the tuples that workers send one another, as bytes."""
