@@ -7,10 +7,11 @@ Empty files are not listed; when they get content, they count as new files.
 from __future__ import annotations
 
 import errno
+import fnmatch
 import glob
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -29,6 +30,9 @@ FILES_MAX = 1_000_000
 
 _LEADS_NOWHERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 """The errors for a missing name, and for a link that is broken, leads below a file, or is circular."""
+
+_IS_NOWHERE = _LEADS_NOWHERE | {errno.ENAMETOOLONG}
+"""The errors for what a pattern does not match."""
 
 UNFINISHED_SUFFIXES = (".tmp", ".crc", "._COPYING_")
 """Suffixes of incomplete files in a growing folder, and of checksum files."""
@@ -96,7 +100,10 @@ def list_files(paths: Sequence[str]) -> Listing:
     roots: list[str] = []
     found: dict[str, os.stat_result] = {}
     for path in paths:
-        root, matches = _matches(path)
+        try:
+            root, matches = _matches(path)
+        except OSError as error:
+            raise InputError(f"{error.filename or path} cannot be read: {error.strerror}", cause=str(error)) from error
         roots.append(root)
         empty = True
         for match in matches:
@@ -215,32 +222,69 @@ def _matches_now(path: str) -> list[str]:
 
 
 def _matches(path: str) -> tuple[str, list[str]]:
-    """Return the root of a path, and the files and folders that it matches."""
+    """Return the root of a path, and the files and folders that it matches.
+
+    Raises:
+        OSError: a folder can't be read; ``glob`` and ``os.walk`` say that it has nothing.
+    """
     root, is_glob = _root(path)
     if not is_glob:
         return root, [path]
-    matches = sorted(_glob(Path(path).parts))
-    shown = [match for match in map(Path, matches) if not any(map(_is_hidden, match.relative_to(root).parts))]
-    return root, [str(match) for match in shown]
+    top = Path(root)
+    tail = Path(path).relative_to(top).parts
+    skips_links = "**" in tail[:-1]
+    shown = [
+        match
+        for match in _glob([top], tail)
+        if not any(map(_is_hidden, match.relative_to(top).parts))
+        and not (skips_links and match.is_symlink() and match.is_dir())
+    ]
+    return root, sorted(map(str, shown))
 
 
-def _glob(parts: Sequence[str]) -> Iterable[str]:
-    """Return the paths that a pattern matches; ``**`` does not follow links to folders.
+def _glob(tops: Sequence[Path], parts: Sequence[str]) -> set[Path]:
+    """Return the paths below some folders that the parts of a pattern match; ``**`` does not follow links to folders.
 
     A linked folder would give its files a second name, and a link to one of its own parents would give them 40 names.
     """
-    if "**" not in parts:
-        return glob.glob(os.path.join(*parts))  # noqa: PTH118, PTH207 - Path.glob hides no names
-    index = parts.index("**")
-    tops, tail = _glob(parts[:index]), parts[index + 1 :]
-    if not tail:
-        return tops
-    found: set[str] = set()
-    for top in tops:
-        for folder, below, _ in os.walk(top):
-            below[:] = [name for name in below if not _is_hidden(name)]
-            found.update(_glob((glob.escape(folder), *tail)))
-    return [match for match in found if not (os.path.islink(match) and os.path.isdir(match))]  # noqa: PTH112, PTH114
+    found = {*tops}
+    for index, part in enumerate(parts):
+        if part == "**":
+            found = {below for top in found for below in _folders(top)} if index + 1 < len(parts) else found
+        elif glob.has_magic(part):
+            found = {top / name for top in found for name in fnmatch.filter(_entries(top), part)}
+        else:
+            found = {top / part for top in found if _is_there(top / part)}
+    return found
+
+
+def _folders(top: Path) -> Iterator[Path]:
+    """Yield a folder and those below it, but those of links."""
+    yield top
+    for name in _entries(top):
+        below = top / name
+        if not below.is_symlink() and below.is_dir():
+            yield from _folders(below)
+
+
+def _entries(folder: Path) -> list[str]:
+    """Return the names in a folder that are not hidden; none if there is no such folder."""
+    try:
+        return [name for name in os.listdir(folder) if not _is_hidden(name)]  # noqa: PTH208 - names only
+    except OSError as error:
+        if error.errno in _IS_NOWHERE:
+            return []
+        raise
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.lstat()
+    except OSError as error:
+        if error.errno in _IS_NOWHERE:
+            return False
+        raise
+    return True
 
 
 def _root(path: str) -> tuple[str, bool]:

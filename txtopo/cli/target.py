@@ -16,7 +16,7 @@ from txtopo.assembly.forking import moved
 from txtopo.assembly.storage import metadata_dir_of
 from txtopo.cli.command import GIVEN, parse_pairs
 from txtopo.errors import ConfigError, NoTopology
-from txtopo.files.durable import is_folder
+from txtopo.files.durable import is_folder, paths_in
 from txtopo.journal.ending import METADATA_DIR, journal_below, metadata_dir_with_journal
 from txtopo.text.secrecy import secrets_kept
 from txtopo.topology.topology import TransactionalTopology
@@ -135,5 +135,8 @@ def _near_folder(path: Path) -> str:
 
 
 def _folders_with_records() -> str:
-    found = sorted(each.parent.name for each in Path.cwd().glob(f"*/{METADATA_DIR}"))[:_FOLDERS_NAMED_MAX]
+    try:
+        found = [each.name for each in paths_in(Path.cwd()) if is_folder(each / METADATA_DIR)][:_FOLDERS_NAMED_MAX]
+    except OSError as error:
+        return f"; this folder can't be read ({error.strerror})"
     return f"; runs have left records in {', '.join(found)}" if found else ""

@@ -131,7 +131,7 @@ class CodeStore:
         self.folder = folder
         self._checked_at: dict[str, float] = {}
         folder.mkdir(parents=True, exist_ok=True)
-        for draft in folder.glob(f"{_DRAFT}*"):
+        for draft in paths_in(folder, f"{_DRAFT}*"):
             shutil.rmtree(draft, ignore_errors=True)
 
     def topologies(self) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from txtopo.errors import SubmissionError
+from txtopo.files.durable import paths_in
 from txtopo.topology.user_code.modules import EPOCH, FRAMEWORK, paths_of, user_modules
 
 
@@ -42,7 +43,7 @@ def pack_folder(folder: Path, path: Path) -> None:
 def modules_in(folder: Path) -> list[str]:
     """Return the names of the top-level modules and packages in a folder."""
     packages = [each.name for each in folder.iterdir() if each.is_dir() and (each / "__init__.py").is_file()]
-    modules = [each.stem for each in folder.glob("*.py")]
+    modules = [each.stem for each in paths_in(folder, "*.py")]
     return sorted(name for name in (*packages, *modules) if name.isidentifier() and name != "setup")
 
 

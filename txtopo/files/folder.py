@@ -19,7 +19,7 @@ import attrs
 
 from txtopo.errors import ConfigError
 from txtopo.failpoints import reach
-from txtopo.files.durable import beside, make_folder, removed_on_error, sync_path
+from txtopo.files.durable import beside, make_folder, paths_in, removed_on_error, sync_path
 
 __all__ = ["Draft", "Folder", "Item", "LocalFolder"]
 
@@ -269,7 +269,7 @@ class LocalFolder:
 
     def remove_drafts(self, below: str = "") -> None:
         """Remove what writers that died have left in a folder; no writer may be at work there."""
-        for place in (self.root / below).glob(f"{_DRAFT}*"):
+        for place in paths_in(self.root / below, f"{_DRAFT}*"):
             place.unlink(missing_ok=True)
 
     def __str__(self) -> str:

@@ -35,6 +35,7 @@ from txtopo.api.reduction import RowsFile, TransactionRows
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import StateFailure
+from txtopo.files.durable import paths_in
 
 __all__ = [
     "DATA_FOLDER",
@@ -368,7 +369,7 @@ class DataFolder:
     def remove_waiting(self) -> None:
         """Remove the files of rows that a killed driver has given to executors."""
         if self.location.root is not None:
-            for path in (self.location.root / WAITING_FOLDER).glob(f"*{ROWS_MARK}*.arrow"):
+            for path in paths_in(self.location.root / WAITING_FOLDER, f"*{ROWS_MARK}*.arrow"):
                 path.unlink(missing_ok=True)
 
     def _open(self, file: DataFile) -> pq.ParquetFile:

@@ -49,6 +49,7 @@ from txtopo.api.arguments import checked_arguments
 from txtopo.api.state import StateKind
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
+from txtopo.files.durable import is_folder, paths_in
 from txtopo.journal.ending import metadata_dir_below
 from txtopo.journal.journal import JournalHeader, find_journal
 from txtopo.journal.search import JournalSearch
@@ -235,9 +236,12 @@ def _advice(location: Location) -> str:
         return ": there is no such folder"
     if folder is not None and not folder.is_dir():
         return ": it is a file"
-    tables = [] if folder is None or not folder.is_dir() else sorted(folder.glob(f"*/{LOG_FOLDER}"))
+    try:
+        tables = [] if folder is None else [path.name for path in paths_in(folder) if is_folder(path / LOG_FOLDER)]
+    except OSError as error:
+        return f": it can't be read ({error.strerror})"
     if tables:
-        return f": it is a folder of tables; give one of {', '.join(path.parent.name for path in tables)} in it"
+        return f": it is a folder of tables; give one of {', '.join(tables)} in it"
     return "; give the path of a DeltaState"
 
 

@@ -12,6 +12,7 @@ from spouts.kafka.plain.dead_letters import DeadLetter, DeltaDeadLetters
 from spouts.kafka.records import KafkaRecord
 from state import DeltaState, TransactionalValue
 from state.delta.keyed.writing import RowWrites
+from state.delta.read import history
 from txtopo import Fields
 from txtopo.files.folder import LocalFolder
 from txtopo.inspect.past.tables import rows
@@ -122,6 +123,16 @@ def test_a_folder_that_is_no_table_says_what_to_give(command_line, table, tmp_pa
     )
     assert "it is a folder of tables; give one of words in it" in command_line("state", str(tmp_path / "out")).stderr
     assert command_line("state", table, "--nearest").stderr == "error: --nearest needs --txid\n"
+
+
+def test_a_folder_that_cannot_be_listed_says_so(command_line, tmp_path, monkeypatch):
+    """It may be a folder of tables: who may enter it, and not list it, is not told that there are none."""
+
+    def refused(*_arguments):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(history, "paths_in", refused)
+    assert "it can't be read (Permission denied)" in command_line("state", str(tmp_path)).stderr
 
 
 def test_a_damaged_log_is_told_in_words(command_line, table):

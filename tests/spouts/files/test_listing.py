@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from spouts.files.listing import absolute_paths, list_files
+from spouts.files.listing import absolute_paths, list_files, scan_names
+from tests.full_disk import no_descriptor_left
 from txtopo.errors import InputError
 
 
@@ -58,6 +59,17 @@ def test_linked_folders_are_passed_over(folder):
     assert names(folder) == before
     (folder / "one.txt").symlink_to(folder / "a" / "z.txt")
     assert "one.txt" in names(folder)
+
+
+@pytest.mark.parametrize("pattern", ["*.txt", "*/z.txt", "**/*.txt", "**"])
+def test_a_glob_whose_folder_cannot_be_read_is_an_error(folder, pattern):
+    """It is no glob that matches nothing: neither when a spout begins, nor while its folder grows."""
+    path = str(folder / pattern)
+    with no_descriptor_left(), pytest.raises(InputError, match="cannot be read: Too many open files"):
+        list_files([path])
+    with no_descriptor_left(), pytest.raises(OSError, match="Too many open files"):
+        scan_names([path], str(folder))
+    assert scan_names([path], str(folder))
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ from txtopo.cluster.supervisor.slot import LocalSlot
 from txtopo.cluster.supervisor.wanted import Wanted
 from txtopo.errors import ConfigError, Unreachable
 from txtopo.failpoints import durable_step
-from txtopo.files.durable import is_shortage, write_whole
+from txtopo.files.durable import is_shortage, paths_in, write_whole
 
 _LOG = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Supervisor:
     def start(self) -> None:
         """Adopt the drivers that run, announce this supervisor, and start the thread."""
         self.store.check(self.state.manifests())
-        for left in self._folder.glob("check-*"):  # a crash during a check leaves its folder
+        for left in paths_in(self._folder, "check-*"):  # a crash during a check leaves its folder
             shutil.rmtree(left, ignore_errors=True)
         self._adopt()
         self.state.session.listen(self.wake)

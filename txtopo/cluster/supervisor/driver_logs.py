@@ -8,6 +8,7 @@ from pathlib import Path
 
 from txtopo.cluster.driver.folder import TopologyPlace
 from txtopo.cluster.logs import rotate
+from txtopo.files.durable import paths_in
 
 _BYTES_MAX = 64 << 20
 _TOPOLOGIES_MAX = 100
@@ -40,7 +41,8 @@ class DriverLogs:
 
     def tidy(self, used: Collection[str]) -> None:
         """Remove old logs, but none of the topologies in use here; rotate the others."""
-        logs = sorted(self._folder.glob("*/driver.log"), key=lambda path: path.stat().st_mtime)
+        logs = [folder / "driver.log" for folder in paths_in(self._folder) if (folder / "driver.log").exists()]
+        logs.sort(key=lambda path: path.stat().st_mtime)
         for path in logs[:-_TOPOLOGIES_MAX]:
             if path.parent.name not in used:
                 shutil.rmtree(path.parent, ignore_errors=True)

@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from txtopo.config import Config
 from txtopo.errors import ConfigError
+from txtopo.files.durable import paths_in
 from txtopo.text.extras import how_to_install
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
@@ -126,7 +127,7 @@ def _has_jars(settings: Mapping[str, str]) -> bool:
         return True
     homes = (os.environ.get("SPARK_HOME"), pathlib.Path(pyspark.__file__).parent)
     home = next(pathlib.Path(home) for home in homes if home)
-    return any((home / "jars").glob("delta-spark*.jar"))
+    return bool(paths_in(home / "jars", "delta-spark*.jar"))
 
 
 def _knows_class(session: SparkSession, name: str) -> bool:

@@ -14,6 +14,7 @@ import attrs
 import pyspark
 
 from txtopo.errors import ConfigError
+from txtopo.files.durable import paths_in
 
 OLDEST_SPARK = (3, 5, 1)
 """The oldest Spark that runs every kind of component."""
@@ -154,7 +155,7 @@ def _java_at(path: str) -> _Java:
 
 def _version_in(home: pathlib.Path) -> str | None:
     """Return the version of the Spark in a folder, from the name of its core JAR; None if there is no Spark."""
-    for jar in (home / "jars").glob("spark-core_*.jar"):
+    for jar in paths_in(home / "jars", "spark-core_*.jar"):
         return jar.stem.rpartition("-")[2]
     return None
 
