@@ -1,1 +1,1 @@
-"""The display of a run: its progress, and a summary at its end."""
+"""What commands print: the progress of a run, a summary at its end, and graphs of topologies."""

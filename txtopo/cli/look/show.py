@@ -9,8 +9,8 @@ from rich.tree import Tree
 
 from txtopo.cli.command import Command, format_option
 from txtopo.cli.console import table_console
-from txtopo.cli.graphs.plain import draw_plain_dot, draw_plain_json, draw_plain_mermaid, draw_plain_text
-from txtopo.cli.graphs.transactional import draw_dot, draw_json, draw_mermaid, draw_text
+from txtopo.cli.display.graph import draw_dot, draw_json, draw_mermaid, draw_text
+from txtopo.cli.display.plain_graph import draw_plain_dot, draw_plain_json, draw_plain_mermaid, draw_plain_text
 from txtopo.cli.target import takes_target
 from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.topology.plans.plan import Plan

@@ -8,7 +8,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from txtopo.api.data.tuples import DEFAULT_STREAM
-from txtopo.cli.graphs.transactional import stream_text
+from txtopo.cli.display.graph import stream_text
 from txtopo.topology.plans.description import described_plain
 from txtopo.topology.plans.plain_plan import PlainComponent, PlainKind, PlainPlan
 from txtopo.topology.plans.plan import Edge

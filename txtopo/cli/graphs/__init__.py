@@ -1,1 +1,0 @@
-"""Graphs of topologies, as text, diagrams and JSON."""
