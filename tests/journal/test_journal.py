@@ -274,6 +274,21 @@ def test_the_oldest_files_go_and_no_more_than_needed(tmp_path: Path, monkeypatch
     )
 
 
+def test_what_is_held_stays_however_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backfill reads on; once it is further, or over, the size is what counts."""
+    monkeypatch.setattr(journal, "PART_BYTES_MAX", 1)  # each entry in a file of its own
+    folder, held = LocalFolder(tmp_path), [4]
+    writer = JournalWriter(folder, HEADER, 1, lambda: held[-1])
+    enter(writer, *range(1, 9))
+    assert begins(folder) == [4, 5, 6, 7]
+    held.append(6)
+    enter(writer, 9)
+    assert begins(folder) == [6, 7, 8]
+    held.append(None)
+    enter(writer, 10)
+    assert begins(folder) == [9]
+
+
 LATER_MS = 1
 HEADER = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
 

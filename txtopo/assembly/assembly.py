@@ -9,7 +9,7 @@ import pathlib
 import shutil
 import sys
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -39,7 +39,7 @@ from txtopo.attempts import TransactionAttempt, attempt_number, transactions_wor
 from txtopo.config import Config
 from txtopo.errors import ConfigError, DivergenceError, InternalError, StopError
 from txtopo.failpoints import durable_step
-from txtopo.journal.holds import holds_in
+from txtopo.journal.holds import Hold, holds_in
 from txtopo.journal.journal import (
     DEAD_LETTERS,
     JournalHeader,
@@ -157,7 +157,8 @@ def assembled(
         recovered = _recover(plan, config, states, coordinator_state, stack)
         source.open_store(*coordinator_state.source_place)
         header = _journal_header(plan, config, states, recovered, coordinator_state)
-        journal = _begin_journal(header, plan, config, environment)
+        holds = functools.partial(holds_in, metadata_dir_of(plan, config), plan.topology_id)
+        journal = _begin_journal(header, plan, config, environment, lambda: holds(int(threads.wall_secs() * 1000)))
         staging_dir = _staging_dir(plan, config, coordinator_state.epoch, stack)
         runner = stack.enter_context(environment.make_runner(plan, config, prototypes))
         _equip(recovered.states, runner, config)
@@ -168,9 +169,7 @@ def assembled(
             recent_secs=config["topology.history.recent.secs"],
             rewind_hours=config["topology.rewind.hours"],
             journal=journal if isinstance(journal, JournalWriter) and environment.make_journal is None else None,
-            holds=functools.partial(holds_in, metadata_dir_of(plan, config), plan.topology_id)
-            if environment.make_journal is None
-            else None,
+            holds=holds if environment.make_journal is None else None,
         )
         committer = _make_committer(environment, threads, task_factory, recovered, coordinator_state, journal, keeping)
         parts = Parts(
@@ -322,7 +321,7 @@ def skip(plan: Plan, config: Config, txid: int, reason: str, agree: Callable[[Se
         ranges = input_ranges(plan.spout, transaction.metadata, recovered.committed.metadata)
         agree(SetAside(transaction, ranges, str(states[DEAD_LETTERS].address)))
         header = _journal_header(plan, config, states, recovered, coordinator_state)
-        journal = _begin_journal(header, plan, config, environment)
+        journal = _begin_journal(header, plan, config, environment, list)  # one entry cuts nothing
         threads = ThreadPools(1)
         stack.callback(threads.shut_down, lambda: None, lambda: None)
         committer = _make_committer(environment, threads, task_factory, recovered, coordinator_state, journal)
@@ -428,14 +427,17 @@ def _journal_header(
     )
 
 
-def _begin_journal(header: JournalHeader, plan: Plan, config: Config, environment: Environment) -> Journal | None:
+def _begin_journal(
+    header: JournalHeader, plan: Plan, config: Config, environment: Environment, holds: Callable[[], Sequence[Hold]]
+) -> Journal | None:
     if environment.make_journal is not None:
         return environment.make_journal(header)
     bytes_max = config["topology.journal.bytes.max"]
     if not _has_metadata_dir(header, config) or not bytes_max:
         return None
     metadata_dir = metadata_dir_of(plan, config)
-    return JournalWriter(begin_journal(metadata_dir, plan.topology_id, header.incarnation), header, bytes_max)
+    folder = begin_journal(metadata_dir, plan.topology_id, header.incarnation)
+    return JournalWriter(folder, header, bytes_max, lambda: min((hold.after for hold in holds()), default=None))
 
 
 def _has_metadata_dir(header: JournalHeader, config: Config) -> bool:

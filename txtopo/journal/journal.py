@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import re
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
@@ -150,13 +151,21 @@ class JournalWriter:
     Args:
         folder: the journal's folder.
         header: the header of the first file; later files get one that includes the entries so far.
-        bytes_max: maximum total size of all files; the oldest are removed first.
+        bytes_max: maximum total size of all files; the oldest are removed first, but none that is held.
+        held_after: returns the transaction after which somebody needs the journal at the moment; None: nobody does.
     """
 
-    def __init__(self, folder: Folder, header: JournalHeader, bytes_max: int) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        header: JournalHeader,
+        bytes_max: int,
+        held_after: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self._folder = folder
         self._header = attrs.evolve(header, format=JOURNAL_FORMAT)
         self._bytes_max = bytes_max
+        self._held_after = held_after
         self._part = 0
         self._has_entries = self._is_part_over = False
         self._headers: dict[str, JournalHeader | None] = {}
@@ -180,21 +189,20 @@ class JournalWriter:
         Raises:
             OSError: a file can't be read or removed.
         """
-        files = self._own_past()
-        headers = [self._header_of(file) for file in files]
-        first = max(
-            (
-                index
-                for index, header in enumerate(headers)
-                if header is not None and header.committed <= txid and header.planned.at_ms < before_ms
-            ),
-            default=0,
-        )
-        if first:
+        unneeded = self._before(self._own_past(), txid, before_ms)
+        if unneeded:
             before_any()
-        for file in files[:first]:
+        for file in unneeded:
             with durable_step("journal.cut"):
                 self._folder.delete(file.path, is_durable=True)
+
+    def _before(self, files: Sequence[Item], txid: int, before_ms: float = math.inf) -> Sequence[Item]:
+        """Return the files before the last one that begins up to a transaction, which was planned before a time."""
+        for index in range(len(files) - 1, 0, -1):
+            header = self._header_of(files[index])
+            if header is not None and header.committed <= txid and header.planned.at_ms < before_ms:
+                return files[:index]
+        return ()
 
     def _header_of(self, file: Item) -> JournalHeader | None:
         if file.path not in self._headers:
@@ -255,8 +263,8 @@ class JournalWriter:
         # Old files are removed only now, so that there is always one with a header. A crash in between leaves the
         # journal too large until the next part.
         files = self._own_past()
-        total = sum(file.size for file in files)
-        for file in files[:-1]:
+        total, held_after = sum(file.size for file in files), self._held_after()
+        for file in files[:-1] if held_after is None else self._before(files, held_after):
             if total <= self._bytes_max:
                 return
             self._folder.delete(file.path, is_durable=True)

@@ -105,11 +105,26 @@ def test_what_a_backfill_holds_stays():
     state.flush()
     for secs[0] in (SECS, SECS + 9, SECS + 10, SECS - 5000):
         keeping.tell([])
-    assert looks == [each * 1000 for each in (SECS, SECS + 10, SECS - 5000)]
+    assert {*looks} == {each * 1000 for each in (SECS, SECS + 10, SECS - 5000)}
     held = []
     secs[0] = SECS
     keeping.tell([])
     assert [txid for txid, *_ in journal.cuts] == [3, 3, 10]
+
+
+def test_a_hold_that_was_said_just_now_counts():
+    """Before the journal is cut it is looked at once more, however short ago the last look was."""
+    store = MemoryStore()
+    state = CoordinatorState(store, store.take_lead("t", "test"), "t")
+    secs, held, journal = [SECS + SLOT_SECS - 1], [], Journal(store)
+    keeping = Keeping(
+        state, 10, lambda: secs[0], recent_secs=300, rewind_hours=1, journal=journal, holds=lambda _now_ms: held
+    )
+    keeping.tell([])
+    held.append(Hold(3, 0))
+    secs[0] += 1
+    keeping.tell([])
+    assert [txid for txid, *_ in journal.cuts] == [10, 3]
 
 
 def test_the_journal_is_cut_as_time_passes():

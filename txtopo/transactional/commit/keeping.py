@@ -20,7 +20,7 @@ __all__ = ["Keeping", "KeptJournal"]
 logger = logging.getLogger("txtopo")
 
 _LOOK_SECS = 10
-"""How often to look for holds."""
+"""How often to look for holds, beside each time that the journal may be cut."""
 
 
 class KeptJournal(Protocol):
@@ -110,23 +110,28 @@ class Keeping:
             if isinstance(state, KeepsHistory):
                 state.keep_history(history)
         if self._journal is not None and txids:
-            oldest = min([txids[0], *(hold.after for hold in self._held)])
-            self._cut(self._journal, oldest, settled_ms(int(now_secs * 1000), self._rewind_hours))
+            self._cut(self._journal, txids[0], now_secs)
 
-    def _look_for_holds(self, now_secs: float) -> None:
-        is_due = self._looked_secs is None or abs(now_secs - self._looked_secs) >= _LOOK_SECS
+    def _look_for_holds(self, now_secs: float, *, is_needed: bool = False) -> None:
+        is_due = is_needed or self._looked_secs is None or abs(now_secs - self._looked_secs) >= _LOOK_SECS
         if self._holds_at is not None and is_due:
             self._looked_secs, self._held = now_secs, self._holds_at(int(now_secs * 1000))
 
-    def _cut(self, journal: KeptJournal, oldest: int, before_ms: int) -> None:
-        """Cut the journal to what is oldest, as far as that is older than a time; see :func:`settled_ms`.
+    def _oldest_needed(self, oldest: int) -> int:
+        return min([oldest, *(hold.after for hold in self._held)])
+
+    def _cut(self, journal: KeptJournal, point: int, now_secs: float) -> None:
+        """Cut the journal to the oldest point and what is held, as far as that is settled; see :func:`settled_ms`.
 
         Before anything goes, the points on record are those that stay: nobody takes one that the journal lacks. That
         write needs the lead, so a coordinator that has lost it removes nothing. One that loses it meanwhile removes
         what its successor would: the points up to where that one goes on are the same, and age alike.
         """
-        if self._cut_to == (oldest, before_ms // SLOT_MS):
+        before_ms = settled_ms(int(now_secs * 1000), self._rewind_hours)
+        if self._cut_to == (self._oldest_needed(point), before_ms // SLOT_MS):
             return
+        self._look_for_holds(now_secs, is_needed=True)  # one that was said since the last look counts
+        oldest = self._oldest_needed(point)
         self._cut_to = oldest, before_ms // SLOT_MS
 
         def record() -> None:
