@@ -37,11 +37,12 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from state.delta.log.data_files import DataFile, DataFolder
+from state.delta.log.data_files import PORTION_ROWS, DataFile, DataFolder
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.log.put import Change
 from state.delta.log.vectors import bitmap_of, live_positions, positions_in
 from txtopo.columnar.key_index import Positions
+from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, are_over, times_of
 
 __all__ = ["Ended", "Merged", "Merging", "Policy", "Put", "in_bins", "in_tiers", "is_mostly_dead"]
@@ -130,6 +131,7 @@ class Policy:
         time: the column by which rows expire; empty if they do not.
         arranged: returns the rows of each new file, given those of the old ones.
         kept: returns rows, given in portions, as they are to be held beside the table; None if they are not.
+        held: returns all rows of a file that are held so; None if they are not. It is called in the thread of merges.
     """
 
     choose: Callable[[Files, int, IsOver], Sequence[Files]]
@@ -138,6 +140,7 @@ class Policy:
     time: str = ""
     arranged: Callable[[pa.Table], Sequence[pa.Table]] = lambda rows: [rows] if rows.num_rows else []
     kept: Callable[[Iterable[pa.Table]], pa.Table] | None = None
+    held: Callable[[DataFile], pa.Table | None] = lambda _: None
 
     @staticmethod
     def of_tiers(**options: Any) -> Policy:
@@ -393,9 +396,13 @@ class Merging:
 
     def _left(self, file: DataFile, until: int, sources: list[Source]) -> Iterator[pa.Table]:
         """Yield the rows of a file that are not over, and then add to the sources what they are."""
-        time, dead, at, last, expired = self._policy.time, self._data.dead(file), 0, BEFORE_ALL, 0
+        policy, dead, at, last, expired = self._policy, self._data.dead(file), 0, BEFORE_ALL, 0
+        time = policy.time
         lives = [np.empty(0, dtype=np.int64)]
-        for rows in self._data.portions(file, self._schema, with_dead=True):
+        # Those in memory need not be read: of a merge of 8 files that takes a third.
+        held = policy.held(file)
+        portions = self._data.portions(file, self._schema, with_dead=True) if held is None else _portions(held)
+        for rows in portions:
             count = rows.num_rows
             is_left = np.zeros(count, dtype=np.bool_)
             is_left[live_positions(count, _between(dead, at, at + count))] = True
@@ -419,6 +426,13 @@ class Merging:
             times = times_of(self._data.read(file, schema), self._policy.time)
             self._half_over[file.path] = int(np.partition(times, len(times) // 2)[len(times) // 2])
         return self._half_over[file.path] <= until
+
+
+def _portions(rows: pa.Table) -> Iterator[pa.Table]:
+    """Yield rows in portions, as they are read of a file."""
+    for start in range(0, rows.num_rows, PORTION_ROWS):
+        yield rows.slice(start, PORTION_ROWS)
+        current_probe().step()
 
 
 def _places_among(live: Positions, died: Positions) -> Positions:

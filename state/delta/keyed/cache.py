@@ -137,6 +137,10 @@ class TableCache:
         """Return rows as they are to be held; see :meth:`Segments.kept`."""
         return self._held.kept(portions)
 
+    def rows_of(self, file: DataFile) -> pa.Table | None:
+        """Return all rows of a file, also those that are dead; None if they are not held. In any thread."""
+        return self._held.rows_of(file.path)
+
     def dead(self, source: Source, file: DataFile) -> BitMap64:
         """Return the positions of the dead rows of a file of the source's version."""
         held = self._held.dead(file.path) if self._held_version == source.version else None

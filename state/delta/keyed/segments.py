@@ -26,7 +26,7 @@ from state.delta.merging import Put
 from state.delta.schema import TXID_FIELD
 from txtopo.columnar import mapped
 from txtopo.columnar.hashing import Hashes, stable_hash
-from txtopo.columnar.key_index import NUMBERS, HashIndex, Mask, Positions, are_equal, hashes_of, ones
+from txtopo.columnar.key_index import NUMBERS, HashIndex, Mask, Positions, Slots, are_equal, hashes_of, ones
 from txtopo.columnar.mapped import kept_rows, mapped_array
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.taking import taken
@@ -48,6 +48,8 @@ class _Segment:
         rows: its rows, in the order of the file, also those that are dead.
         first: the number of the first one.
         dead: the positions of the dead ones.
+        slots: the slot of each row's key in the index, if there is one: so rows that move to another segment need not
+            be looked up. Those of dead rows mean nothing.
         chunks: the rows in portions that Arrow takes rows from, each with the position of its first one.
     """
 
@@ -55,6 +57,7 @@ class _Segment:
     rows: pa.Table
     first: int
     dead: BitMap64 = attrs.field(factory=BitMap64)
+    slots: Slots = attrs.field(factory=lambda: ones(0, np.int32))
     chunks: Sequence[tuple[int, pa.Table]] = attrs.field(
         default=attrs.Factory(lambda self: chunks_of(self.rows), takes_self=True)
     )
@@ -90,7 +93,7 @@ class Marks:
         rows: the rows of new files: those that stay of the segments whose files go, then the write's own.
         stay: which rows stay of each segment whose file goes, by path.
         hashes: the hash of the key of each of the write's own rows.
-        slots: the slot of the key of each in the index, -1 if it is new.
+        slots: the slot of the key of each in the index, -1 if it is new; there is room for the new ones.
         gone: the slots of the keys that are removed.
         dead: the positions of all dead rows of each segment that has more of them now, or whose file goes, by path.
     """
@@ -165,6 +168,11 @@ class Segments:
         """All rows."""
         return pa.concat_tables([self._schema.empty_table(), *(each.live_rows for each in self._by_path.values())])
 
+    def rows_of(self, path: str) -> pa.Table | None:
+        """Return all rows of a segment; None if it is not held. It may be called in any thread."""
+        segment = self._by_path.get(path)
+        return None if segment is None else segment.rows
+
     def dead(self, path: str) -> BitMap64 | None:
         """Return the positions of the dead rows of a segment; None if it is not held."""
         segment = self._by_path.get(path)
@@ -186,7 +194,7 @@ class Segments:
         for path in gone:
             segment = self._by_path.pop(path, None)
             if segment is not None and self._index is not None:
-                self._index.remap([(segment.first, np.full(segment.rows.num_rows, -1))])
+                self._index.remove(segment.slots[segment.live])
         turned = [file for file in files.values() if file.path in self._by_path]
         self._turn(
             {file.path: (file, read(file)[1]) for file in turned if not self._by_path[file.path].file.is_in(files)}
@@ -194,22 +202,29 @@ class Segments:
         for file in new:
             portions, dead = read(file)
             rows = self.kept(portions)
-            segment = self._by_path[file.path] = _Segment(file, rows, self._numbers_for(rows.num_rows), dead)
-            if self._index is not None:
-                self._index.add(self._live_hashes(segment), segment.first + segment.live)
+            slots = self._array(0 if self._index is None else rows.num_rows, np.int32)
+            segment = _Segment(file, rows, self._numbers_for(rows.num_rows), dead, slots)
+            self._by_path[file.path] = segment
+            self._add(file.path, segment.live)
 
     def _turn(self, dead: Mapping[str, tuple[DataFile, BitMap64]]) -> None:
         """Have other rows of files be dead: more of them, or fewer in a table that has gone back."""
-        died, back = [_NONE], [_NONE]
         for path, (file, now) in dead.items():
             segment = self._by_path[path]
-            died.append(segment.first + positions_in(now - segment.dead))
-            back.append(segment.first + positions_in(segment.dead - now))
             self._by_path[path] = attrs.evolve(segment, file=file, dead=now)
-        if self._index is not None:
-            gone, there = np.concatenate(died), np.concatenate(back)
-            self._index.remove(_hashes(self.take(gone, self._keys)), gone)
-            self._index.add(_hashes(self.take(there, self._keys)), there)
+            if self._index is not None:
+                self._index.remove(segment.slots[positions_in(now - segment.dead)])
+            self._add(path, positions_in(segment.dead - now))
+
+    def _add(self, path: str, at: Positions) -> None:
+        """Have the index find rows of a segment; if it has no room for them, it is made anew when it is needed."""
+        if self._index is None or not len(at):
+            return
+        if not self._index.has_room(len(at)):
+            self._index = None
+            return
+        segment = self._by_path[path]
+        segment.slots[at] = self._index.add(self._hashes_at(segment, at), segment.first + at)
 
     def kept(self, portions: Iterable[pa.Table]) -> pa.Table:
         """Return rows as they are to be held: in memory if they are few or there is room, otherwise in a mapped file.
@@ -275,14 +290,6 @@ class Segments:
 
         return row if self._key_index().find_one(stable_hash(key), is_same) >= 0 else None
 
-    def take(self, numbers: Positions, names: Sequence[str] | None = None) -> pa.Table:
-        """Return rows by number, in the order of the numbers, or the columns ``names`` of them."""
-        order = np.argsort(numbers)
-        back = np.empty_like(order)
-        back[order] = np.arange(len(order))
-        rows = self._in_order(numbers[order], self._schema.names if names is None else names)
-        return taken(rows.combine_chunks(), back)
-
     def _in_order(self, numbers: Positions, names: Sequence[str]) -> pa.Table:
         """Return the columns ``names`` of rows by number, given in rising order."""
         segments = sorted(self._by_path.values(), key=lambda each: each.first)
@@ -302,10 +309,14 @@ class Segments:
         touches stay, ``with_vectors``, the smallest segment goes for new keys as well, if they have room in its file:
         so no write adds a file of a few rows.
         """
-        found, is_put = self._found_again(new.select(self._keys)), pc.is_valid(new[TXID_FIELD]).to_numpy()
+        keys, is_put = new.select(self._keys), pc.is_valid(new[TXID_FIELD]).to_numpy()
+        found = self._found_again(keys)
+        if self._has_made_room(int(((found.slots < 0) & is_put).sum())):
+            found = self._found_again(keys)
         numbers, slots, dead = found.numbers, found.slots, {}
+        in_order = np.sort(numbers)
         for path, segment in self._by_path.items():
-            own = numbers[(numbers >= segment.first) & (numbers < segment.end)]
+            own = in_order[slice(*in_order.searchsorted((segment.first, segment.end)))]
             if len(own):
                 dead[path] = segment.dead | bitmap_of(own - segment.first)
         rows = new if is_put.all() else new.filter(pa.array(is_put))
@@ -327,27 +338,22 @@ class Segments:
         """Hold what a write has made of segments: its rows are in ``files``, and the ``marked`` ones have dead rows."""
         self._found = None
         still_there = {file.path: file for file in marked}
-        first = at = self._numbers_for(marks.rows.num_rows)
-        places: list[tuple[int, Positions]] = []
+        first, slots, at = self._numbers_for(marks.rows.num_rows), self._array(marks.rows.num_rows, np.int32), 0
         for path, dead in marks.dead.items():
             segment = self._by_path.pop(path)
             if path in still_there:
                 self._by_path[path] = attrs.evolve(segment, file=still_there[path], dead=dead)
-            stay = marks.stay.get(path)
-            if stay is not None and self._index is not None:
-                news = np.full(segment.rows.num_rows, -1)
-                news[stay] = np.arange(at, at + np.count_nonzero(stay))
-                places.append((segment.first, news))
-                at += int(np.count_nonzero(stay))
-        self._place(marks.rows, files, first)
+            if path in marks.stay and self._index is not None:
+                stay = segment.slots[marks.stay[path]]
+                slots[at : at + len(stay)] = stay
+                at += len(stay)
         if self._index is not None:
-            hashes, is_new = marks.hashes, marks.slots < 0
-            numbers = np.arange(at, at + len(hashes))
-            self._index.renumber(marks.slots[~is_new], numbers[~is_new])
-            self._index.renumber(marks.gone, np.full(len(marks.gone), -1))
-            if places:
-                self._index.remap(places)
-            self._index.add(hashes[is_new], numbers[is_new])
+            slots[at:] = marks.slots
+            new = at + np.flatnonzero(marks.slots < 0)
+            slots[new] = self._index.add(marks.hashes[new - at], first + new)
+            self._index.renumber(slots, np.arange(first, first + len(slots)))
+            self._index.remove(marks.gone)
+        self._place(marks.rows, files, first, slots)
         if self._next > NUMBERS // 2:
             self._begin_numbers_again()
 
@@ -355,32 +361,33 @@ class Segments:
         """Hold the rows of merged segments in their new file, if any is live; some may have died meanwhile."""
         self._found, at = None, 0
         rows = put.merged.rows[0] if put.merged.rows else self._schema.empty_table()
-        first = self._numbers_for(rows.num_rows)
-        olds = np.full(rows.num_rows, -1, dtype=np.int64)
+        first, slots = self._numbers_for(rows.num_rows), self._array(rows.num_rows, np.int32)
         for source in put.merged.sources:
             live, segment = source.live, self._by_path.pop(source.path, None)
-            if segment is not None:
-                olds[at : at + len(live)] = segment.first + live
-                if source.expired and self._index is not None:
-                    expired = np.setdiff1d(segment.live, live)
-                    self._index.remove(_hashes(segment.rows.select(self._keys))[expired], segment.first + expired)
+            if segment is not None and self._index is not None:
+                slots[at : at + len(live)] = segment.slots[live]
+                if source.expired:
+                    self._index.remove(segment.slots[np.setdiff1d(segment.live, live)])
             at += len(live)
         for file in put.added:
-            self._by_path[file.path] = made = _Segment(file, rows, first, put.dead)
+            self._by_path[file.path] = made = _Segment(file, rows, first, put.dead, slots)
             if self._index is not None:
-                hashes = self._live_hashes(made)
-                self._index.move(hashes, olds[made.live], first + made.live)
+                live = made.live
+                is_found = slots[live] >= 0  # not a row of a source that is gone, since all of its rows have expired
+                self._index.renumber(slots[live[is_found]], first + live[is_found])
+                self._add(file.path, live[~is_found])
 
     def _numbers_for(self, count: int) -> int:
         """Return the first one of new numbers for some rows."""
         first, self._next = self._next, self._next + count
         return first
 
-    def _place(self, rows: pa.Table, files: Sequence[DataFile], first: int) -> None:
-        """Hold rows, in the order of some files, with the numbers from ``first`` on."""
+    def _place(self, rows: pa.Table, files: Sequence[DataFile], first: int, slots: Slots) -> None:
+        """Hold rows, in the order of some files, with the numbers from ``first`` on and their keys' slots."""
         at = 0
         for file in files:
-            self._by_path[file.path] = _Segment(file, self.kept([rows.slice(at, file.rows)]), first + at)
+            held, own = self.kept([rows.slice(at, file.rows)]), slots[at : at + file.rows]
+            self._by_path[file.path] = _Segment(file, held, first + at, slots=own)
             at += file.rows
 
     def _begin_numbers_again(self) -> None:
@@ -395,20 +402,41 @@ class Segments:
 
     def _key_index(self) -> HashIndex:
         if self._index is None:
-            index, count, at = HashIndex(lambda: current_probe().step(), self._array), self.num_rows, 0
-            hashes, numbers = self._array(count, np.uint64), self._array(count, np.int32)
-            for segment in self._by_path.values():
-                live = segment.live
-                hashes[at : at + len(live)] = self._live_hashes(segment)
-                numbers[at : at + len(live)] = segment.first + live
-                at += len(live)
-            index.add(hashes, numbers)
-            self._index = index
+            self._index = self._made_index(0, lambda segment: self._hashes_at(segment, segment.live))
         return self._index
 
-    def _live_hashes(self, segment: _Segment) -> Hashes:
-        hashes = _hashes(segment.rows.select(self._keys))
-        return hashes[segment.live] if segment.dead else hashes
+    def _has_made_room(self, count: int) -> bool:
+        """Have room in the index for more keys; return whether it was made anew, without those that are gone."""
+        index = self._key_index()
+        if index.has_room(count):
+            return False
+        self._index = self._made_index(count, lambda segment: index.hashes_at(segment.slots[segment.live]))
+        self._found = None
+        return True
+
+    def _made_index(self, more: int, hashes_of_live: Callable[[_Segment], Hashes]) -> HashIndex:
+        """Return an index of all rows with room for more, given the hashes of a segment's rows that are not dead."""
+        count, at = self.num_rows, 0
+        index = HashIndex(count + more, lambda: current_probe().step(), self._array)
+        hashes, numbers = self._array(count, np.uint64), self._array(count, np.int32)
+        for segment in self._by_path.values():
+            live = segment.live
+            hashes[at : at + len(live)] = hashes_of_live(segment)
+            numbers[at : at + len(live)] = segment.first + live
+            at += len(live)
+        slots, at, made = index.add(hashes, numbers), 0, {}
+        for path, segment in self._by_path.items():
+            live, own = segment.live, self._array(segment.rows.num_rows, np.int32)
+            own[live] = slots[at : at + len(live)]
+            made[path] = attrs.evolve(segment, slots=own)
+            at += len(live)
+        self._by_path.update(made)  # those of the former index, until there is disk for all of it
+        return index
+
+    def _hashes_at(self, segment: _Segment, at: Positions) -> Hashes:
+        """Return the hashes of the keys of rows of a segment, by their positions."""
+        keys = segment.rows.select(self._keys)
+        return _hashes(keys) if len(at) == keys.num_rows else _hashes(taken(keys, at))
 
 
 def _hashes(keys: pa.Table) -> Hashes:

@@ -184,7 +184,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         self._rows = rows = declared.format(writer.fence.state)
         data = DataFolder(writer.location)
         self._cache = TableCache(rows, data, declared.cached_keys_max)
-        options = {"time": declared.expires, "kept": self._cache.kept}
+        options = {"time": declared.expires, "kept": self._cache.kept, "held": self._cache.rows_of}
         has_vectors = declared.deletion_vectors
         policy = Policy.of_tiers(**options) if has_vectors else Policy.of_bins(upkeep.files_max, **options)
         super().__init__(declared, writer, rows.schema(), upkeep, policy)

@@ -40,6 +40,7 @@ from txtopo.files.durable import paths_in
 __all__ = [
     "DATA_FOLDER",
     "FILE_ROWS",
+    "PORTION_ROWS",
     "ROWS_MARK",
     "WAITING_FOLDER",
     "DataFile",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import array
 import base64
+import functools
 import struct
 import uuid
 import zlib
@@ -178,7 +179,7 @@ def dead_rows(location: Location, vector: Vector) -> BitMap64:
     first = vector.offset or 0
     stored = location.folder.get_range(place, first, vector.end - first)
     content = stored[_LENGTH.size : -_CHECKSUM.size]
-    if stored != _framed(content) or len(content) != vector.size:
+    if stored != b"".join(_framed(content)) or len(content) != vector.size:
         raise _damaged(name, vector)
     return _bitmap_of(content, vector, name)
 
@@ -188,16 +189,21 @@ def vector_file(folder: str, bitmaps: Sequence[BitMap64]) -> tuple[str, bytes, l
 
     ``folder`` is the one in the table's folder for it.
     """
-    number, content, vectors = uuid.uuid4(), bytearray(_VERSION), []
+    number, parts, at, vectors = uuid.uuid4(), [_VERSION], len(_VERSION), []
     for bitmap in bitmaps:
-        own = _MAGIC + bitmap.serialize()
-        vectors.append(Vector(_IN_FILE, folder + _text_of(number.bytes), len(content), len(own), len(bitmap)))
-        content += _framed(own)
-    return f"{folder}/{_file_name(number)}", bytes(content), vectors
+        framed = _framed(_MAGIC, bitmap.serialize())
+        size = sum(map(len, framed))
+        own = size - _LENGTH.size - _CHECKSUM.size
+        vectors.append(Vector(_IN_FILE, folder + _text_of(number.bytes), at, own, len(bitmap)))
+        parts += framed
+        at += size
+    return f"{folder}/{_file_name(number)}", b"".join(parts), vectors
 
 
-def _framed(content: bytes) -> bytes:
-    return _LENGTH.pack(len(content)) + content + _CHECKSUM.pack(zlib.crc32(content))
+def _framed(*content: bytes) -> list[bytes]:
+    """Return the parts of a bitmap in a file: each copy of a megabyte costs a group as much as its look-ups."""
+    checksum = functools.reduce(lambda value, part: zlib.crc32(part, value), content, 0)
+    return [_LENGTH.pack(sum(map(len, content))), *content, _CHECKSUM.pack(checksum)]
 
 
 def _bitmap_of(content: bytes, vector: Vector, name: str) -> BitMap64:

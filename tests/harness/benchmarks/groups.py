@@ -84,9 +84,9 @@ class Table:
 
 def index_bytes(rows: int) -> int:
     """Return what an index of so many rows takes beside them when it is made, which is its largest share of a row."""
-    index = HashIndex()
-    index.add(hashes_of(rows_of(np.arange(rows)).select(["word"])), np.arange(rows))
-    return index.nbytes
+    index = HashIndex(rows)
+    slots = index.add(hashes_of(rows_of(np.arange(rows)).select(["word"])), np.arange(rows))
+    return index.nbytes + slots.nbytes
 
 
 @click.command()

@@ -73,7 +73,7 @@ def test_found_where_they_are(drawn) -> None:
 
 def index_of(rows: pa.Table, counts: list[int]) -> HashIndex:
     """Return an index of rows, to which some are added at a time; each row's number is its place."""
-    index, at = HashIndex(), 0
+    index, at = HashIndex(sum(counts)), 0
     for count in counts:
         index.add(hashes_of(rows.slice(at, count)), np.arange(at, at + count))
         at += count
@@ -89,44 +89,37 @@ HASHES = st.sampled_from([0, 1, 7, 1 << 63, (1 << 64) - 1, (1 << 64) - 2])
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from(["add", "move", "remap", "remove"]), st.lists(HASHES, max_size=5))), st.data()
-)
-def test_any_steps_of_an_index(steps, data) -> None:
-    """Whatever is added, moved and removed, each key has its number, among others of its hash and at the table's end."""
+@given(st.lists(st.tuples(st.sampled_from(["add", "renumber", "remove"]), st.lists(HASHES, max_size=5))))
+def test_any_steps_of_an_index(steps) -> None:
+    """Whatever is added, renumbered and removed, each key has its number, among others of its hash and at the end."""
     model: dict[int, tuple[int, int]] = {}
-    index, following = HashIndex(), 0
+    following = 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(key_index, "_SLOTS_MIN", 4)
         patch.setattr(key_index, "_PORTION", 2)
-        index = HashIndex()
+        index = HashIndex(0)
         for name, hashes in steps:
-            keys = sorted(model)[: len(hashes)]
+            slots = np.array(sorted(model)[: len(hashes)], np.int64)
+            numbers = np.arange(following, following + len(hashes))
+            following += len(hashes)
             match name:
                 case "add":
-                    new = [(len(model) + 1_000 * following + at, hashed) for at, hashed in enumerate(hashes)]
-                    numbers = np.arange(following, following + len(hashes))
-                    following += len(hashes)
-                    index.add(np.array(hashes, np.uint64), numbers)
-                    model.update((key, (h, int(n))) for (key, h), n in zip(new, numbers, strict=True))
-                case "move":
-                    olds = np.array([model[key][1] for key in keys], np.int64)
-                    news = np.arange(following, following + len(keys))
-                    following += len(keys)
-                    index.move(np.array([model[key][0] for key in keys], np.uint64), olds, news)
-                    model.update((key, (model[key][0], int(n))) for key, n in zip(keys, news, strict=True))
+                    if not index.has_room(len(hashes)):
+                        old, held = index, np.array([*model], np.int64)
+                        index = HashIndex(len(model) + len(hashes))
+                        added = index.add(old.hashes_at(held), old.numbers_at(held))
+                        model = dict(zip(added.tolist(), model.values(), strict=True))
+                    added = index.add(np.array(hashes, np.uint64), numbers)
+                    assert index.hashes_at(added).tolist() == hashes
+                    model.update(zip(added.tolist(), zip(hashes, numbers.tolist(), strict=True), strict=True))
+                case "renumber":
+                    index.renumber(slots, numbers[: len(slots)])
+                    for slot, number in zip(slots.tolist(), numbers.tolist(), strict=False):
+                        model[slot] = model[slot][0], number
                 case _:
-                    first, end = sorted(data.draw(st.tuples(*[st.integers(0, following)] * 2)))
-                    news = (
-                        np.arange(following, following + end - first) if name == "remap" else np.full(end - first, -1)
-                    )
-                    following += end - first
-                    index.remap([(first, news)])
-                    for key, (h, n) in list(model.items()):
-                        if first <= n < end:
-                            model[key] = (h, int(news[n - first]))
-                            if name == "remove":
-                                del model[key]
+                    index.remove(slots)
+                    for slot in slots.tolist():
+                        del model[slot]
             hashes_held = np.array([h for h, _ in model.values()], np.uint64)
             wanted = np.array([n for _, n in model.values()], np.int64)
             found = index.find(hashes_held, lambda own, numbers: numbers == wanted[own])  # noqa: B023
