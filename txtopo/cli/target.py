@@ -12,14 +12,11 @@ from typing import Any
 import attrs
 import click
 
-from txtopo.assembly.forking import moved
-from txtopo.assembly.storage import metadata_dir_of
 from txtopo.cli.command import GIVEN, parse_pairs
 from txtopo.errors import ConfigError, NoTopology
 from txtopo.files.durable import is_folder, paths_in
 from txtopo.journal.ending import METADATA_DIR, journal_below, metadata_dir_with_journal
 from txtopo.text.secrecy import secrets_kept
-from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import NoModule, Target, load_target
 
 _FOLDERS_NAMED_MAX = 5
@@ -42,8 +39,15 @@ def journal_place(target: OutputFolder | Target) -> tuple[Path, str]:
     """
     if isinstance(target, OutputFolder):
         return journal_below(target.path, target.topology_id)
-    topology_id = target.topology.id
-    return metadata_dir_with_journal(metadata_dir_of(target.plan, target.config), topology_id), topology_id
+    metadata_dir, topology_id = module_place(target)
+    return metadata_dir_with_journal(metadata_dir, topology_id), topology_id
+
+
+def module_place(target: Target) -> tuple[Path, str]:
+    """Return the metadata directory of a module's topology, and the topology."""
+    from txtopo.assembly.storage import metadata_dir_of  # noqa: PLC0415 - a third of the time to look into a folder
+
+    return metadata_dir_of(target.plan, target.config), target.topology.id
 
 
 def takes_target(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,6 +108,9 @@ def _target(target: str, pairs: Sequence[str], fork: str | None) -> Target:
     found = load_target(target, parse_pairs(pairs))
     if fork is None:
         return found
+    from txtopo.assembly.forking import moved  # noqa: PLC0415 - as above
+    from txtopo.topology.topology import TransactionalTopology  # noqa: PLC0415 - as above
+
     plan, config = moved(found.plan, found.config, fork)
     return attrs.evolve(found, topology=TransactionalTopology(plan), config=config, fork=fork)
 

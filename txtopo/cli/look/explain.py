@@ -8,10 +8,9 @@ import click
 from rich.text import Text
 
 from txtopo.assembly.snapshot import read_snapshot, snapshots_in, topologies_with_snapshot
-from txtopo.assembly.storage import metadata_dir_of
 from txtopo.cli.command import Command, WholeNumber, json_option, print_json
 from txtopo.cli.console import Console
-from txtopo.cli.target import OutputFolder, takes_folder_or_target
+from txtopo.cli.target import OutputFolder, module_place, takes_folder_or_target
 from txtopo.inspect.past.story import Known, facts_of, story_of
 from txtopo.journal.ending import METADATA_DIR, chosen, metadata_dir_below
 from txtopo.journal.journal import topologies_with_journal
@@ -55,4 +54,4 @@ def _metadata_dir(target: OutputFolder | Target) -> tuple[Path, str]:
         metadata_dir = next(with_snapshot, None) or metadata_dir_below(target.path)  # a run may keep no journal
         known = {*topologies_with_journal(metadata_dir), *topologies_with_snapshot(snapshots_in(metadata_dir))}
         return metadata_dir, chosen(target.path, sorted(known), target.topology_id)
-    return metadata_dir_of(target.plan, target.config), target.topology.id
+    return module_place(target)
