@@ -13,7 +13,7 @@ from txtopo import Fields
 from txtopo.api.data.copying import Copying
 from txtopo.api.state import KEYED_KINDS, StateKind
 from txtopo.transactional.commit.write_buffer import group_state
-from txtopo.transactional.tasks.state_handle import StateHandle, writes_noted
+from txtopo.transactional.tasks.state_handle import StateHandle
 
 KEY, TAGS = Fields("key: string"), Fields("tags: array<string>")
 
@@ -129,10 +129,8 @@ def test_writes_are_noted(name: str) -> None:
     """Who writes is noted where that is asked for, and only there."""
     noted = []
     view = group_state(MemoryState().open("topology", "s", "life", 1)).begin(1)
-    call = getattr(StateHandle("bolt", "state", view, None), name)
-    with writes_noted(lambda component, state: noted.append((component, state))):
-        call(*CALLS[name])
-    call(*CALLS[name])
+    for note in (lambda component, state: noted.append((component, state)), None):
+        getattr(StateHandle("bolt", "state", view, None, note_write=note), name)(*CALLS[name])
     assert noted == ([] if name in {"get", "multi_get", "snapshot"} else [("bolt", "state")])
 
 

@@ -57,7 +57,6 @@ from txtopo.transactional.jobs.jobs import JobPlanner, Processing
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints, joined
-from txtopo.transactional.tasks.state_handle import writes_noted
 
 TRIES_MAX = 10
 """How often a replay is tried if it raises FailedException."""
@@ -499,8 +498,8 @@ class Replay:
             if component not in current.setdefault(state, []):
                 current[state].append(component)
 
-        with writes_noted(note):
-            outcome = run_commit_phases(self._task_factory, states, assigned, load)
+        self._task_factory.note_write = note
+        outcome = run_commit_phases(self._task_factory, states, assigned, load)
         if outcome.failure is not None:
             raise outcome.failure
         return _Run(

@@ -252,6 +252,7 @@ class BatchRun:
             self._task_factory.staging_dir,
             planned=self._planned,
             readings=None if self._views is None else self.readings,
+            note_write=self._task_factory.note_write,
         )
         self._contexts.append(context)
         collector = task_collector(component, task, self.attempt, forward, self._task_factory.note_late)
@@ -266,6 +267,7 @@ class BatchRun:
             is_custom = edge.grouping.custom is not None
             context = None
             if is_custom:
-                context = TaskContext(self._plan, component, task, self._views, planned=self._planned)
+                note = self._task_factory.note_write
+                context = TaskContext(self._plan, component, task, self._views, planned=self._planned, note_write=note)
             router = self._routers[(edge.index, task)] = Router(self._plan, edge, task, context)
         return router

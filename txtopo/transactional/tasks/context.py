@@ -13,7 +13,7 @@ from txtopo.errors import StateAccessError
 from txtopo.topology.plans.plan import Phase, Plan, PlannedComponent
 from txtopo.transactional.core.readings import Readings
 from txtopo.transactional.tasks.objects import Local, LocalReference
-from txtopo.transactional.tasks.state_handle import NoteLate, StateHandle, StateView
+from txtopo.transactional.tasks.state_handle import NoteLate, NoteWrite, StateHandle, StateView
 
 StateViews = Mapping[str, StateView]
 """One transaction's views of the states, by name."""
@@ -34,6 +34,7 @@ class TaskContext(TopologyContext, Local):
         *,
         planned: Planned | None = None,
         readings: Readings | None = None,
+        note_write: NoteWrite | None = None,
     ) -> None:
         self.staging_dir = staging_dir
         self.topology_id = plan.topology_id
@@ -45,6 +46,7 @@ class TaskContext(TopologyContext, Local):
         self._views = views
         self._planned = planned
         self._readings = readings
+        self._note_write = note_write
         self._handles: list[StateHandle] = []
 
     @property
@@ -91,7 +93,10 @@ class TaskContext(TopologyContext, Local):
         # None in the processing phase, where a committer may ask for the handle but not use it yet.
         view = None if self._views is None else self._views[name]
         plan = self._plan
-        handle = StateHandle(self.this_component_id, name, view, plan.row_tables.get(name), plan.fitting.get(name))
+        fitting = plan.fitting.get(name)
+        handle = StateHandle(
+            self.this_component_id, name, view, plan.row_tables.get(name), fitting, note_write=self._note_write
+        )
         self._handles.append(handle)
         return handle
 

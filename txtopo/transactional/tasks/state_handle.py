@@ -7,11 +7,10 @@ to UTC, before anything compares them.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import threading
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -30,20 +29,6 @@ from txtopo.transactional.tasks.objects import Local, LocalReference
 
 NoteWrite = Callable[[str, str], None]
 """Called with (component, state) for each write."""
-
-_note_write: NoteWrite | None = None
-
-
-@contextlib.contextmanager
-def writes_noted(note: NoteWrite) -> Iterator[None]:
-    """Call ``note`` for each write of a component to a state, in this process within the context."""
-    global _note_write  # noqa: PLW0603 - a process has one observer
-    before, _note_write = _note_write, note
-    try:
-        yield
-    finally:
-        _note_write = before
-
 
 NoteLate = Callable[[RuleError], None]
 """Called with the error if a component acts after its batch is over, because its thread may swallow the error."""
@@ -79,13 +64,15 @@ class StateView(MapState):
 class StateHandle(MapState, Local):
     """A bolt's reference to a state: allows access in the commit phase only, by one thread at a time."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it refers to, and who is told
         self,
         component: str,
         name: str,
         view: StateView | None,
         rows: State | None,
         fitting: State | None = None,
+        *,
+        note_write: NoteWrite | None = None,
     ) -> None:
         self.local_reference = LocalReference("state", name)
         self._rows = rows
@@ -98,6 +85,7 @@ class StateHandle(MapState, Local):
         self._component = component
         self._name = name
         self._view = view
+        self._note_write = note_write
         self._lock = threading.RLock() if view is None else view.lock
         copying = None if view is None else view.copying
         self._key = None if view is None else _keys_in_utc(view.key_fields)
@@ -267,8 +255,8 @@ class StateHandle(MapState, Local):
         return value.copied(self._taken) if is_stored_value(value) else self._taken(value)
 
     def _reach_to_write(self) -> StateView:
-        if _note_write is not None:
-            _note_write(self._component, self._name)
+        if self._note_write is not None:
+            self._note_write(self._component, self._name)
         return self._reach()
 
     def _reach(self) -> StateView:
