@@ -118,7 +118,7 @@ def test_a_hold_that_was_said_just_now_counts():
     state = CoordinatorState(store, store.take_lead("t", "test"), "t")
     secs, held, journal = [SECS + SLOT_SECS - 1], [], Journal(store)
     keeping = Keeping(
-        state, 10, lambda: secs[0], recent_secs=300, rewind_hours=1, journal=journal, holds=lambda _now_ms: held
+        state, 10, lambda: secs[0], recent_secs=300, rewind_hours=1, journal=journal, holds=lambda _now_ms: list(held)
     )
     keeping.tell([])
     held.append(Hold(3, 0))
