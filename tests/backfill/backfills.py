@@ -27,10 +27,10 @@ from txtopo.assembly.source import Begins
 from txtopo.backfill.backfill import BackfillNews, BackfillReport, backfill
 from txtopo.engine.runner import run_with
 from txtopo.errors import InputError
+from txtopo.fork.fork import ForkPoint
 from txtopo.journal.journal import find_journal, read_journal, topologies_with_journal
 from txtopo.testing.inline import inline_environment
 from txtopo.transactional.core.events import MetadataCreated, SourceStatus, TransactionMetadata
-from txtopo.transactional.recovery.operations.fork import ForkPoint
 
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)

@@ -14,9 +14,9 @@ import txtopo.cli.mend.backfill
 from state import read_table, read_tables
 from tests.crashes import Crash, CrashError
 from tests.variants import variants
-from txtopo.assembly.forking import moved
 from txtopo.errors import DivergenceError, InternalError, TxtopoError
 from txtopo.failpoints import armed
+from txtopo.fork.forking import moved
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import load_target

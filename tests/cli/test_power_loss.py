@@ -13,12 +13,12 @@ from tests.backfill.backfills import WORLD, Place as Growing
 from tests.transactional.recovery.divergences import Place
 from tests.transactional.recovery.power_loss import Disk, Left
 from txtopo import Config
-from txtopo.assembly.forking import moved
 from txtopo.errors import DivergenceError
 from txtopo.failpoints import armed
+from txtopo.fork.fork import find_fork
+from txtopo.fork.forking import moved
 from txtopo.testing.inline import run_inline
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.recovery.operations.fork import find_fork
 
 DATA = make_data(2, 20)
 CONFIG = Config(group_transactions_max=1)

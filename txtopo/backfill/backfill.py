@@ -22,6 +22,7 @@ from txtopo.assembly.report import Progress, RunReport
 from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 from txtopo.assembly.threads import Threads
 from txtopo.backfill.beginning import SCRATCH, BackfillPlace
+from txtopo.backfill.difference import difference_between
 from txtopo.backfill.joining import JoinedTopology
 from txtopo.backfill.part import BackfillPart, part_of
 from txtopo.backfill.source import JournalSource, Recorded, without_given_up
@@ -30,6 +31,7 @@ from txtopo.engine.control import RunControl
 from txtopo.engine.runner import run_with
 from txtopo.errors import ConfigError, DivergenceError
 from txtopo.files.durable import paths_in
+from txtopo.fork.fork import ForkPoint
 from txtopo.journal.backfills import backfills_in
 from txtopo.journal.journal import (
     PART_BYTES_MAX,
@@ -43,11 +45,9 @@ from txtopo.journal.journal import (
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.spout_semantics import REPEATABLE
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.audit.backfills import difference_between
 from txtopo.transactional.commit.groups import Journal
 from txtopo.transactional.recovery.coordinator_state import CommittedMark
 from txtopo.transactional.recovery.membership import Membership
-from txtopo.transactional.recovery.operations.fork import ForkPoint
 
 
 @attrs.frozen

@@ -21,6 +21,7 @@ from txtopo.config import Config
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder
+from txtopo.fork.fork import ForkPoint, ForkPoints, copied, mark_of
 from txtopo.journal.following import JournalFollower
 from txtopo.journal.holds import Holding
 from txtopo.journal.journal import find_journal, read_journal
@@ -33,7 +34,6 @@ from txtopo.transactional.recovery.coordinator_state import (
     incarnation_in,
 )
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
-from txtopo.transactional.recovery.operations.fork import ForkPoint, ForkPoints, copied, mark_of
 
 START_EMPTY = "topology.state.start.empty"
 

@@ -14,12 +14,12 @@ from typing import Any
 import attrs
 
 from txtopo.attempts import TransactionAttempt
+from txtopo.backfill.difference import difference_between
 from txtopo.config import Config
 from txtopo.errors import ConfigError, FailedException, RuleError
 from txtopo.journal.following import JournalFollower
 from txtopo.journal.journal import JournalTransaction
 from txtopo.topology.plans.plan import DATAFRAMES, Plan
-from txtopo.transactional.audit.backfills import difference_between
 from txtopo.transactional.tasks.batch_run import BatchRun
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.factory import TaskFactory

@@ -108,7 +108,7 @@ def _target(target: str, pairs: Sequence[str], fork: str | None) -> Target:
     found = load_target(target, parse_pairs(pairs))
     if fork is None:
         return found
-    from txtopo.assembly.forking import moved  # noqa: PLC0415 - as above
+    from txtopo.fork.forking import moved  # noqa: PLC0415 - as above
     from txtopo.topology.topology import TransactionalTopology  # noqa: PLC0415 - as above
 
     plan, config = moved(found.plan, found.config, fork)

@@ -12,6 +12,5 @@ The data goes one way::
 - :mod:`~txtopo.transactional.commit`: the commit phases, and the group's one write to each table.
 - :mod:`~txtopo.journal`: what was committed, durable beside the tables.
 - :mod:`~txtopo.transactional.recovery`: what the next run finds, finishes, or refuses.
-- :mod:`~txtopo.transactional.audit`: whether tables, journal and coordinator state agree.
 - :mod:`~txtopo.assembly`: the run loop round the core.
 """

@@ -20,12 +20,12 @@ from tests.journals import journal_in, opened_journal
 from tests.state.delta.two_tables import Reader, two_tables
 from tests.topologies import committing
 from txtopo import Config, FailedException, Fields
+from txtopo.inspect.audit.checks import audit
+from txtopo.inspect.audit.report import Finding
 from txtopo.journal import journal
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.journal import FOLDER, read_journal
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.audit.checks import audit
-from txtopo.transactional.audit.report import Finding
 
 ONE_A_GROUP = Config(max_spout_pending=6, group_transactions_max=1)
 

@@ -16,8 +16,8 @@ from tests.crashes import Crash, dying
 from tests.processes import ran
 from tests.variants import variants
 from txtopo import Config
-from txtopo.assembly.forking import moved
 from txtopo.failpoints import armed
+from txtopo.fork.forking import moved
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import load_target

@@ -19,9 +19,9 @@ from tests.crashes import dying
 from tests.journals import opened_journal
 from tests.state.delta.two_tables import two_tables
 from txtopo import Config
-from txtopo.assembly.forking import moved
 from txtopo.errors import ConfigError
 from txtopo.failpoints import ProcessDeath, armed
+from txtopo.fork.forking import moved
 from txtopo.journal.journal import counting_entries, read_journal
 from txtopo.testing.inline import run_inline
 from txtopo.topology.topology import TransactionalTopology

@@ -17,10 +17,10 @@ from tests.crashes import Crash, CrashError
 from tests.ui.runs import run_topology
 from tests.variants import variants
 from txtopo import Config
-from txtopo.assembly.forking import moved
 from txtopo.assembly.storage import make_store
 from txtopo.errors import DivergenceError, FailedException, InternalError
 from txtopo.failpoints import armed
+from txtopo.fork.forking import moved
 from txtopo.inspect.source import FACTS_SECS, FolderSource
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.topology import TransactionalTopology

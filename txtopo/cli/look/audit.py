@@ -15,10 +15,10 @@ from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, json_option, print_json
 from txtopo.cli.console import Console
 from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
-from txtopo.inspect.past.audit import audited
+from txtopo.inspect.audit.evidence import audited
+from txtopo.inspect.audit.report import AuditReport, TableProof
 from txtopo.text.words import PROGRESS, count_of
 from txtopo.topology.user_code.loading import Target
-from txtopo.transactional.audit.report import AuditReport, TableProof
 
 FINDINGS_SHOWN = 20
 SPANS_SHOWN = 5

@@ -13,12 +13,12 @@ from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.cli.target import journal_place, takes_target
 from txtopo.config import Config
+from txtopo.inspect.audit.replay import RangeReport, Replay, ReplayReport, Tally
 from txtopo.journal.journal import find_journal, read_journal
 from txtopo.text.words import count_of
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.user_code.loading import Target
 from txtopo.topology.user_code.output import user_output_logged
-from txtopo.transactional.audit.replay import RangeReport, Replay, ReplayReport, Tally
 from txtopo.transactional.jobs.inline_runner import InlineJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.tasks.factory import prototypes_of

@@ -18,11 +18,11 @@ from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.look.points import planned_point
 from txtopo.cli.target import takes_target
 from txtopo.config import TopologyKind
+from txtopo.fork.fork import ForkPoint
 from txtopo.text.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import Target
-from txtopo.transactional.recovery.operations.fork import ForkPoint
 
 
 @click.command("backfill", cls=Command)

@@ -8,15 +8,15 @@ from pathlib import Path
 import attrs
 import click
 
-from txtopo.assembly.forking import fork_points, make_fork
 from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.look.points import planned_point, point_lines
 from txtopo.cli.target import takes_target
+from txtopo.fork.fork import Fork, ForkPoint, find_fork
+from txtopo.fork.forking import fork_points, make_fork
 from txtopo.text.secrecy import command_line
 from txtopo.text.words import count_of
 from txtopo.topology.user_code.loading import Target
-from txtopo.transactional.recovery.operations.fork import Fork, ForkPoint, find_fork
 
 
 @click.command(cls=Command)

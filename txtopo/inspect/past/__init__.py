@@ -1,1 +1,1 @@
-"""What journal and tables say: of one transaction, of all, and of the difference to others."""
+"""What journal and tables say: of one transaction, of tables, and of the difference to others."""

@@ -23,17 +23,17 @@ import txtopo.cli.mend.backfill
 from state import read_table, read_tables
 from tests.crashes import Crash
 from tests.harness.soak.changes.topology import GROUP_MAX, LATER, TRANSACTIONS
-from txtopo.assembly.forking import moved
 from txtopo.assembly.storage import make_store
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import armed
+from txtopo.fork.fork import find_fork
+from txtopo.fork.forking import moved
 from txtopo.main.group import txtopo as command_line
 from txtopo.testing.checkers import Violation
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import load_target
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, committed_in
-from txtopo.transactional.recovery.operations.fork import find_fork
 
 MODULE = "tests.harness.soak.changes.topology"
 TABLES = ("words", "total", "copies", "minutes", LATER)

@@ -20,9 +20,9 @@ from tests.journals import opened_journal
 from tests.state.delta.two_tables import two_tables
 from txtopo import Config, Fields
 from txtopo.errors import ConfigError
+from txtopo.inspect.audit.checks import audit
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.journal import read_journal
-from txtopo.transactional.audit.checks import audit
 
 ODD = ["with spaces", "größe 日本", "100%", "a#b?c&d=e", "it's a (box) {1}", "plus+colon:semi;comma,"]
 

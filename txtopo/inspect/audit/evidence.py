@@ -9,10 +9,10 @@ from pathlib import Path
 from state.delta.read.audit import read_histories
 from txtopo.assembly.snapshot import read_snapshot, snapshots_in
 from txtopo.errors import ConfigError
+from txtopo.inspect.audit.checks import audit, tables_of
+from txtopo.inspect.audit.report import AuditReport
 from txtopo.journal.backfills import backfills_of
 from txtopo.journal.journal import JournalHeader, find_journal, read_journal
-from txtopo.transactional.audit.checks import audit, tables_of
-from txtopo.transactional.audit.report import AuditReport
 
 TRIES_MAX = 5
 """How often to read again because another coordinator has begun meanwhile."""

@@ -21,6 +21,16 @@ from txtopo.api.store import Put
 from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, states_of, subject_of
 from txtopo.config import Config
 from txtopo.errors import AlreadyRunning, ConfigError
+from txtopo.fork.fork import (
+    Fork,
+    ForkPoint,
+    ForkPoints,
+    ForkSubject,
+    claim,
+    discard,
+    find_fork,
+    make,
+)
 from txtopo.journal.ending import METADATA_DIR, metadata_dir_with_journal, read_end
 from txtopo.journal.journal import (
     DEAD_LETTERS,
@@ -41,16 +51,6 @@ from txtopo.transactional.recovery.coordinator_state import (
     source_in,
 )
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
-from txtopo.transactional.recovery.operations.fork import (
-    Fork,
-    ForkPoint,
-    ForkPoints,
-    ForkSubject,
-    claim,
-    discard,
-    find_fork,
-    make,
-)
 from txtopo.transactional.recovery.operations.going_back import checked
 from txtopo.transactional.recovery.operations.rewind import refuse_other_store
 from txtopo.transactional.recovery.plans import GoTo

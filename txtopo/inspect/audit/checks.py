@@ -29,12 +29,12 @@ import attrs
 
 from txtopo.api.table_history import TableHistory
 from txtopo.attempts import transactions_words
+from txtopo.backfill.difference import difference_between
+from txtopo.inspect.audit.journal_checks import begin_of, check_journal, check_ranges
+from txtopo.inspect.audit.report import AuditReport, CountedEntry, Finding
+from txtopo.inspect.audit.table_checks import TableWalk
 from txtopo.journal.journal import DEAD_LETTERS, JournalEntry, JournalPart, JournalTable
 from txtopo.topology.builders.checks import OWN_PREFIX
-from txtopo.transactional.audit.backfills import difference_between
-from txtopo.transactional.audit.journal_checks import begin_of, check_journal, check_ranges
-from txtopo.transactional.audit.report import AuditReport, CountedEntry, Finding
-from txtopo.transactional.audit.table_checks import TableWalk
 
 __all__ = ["audit", "tables_of"]
 

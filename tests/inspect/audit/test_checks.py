@@ -7,6 +7,7 @@ import pytest
 
 from txtopo.api.table_history import RowChanges, TableHistory, TableVersion
 from txtopo.attempts import attempt_number
+from txtopo.inspect.audit.checks import audit
 from txtopo.journal.journal import (
     JournalEntry,
     JournalHeader,
@@ -14,7 +15,6 @@ from txtopo.journal.journal import (
     JournalTable,
     JournalTransaction,
 )
-from txtopo.transactional.audit.checks import audit
 
 
 def group(first, last, *states, epoch=1, tries=0, ranges=None):

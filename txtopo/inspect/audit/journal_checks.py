@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 
 from txtopo.attempts import TransactionAttempt, attempt_words
+from txtopo.inspect.audit.report import AuditReport, CountedEntry, Finding
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
-from txtopo.transactional.audit.report import AuditReport, CountedEntry, Finding
 
 
 def check_journal(

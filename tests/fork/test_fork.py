@@ -10,11 +10,11 @@ import pytest
 from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.components.planned import NEVER, Planned
 from txtopo.errors import ConfigError, StopError
+from txtopo.fork.fork import Fork, ForkSubject, claim, find_fork, make
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
-from txtopo.transactional.recovery.operations.fork import Fork, ForkSubject, claim, find_fork, make
 from txtopo.transactional.recovery.plans import GoTo
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from txtopo.api.table_history import TableHistory, TableVersion, rolled_back_from
+from txtopo.inspect.audit.report import AuditReport, CountedEntry, Finding, TableProof
 from txtopo.journal.journal import JournalEntry
-from txtopo.transactional.audit.report import AuditReport, CountedEntry, Finding, TableProof
 
 
 class TableWalk:
