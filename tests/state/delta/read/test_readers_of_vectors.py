@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -10,9 +11,15 @@ import pytest
 from deltalake import DeltaTable
 from pyroaring import BitMap64
 
+from state import DeltaState
+from state.delta import merging
+from tests.state.delta.delta_tables import held_merges, merge
+from tests.state.delta.foreign import live_files
 from tests.state.delta.read.readers import READERS, Filter, delta_rs_dataset, ids, spark_literal
 from tests.state.delta.spark_session import ids_where
 from tests.state.delta.vector_tables import VectorTable
+from txtopo import Fields
+from txtopo.api.values import TransactionalValue
 
 MANY = 200_000
 
@@ -99,3 +106,105 @@ def test_spark_reads_live_rows(spark: ProcessPoolExecutor, tmp_path: Path, shape
     table = made(tmp_path / "t", shape, group_rows)
     found = spark.submit(ids_where, table.root, ["true", *(each.sql(spark_literal) for each in FILTERS)]).result()
     assert found == [table.shown, *(passing(table, each) for each in FILTERS)]
+
+
+BY_N = (Filter("n", "=", 3), Filter("n", "<", 3), Filter("n", ">=", 4), Filter("id", "=", 7), Filter("id", ">=", 25))
+
+
+class Life:
+    """A state with deletion vectors, whose files are merged, rewritten, and moved by others; and what it should hold.
+
+    ``check`` is called after each step, with the table's folder and the value n of each id.
+    """
+
+    def __init__(
+        self, root: Path, monkeypatch: pytest.MonkeyPatch, check: Callable[[Path, dict[int, int]], None]
+    ) -> None:
+        self.root = root
+        self.model: dict[int, int] = {}
+        self._check = check
+        self._gate, self._begun = held_merges(monkeypatch)
+        monkeypatch.setattr(merging, "_TIER", 4)
+        monkeypatch.setattr(merging, "_REWRITTEN_ROWS_MIN", 8)
+        declared = DeltaState(root, Fields("id: long"), Fields("n: long"), deletion_vectors=True)
+        self._state = declared.open("topology", "s", "life", 1)
+        self._txid = 0
+
+    def write(self, *own: int) -> None:
+        """Give some ids the number of the transaction; a negative one is removed."""
+        self._txid += 1
+        values = {abs(each): TransactionalValue(self._txid, self._txid) if each >= 0 else None for each in own}
+        self._state.write(self._txid, values)
+        self.model.update({key: self._txid for key, value in values.items() if value is not None})
+        self.model = {key: n for key, n in self.model.items() if -key not in own or not key}
+        self._check(self.root, self.model)
+
+    def live(self) -> None:
+        """Do all of it."""
+        for first in (0, 10, 20):
+            self.write(*range(first, first + 10))
+        self._gate.clear()
+        self.write(5, 15, -16, 25)
+        self._state.maintain()
+        assert self._begun.wait(600)
+        self.write(7, -8, 27)
+        self._gate.set()
+        merge(self._state)
+        assert "merged" in " ".join(live_files(self.root))
+        self._check(self.root, self.model)
+        self.write(*range(1, 30))
+        merge(self._state)
+        self._check(self.root, self.model)
+        for move in (DeltaTable.create_checkpoint, lambda table: table.optimize.compact()):
+            move(DeltaTable(self.root))
+            self._check(self.root, self.model)
+            self.write(3, 28, 40)
+        DeltaTable(self.root).optimize.z_order(["n"])
+        self._check(self.root, self.model)
+        self.write(-3, 4)
+        merge(self._state)
+        self._check(self.root, self.model)
+        self._state.close()
+
+
+def check_statistics(root: Path) -> None:
+    """Check what the log says of each file: the number of all of its rows, and whether its bounds are exact."""
+    for entry in sorted((root / "_delta_log").glob("*.json")):
+        for line in entry.read_text().splitlines():
+            added = json.loads(line).get("add")
+            if added is not None and added["path"].startswith("_data/"):
+                stats = json.loads(added["stats"])
+                assert stats["numRecords"] > added.get("deletionVector", {}).get("cardinality", -1)
+                assert stats.get("tightBounds", True) == ("deletionVector" not in added)
+
+
+def test_all_that_becomes_of_a_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Merged, rewritten, optimized or put in another order, and written to again: each reader sees what it holds."""
+
+    def check(root: Path, model: dict[int, int]) -> None:
+        check_statistics(root)
+        for reader in RIGHT:
+            found = reader(root, None, ("id", "n"))
+            assert dict(zip(found["id"].to_pylist(), found["n"].to_pylist(), strict=True)) == model, reader.__name__
+            assert found.num_rows == len(model), reader.__name__
+            for wanted in BY_N:
+                own = [key for key, n in model.items() if wanted.passes({"id": key, "n": n}[wanted.column])]
+                assert ids(reader(root, wanted)) == sorted(own), (reader.__name__, wanted)
+
+    Life(tmp_path / "t", monkeypatch, check).live()
+
+
+@pytest.mark.long
+def test_spark_reads_all_that_becomes_of_a_table(
+    spark: ProcessPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same of Spark's Delta."""
+
+    def check(root: Path, model: dict[int, int]) -> None:
+        found = spark.submit(ids_where, root, ["true", *(each.sql(spark_literal) for each in BY_N)]).result()
+        passing = [
+            sorted(key for key, n in model.items() if each.passes({"id": key, "n": n}[each.column])) for each in BY_N
+        ]
+        assert found == [sorted(model), *passing]
+
+    Life(tmp_path / "t", monkeypatch, check).live()
