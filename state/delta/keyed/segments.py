@@ -296,7 +296,7 @@ class Segments:
         chunks = [(each.first + at, rows) for each in segments for at, rows in each.chunks]
         bounds = numbers.searchsorted([*(first for first, _ in chunks), self._next])
         parts = [
-            taken(rows.select(names), numbers[start:end] - first)
+            rows.select(names).take(numbers[start:end] - first)  # a portion is small enough for that
             for (first, rows), start, end in zip(chunks, bounds, bounds[1:], strict=False)
             if start < end
         ]
