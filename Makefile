@@ -7,7 +7,7 @@ QUICK_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable
 FAST_PARTS := fast-1 fast-2 fast-3 fast-4
 PARTS := test-1 test-2 test-3 test-4 test-5 test-6 test-7 test-8
 LONG_TESTS := long-1 long-2 long-3 long-4 long-5 long-6 long-7 long-8
-SOAKS := long-soak-transactions long-soak-trees long-soak-kafka long-spark-cluster
+SOAKS := long-soak-transactions long-soak-trees long-soak-kafka long-spark-cluster long-mutants
 LONG_PARTS := $(LONG_TESTS:%=$(LOGS)/%.passed) $(SOAKS:%=$(LOGS)/%.passed)
 
 .PHONY: help browser fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark $(PARTS) compat lint packages docs bench
@@ -15,7 +15,7 @@ LONG_PARTS := $(LONG_TESTS:%=$(LOGS)/%.passed) $(SOAKS:%=$(LOGS)/%.passed)
 help:
 	@echo "make fast    the tests without Spark and without what is slow, in about two minutes"
 	@echo "make test    lint, and every test but the long ones, three processes at a time; their output is kept in $(LOGS)"
-	@echo "make long    the long ones: kills and other disasters at further moments, and short soaks; goes on where it was stopped"
+	@echo "make long    the long ones: kills and other disasters at further moments, short soaks, and thousands of small changes to the pure parts; goes on where it was stopped"
 	@echo "make compat  the tests that depend on Spark's insides, with the lowest and the highest version"
 	@echo "make lint    style, types and import contracts"
 	@echo "make packages  the packages of a release, in build/dist"
@@ -65,6 +65,11 @@ long-soak-kafka:
 
 long-spark-cluster:
 	$(call logged,python -m tests.harness.spark_cluster --kill)
+
+# Needs the extra "mutation". The fast profile of hypothesis is enough for a change, and there are thousands.
+long-mutants: export HYPOTHESIS_PROFILE = fast
+long-mutants:
+	$(call logged,python -m tests.harness.mutants.pure)
 
 # The tests that share a session of Spark wait for its jobs most of the time, so others run beside them, and whoever is
 # done takes the next part. If one part fails, the others still run to their end. Most of the time of a JVM that runs
