@@ -19,6 +19,7 @@ from txtopo.api.components.planned import Planned, Turn
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StopError
 from txtopo.files.folder import LocalFolder
 from txtopo.journal import journal, search
+from txtopo.journal.backfills import set_backfills_aside
 from txtopo.journal.journal import (
     JournalEntry,
     JournalHeader,
@@ -81,6 +82,20 @@ def topology(name: str):
     assert journal.asides(tmp_path / "_txtopo", other) == []
     aside = tmp_path / "_txtopo" / "journal.before-repair-1" / anew
     assert txids_in(read_journal(LocalFolder(aside))) == [1, 2]
+
+
+def test_what_old_repairs_have_set_aside_goes(tmp_path: Path) -> None:
+    """That of the last ones stays, and that of other topologies."""
+    for number in range(1, journal.ASIDES_MAX + 3):
+        for name in ("one", "two") if number == 1 else ("one",):
+            enter(JournalWriter(find_journal(tmp_path, name), attrs.evolve(HEADER, topology=name), 1 << 20), 1)
+            (tmp_path / "backfill" / name / "words").mkdir(parents=True)
+            journal.set_aside(tmp_path, name, number)
+            set_backfills_aside(tmp_path, name, None, number)
+    assert sorted(journal.asides(tmp_path, "one")) == list(range(3, journal.ASIDES_MAX + 3))
+    assert journal.asides(tmp_path, "two") == [1]
+    assert len(list(tmp_path.glob("backfill.before-repair-*/one"))) == journal.ASIDES_MAX
+    assert not (tmp_path / "journal.before-repair-2").exists()
 
 
 def as_before(metadata_dir: Path, plain: str, *others: str) -> None:

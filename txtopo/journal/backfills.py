@@ -13,6 +13,7 @@ from txtopo.files.folder import LocalFolder
 from txtopo.journal.journal import (
     BEFORE_REPAIR,
     JournalPart,
+    drop_asides,
     enter_rename,
     find_journal,
     read_journal,
@@ -114,9 +115,13 @@ def rename_in_backfills(metadata_dir: Path, rename: Rename) -> None:
 
 
 def set_backfills_aside(metadata_dir: Path, topology_id: str, states: Collection[str] | None, number: int) -> None:
-    """Move the folders of the backfills of some states, or of all, aside, to where nobody takes them for evidence."""
+    """Move the folders of the backfills of some states, or of all, aside, to where nobody takes them for evidence.
+
+    See :func:`~txtopo.journal.journal.drop_asides`.
+    """
     folders = backfills_in(metadata_dir, topology_id)
     aside = f"{_FOLDER}.{BEFORE_REPAIR}{number}/{folders.name}"
     for folder in paths_in(folders):
         if states is None or not set(states).isdisjoint(_states_of(folder)):
             LocalFolder(metadata_dir).move(f"{_FOLDER}/{folders.name}/{folder.name}", f"{aside}/{folder.name}")
+    drop_asides(metadata_dir, _FOLDER, folders.name, number)

@@ -21,6 +21,7 @@ import contextlib
 import json
 import math
 import re
+import shutil
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -48,6 +49,9 @@ PART_BYTES_MAX = 64 * 1024 * 1024
 
 BEFORE_REPAIR = "before-repair-"
 """What the suffix of a journal begins with that a repair sets aside; the repair's number follows."""
+
+ASIDES_MAX = 10
+"""Of so many repairs and rewinds, the last ones, what they have replaced in a metadata directory and a store stays."""
 
 BLOCK_BYTES = 64 * 1024
 """How much of a file is read at a time where its ends suffice."""
@@ -355,9 +359,23 @@ def enter_rename(metadata_dir: Path, rename: Rename, epoch: int = 0) -> None:
 
 
 def set_aside(metadata_dir: Path, topology_id: str, number: int) -> None:
-    """Move a topology's journal aside if there is one, for the repair of that number."""
+    """Move a topology's journal aside if there is one, for the repair of that number; see :func:`drop_asides`."""
     for name in _names_of(metadata_dir, topology_id):
         _move(metadata_dir, name, _aside_name(topology_id, f"{BEFORE_REPAIR}{number}"))
+    drop_asides(metadata_dir, FOLDER, _quoted(topology_id), number)
+
+
+def drop_asides(metadata_dir: Path, kind: str, name: str, number: int) -> None:
+    """Remove what old repairs have set aside of a kind and under a name, once that of a number is.
+
+    A crash within it leaves a part, which the next repair removes.
+    """
+    for path in paths_in(metadata_dir, f"{kind}.{BEFORE_REPAIR}*"):
+        old = path.name.rpartition(BEFORE_REPAIR)[2]
+        if old.isdecimal() and int(old) <= number - ASIDES_MAX:
+            shutil.rmtree(path / name, ignore_errors=True)
+            with contextlib.suppress(OSError):  # that of another topology is in it
+                path.rmdir()
 
 
 def asides(metadata_dir: Path, topology_id: str) -> list[int]:

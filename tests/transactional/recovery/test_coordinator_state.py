@@ -14,6 +14,7 @@ from state.stores.memory import MemoryLead, MemoryPlace
 from txtopo.api.components.planned import Planned, Turn
 from txtopo.api.store import VALUE_BYTES_MAX, Delete, Put
 from txtopo.errors import DivergenceError, RuleError
+from txtopo.journal.journal import ASIDES_MAX
 from txtopo.journal.turns import Timeline
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, as_json
@@ -138,6 +139,18 @@ ENDS = {
     "put aside": lambda state: state.set_aside(1),
     "moved to another id": lambda state: state.set_gone(),
 }
+
+
+def test_copies_of_old_repairs_go() -> None:
+    """What the last ones have replaced stays."""
+    store = MemoryStore()
+    state = opened(store)
+    state.check_spout("repeatable")
+    state.begin()
+    for number in range(1, ASIDES_MAX + 3):
+        state.rewrite("i", "repeatable", CommittedMark(number), Timeline(), number)
+    assert state.asides() == list(range(3, ASIDES_MAX + 3))
+    assert not [path for path in store.place.values if path.startswith(("t/before-repair-1/", "t/before-repair-2/"))]
 
 
 @pytest.mark.parametrize("end", ENDS)

@@ -48,6 +48,7 @@ from txtopo.files.durable import remedy
 from txtopo.files.folder import Folder
 from txtopo.files.formats import COORDINATOR_STATE, FIRST, Format, refuse_other
 from txtopo.files.records import DAMAGE, from_json, to_json
+from txtopo.journal.journal import ASIDES_MAX
 from txtopo.journal.turns import Timeline
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.points import KeptPoints
@@ -543,8 +544,9 @@ class CoordinatorState:
         return sorted(names, key=lambda name: name == _FORMAT)
 
     def _set_aside_changes(self, names: Sequence[str], number: int) -> list[Change]:
-        """Return changes that copy all values below some names, followed by changes that remove them."""
-        return [*self._copies(names, number), *(Delete(self._path(name)) for name in names)]
+        """Return changes that copy all values below some names and remove them there, and copies of old repairs."""
+        old = [f"{_ASIDE}{each}" for each in self.asides() if each <= number - ASIDES_MAX]
+        return [*self._copies(names, number), *(Delete(self._path(name)) for name in (*names, *old))]
 
     def _copies(self, names: Sequence[str], number: int) -> list[Change]:
         copies: list[Change] = []
