@@ -31,7 +31,7 @@ from txtopo.fork.fork import (
     find_fork,
     make,
 )
-from txtopo.journal.ending import METADATA_DIR, metadata_dir_with_journal, read_end
+from txtopo.journal.ending import METADATA_DIR, READS_MAX, metadata_dir_with_journal, read_beside
 from txtopo.journal.journal import (
     DEAD_LETTERS,
     JournalPart,
@@ -56,9 +56,6 @@ from txtopo.transactional.recovery.operations.rewind import refuse_other_store
 from txtopo.transactional.recovery.plans import GoTo
 
 OWNER = "txtopo fork"
-
-TRIES_MAX = 20
-"""How often to read again because another coordinator has begun meanwhile."""
 
 BEGUN_MAX = 10_000
 """The maximum number of transactions that a fork takes over as begun; what comes after them is up to the spout."""
@@ -268,12 +265,14 @@ def _places(states: Mapping[str, State], home: Path) -> dict[str, str]:
 def _points(origin: RepairSubject, committed: int) -> tuple[ForkPoints, Sequence[JournalPart]]:
     """Return the points, and the journal in which they were found; again if another coordinator began meanwhile."""
     journal = find_journal(origin.metadata_dir, origin.topology_id)
-    for _ in range(TRIES_MAX):
+
+    def read_once(_: object) -> tuple[ForkPoints, Sequence[JournalPart]]:
         parts = read_journal(journal)
         if not parts:
             raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to fork")
-        points = ForkPoints.of(origin, parts, committed)
-        end = read_end(journal)
-        if end is not None and end.header.epoch == parts[-1].header.epoch:
-            return points, parts
-    raise ConfigError(f"coordinators follow one another too fast to fork one; gave up after {TRIES_MAX} tries")
+        return ForkPoints.of(origin, parts, committed), parts
+
+    found = read_beside(journal, read_once)
+    if found is None:
+        raise ConfigError(f"coordinators follow one another too fast to fork one; gave up after {READS_MAX} tries")
+    return found

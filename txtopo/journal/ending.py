@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 
@@ -28,6 +29,12 @@ from txtopo.journal.journal import (
     topologies_with_journal,
 )
 from txtopo.journal.search import damaged, lines_backwards
+
+T = TypeVar("T")
+
+READS_MAX = 20
+"""How often something is read that a coordinator writes meanwhile; a read fails if another one begins, or a file goes.
+"""
 
 METADATA_DIR = "_txtopo"
 """The name of the metadata directory, a folder beside the tables."""
@@ -71,6 +78,24 @@ def read_end(folder: Folder) -> JournalEnd | None:
         return JournalEnd(header, None if last is None else from_json(json.loads(last), JournalEntry))
     except DAMAGE as error:
         raise damaged(folder, file, error) from error
+
+
+def read_beside(journal: Folder, read: Callable[[JournalEnd | None], T | None]) -> T | None:
+    """Return what is read while a coordinator may write; None if that failed ``READS_MAX`` times.
+
+    Another coordinator may undo what the one before has left. So what is read counts only if none has begun meanwhile.
+
+    Args:
+        journal: the journal.
+        read: given its end, reads; None if that failed, as something went meanwhile. It is called again then.
+    """
+    for _ in range(READS_MAX):
+        end = read_end(journal)
+        found = read(end)
+        again = read_end(journal)
+        if found is not None and (again and again.header.epoch) == (end and end.header.epoch):
+            return found
+    return None
 
 
 def last_writes(folder: Folder, epoch: int, names: Collection[str], txid: int) -> dict[str, int | None] | None:

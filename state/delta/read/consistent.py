@@ -59,7 +59,7 @@ from state.delta.read.points import GroupWrites, ShownPoint, ShownPoints
 from state.delta.read.reading import StoredRows
 from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
-from txtopo.journal.ending import JournalEnd, journal_below, last_writes, read_end, table_path
+from txtopo.journal.ending import READS_MAX, JournalEnd, journal_below, last_writes, read_beside, read_end, table_path
 from txtopo.journal.journal import JournalHeader, find_journal, read_journal
 
 __all__ = [
@@ -73,9 +73,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-TRIES_MAX = 20
-"""The maximum number of tries of a reader; a try fails if a coordinator is faster or a file is missing."""
 
 
 @attrs.frozen
@@ -173,37 +170,39 @@ def _together(  # noqa: PLR0913, PLR0917 - what is read, of which tables, and ho
 ) -> tuple[int, Mapping[str, T]]:
     """Read all tables as of one transaction, and return which that is; see :func:`read_tables`."""
     cause: Exception | None = None
-    for _ in range(TRIES_MAX):
-        end = end_of(metadata_dir, topology_id)
+
+    def read_once(end: JournalEnd | None) -> tuple[int, Mapping[str, T]] | None:
+        nonlocal cause
+        header = _begun(end, metadata_dir).header
         try:
-            handles = _take_handles(metadata_dir, end.header, storage_options)
-            bound = end.bound({name: handle.txid for name, handle in handles.items()})
-            _refuse_repair(handles, end.header)
+            cause, handles = None, _take_handles(metadata_dir, header, storage_options)
+            bound = _begun(end, metadata_dir).bound({name: handle.txid for name, handle in handles.items()})
+            _refuse_repair(handles, header)
             if txid is not None and txid > bound:
                 raise StateAccessError(
                     f"transaction {txid} is not in all tables yet; the last one in all of them is {bound}", txid=txid
                 )
             wanted = bound if txid is None else txid
             chosen = _chosen(handles, states)
-            _refuse_before_begin(end.header, chosen, wanted)
-            found = _as_of(metadata_dir, end.header, chosen, wanted)
+            _refuse_before_begin(header, chosen, wanted)
+            found = _as_of(metadata_dir, header, chosen, wanted)
             if found is None and txid is not None:
-                wanted = _point_before(metadata_dir, end.header, chosen, txid, bound, is_exact=is_exact)
-                found = _as_of(metadata_dir, end.header, chosen, wanted)
-            if found is not None:
-                _refuse_torn(metadata_dir, found, end.header, wanted)
-            # None: a version is gone. Unless a txid was requested, the next try may want a later one.
-            view = None if found is None else _read(handles, found, wanted, bound, read, is_exact=is_exact)
+                wanted = _point_before(metadata_dir, header, chosen, txid, bound, is_exact=is_exact)
+                found = _as_of(metadata_dir, header, chosen, wanted)
+            if found is None:  # a version is gone; unless a txid was requested, the next try may want a later one
+                return None
+            _refuse_torn(metadata_dir, found, header, wanted)
+            return _read(handles, found, wanted, bound, read, is_exact=is_exact)
         except WORLD_ERRORS as error:
             # A file may have been removed after the handles were taken: later versions do not need it.
             cause = error
-            continue
-        if view is None:
-            cause = None
-        elif end_of(metadata_dir, topology_id).header.epoch == end.header.epoch:
-            return view
+            return None
+
+    view = read_beside(find_journal(metadata_dir, topology_id), read_once)
+    if view is not None:
+        return view
     raise StateAccessError(
-        f"the tables of {metadata_dir.parent} could not be read together in {TRIES_MAX} tries"
+        f"the tables of {metadata_dir.parent} could not be read together in {READS_MAX} tries"
         + ("; ask for a later transaction" if txid is not None else ""),
         txid=txid,
         cause=None if cause is None else f"{type(cause).__name__}: {plain_text(cause)}",
@@ -329,19 +328,18 @@ def _point_before(  # noqa: PLR0913 - where it is looked for, and how
 
 def committed_in_tables(metadata_dir: Path, topology_id: str) -> tuple[int, int] | None:
     """Return the last transactions that every and that any table of a journal has; None if they can't be determined."""
-    journal = find_journal(metadata_dir, topology_id)
+
+    def read_once(end: JournalEnd | None) -> tuple[int, int]:
+        begun = _begun(end, metadata_dir)
+        handles = _take_handles(metadata_dir, begun.header, None)
+        _refuse_repair(handles, begun.header)
+        txids = {name: handle.txid for name, handle in handles.items()}
+        return begun.bound(txids), max((txid or 0 for txid in txids.values()), default=0)
+
     try:
-        end = read_end(journal)
-        if end is None:
-            return None
-        handles = _take_handles(metadata_dir, end.header, None)
-        _refuse_repair(handles, end.header)
-        again = read_end(journal)
+        return read_beside(find_journal(metadata_dir, topology_id), read_once)
     except (TxtopoError, *WORLD_ERRORS):
         return None
-    is_current = again is not None and again.header.epoch == end.header.epoch
-    txids = {name: handle.txid for name, handle in handles.items()}
-    return (end.bound(txids), max((txid or 0 for txid in txids.values()), default=0)) if is_current else None
 
 
 def end_of(metadata_dir: Path, topology_id: str) -> JournalEnd:
@@ -350,7 +348,10 @@ def end_of(metadata_dir: Path, topology_id: str) -> JournalEnd:
     Raises:
         StateAccessError: the first coordinator has not begun it yet.
     """
-    end = read_end(find_journal(metadata_dir, topology_id))
+    return _begun(read_end(find_journal(metadata_dir, topology_id)), metadata_dir)
+
+
+def _begun(end: JournalEnd | None, metadata_dir: Path) -> JournalEnd:
     if end is None:
         raise StateAccessError(f"the first coordinator is still creating its journal in {metadata_dir}; try again")
     return end

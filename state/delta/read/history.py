@@ -50,7 +50,7 @@ from txtopo.api.state import StateKind
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.files.durable import is_folder, paths_in
-from txtopo.journal.ending import metadata_dir_below
+from txtopo.journal.ending import READS_MAX, metadata_dir_below
 from txtopo.journal.journal import JournalHeader, find_journal
 from txtopo.journal.search import JournalSearch
 
@@ -68,9 +68,6 @@ __all__ = [
 
 
 T = TypeVar("T")
-
-TRIES_MAX = 20
-"""How often a table is read that is written so fast that files of each version that is read are gone."""
 
 
 @checked_arguments
@@ -131,7 +128,7 @@ def _read_again(
     path: str | os.PathLike[str], storage_options: dict[str, str] | None, read: Callable[[FoundTable], T]
 ) -> T:
     """Open a table and read it; again if it is written meanwhile, as files that only its older version has may go."""
-    for _ in range(TRIES_MAX - 1):
+    for _ in range(READS_MAX - 1):
         table = FoundTable.at(path, storage_options)
         try:
             return read(table)

@@ -12,10 +12,8 @@ from txtopo.errors import ConfigError
 from txtopo.inspect.audit.checks import audit, tables_of
 from txtopo.inspect.audit.report import AuditReport
 from txtopo.journal.backfills import backfills_of
+from txtopo.journal.ending import READS_MAX, read_beside
 from txtopo.journal.journal import JournalHeader, find_journal, read_journal
-
-TRIES_MAX = 5
-"""How often to read again because another coordinator has begun meanwhile."""
 
 
 def audited(
@@ -40,7 +38,8 @@ def audited(
         StateAccessError: a table can't be read.
     """
     journal = find_journal(metadata_dir, topology_id)
-    for _ in range(TRIES_MAX):
+
+    def read_once(_: object) -> AuditReport | None:
         parts = read_journal(journal)
         if not parts:
             raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to prove")
@@ -48,14 +47,19 @@ def audited(
         tables, departed = tables_of(parts)
         histories = read_histories(metadata_dir, tables, with_rows=with_rows, departed=departed, tell=tell)
         again = read_journal(journal)
-        if again == parts:
-            return audit(parts, histories, committed, backfills_of(metadata_dir, parts))
-        if again[-1].header.epoch == parts[-1].header.epoch:
+        if again[-1].header.epoch != parts[-1].header.epoch:
+            return None
+        if again != parts:
             entries = parts[-1].entries
             end = entries[-1].last if entries else parts[-1].header.committed
-            cut = {name: history.until(end) for name, history in histories.items()}
-            return audit(parts, cut, min(committed, end), backfills_of(metadata_dir, parts))
-    raise ConfigError(f"coordinators follow one another too fast to be audited; gave up after {TRIES_MAX} tries")
+            histories = {name: history.until(end) for name, history in histories.items()}
+            committed = min(committed, end)
+        return audit(parts, histories, committed, backfills_of(metadata_dir, parts))
+
+    report = read_beside(journal, read_once)
+    if report is None:
+        raise ConfigError(f"coordinators follow one another too fast to be audited; gave up after {READS_MAX} tries")
+    return report
 
 
 def _reported(metadata_dir: Path, header: JournalHeader) -> int:

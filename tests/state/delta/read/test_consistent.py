@@ -235,7 +235,7 @@ def test_a_reader_that_was_overtaken_begins_anew(tables, monkeypatch):
     def read_end_late(folder):
         return ends.pop() if ends else read_end(folder)
 
-    monkeypatch.setattr("state.delta.read.consistent.read_end", read_end_late)
+    monkeypatch.setattr("txtopo.journal.ending.read_end", read_end_late)
     assert tables.seen() == (0, {"x": [], "y": []})
     assert ends == []
 
