@@ -368,14 +368,12 @@ def config():
 @pytest.mark.parametrize("finisher", variants("rewind", slow=["repair"]))
 @pytest.mark.parametrize("step", variants(*STEPS[1::3], long=[each for each in STEPS if each not in STEPS[1::3]]))
 def test_a_crash_at_a_step_is_finished_or_undone(command_line, place, step, finisher):
-    """Until the plan is on record nothing has happened; after that no run begins before either command ends it."""
+    """Until the plan is on record tables are only fenced; after that no run begins before either command ends it."""
     place.run()
-    before = place.seen()
     with armed(Crash(1, only=step)):
         crashed = command_line("rewind", "counting", "3", "--yes")
     assert isinstance(crashed.exception, CrashError)
     if step == "repair.begin.before":
-        assert place.seen() == before
         assert seen_together(place) == TRANSACTIONS
     elif step != "repair.end.after":
         assert seen_together(place) in {None, 3, TRANSACTIONS}

@@ -72,15 +72,8 @@ def audit(
     # Recovery will finish this group or drop it, so it is neither committed nor a finding.
     in_flight = _find_in_flight(parts[-1], histories, committed)
     if in_flight is not None:
-        report.in_flight = (in_flight.first, in_flight.last)
-        written = [name for name in in_flight.states if name in histories]
-        report.has_it = tuple(name for name in written if _has(histories[name], in_flight))
-        report.lacks_it = tuple(name for name in written if name not in report.has_it)
-    settled = [each for each in counted if each.entry is not in_flight]
-    report.groups = len(settled)
-    report.last = settled[-1].entry.last if settled else parts[-1].header.committed
-    transactions = [transaction for each in settled for transaction in each.entry.transactions]
-    report.dead_letters = sum(transaction.is_dead_letter for transaction in transactions)
+        _note_in_flight(in_flight, histories, report)
+    _note_settled([each for each in counted if each.entry is not in_flight], parts, report)
     check_ranges([transaction for each in counted for transaction in each.entry.transactions], report)
     presence = {name: _Presence.of(name, parts, counted, _end_of(filled.get(name))) for name in _states_of(parts)}
     for each in presence.values():
@@ -97,15 +90,38 @@ def audit(
             text = f"the table at {history.address} is not the one in the journal"
             report.findings.append(Finding(text, state=name))
             continue
-        own = presence[name]
-        of_state = [each for each in (*filled.get(name, ()), *counted) if name in each.entry.states]
-        walk = TableWalk(history, of_state, in_flight, report, own.begun_after)
-        proof = walk.run()
-        proof.left_after = own.left_after
-        proof.backfilled_to = _end_of(filled.get(name))
-        proof.away = own.gaps if own.is_optional else ()
-        report.tables.append(proof)
+        _check_table(history, presence[name], filled.get(name, ()), counted, in_flight, report)
     return report
+
+
+def _note_in_flight(entry: JournalEntry, histories: Mapping[str, TableHistory], report: AuditReport) -> None:
+    report.in_flight = (entry.first, entry.last)
+    written = [name for name in entry.states if name in histories]
+    report.has_it = tuple(name for name in written if _has(histories[name], entry))
+    report.lacks_it = tuple(name for name in written if name not in report.has_it)
+
+
+def _note_settled(settled: Sequence[CountedEntry], parts: Sequence[JournalPart], report: AuditReport) -> None:
+    report.groups = len(settled)
+    report.last = settled[-1].entry.last if settled else parts[-1].header.committed
+    report.dead_letters = sum(each.is_dead_letter for group in settled for each in group.entry.transactions)
+
+
+def _check_table(  # noqa: PLR0913, PLR0917 - all that there is of one table
+    history: TableHistory,
+    presence: _Presence,
+    filled: Sequence[CountedEntry],
+    counted: Sequence[CountedEntry],
+    in_flight: JournalEntry | None,
+    report: AuditReport,
+) -> None:
+    name = presence.state
+    of_state = [each for each in (*filled, *counted) if name in each.entry.states]
+    proof = TableWalk(history, of_state, in_flight, report, presence.begun_after).run()
+    proof.left_after = presence.left_after
+    proof.backfilled_to = _end_of(filled)
+    proof.away = presence.gaps if presence.is_optional else ()
+    report.tables.append(proof)
 
 
 def _states_of(parts: Sequence[JournalPart]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from txtopo.api.table_history import TableHistory, TableVersion, rolled_back_from
+from txtopo.api.table_history import RowChanges, TableHistory, TableVersion, rolled_back_from
 from txtopo.inspect.audit.report import AuditReport, CountedEntry, Finding, TableProof
 from txtopo.journal.journal import JournalEntry
 
@@ -103,6 +103,23 @@ class TableWalk:
             self._doubts.append(Finding(text, txid, self._history.state, version.version))
 
     def _check_group(self, txid: int, version: TableVersion) -> None:
+        passed = self._passed_by(txid, version)
+        if self._next is None or self._next.entry.last != txid:
+            text = f"the table went to {txid}, but no group in the journal that wrote it ends there"
+            self._find(text, txid, version)
+            return
+        found, self._next = self._next, next(self._expected, None)
+        self._proof.groups += 1 + len(passed)
+        self._proof.between += len(passed)
+        self._check_epoch(found, version)
+        if version.changes is None:
+            self._proof.unread += 1
+        elif self._txid >= self._from or (version.follows and not version.is_rollback):
+            self._check_changes(version.changes, [*passed, found.entry], version)
+        # else the journal does not have all that was written since the version before
+
+    def _passed_by(self, txid: int, version: TableVersion) -> list[JournalEntry]:
+        """Return the groups before that of a version which are in it, too; report those that it should not jump."""
         passed: list[JournalEntry] = []
         while self._next is not None and self._next.entry.last < txid:
             entry = self._next.entry
@@ -112,36 +129,30 @@ class TableWalk:
             else:
                 passed.append(entry)
             self._next = next(self._expected, None)
-        if self._next is None or self._next.entry.last != txid:
-            text = f"the table went to {txid}, but no group in the journal that wrote it ends there"
-            self._find(text, txid, version)
+        return passed
+
+    def _check_epoch(self, found: CountedEntry, version: TableVersion) -> None:
+        if version.epoch is None or version.is_rollback:
             return
-        found, self._next = self._next, next(self._expected, None)
-        entry = found.entry
-        self._proof.groups += 1 + len(passed)
-        self._proof.between += len(passed)
         # A table that was restored from before the next coordinator opened it gets the group from a later one.
-        too_late = found.epoch_max is not None and any(
-            found.epoch_max <= epoch < (version.epoch or 0) for epoch in self._epochs
-        )
-        if version.epoch is not None and not version.is_rollback and (version.epoch < found.epoch or too_late):
-            self._find(f"epoch {found.epoch} entered it, but epoch {version.epoch} wrote it", txid, version)
-        if version.changes is None:
-            self._proof.unread += 1
-            return
-        changes = version.changes
-        written = [each.states[self._history.state] for each in (*passed, entry)]
+        end = found.epoch_max
+        is_too_late = end is not None and any(end <= epoch < version.epoch for epoch in self._epochs)
+        if version.epoch < found.epoch or is_too_late:
+            text = f"epoch {found.epoch} entered it, but epoch {version.epoch} wrote it"
+            self._find(text, found.entry.last, version)
+
+    def _check_changes(self, changes: RowChanges, entries: Sequence[JournalEntry], version: TableVersion) -> None:
+        """Compare the rows of a version with those that the journal records of its groups."""
+        txid, first = entries[-1].last, entries[0].first
+        written = [each.states[self._history.state] for each in entries]
         put, removed = (sum(counts) for counts in zip(*written, strict=True))
-        if self._txid < self._from and (version.is_rollback or not version.follows):
-            return  # the journal does not have all that was written since the version before
         # Of rows that several groups have put, a keyed table has the last.
-        if changes.put != put and (not passed or changes.put > put):
+        if changes.put > put or (changes.put < put and len(entries) == 1):
             self._find(f"the journal records {put} rows put, but the table gained {changes.put}", txid, version)
         # Fewer may be gone: a key that was removed need not have been there.
         if changes.removed > removed:
             text = f"the journal records {removed} keys removed, but the table lacks {changes.removed}"
             self._find(text, txid, version)
-        first = passed[0].first if passed else entry.first
         if changes.put_low is not None and changes.put_low < first:
             text = f"a row has transaction {changes.put_low}, but the group begins at {first}"
             self._find(text, changes.put_low, version)

@@ -100,40 +100,62 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
         _set_forgotten_aside(subject, coordinator_state, plan)
         # After a crash, some tables are at their transaction and others are not; the next repair rolls back the rest.
         for name in known:
-            state = opened[name]
-            with durable_step("repair.table"):
-                if not isinstance(state, CanBeRepaired):
-                    raise StateAccessError(f"state {name!r} keeps no earlier versions", txid=plan.txid)
-                state.roll_back(plan.states.get(name, 0))
-                if plan.until > plan.txid and not plan.is_as_it_is:
-                    state.note_turn(plan.txid)
-        before = coordinator_state.committed()
+            _roll_back(name, opened[name], plan)
         if plan.is_as_it_is:
-            mark = attrs.evolve(before, states=_marks_as_they_are(before, opened))
-            # A crash before this leaves the plan on record, and the next repair finds every table where it should be.
-            with durable_step("repair.end"):
-                coordinator_state.end_plan(mark)
+            _end_as_it_is(coordinator_state, opened)
         else:
-            # Marks of another incarnation are of other tables.
-            is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
-            marks = _marks_at(plan, before.states if is_same else {}, opened)
-            if is_same:  # what is in this process's memory is not what a run has
-                marks |= {n: before.states[n] for n in staying if n not in durable and n in before.states}
-            turn = Turn(coordinator_state.epoch, plan.txid, tuple(opened[name].identity for name in known))
-            timeline = Timeline(turns=plan.turns, renames=plan.renames).after(turn)
-            # The journal comes first: once the plan is off the record, no repair would add this part any more.
-            _enter(subject, timeline, plan, opened, marks)
-            # In one step: until then the plan is on record, so that a run can't mix the old state with the repaired
-            # tables.
-            with durable_step("repair.end"):
-                coordinator_state.rewrite(
-                    plan.incarnation,
-                    plan.spout,
-                    CommittedMark(plan.txid, plan.metadata, marks, plan.planned),
-                    timeline,
-                    plan.number,
-                    of_spout,
-                )
+            _end_elsewhere(subject, coordinator_state, plan, of_spout, opened)
+
+
+def _roll_back(name: str, state: OpenedState, plan: GoTo) -> None:
+    with durable_step("repair.table"):
+        if not isinstance(state, CanBeRepaired):
+            raise StateAccessError(f"state {name!r} keeps no earlier versions", txid=plan.txid)
+        state.roll_back(plan.states.get(name, 0))
+        if plan.until > plan.txid and not plan.is_as_it_is:
+            state.note_turn(plan.txid)
+
+
+def _end_as_it_is(coordinator_state: CoordinatorState, opened: Mapping[str, OpenedState]) -> None:
+    """Take the plan off the record, with marks of the tables' current versions."""
+    before = coordinator_state.committed()
+    mark = attrs.evolve(before, states=_marks_as_they_are(before, opened))
+    # A crash before this leaves the plan on record, with marks of old versions; the next repair finds every table where
+    # it should be.
+    with durable_step("repair.end"):
+        coordinator_state.end_plan(mark)
+
+
+def _end_elsewhere(
+    subject: RepairSubject,
+    coordinator_state: CoordinatorState,
+    plan: GoTo,
+    of_spout: Sequence[Change],
+    opened: Mapping[str, OpenedState],
+) -> None:
+    """Replace the coordinator state, and the plan in it, by that of the plan's transaction."""
+    before, tables = coordinator_state.committed(), subject.tables()
+    # Marks of another incarnation are of other tables.
+    is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
+    marks = _marks_at(plan, before.states if is_same else {}, opened)
+    if is_same:  # what is in this process's memory is not what a run has
+        in_memory = {n for n, each in subject.states.items() if n not in tables and not each.is_durable}
+        marks |= {name: before.states[name] for name in in_memory & before.states.keys()}
+    turned = tuple(state.identity for name, state in opened.items() if name in tables)
+    turn = Turn(coordinator_state.epoch, plan.txid, turned)
+    timeline = Timeline(turns=plan.turns, renames=plan.renames).after(turn)
+    # The journal comes first: once the plan is off the record, no repair would add this part any more.
+    _enter(subject, timeline, plan, opened, marks)
+    # In one step: until then the plan is on record, so that a run can't mix the old state with the repaired tables.
+    with durable_step("repair.end"):
+        coordinator_state.rewrite(
+            plan.incarnation,
+            plan.spout,
+            CommittedMark(plan.txid, plan.metadata, marks, plan.planned),
+            timeline,
+            plan.number,
+            of_spout,
+        )
 
 
 def _set_forgotten_aside(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo) -> None:
@@ -185,10 +207,7 @@ def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Ad
             with durable_step("repair.table"):
                 if name in plan.states and isinstance(state, CanBeRepaired):
                     state.adopt()
-        before = coordinator_state.committed()
-        # A crash before this leaves marks with the tables' old versions, while the tables have adopted the changes.
-        with durable_step("repair.end"):
-            coordinator_state.end_plan(attrs.evolve(before, states=_marks_as_they_are(before, opened)))
+        _end_as_it_is(coordinator_state, opened)
 
 
 def _known(subject: RepairSubject, coordinator_state: CoordinatorState) -> list[str]:
