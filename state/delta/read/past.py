@@ -95,8 +95,7 @@ class PastDeltaTable(OpenedState):
         then = self._all.filter(pc.equal(self._all[TXID_FIELD], txid))
         now = self._put_now(txid, writes, then)
         # The table had no column for what is put into a new field now.
-        known = self._columns_at(last)
-        now = fitted(now.select([name for name in now.column_names if name in known]), self._schema)
+        now = fitted(now.select([name for name in now.column_names if name in self._columns]), self._schema)
         if self.declared.expires:
             then, now = (not_over(rows, self.declared.expires, self._taken_until()) for rows in (then, now))
         difference = self._first_difference(txid, then, now, writes, may_be_removed=may_be_removed and txid < last)
@@ -116,12 +115,13 @@ class PastDeltaTable(OpenedState):
     def _all(self) -> pa.Table:
         return self._read(self._schema)
 
-    def _columns_at(self, txid: int) -> frozenset[str]:
-        """Return the columns that the table had when transaction ``txid``, at which this version is, was written.
+    @functools.cached_property
+    def _columns(self) -> frozenset[str]:
+        """The columns that the table had when the transaction that it is as of was written.
 
         This version may be a later one without a transaction of its own, which has added some.
         """
-        version = version_after(self._location, self._table.version(), txid)
+        version = version_after(self._location, self._table.version(), self._txid)
         table = self._table if version is None else self._location.handle(version)
         return frozenset(field.name for field in table.schema().fields)
 

@@ -308,10 +308,10 @@ class Replay:
         runs = self._runs_of(group, wanted)
         compared = {t.txid: self._compare_components(t, runs) for t in group.transactions}
         differing = [txid for txid, components in compared.items() if not all(each.is_same for each in components)]
+        groups = {each.txid: entry for entry in own for each in entry.transactions}
         for transaction in wanted:
-            upto = tuple(t for t in group.transactions if t.txid <= transaction.txid)
-            in_group = next((each for each in own if each.first <= transaction.txid <= each.last), group.own)
-            narrowed = attrs.evolve(group, own=in_group, transactions=upto)
+            # Nothing of those before it: of many between two points, each would look at all of them.
+            narrowed = attrs.evolve(group, own=groups.get(transaction.txid, group.own), transactions=(transaction,))
             other = next((txid for txid in differing if txid < transaction.txid), None)
             yield self._report(narrowed, runs, then, compared[transaction.txid], other)
 
