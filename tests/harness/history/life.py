@@ -18,6 +18,8 @@ from state.delta.log.checkpoints import checkpoint_path
 from state.delta.log.data_files import files_of
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
+from state.delta.log.ownership import Owner
+from state.delta.read.history import version_as_of
 from tests.harness.history.clock import SimulatedClock
 from txtopo import (
     BatchOutputCollector,
@@ -200,15 +202,22 @@ class Life:
         root = self.folder / name
         location = Location.resolve(str(root), None)
         table = location.handle()
-        live = {place for file in files_of(location, table).values() for place in file.places}
+        owner = Owner.of(table)
+        assert owner is not None, "it is a state's"
         files = {str(path.relative_to(root)): path.stat() for path in root.rglob("*") if path.is_file()}
-        newest = max(KeptLog.of(location).checkpoints)
+        of_points = [version_as_of(location, table, owner.application, point.txid) for point in self.points()]
+        live = [
+            {place for file in files_of(location, each).values() for place in file.places}
+            for each in (table, *of_points)
+            if each is not None
+        ]
+        checkpoints = [checkpoint_path(version) for version in KeptLog.of(location).checkpoints]
         since_secs = self.clock.now_secs - RECENT_SECS
         return TableSizes(
             files=len(files),
             bytes=sum(each.st_size for each in files.values()),
-            live_bytes=sum(files[place].st_size for place in live),
-            checkpoint_bytes=files[checkpoint_path(newest)].st_size,
+            live_bytes=max(sum(files[place].st_size for place in places) for places in live),
+            checkpoint_bytes=max(files[path].st_size for path in checkpoints if path in files),
             recent_bytes=sum(each.st_size for each in files.values() if self.clock.at(each.st_mtime) >= since_secs),
         )
 
@@ -224,8 +233,12 @@ class TableSizes:
     files: int
     bytes: int
     live_bytes: int
-    """Of the files of the newest version, with their dead rows."""
+    """Of the files of that version that has the most, of those of points and the newest, with their dead rows.
+
+    It has fewer just after files were merged.
+    """
     checkpoint_bytes: int
+    """Of the largest one."""
     recent_bytes: int
     """Of what was written in the last five minutes."""
 
