@@ -175,9 +175,9 @@ class OpenedMemoryState(OpenedState):
                 "and writes nothing more",
             )
 
-    def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
+    def check(self, values: KeyedWrites) -> None:
         """Raise a ``FieldsError`` if a key or value does not fit."""
-        self._rows.check(values, new_keys)
+        self._rows.check(values)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key, None where there is none; see :meth:`OpenedState.multi_get`."""

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from txtopo.api.data.types import ddl_name
+from txtopo.api.data.types import ddl_name, python_values
 from txtopo.columnar.conversion import fit_array, is_exact
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import FieldsError
@@ -72,19 +72,10 @@ def _fit_portions(values: Sequence[Any], kind: pa.DataType) -> Column | None:
 def column_values(array: Any) -> list[Any]:
     """Return an Arrow column as Python values; a map is a dict."""
     values: list[Any] = []
-    probe = current_probe()
-    if not pa.types.is_nested(array.type):
-        values = _as_python(array)
+    probe, size = current_probe(), AT_ONCE_MAX if pa.types.is_nested(array.type) else max(1, len(array))
+    for start in range(0, len(array), size):
+        values += python_values(array.slice(start, size))
         probe.step()
-        return values
-    for start in range(0, len(array), AT_ONCE_MAX):
-        values += _as_python(array.slice(start, AT_ONCE_MAX))
-        probe.step()
-    return values
-
-
-def _as_python(array: Any) -> list[Any]:
-    values: list[Any] = array.to_pylist(maps_as_pydicts="strict")
     return values
 
 

@@ -94,35 +94,35 @@ class RowFormat:
         self.value = value
         self.kind = kind
         self._previous = _previous_names(value, kind)
-        self._has_text_keys = set(key.types) == {pa.string()}
-        """Whether a key can only equal values that fit its fields: 1 equals True, but a string equals only strings."""
 
     @property
     def is_typed(self) -> bool:
         """Whether every field has a type, so that rows can be Arrow tables."""
         return all(kind is not None for kind in (*self.key.types, *self.value.types))
 
-    def schema(self) -> pa.Schema:
-        """Return the columns of the table; every field must have a type."""
-        value_types = self.value.types if self._previous else ()
+    def schema(self, *, with_previous: bool = True) -> pa.Schema:
+        """Return the columns of the table, or those without previous values; every field must have a type."""
+        previous = self._previous if with_previous else []
+        value_types = self.value.types if previous else ()
         return pa.schema(
             [
                 *(pa.field(name, kind, nullable=False) for name, kind in _pairs(self.key)),
                 *(pa.field(name, kind) for name, kind in _pairs(self.value)),
-                *(pa.field(name, kind) for name, kind in zip(self._previous, value_types, strict=True)),
+                *(pa.field(name, kind) for name, kind in zip(previous, value_types, strict=True)),
                 pa.field(TXID_FIELD, pa.int64()),
             ],
         )
 
-    def fit(self, txid: int, values: Mapping[Key, StateValue | None]) -> FittedRows:
+    def fit(self, txid: int, values: Mapping[Key, StateValue | None], *, with_previous: bool = True) -> FittedRows:
         """Return ``values`` as rows; a row without txid and value removes its key.
 
-        ``txid`` is the transaction of the write, and the txid of rows whose kind keeps none.
+        ``txid`` is the transaction of the write, and the txid of rows whose kind keeps none. The rows of an opaque
+        state have the columns of previous values or, unless ``with_previous``, do not.
         """
         writes = KeyedWrites.of(self.kind, txid, values)
         key_columns = self._key_columns(writes.keys_put)
         value_columns = self._value_columns(writes.values_put, writes.keys_put)
-        previous_columns = self._previous_columns(writes.previous, writes.keys_put)
+        previous_columns = self._previous_columns(writes.previous, writes.keys_put) if with_previous else []
         removed = self.fit_keys(writes.removed)
         keys = _joined(key_columns)
         # Keys that differ as they are given may be equal as they are kept.
@@ -134,9 +134,10 @@ class RowFormat:
         table = None
         if self.is_typed:
             arrays = [column.array for column in (*key_columns, *value_columns, *previous_columns)]
-            table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=self.schema())
+            schema = self.schema(with_previous=with_previous)
+            table = pa.Table.from_arrays([*arrays, pa.array(txids, pa.int64())], schema=schema)
             if writes.removed:
-                table = pa.concat_tables([table, removed.table], promote_options="default").cast(self.schema())
+                table = pa.concat_tables([table, removed.table], promote_options="default").cast(schema)
 
         def values_by_key() -> dict[Key, StateValue | None]:
             previous = _zipped_previous([column.values for column in previous_columns])
@@ -147,20 +148,19 @@ class RowFormat:
 
         return FittedRows(values_by_key, [*txids, *(None for _ in removed.keys)] if writes.removed else txids, table)
 
-    def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
-        """Check the values as :meth:`fit` would.
-
-        ``new_keys``, which may hold a key several times, include all keys that were not checked before; None: all.
-        """
-        keys = new_keys if new_keys is not None and self._has_text_keys else list(values)
-        columns = self._key_columns(keys)
-        if any(column.is_changed for column in columns) and len(set(_joined(columns))) < len(set(keys)):
-            raise self._same_keys()
-        self._value_columns(values.values_put, values.keys_put)
-        self._previous_columns(values.previous, values.keys_put)
-
     def _same_keys(self) -> FieldsError:
         return FieldsError(f"state {self.state!r}: two keys are the same once they are {self.key}; write one of them")
+
+    def check(self, values: KeyedWrites) -> None:
+        """Check values, with or without previous ones, as :meth:`fit` does."""
+        self.fit(0, values, with_previous=bool(values.previous))
+
+    def read_written(self, table: pa.Table) -> dict[Key, StateValue | None]:
+        """Return the stored value of each key in rows that are written, None for a key that they remove."""
+        is_put = pc.is_valid(table[TXID_FIELD])
+        removed = table.filter(pc.invert(is_put)).select(list(self.key))
+        keys = joined_columns([column_values(column) for column in removed.columns])
+        return {**self.read(table.filter(is_put)), **dict.fromkeys(keys)}
 
     def read(self, table: pa.Table) -> dict[Key, StateValue]:
         """Return the stored value of each key in ``table``, which has the columns of :meth:`schema`."""

@@ -63,8 +63,8 @@ class BareOpened(OpenedState):
     def multi_get(self, keys):
         return self._inner.multi_get(keys)
 
-    def check(self, values, new_keys=None):
-        self._inner.check(values, new_keys)
+    def check(self, values):
+        self._inner.check(values)
 
     def write(self, txid, values):
         self._inner.write(txid, values)
@@ -148,6 +148,7 @@ def test_what_inherits_a_capability_has_it():
 
     class OfThatName(BareOpened):
         def reducible_rows(self, values, reduction): ...
+        def rows_to_put(self, txid, values): ...
         def fold(self, parts, reduction): ...
 
     class Folding(OfThatName, FoldsRows): ...

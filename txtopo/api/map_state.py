@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo.api.data.fields import Fields
+from txtopo.api.data.types import python_values
 from txtopo.api.reduction import Reducible, Rows, RowsFile, combining
 from txtopo.api.values import StateValue
 from txtopo.errors import StateAccessError
@@ -235,7 +236,7 @@ def pairs_of(values: Reducible, keys: int = 1) -> Iterable[tuple[Key, Any]]:
     if isinstance(values, Mapping):
         return values.items()
     assert not isinstance(values, RowsFile), "the caller reads a file of rows first"
-    columns = [column.to_pylist(maps_as_pydicts="strict") for column in values.columns]
+    columns = list(map(python_values, values.columns))
     return zip(joined_columns(columns[:keys]), joined_columns(columns[keys:]), strict=True)
 
 

@@ -294,15 +294,14 @@ class OpenedState(ABC):
                 retries, and stops the run if that does not help.
         """
 
-    def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
+    def check(self, values: KeyedWrites) -> None:
         """Raise for values that :meth:`write` would refuse; called while the component that put them is known.
 
         A group whose values have passed is decided, and must be written then: a refusal after that would stop every
         run until it is mended.
 
         Args:
-            values: what a transaction has put so far.
-            new_keys: keys that include all those that were not checked before; None for all.
+            values: what a transaction has put so far, without previous values.
 
         Raises:
             FieldsError: a key or value does not fit the fields.
@@ -407,17 +406,28 @@ class FoldsRows(ABC):
     def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:
         """Return ``values`` as rows for :meth:`fold`; None if they must be folded key by key."""
 
+    def rows_to_put(self, txid: int, values: KeyedWrites) -> Reducible | None:
+        """Return what a transaction puts and removes, without previous values, as rows for :meth:`fold`.
+
+        None, the default: the state gets the last value of each key instead, as :class:`KeyedWrites`.
+
+        Raises:
+            FieldsError: a key or value does not fit the fields.
+        """
+        return None
+
     @abstractmethod
-    def fold(self, parts: Sequence[TransactionRows], reduction: Folding) -> Writes | None:
+    def fold(self, parts: Sequence[TransactionRows], reduction: Folding | None) -> Writes | None:
         """Fold the rows of consecutive transactions into the durable values; return the write.
 
         Args:
-            parts: the rows of each transaction, in txid order, as :meth:`reducible_rows` returned them.
-            reduction: the function to fold with.
+            parts: the rows of each transaction, in txid order, as :meth:`reducible_rows` or, without a reduction,
+                :meth:`rows_to_put` returned them. No durable value includes a transaction whose rows are put.
+            reduction: the function to fold with; None: the last row of a key is put in the place of the durable one.
 
         Returns:
             The write; None if a result does not fit its field or a stored value already contains one of the
-            transactions. The caller then folds key by key.
+            transactions, which are folded key by key then. What is put always becomes a write.
         """
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from txtopo.api.data.copying import Copying, copying_of_rows
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.tuples import TupleSource
-from txtopo.api.data.types import ddl_name
+from txtopo.api.data.types import ddl_name, python_values
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.column_bytes import ColumnBytes, to_bytes
 from txtopo.columnar.conversion import cast_array, fit_array, misfit_of
@@ -215,4 +215,4 @@ def _to_values(column: pa.Array) -> list[Any]:
     if column.type in _SAME_BY_NUMPY and not column.null_count:
         values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
         return values
-    return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+    return python_values(column)

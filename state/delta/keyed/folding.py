@@ -31,6 +31,7 @@ from txtopo.columnar.key_index import Positions
 from txtopo.columnar.reducing import is_reducible, reduced
 from txtopo.columnar.rows_by_time import BEFORE_ALL, are_over
 from txtopo.columnar.rows_file import in_memory
+from txtopo.columnar.taking import taken
 
 __all__ = ["Reducer", "TooManyKeys"]
 
@@ -118,6 +119,32 @@ class Reducer:
             if any(_min(each, last + 1) <= last for each in times):
                 return self._in_turn(stored, list(zip(untils, map(self._with_txid, parts), strict=True)), reduction)
         return self._at_once(own, stored, new, reduction.by_column(list(self.rows.value)))
+
+    def put(self, parts: Sequence[TransactionRows], found_among: FoundAmong) -> pa.Table:
+        """Return the last row that a group's transactions put of each key, with its previous value if that is kept.
+
+        That is what the transaction before has put, or else the table has. ``parts`` are the rows of each transaction,
+        in their order, of a key at most one in each; a row without a txid removes its key. None of the transactions is
+        in the table, but for that of an opaque row: its value is put anew.
+        """
+        keys, rows = list(self.rows.key), pa.concat_tables(part.rows for part in parts)
+        last, before = _last_two(rows.select(keys)) if len(parts) > 1 else (np.arange(rows.num_rows), None)
+        put = rows if before is None else taken(rows, last)
+        if self.rows.kind is not StateKind.OPAQUE:
+            return put
+        own, stored = found_among(put.select(keys))
+        values, schema = list(self.rows.value), self.rows.schema()
+        previous = schema.names[len(keys) + len(values) : -1]
+        nothing = pa.Table.from_arrays([pa.nulls(1, rows.schema.field(name).type) for name in values], names=values)
+        were = [nothing, *(part.select(values) for part in (stored, rows))]
+        were.append(stored.select(previous).rename_columns(values))
+        at, count = np.zeros(put.num_rows, dtype=np.int64), stored.num_rows
+        is_again = pc.equal(put[TXID_FIELD].take(own), stored[TXID_FIELD]).fill_null(False).to_numpy()
+        at[own] = 1 + np.arange(count) + is_again * (count + rows.num_rows)
+        if before is not None:
+            at[before >= 0] = 1 + count + before[before >= 0]
+        befores = taken(pa.concat_tables(each.cast(nothing.schema) for each in were), at)
+        return pa.Table.from_arrays([*put.columns[:-1], *befores.columns, put[TXID_FIELD]], schema=schema)
 
     def _contributions(
         self, parts: Sequence[TransactionRows], reduction: Folding, rows_max: int | None
@@ -249,6 +276,16 @@ def _min(times: Any, default: int) -> int:
     """Return the first of some times in µs; ``default`` if there is none."""
     first = pc.min(times.cast(pa.int64())).as_py()
     return default if first is None else first
+
+
+def _last_two(keys: pa.Table) -> tuple[Positions, Positions]:
+    """Return the positions of the last row of each of some keys, and of the one before it, -1 if there is none."""
+    numbered = keys.append_column(TXID_FIELD, pa.array(np.arange(keys.num_rows)))
+    by_key = numbered.group_by(keys.column_names, use_threads=False).aggregate([(TXID_FIELD, "list")])
+    lists: Any = by_key[f"{TXID_FIELD}_list"].combine_chunks()
+    positions, counts = lists.flatten().to_numpy(), lists.value_lengths().to_numpy()
+    ends = np.cumsum(counts)
+    return positions[ends - 1], np.where(counts > 1, positions[ends - 2], -1)
 
 
 def _portions(parts: Sequence[TransactionRows], rows_max: int) -> Iterator[list[TransactionRows]]:

@@ -53,9 +53,9 @@ class PastDeltaState(PastDeltaTable, ExpiresKeys):
         except WORLD_ERRORS as error:
             raise self._gone(self._txid) from error
 
-    def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
+    def check(self, values: KeyedWrites) -> None:
         """Raise a ``FieldsError`` if a key or value does not fit."""
-        self._format.check(values, new_keys)
+        self._format.check(values)
 
     def expired_until(self, watermark: dt.datetime | None = None) -> int:  # noqa: ARG002 - it was recorded
         """Return the time up to which keys have expired in this version; see :class:`ExpiresKeys`."""

@@ -25,7 +25,7 @@ from state.delta.merging import Ended, Policy
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
-from state.delta.schema import TXID_FIELD, FittedRows, RowFormat, checked_fields
+from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
 from state.delta.upkeep import Upkeep
 from state.delta.writer import WRITE_TRIES_MAX, TableWriter
 from txtopo.api.arguments import checked_arguments
@@ -191,16 +191,16 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         self._time = declared.expires
         self._reducer = Reducer(rows, self._time)
         self._hold: Callable[[Segments], None] | None = None
-        self._fitted: FittedRows | None = None
-        """What the prepared write makes of the rows in memory, and the values that it puts, if they are at hand."""
+        self._put: pa.Table | None = None
+        """What the prepared write makes of the rows in memory, and its rows, if their values are to be cached."""
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key as of this coordinator's last write; see :meth:`OpenedState.multi_get`."""
         return self._writer.reading(lambda: self._cache.multi_get(self._writer, keys))
 
-    def check(self, values: KeyedWrites, new_keys: Sequence[Key] | None = None) -> None:
+    def check(self, values: KeyedWrites) -> None:
         """Raise a ``FieldsError`` if a key or value does not fit."""
-        self._rows.check(values, new_keys)
+        self._rows.check(values)
 
     def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:
         """Return ``values`` as rows to fold if a transactional state folds them in columns; otherwise None."""
@@ -210,7 +210,11 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
             return self._reducer.reducible(read_rows_file(values), reduction)
         return self._reducer.reducible(values, reduction)
 
-    def fold(self, parts: Sequence[TransactionRows], reduction: Folding) -> Writes | None:
+    def rows_to_put(self, txid: int, values: KeyedWrites) -> pa.Table:
+        """Return what a transaction puts and removes as rows for :meth:`fold`."""
+        return self._rows.fit(txid, values, with_previous=False).table
+
+    def fold(self, parts: Sequence[TransactionRows], reduction: Folding | None) -> Writes | None:
         """Return the writes that fold the rows into the table as of this coordinator's last write."""
         executors, writer = self._executors, self._writer
         rows_max = None if executors is None or self._location.root is None else self._driver_rows_max
@@ -218,6 +222,8 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         def found_among(keys: pa.Table) -> tuple[Positions, pa.Table]:
             return writer.reading(lambda: self._cache.found_among(writer, keys))
 
+        if reduction is None:
+            return RowWrites(self._reducer.put(parts, found_among), is_by_key=True, until=parts[-1].until)
         try:
             folded = self._reducer.fold(parts, reduction, found_among, rows_max)
         except TooManyKeys:
@@ -283,12 +289,12 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
 
     def _make(self, txid: int, values: Writes) -> Any:
         writes = self._as_writes(txid, values)
-        self._hold = self._fitted = None
+        self._hold = self._put = None
         if isinstance(writes, FileWrites):
             return writes.note()
         if not writes.rows.num_rows:
             return self._on_head(txid).note()
-        self._fitted = writes.fitted
+        self._put = writes.rows if writes.is_by_key and self._cache.keeps_writes else None
         made = self._writer.reading(lambda: self._made(txid, writes))
         return attrs.evolve(made, until=writes.until).note()
 
@@ -322,11 +328,10 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
             case RowWrites() | FileWrites():
                 return values
             case Mapping() | PreparedWrites():
-                fitted = self._rows.fit(txid, by_key(values))
+                until = values.until if isinstance(values, KeyedWrites) else None
+                return RowWrites(self._rows.fit(txid, by_key(values)).table, is_by_key=True, until=until)
             case _:
                 assert_never(values)
-        until = values.until if isinstance(values, KeyedWrites) else None
-        return RowWrites(fitted.table, fitted if self._cache.keeps_writes else None, until)
 
     def _change(self, txid: int, note: Any) -> Change:
         writer = self._writer
@@ -358,7 +363,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
             self._cache.moved(version)
         elif note == self._prepared:
             # Its values are made now, when the write is visible already: that takes longer than to write them.
-            self._cache.written(version, None if self._fitted is None else self._fitted.values, self._hold)
+            self._cache.written(version, None if self._put is None else self._rows.read_written(self._put), self._hold)
         else:
             self._cache.clear()
-        self._hold = self._fitted = None
+        self._hold = self._put = None

@@ -26,7 +26,7 @@ from pyroaring import BitMap64
 from state.delta.log.data_files import DataFile, DataFolder, files_in
 from state.delta.log.put import Change
 from state.delta.log.vectors import bitmap_of, positions_in
-from state.delta.schema import FittedRows, RowFormat
+from state.delta.schema import RowFormat
 from txtopo.api.reduction import PreparedWrites
 from txtopo.columnar.key_index import KeyNumbers, Positions
 
@@ -39,12 +39,12 @@ class RowWrites(PreparedWrites):
 
     Args:
         rows: the rows, each key once; a row without a txid removes its key. Empty: only record the txid.
-        fitted: what they were made from, if the values are to be cached.
+        is_by_key: whether keys were put one by one, and are likely to be looked up again.
         until: the time up to which keys have expired; None if they do not expire.
     """
 
     rows: pa.Table
-    fitted: FittedRows | None = None
+    is_by_key: bool = False
     until: int | None = None
 
     @property

@@ -116,14 +116,14 @@ def test_opaque_previous_is_that_of_the_last_transaction() -> None:
     state = opened(StateKind.OPAQUE)
     state.write(1, {"a": stored_value(StateKind.OPAQUE, 1, 10)})
     group = group_state(state)
-    for txid in (2, 3):
+    for txid in (2, 3, 4):
         view = group.begin(txid)
         view.update("a", add(5))
         view.multi_update(["a", "b"], add(1))
         view.finish()
     assert dict(group.written) == {
-        "a": stored_value(StateKind.OPAQUE, 3, 22, 16),
-        "b": stored_value(StateKind.OPAQUE, 3, 2, 1),
+        "a": stored_value(StateKind.OPAQUE, 4, 28, 22),
+        "b": stored_value(StateKind.OPAQUE, 4, 3, 2),
     }
 
 

@@ -142,8 +142,9 @@ class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys):
             return None
         return dict(values) if set(map(type, values.values())) <= {int} else None
 
-    def fold(self, parts: Sequence[TransactionRows], reduction: Folding) -> Writes | None:
+    def fold(self, parts: Sequence[TransactionRows], reduction: Folding | None) -> Writes | None:
         """Return the writes that fold the rows into the newest version, row by row."""
+        assert reduction is not None, "what is put is written by key"
         kept: dict[Key, StateValue | None] = {}
         for part in parts:
             for key, value in pairs_of(part.rows):

@@ -1,15 +1,17 @@
 """A keyed state during a commit group.
 
 A layer holds *bare* values: a key's value alone, without the txid and the previous value that the state stores beside
-it. These are kept apart, and a :data:`~txtopo.api.values.StateValue` is made only where somebody reads one: that
-takes half the time of a commit phase that touches thousands of keys.
+it. A :data:`~txtopo.api.values.StateValue` is made only where somebody reads one: that takes half the time of a commit
+phase that touches thousands of keys.
 
-As long as a group's transactions only fold values into keys, the rows that they fold are kept as rows, and the state
-folds them all at once. The first access to a single key ends that: the rows are then folded key by key, here.
+What a transaction puts becomes rows when it is checked, and the state folds the rows of all transactions at once; one
+that does not fold gets each key's last value. As long as transactions only fold values into keys, these are rows from
+the start. The first access to a single key ends that: the rows are then folded key by key, here.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any
@@ -63,9 +65,12 @@ class KeyedGroup(GroupState):
         """Whether a key may be removed."""
         self.reduction: Folding | None = None
         self._txids: dict[Key, int] = {}
-        self._previous: dict[Key, Any] = {}
+        self._before: dict[Key, Any] = {}
+        """What was put before the last transaction that has put a key, by one of the group, if the state is opaque."""
         self._folds = opened if isinstance(opened, FoldsRows) else None
         self._folded: list[_Fold] = []
+        self._put: list[TransactionRows] = []
+        """What the finished transactions have put, as rows, if the state folds rows."""
         self._is_by_key = False
 
     def begin(self, txid: int) -> KeyedView:
@@ -83,19 +88,29 @@ class KeyedGroup(GroupState):
         durable = opened.expired_until(watermark)
         return durable if watermark is None else max(durable, ttl.until(watermark))
 
+    @functools.cached_property
+    def reached(self) -> int:
+        """The last transaction that a durable value may include."""
+        try:
+            return self.opened.last_txid or 0
+        except FailedException as error:
+            raise_as_of_state(error)
+
     def txid_of(self, key: Key) -> int:
         """Return the last transaction of the group that has put a key."""
         return self._txids[key]
 
     def take(self, view: KeyedView, folded: Sequence[_Fold]) -> None:
         """Merge the writes of a transaction that has finished."""
+        if self.kind is StateKind.OPAQUE:
+            self._before.update((key, self.values[key]) for key in view.own if key in self.values)
         if self.values:
             self.values.update(view.own)
         else:
             self.values = view.own
         self._txids.update(dict.fromkeys(view.own, view.txid))
-        if view.previous:  # it may hold keys that were not put in the end
-            self._previous.update((key, view.previous[key]) for key in view.own)
+        if view.rows is not None:
+            self._put.append(TransactionRows(view.txid, view.rows, until=view.until))
         self._folded += folded
         if view.own or folded:
             self._until = view.until
@@ -134,41 +149,68 @@ class KeyedGroup(GroupState):
                 raise
             view.finish()
 
+    def check(self, values: Mapping[Key, Any], txid: int) -> Any:
+        """Return what a transaction has put as rows, if the state folds rows; raise if it does not fit."""
+        writes = self._columns(values, [txid] * len(values))
+        rows = None if self._folds is None else self._folds.rows_to_put(txid, writes)
+        if rows is None:
+            self.opened.check(writes)
+        return rows
+
     def writes(self) -> Writes:
         """Return the group's writes, which may be empty; raise as :meth:`settle` does."""
+        if self._folds is None:
+            return self.written
         try:
             if self._folded and self.failure is None:
                 assert self.reduction is not None, "folded rows have a reduction"
-                assert self._folds is not None, "only a state that folds rows has folded rows"
                 # None: the state cannot fold these rows, so they are folded here, key by key.
                 made = self._folds.fold([part.rows for part in self._folded], self.reduction)
                 if made is not None:
                     return made
+            self.settle()
+            made = self._folds.fold(self._put, None) if self._put else None
         except FailedException as error:
             raise_as_of_state(error)
-        self.settle()
-        return self.written
+        return self.written if made is None else made
 
     @property
     def written(self) -> KeyedWrites:
         """The values that the group's finished transactions have put by key, in columns."""
-        made = self.columns(self.values, list(map(self._txids.__getitem__, self.values)), self._previous)
+        made = self._columns(self.values, list(map(self._txids.__getitem__, self.values)))
+        if self.kind is StateKind.OPAQUE:
+            made = attrs.evolve(made, previous=self.previous(made.keys_put, made.txids, self._before))
         return made if self._until is None else attrs.evolve(made, until=self._until)
 
-    def columns(self, values: Mapping[Key, Any], txids: Sequence[int], previous: Mapping[Key, Any]) -> KeyedWrites:
-        """Return bare values, some of which may be removed, as columns."""
+    def previous(self, keys: Sequence[Key], txids: Sequence[int], put: Mapping[Key, Any]) -> list[Any]:
+        """Return the bare value that each key had before a transaction: the one ``put``, or else the durable one."""
+        missing = [key for key in keys if key not in put]
+        durable = dict(zip(missing, self.multi_get(missing), strict=True)) if missing else {}
+        befores = []
+        for key, txid in zip(keys, txids, strict=True):
+            stored = durable.get(key)
+            befores.append(put.get(key) if stored is None else stored.value_before(txid))
+        return [None if before is _REMOVED else before for before in befores]
+
+    def _columns(self, values: Mapping[Key, Any], txids: Sequence[int]) -> KeyedWrites:
+        """Return bare values, some of which may be removed, as columns, without previous values."""
         removed: list[Key] = []
         if self.has_removed:
             removed = [key for key, value in values.items() if value is _REMOVED]
             txids = [txid for txid, value in zip(txids, values.values(), strict=True) if value is not _REMOVED]
             values = {key: value for key, value in values.items() if value is not _REMOVED}
-        before = list(map(previous.__getitem__, values)) if self.kind is StateKind.OPAQUE else ()
-        return KeyedWrites(self.kind, list(values), list(values.values()), txids, before, removed)
+        return KeyedWrites(self.kind, list(values), list(values.values()), txids, removed=removed)
 
     def stored(self, key: Key) -> StateValue | None:
         """Return what the state will store for a key that the group has put; None if it is removed."""
-        value = self.values[key]
-        return None if value is _REMOVED else stored_value(self.kind, self._txids[key], value, self._previous.get(key))
+        return self.to_store(key, self._txids[key], self.values[key], self._before)
+
+    def to_store(self, key: Key, txid: int, value: Any, put: Mapping[Key, Any]) -> StateValue | None:
+        """Return what the state will store for a bare value; ``put`` are the values before; None if it is removed."""
+        if value is _REMOVED:
+            return None
+        previous = self.previous((key,), (txid,), put)[0] if self.kind is StateKind.OPAQUE else None
+        return stored_value(self.kind, txid, value, previous)
 
 
 class KeyedView(TransactionView):
@@ -183,16 +225,13 @@ class KeyedView(TransactionView):
         self._expiry = None if until is None or ttl is None else ttl.expiry(until, declared.value)
         self.own: dict[Key, Any] = {}
         """The bare values that this transaction has put."""
-        self.previous: dict[Key, Any] = {}
-        """The bare value before this transaction of each key in ``own``, if the state is opaque."""
+        self.rows: Reducible | None = None
+        """The same as rows, once they are checked, if the state folds rows."""
         self._group: KeyedGroup = group
-        self._is_opaque = group.kind is StateKind.OPAQUE
         self._folded: list[_Fold] = []
         self._is_by_key = False
         """Whether nothing is left to fold, so that keys may be accessed."""
         self._is_unchecked = False
-        self._looked_up: list[Key] = []
-        """The keys that were looked up in the state since the last check: no other key is new to the group."""
 
     def get(self, key: Key) -> StateValue | None:
         """Return the stored value of one key, including this transaction's own write."""
@@ -221,14 +260,12 @@ class KeyedView(TransactionView):
 
     def put(self, key: Key, value: Any) -> None:
         """Put a value for one key, unless its stored value contains this transaction already."""
-        value = self._bare(value)
-        self.update(key, lambda _: value)
+        self._put((key,), (self._bare(value),))
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key, unless its stored value contains this transaction already."""
         values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))
-        bare = {key: self._bare(value) for key, value in values.items()}
-        self.multi_update(list(bare), lambda key, _: bare[key])
+        self._put(list(values), list(map(self._bare, values.values())))
 
     def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
         """Replace the value of one key; return the stored one if it contains this transaction already."""
@@ -252,8 +289,6 @@ class KeyedView(TransactionView):
                 old = stored.value_before(self.txid)
         if old is _REMOVED:
             old = None
-        if self._is_opaque:
-            self.previous.setdefault(key, old)
         new = own[key] = function(old)
         self._is_unchecked = True
         return new
@@ -285,10 +320,8 @@ class KeyedView(TransactionView):
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove each key, unless its stored value contains this transaction already."""
-        self._begin_by_key()
-        _, applied = self._befores(keys)
-        self.own.update((key, _REMOVED) for key in keys if key not in applied)
-        self._is_unchecked = self._group.has_removed = True
+        self._put(keys, [_REMOVED] * len(keys))
+        self._group.has_removed = True
 
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into the stored one: as rows if possible, otherwise key by key."""
@@ -317,9 +350,8 @@ class KeyedView(TransactionView):
             for part in self._folded:
                 part.component = part.component or component
             if self._is_unchecked:
-                writes = self._group.columns(self.own, [self.txid] * len(self.own), self.previous)
-                self._group.opened.check(writes, self._looked_up)
-                self._is_unchecked, self._looked_up = False, []
+                self.rows = self._group.check(self.own, self.txid) if self.own else None
+                self._is_unchecked = False
 
     def finish(self) -> None:
         """Merge this transaction's writes into the group's."""
@@ -327,6 +359,7 @@ class KeyedView(TransactionView):
             # writes() takes either a group's rows or its values by key, never both.
             if self._folded and (self.own or self._group.values):
                 self._begin_by_key()
+            self.check()
             self._group.take(self, self._folded)
             self.discard()
 
@@ -335,6 +368,20 @@ class KeyedView(TransactionView):
         with self.lock:
             super().discard()
             self._is_by_key = False
+
+    def _put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
+        """Put bare values; a key whose stored value contains this transaction already stays as it is."""
+        self._begin_by_key()
+        try:
+            put = dict(zip(keys, values, strict=True))
+        except TypeError:  # an unhashable key, for which the state itself raises a clear error
+            self._durable(keys)
+            raise
+        if self._group.reached >= self.txid:
+            applied = self._befores(keys)[1]
+            put = {key: value for key, value in put.items() if key not in applied}
+        self.own.update(put)
+        self._is_unchecked = self._is_unchecked or bool(put)
 
     def _bare(self, value: Any) -> Any:
         """Return the bare value; bolts may put the stored value that ``get`` returned, as in Storm."""
@@ -349,8 +396,7 @@ class KeyedView(TransactionView):
 
     def _stored(self, key: Key) -> StateValue | None:
         """Return what the state will store for a key that this transaction has put; None if it is removed."""
-        value = self.own[key]
-        return None if value is _REMOVED else stored_value(self._group.kind, self.txid, value, self.previous.get(key))
+        return self._group.to_store(key, self.txid, self.own[key], self._group.values)
 
     def _befores(self, keys: Sequence[Key]) -> tuple[Sequence[Any], Mapping[Key, Any]]:
         """Return the bare value that each key starts from, and the values of keys that contain this transaction."""
@@ -368,10 +414,6 @@ class KeyedView(TransactionView):
             befores = [next(others) if before is _MISSING else before for before in befores]
         if self._group.has_removed or self._expiry is not None:
             befores = [None if each is _REMOVED else each for each in befores]
-        if self._is_opaque:
-            # Only the first look counts: a later one sees what this transaction itself has put.
-            for key, before in zip(keys, befores, strict=True):
-                self.previous.setdefault(key, before)
         return befores, applied
 
     def _at_hand(self, keys: Sequence[Key]) -> list[Any]:
@@ -387,7 +429,6 @@ class KeyedView(TransactionView):
 
     def _durable(self, keys: Sequence[Key]) -> Sequence[StateValue | None]:
         self.probe.step()
-        self._looked_up.extend(keys)
         found = self._group.multi_get(keys)
         return found if self._expiry is None else list(map(self._alive, found))
 

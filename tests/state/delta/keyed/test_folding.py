@@ -14,7 +14,7 @@ import pytest
 from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from state import DeltaState, MemoryState, TransactionalValue, read_table
+from state import DeltaState, MemoryState, OpaqueValue, TransactionalValue, read_table
 from state.delta.keyed.writing import RowWrites
 from tests.budgets import examples
 from tests.state.delta.delta_tables import reread
@@ -22,7 +22,7 @@ from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.data.utc import micros_at
 from txtopo.api.reduction import AtTime, Reduction, Reductions, TransactionRows
-from txtopo.api.state import StateKind, Writes
+from txtopo.api.state import KEYED_KINDS, StateKind, Writes
 from txtopo.errors import FieldsError
 from txtopo.transactional.commit.views import GroupState
 from txtopo.transactional.commit.write_buffer import group_state
@@ -384,7 +384,7 @@ def test_what_minds_the_order_goes_key_by_key(tmp_path, value, kind, values) -> 
     assert state.reducible_rows(values, Reduction.SUM) is None
     group = group_state(state)
     reduce_in(group, 1, values)
-    assert not isinstance(group.writes(), RowWrites)
+    assert group.writes().is_by_key
     state.write(1, group.writes())
     assert rows(tmp_path)["a"][0] == values["a"]
 
@@ -512,3 +512,76 @@ def test_sum_of_stored_and_new_beyond_64_bits(tmp_path, stored, added) -> None:
     with pytest.raises(FieldsError, match=r"n: bigint"):
         group.writes()
     assert rows(tmp_path) == {"a": (stored, 1), "b": (2, 2)}
+
+
+PUTS = st.one_of(
+    st.tuples(st.just("get"), KEYS),
+    st.tuples(st.just("multi_put"), st.dictionaries(KEYS, AMOUNTS)),
+    st.tuples(st.just("multi_remove"), st.lists(KEYS)),
+    st.tuples(st.just("update"), KEYS, AMOUNTS),
+)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.sampled_from(KEYED_KINDS),
+    st.booleans(),
+    st.sampled_from([1, 1_000]),
+    st.lists(st.lists(st.lists(PUTS, max_size=4), min_size=1, max_size=3), max_size=4),
+    st.lists(PUTS, max_size=3),
+)
+def test_what_is_put_is_the_same_in_columns_and_by_key(
+    tmp_path_factory, kind, has_vectors, keys_max, groups, replay
+) -> None:
+    """Promise 10: value, txid and previous value of each key are the same in a table, whose state folds rows, and in
+    memory, where each key goes by itself; so is what a replay of the last transaction makes."""
+    declared = DeltaState(
+        tmp_path_factory.mktemp("puts") / "t", KEY, VALUE, kind, deletion_vectors=has_vectors, cached_keys_max=keys_max
+    )
+    table, memory = (each.open("t", "s", "life", 1) for each in (declared, MemoryState(KEY, VALUE, kind)))
+    txid = 0
+    for transactions in groups:
+        of_table, of_memory = group_state(table), group_state(memory)
+        for calls in transactions:
+            txid += 1
+            assert called(of_table.begin(txid), calls) == called(of_memory.begin(txid), calls)
+        for state, group in ((table, of_table), (memory, of_memory)):
+            state.write(txid, group.writes())
+        assert table.multi_get([*"abcd"]) == memory.multi_get([*"abcd"])
+    if txid:
+        of_table, of_memory = group_state(table), group_state(memory)
+        assert called(of_table.begin(txid), replay) == called(of_memory.begin(txid), replay)
+        made = of_table.writes()
+        assert (declared.format("s").read_written(made.rows) if made else {}) == dict(of_memory.writes())
+
+
+def called(view, calls):
+    """Return what some calls return, and what the view has of all keys then."""
+    seen = []
+    for name, *arguments in calls:
+        seen.append(
+            view.update(arguments[0], add(arguments[1])) if name == "update" else getattr(view, name)(*arguments)
+        )
+    seen += view.multi_get([*"abcd"])
+    view.check()
+    view.finish()
+    return seen
+
+
+def test_keys_that_are_put_are_not_looked_up(tmp_path, monkeypatch) -> None:
+    """Only functions of the old value need it; the value before an opaque one is found among the rows."""
+    state = opened(tmp_path, kind=StateKind.OPAQUE)
+    state.write(1, {"a": OpaqueValue(1, 5, None)})
+    monkeypatch.setattr(state, "multi_get", None)
+    group = group_state(state)
+    view = group.begin(2)
+    view.multi_put({"a": 7, "b": 1})
+    view.put("c", 3)
+    view.remove("b")
+    view.check()
+    view.finish()
+    assert group.writes().rows.to_pylist() == [
+        {"word": "a", "n": 7, "previous_n": 5, "txid": 2},
+        {"word": "c", "n": 3, "previous_n": None, "txid": 2},
+        {"word": "b", "n": None, "previous_n": None, "txid": None},
+    ]

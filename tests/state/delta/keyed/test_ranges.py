@@ -188,7 +188,8 @@ def test_an_applied_transaction_goes_key_by_key(tmp_path, vectors) -> None:
     state = opened(tmp_path, vectors=vectors, executors=InlineExecutors())
     commit(state, (5, many(20)))
     assert fold(state, (5, {"w1": 1})) == {}
-    assert fold(state, (4, {"w1": 1}), (6, {"w2": 1})) == {"w2": TransactionalValue(6, many(20)["w2"] + 1)}
+    made = fold(state, (4, {"w1": 1}), (6, {"w2": 1}))
+    assert made.rows.to_pylist() == [{"word": "w2", "n": many(20)["w2"] + 1, "txid": 6}]
     before = files(tmp_path)
     state.write(5, {})
     assert files(tmp_path) == before
