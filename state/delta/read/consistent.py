@@ -39,6 +39,7 @@ finds that a file is missing and starts over, with a later N.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -263,17 +264,19 @@ class _Points:
 
     header: JournalHeader
     points: Mapping[str, ShownPoints]
-    writes: Mapping[str, GroupWrites]
+    writes: Callable[[], Mapping[str, GroupWrites]]
+    """Reads the journal once: only if a table has no version of a point."""
 
     @classmethod
     def of(cls, metadata_dir: Path, header: JournalHeader, handles: Mapping[str, _Handle]) -> _Points:
         points = {name: ShownPoints.of(h.location, h.table, h.application) for name, h in handles.items()}
-        return cls(header, points, _writes_of(metadata_dir, header, handles))
+        return cls(header, points, functools.cache(lambda: _writes_of(metadata_dir, header, handles)))
 
     def show(self, txid: int) -> bool:
         """Whether all tables can be shown as of the end of a group: nothing was written since the point before."""
         return all(
-            each.shows(txid) or self.writes[name].has_none(each.until(txid), txid) for name, each in self.points.items()
+            each.shows(txid) or self.writes()[name].has_none(each.until(txid), txid)
+            for name, each in self.points.items()
         )
 
     def common(self, bound: int) -> ShownPoints:

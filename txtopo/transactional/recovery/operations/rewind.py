@@ -10,7 +10,7 @@ Transaction 0 is a point as well: no table needs an old version to become empty.
 
 from __future__ import annotations
 
-import itertools
+import bisect
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -117,8 +117,9 @@ class Past:
         )
         firsts = {entry.last: entry.first for entry in entries}
         transactions = _transactions(entries)
+        gaps = _Gaps.among(transactions)
         points = [
-            Point(each, firsts.get(each.txid, each.txid), rolled_back, (*obstacles, *_lost_after(each, transactions)))
+            Point(each, firsts.get(each.txid, each.txid), rolled_back, (*obstacles, *gaps.after(each)))
             for each in checkpoints
             for rolled_back, obstacles in [choice.rollbacks(each)]
         ]
@@ -338,13 +339,27 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
     return [metadata for metadata, planned in (known[txid] for txid in wanted) if planned.has_input]
 
 
-def _lost_after(checkpoint: Checkpoint, transactions: Sequence[JournalTransaction]) -> Iterable[str]:
-    """Yield that transactions after a point would have to run again that the journal does not have."""
-    later = (each.txid for each in transactions if each.txid > checkpoint.txid)
-    for txid, expected in zip(later, itertools.count(checkpoint.txid + 1), strict=False):
-        if txid != expected:
-            yield _lost_text(expected, txid - 1, checkpoint.txid)
-            return
+@attrs.frozen
+class _Gaps:
+    """What a journal lacks, found for any point without a look at all transactions after it."""
+
+    txids: Sequence[int]
+    """Those that it has, in order."""
+    before: Sequence[int]
+    """How many are missing before each of them, as if the first one could be 0."""
+
+    @classmethod
+    def among(cls, transactions: Sequence[JournalTransaction]) -> _Gaps:
+        txids = [each.txid for each in transactions]
+        return cls(txids, [txid - at for at, txid in enumerate(txids)])
+
+    def after(self, checkpoint: Checkpoint) -> Iterable[str]:
+        """Yield that transactions after a point would have to run again that the journal does not have."""
+        first = bisect.bisect_right(self.txids, checkpoint.txid)
+        expected = checkpoint.txid + 1 - first
+        at = bisect.bisect_right(self.before, expected, first)
+        if at < len(self.txids):
+            yield _lost_text(expected + at, self.txids[at] - 1, checkpoint.txid)
 
 
 def _lost_text(first: int, last: int, after: int) -> str:
