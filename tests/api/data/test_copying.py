@@ -33,3 +33,20 @@ def test_rows() -> None:
     assert own[2] is not row[2]
     plain = (1, "a", None)
     assert copying.handed(plain) is plain
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_rows_as_dicts(deep: bool) -> None:
+    """A list of dicts is copied with each of them, whether they hold plain values only or not."""
+    value = [{"bidder": 1, "tags": ["x"] if deep else "x"}, {"bidder": 2}]
+    own = copied(value)
+    assert own == value
+    assert all(one is not other for one, other in zip(own, value, strict=True))
+    assert not deep or own[0]["tags"] is not value[0]["tags"]
+
+
+def test_one_dict_twice() -> None:
+    """An object that is there twice is so in the copy, too."""
+    one = {"n": 1}
+    first, second = copied([one, one])
+    assert first is second is not one

@@ -67,16 +67,24 @@ def copied(value: Any) -> Any:
         return value
     if kind is list and UNCHANGEABLE.issuperset(map(type, value)):
         return value.copy()
-    if (
-        kind is dict
-        and UNCHANGEABLE.issuperset(map(type, value))
-        and UNCHANGEABLE.issuperset(map(type, value.values()))
-    ):
+    if kind is dict and _is_flat(value):
         return value.copy()
+    # Rows as dicts: a fifth of the time of a deep copy, which finds out that an object is there twice.
+    if (
+        kind is list
+        and set(map(type, value)) == {dict}
+        and len(set(map(id, value))) == len(value)
+        and all(map(_is_flat, value))
+    ):
+        return list(map(dict.copy, value))
     try:
         return copy.deepcopy(value)
     except Exception:  # noqa: BLE001 - a user's class may raise anything here and still pickle
         return _by_pickle(value)
+
+
+def _is_flat(value: dict[Any, Any]) -> bool:
+    return UNCHANGEABLE.issuperset(map(type, value)) and UNCHANGEABLE.issuperset(map(type, value.values()))
 
 
 def copied_json(value: Any) -> Any:
