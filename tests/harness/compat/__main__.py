@@ -31,7 +31,7 @@ ENVIRONMENTS = ROOT / "build" / "compat"
 QUICK = (
     "tests/spark/session/test_delta.py",
     "tests/spark/sql/test_dataframe_session.py",
-    "tests/spark/sql/test_dataframe_tasks.py",
+    "tests/spark/sql/test_combining.py",
     "tests/spark/session/test_starting.py",
     "tests/acceptance/test_frames.py",
     "tests/acceptance/test_words.py",

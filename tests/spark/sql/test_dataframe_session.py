@@ -61,7 +61,6 @@ def test_settings_that_fit(session: SparkSession) -> None:
     clone = DataFrameSession(session).spark
     assert clone.conf.get(SETTINGS[0]) == clone.conf.get(ADAPTIVE) == clone.conf.get(SETTINGS[3]) == "false"
     assert clone.conf.get(SETTINGS[1]) == str(session.sparkContext.defaultParallelism)
-    assert DataFrameSession(session, tasks=99).spark.conf.get(SETTINGS[1]) == "99"
 
 
 @pytest.mark.parametrize(

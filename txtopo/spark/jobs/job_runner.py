@@ -17,7 +17,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.config import Config
@@ -68,10 +67,7 @@ class SparkJobRunner(JobRunner):
             LinesAddress(host.reached, self._lines.port, logging.getLogger(USER_LOGGER).getEffectiveLevel()),
         )
         self._package = self._context.broadcast(package)
-        dataframes = plan.dataframes
-        takers = [plan.by_id[edge.target] for each in dataframes for edge in plan.outputs(each.id, DEFAULT_STREAM)]
-        tasks = max((component.tasks for component in takers), default=1)
-        self._dataframe_session = DataFrameSession(spark, tasks) if dataframes else None
+        self._dataframe_session = DataFrameSession(spark) if plan.dataframes else None
 
     def run(
         self,

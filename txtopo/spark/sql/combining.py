@@ -1,8 +1,8 @@
-"""Combiners in Spark SQL: combine rows with equal keys before a shuffle, if the bolt has a combiner.
+"""Combiners in Spark SQL: combine rows with equal keys before a shuffle, if the bolt that gets them has a combiner.
 
-Spark's sums overflow or fail where Python's do not. So each combined row carries a bound: the largest magnitude that a
-partial result of its values could have. If a bound is too large, the tasks run again on uncombined rows. Nulls are
-skipped, as by every reduction.
+What comes out are rows of the same stream again, so nobody else needs to know. Spark's sums overflow or fail where
+Python's do not, so the upper and the lower halves of the values are added apart, which no number of rows can exceed. A
+sum that does not fit the field becomes several rows that do. Nulls are skipped, as by every reduction.
 """
 
 from __future__ import annotations
@@ -10,32 +10,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import (
     DataFrame,
     functions as F,  # noqa: N812 - its name everywhere
 )
+from pyspark.sql.pandas.types import to_arrow_type
 
 from txtopo.api.components.bolt import BatchBolt, Bolt
 from txtopo.api.data.fields import Fields
 from txtopo.api.reduction import Reduction
 from txtopo.columnar.reducing import ReductionCombiner
 
-BOUND = "txtopo_bound"
-"""The column of the bounds."""
-
-_EXACT_MAX = float(1 << 62)
-"""The largest bound that is safe despite rounding: a bound is a sum of doubles, and the values are longs."""
+_HIGH, _LOW = "txtopo_high", "txtopo_low"
+"""The columns of the halves."""
 
 
 def combiner_of(bolt: Bolt, fields: Fields, grouped_by: Sequence[str]) -> ReductionCombiner | None:
     """Return a bolt's combiner for a columnar stream; None if it has none, or one that Spark can't apply."""
     declared = bolt.combiner() if isinstance(bolt, BatchBolt) else None
-    # A combined row has only the key's fields and the value, and the grouping must find its fields in the key.
-    if not isinstance(declared, ReductionCombiner) or BOUND in fields.names or not set(grouped_by) <= set(declared.key):
+    # Combined rows are null but for the key's fields and the value, and the grouping must find its fields in the key.
+    if not isinstance(declared, ReductionCombiner) or not set(grouped_by) <= set(declared.key):
         return None
     types = dict(zip(fields.names, fields.types, strict=True))
-    if not set(declared.fields) <= set(fields.names[1:]):
+    if {_HIGH, _LOW} & types.keys() or not set(declared.fields) <= set(fields.names[1:]):
         return None  # the bolt itself reports the missing field
     keys = [types[name] for name in declared.key]
     has_plain_keys = not any(pa.types.is_nested(kind) or pa.types.is_floating(kind) for kind in keys)
@@ -43,28 +40,40 @@ def combiner_of(bolt: Bolt, fields: Fields, grouped_by: Sequence[str]) -> Reduct
 
 
 def combined(frame: DataFrame, combiner: ReductionCombiner) -> DataFrame:
-    """Return one row for each key: the key, the value and its bound."""
+    """Return the frame's rows with those of each key combined into one, or few."""
     value = f"`{combiner.value}`"
-    how, bound = _aggregates(value, combiner.reduction)
-    keys = [f"`{name}`" for name in combiner.key]
-    return frame.groupBy(*keys).agg(F.expr(f"{how} AS {value}"), F.expr(f"{bound} AS {BOUND}"))
+    grouped = frame.groupBy(*(f"`{name}`" for name in combiner.key))
+    if combiner.reduction is not Reduction.SUM:
+        made, results = grouped.agg(F.expr(f"{combiner.reduction.value}({value}) AS {value}")), value
+    else:
+        kind = frame.schema[combiner.value].dataType
+        half = to_arrow_type(kind).bit_width // 2
+        made = grouped.agg(
+            F.expr(f"sum(shiftright(CAST({value} AS BIGINT), {half})) AS {_HIGH}"),
+            F.expr(f"sum(CAST({value} AS BIGINT) & {(1 << half) - 1}) AS {_LOW}"),
+        ).selectExpr(
+            *(f"`{name}`" for name in combiner.key),
+            f"{_HIGH} + shiftright({_LOW}, {half}) AS {_HIGH}",
+            f"{_LOW} & {(1 << half) - 1} AS {_LOW}",
+        )
+        results = f"explode(CAST({_rows_of_sum(half)} AS ARRAY<{kind.simpleString()}>)) AS {value}"
+    columns = {name: F.col(f"`{name}`") for name in combiner.key} | {combiner.value: F.expr(results)}
+    nulls = {each.name: F.lit(None).cast(each.dataType).alias(each.name) for each in frame.schema}
+    return made.select(*(nulls | columns).values())
 
 
-def uncombined(batch: pa.RecordBatch, kind: pa.DataType) -> pa.RecordBatch | None:
-    """Return rows of :func:`combined` without their bounds; None if a bound is so large that its value may not fit."""
-    names = [name for name in batch.schema.names if name != BOUND]
-    largest = pc.max(batch.column(BOUND)).as_py() if batch.num_rows else 0.0
-    if largest >= min(_EXACT_MAX, float(2 ** (kind.bit_width - 1))):
-        return None
-    return batch.select(names)
-
-
-def _aggregates(value: str, reduction: Reduction) -> tuple[str, str]:
-    """Return the SQL of a column's reduction and of its bound: as Column objects, each would cost several JVM calls."""
-    match reduction:
-        case Reduction.SUM:
-            return f"try_sum({value})", f"sum(coalesce(abs(CAST({value} AS DOUBLE)), 0D))"
-        case Reduction.MIN:
-            return f"min({value})", "max(0D)"
-        case Reduction.MAX:
-            return f"max({value})", "max(0D)"
+def _rows_of_sum(half: int) -> str:
+    """Return the SQL of an array of numbers that fit twice the bits of a half and add up to the sum of the halves."""
+    limit = 1 << (half - 1)
+    count = f"(abs({_HIGH}) div {limit - 1} + 1)"
+    # Of so many numbers, the rest makes some larger by one half's unit, and the last one has the lower half.
+    each, larger = f"{_HIGH} div {count}", f"{_HIGH} div {count} + IF({_HIGH} < 0, -1, 1)"
+    rest = f"CAST(abs({_HIGH} % {count}) AS INT)"
+    several = (
+        f"concat(array_repeat(shiftleft({larger}, {half}), {rest}), "
+        f"array_repeat(shiftleft({each}, {half}), CAST({count} - 1 AS INT) - {rest}), "
+        f"array(shiftleft({each}, {half}) | {_LOW}))"
+    )
+    one = f"array(shiftleft({_HIGH}, {half}) | {_LOW})"
+    # A sum of nulls alone is null, and then so is the condition: it becomes one null.
+    return f"IF({_HIGH} NOT BETWEEN -{limit} AND {limit - 1}, {several}, {one})"

@@ -7,7 +7,6 @@ and shuffle messages become rows.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from typing import Any
@@ -19,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructType
 
+from txtopo.api.components.groupings import GroupingKind
 from txtopo.api.data.copying import copied_json
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.tuples import DEFAULT_STREAM, TupleSource
@@ -26,11 +26,13 @@ from txtopo.api.data.types import ddl_name, parse_type
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.chunks import Chunk, decode
 from txtopo.columnar.conversion import takes_all
+from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.errors import FieldsError, TopologyError
+from txtopo.spark.sql.combining import combined, combiner_of
 from txtopo.spark.sql.dataframe_code import dataframe_code
-from txtopo.spark.sql.dataframe_tasks import DataFrameTasks, last_edge
 from txtopo.spark.tasks.worker import same_partition, stage_function, task_factory_of
 from txtopo.topology.plans.plan import DATAFRAMES, ComponentKind, Edge, Plan, PlannedComponent
+from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.jobs.stage_run import Item, Job, PartitionItem, Report, partition_for
 from txtopo.transactional.tasks.batch_run import ShuffleMessage
 from txtopo.transactional.tasks.bolt_tasks import attempt_column
@@ -60,12 +62,6 @@ class DataFrameStages:
     def run(self) -> list[Report]:
         """Run the stages, each after the DataFrames that precede it, and return the reports."""
         layout = self._job.layout
-        edge = last_edge(self._spark, self._plan, layout) if len(self._job.attempts) <= APART_MAX else None
-        if edge is not None:
-            for name in itertools.chain.from_iterable(layout.dataframes):
-                self._make_frame(self._plan.by_id[name], None)
-            tasks = DataFrameTasks(self._spark, self._package, self._job, self._plan, edge)
-            return tasks.run(self._frames_apart[edge.source])
         items: Any = None
         try:
             for index, stage in enumerate(layout.stages):
@@ -116,16 +112,31 @@ class DataFrameStages:
 
     def _read(self, component: PlannedComponent) -> DataFrame:
         frames = []
+        combiner = self._combiner_below(component)
         for assigned in self._job.attempts:
             if assigned.planned.has_input:
                 with dataframe_code(component.id, assigned.attempt):
                     frame = component.component.read(self._spark, copied_json(assigned.metadata))
             else:
                 frame = self._without_rows(component)
-            frames.append(_with_attempt(frame, assigned.attempt, component))
+            frames.append(_with_attempt(_of_fields(frame, component, combiner), assigned.attempt, component))
         if len(frames) <= APART_MAX:
             self._frames_apart[component.id] = frames
         return reduce(DataFrame.unionAll, frames)
+
+    def _combiner_below(self, component: PlannedComponent) -> ReductionCombiner | None:
+        """Return how the rows of a spout may be combined for the only bolt that gets them; None for never.
+
+        Small transactions are many, and each would take tasks of its own. A DataFrameBolt can combine rows itself.
+        """
+        edges = self._plan.outputs(component.id, DEFAULT_STREAM)
+        if len(edges) != 1 or len(self._job.attempts) > APART_MAX or edges[0].grouping.kind is not GroupingKind.FIELDS:
+            return None
+        (edge,) = edges
+        fields = component.streams[DEFAULT_STREAM]
+        keys = [name for name in edge.grouping.fields or () if name != fields.names[0]]
+        with user_code(edge.target, self._job.attempts[0].attempt):
+            return combiner_of(self._plan.by_id[edge.target].component, fields, keys)
 
     def _without_rows(self, component: PlannedComponent) -> DataFrame:
         types = from_arrow_schema(component.streams[DEFAULT_STREAM].without_attempt().arrow_schema())
@@ -186,17 +197,21 @@ def _frame_schema(fields: Fields) -> pa.Schema:
     return pa.schema([pa.field(fields.names[0], _ATTEMPT_TYPE), *rest])
 
 
-def _with_attempt(frame: DataFrame, attempt: TransactionAttempt, component: PlannedComponent) -> DataFrame:
-    fields = component.streams[DEFAULT_STREAM]
-    expected = list(fields.names[1:])
+def _of_fields(frame: DataFrame, component: PlannedComponent, combiner: ReductionCombiner | None) -> DataFrame:
+    expected = list(component.streams[DEFAULT_STREAM].names[1:])
     if frame.columns != expected:
         raise TopologyError(
             f"read() returned the columns {frame.columns}, but output_fields are {expected}",
             component=component.id,
         )
-    struct = f"named_struct('txid', {attempt.txid}L, 'attempt', {attempt.attempt}L) AS `{fields.names[0]}`"
-    columns = [f"`{name}`" for name in expected]
-    return _typed(frame, component, "read()").selectExpr(struct, *columns)
+    typed = _typed(frame, component, "read()")
+    return typed if combiner is None else combined(typed, combiner)
+
+
+def _with_attempt(frame: DataFrame, attempt: TransactionAttempt, component: PlannedComponent) -> DataFrame:
+    first, *others = component.streams[DEFAULT_STREAM].names
+    struct = f"named_struct('txid', {attempt.txid}L, 'attempt', {attempt.attempt}L) AS `{first}`"
+    return frame.selectExpr(struct, *(f"`{name}`" for name in others))
 
 
 def _checked(frame: DataFrame, component: PlannedComponent) -> DataFrame:

@@ -30,8 +30,8 @@ from txtopo.testing.zookeeper import ZooKeeperServer
 WORDS = DrawnWords(tuples=1_000)
 MANY_KEYS = attrs.evolve(WORDS, keys=100_000)
 FAST_INTERVAL_SECS = 0.02
-FAST_TRANSACTIONS = 3_000
-"""A minute of them."""
+FAST_TRANSACTIONS = 1_500
+"""Half a minute of them."""
 INTERVAL_SECS = 0.2
 TRANSACTIONS = 150
 BARE_PUT = "a bare synced put"

@@ -1,21 +1,24 @@
-"""Tasks that run where Spark SQL leaves their rows, and rows that Spark SQL combines for them."""
+"""Rows that Spark SQL combines for a bolt."""
 
 from __future__ import annotations
 
 import operator
+import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
-import txtopo.spark.jobs.job_runner
-import txtopo.spark.sql.dataframe_tasks
+import txtopo.spark.sql.dataframes
 from committers import Count, ReduceCommitter, Sum
 from spouts import Coordinator, DataFrameSpout
 from state import MemoryState
 from tests.topologies import committing, values_in
 from txtopo import BatchBolt, Config, FailedException, Fields, ICommitter, run
+from txtopo.api.reduction import Reduction
+from txtopo.columnar.reducing import ReductionCombiner
+from txtopo.spark.sql.combining import combined
 
 KEYS = 5
 ROWS = 40
@@ -72,16 +75,15 @@ class FailsOnce(BatchBolt, ICommitter):
 
 
 @pytest.fixture
-def was_combined(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """For each frame that tasks ran on, whether its rows were combined."""
-    noted: list[bool] = []
-    on = txtopo.spark.sql.dataframe_tasks.DataFrameTasks._on
+def combined_frames(monkeypatch: pytest.MonkeyPatch) -> list[DataFrame]:
+    """The frames of which Spark SQL combined the rows."""
+    noted: list[DataFrame] = []
 
-    def note(self, frame, index, combiner):
-        noted.append(combiner is not None)
-        return on(self, frame, index, combiner)
+    def note(frame, combiner):
+        noted.append(frame)
+        return combined(frame, combiner)
 
-    monkeypatch.setattr(txtopo.spark.sql.dataframe_tasks.DataFrameTasks, "_on", note)
+    monkeypatch.setattr(txtopo.spark.sql.dataframes, "combined", note)
     return noted
 
 
@@ -100,11 +102,11 @@ def numbers(number) -> dict[str, list[int]]:
 
 @pytest.mark.parametrize("tasks", [1, 2, 9])
 @pytest.mark.parametrize(("function", "fold"), [(operator.add, sum), (min, min), (max, max)], ids=["sum", "min", "max"])
-def test_combined(spark: SparkSession, was_combined, function, fold, tasks: int) -> None:
+def test_combined(spark: SparkSession, combined_frames, function, fold, tasks: int) -> None:
     """Rows are combined before they are placed, and the totals are those of all rows; most of nine tasks get none."""
     got, report = totals(Rows(f"id % {KEYS}", "id * 3 - 50"), ReduceCommitter("totals", "k", "n", function), tasks)
     assert got == {key: fold(values) for key, values in numbers(lambda i: i * 3 - 50).items()}
-    assert was_combined == [True] * TRANSACTIONS
+    assert combined_frames
     assert (report.transactions, report.failures) == (TRANSACTIONS, 0)
 
 
@@ -115,18 +117,58 @@ def test_combined(spark: SparkSession, was_combined, function, fold, tasks: int)
         (
             f"IF(id % {ROWS} < {2 * KEYS}, {MAX_HALF - 1}, IF(id % {ROWS} < {4 * KEYS}, -{MAX_HALF - 1}, 1))",
             "long",
-            None,
+            (ROWS // KEYS - 4) * TRANSACTIONS,
         ),
         ("2000000000", "int", 2_000_000_000 * ROWS * TRANSACTIONS // KEYS),
     ],
     ids=["past 64 bits on the way", "more than an int"],
 )
-def test_too_large_to_combine(spark: SparkSession, was_combined, number: str, kind: str, expected: int | None) -> None:
-    """Where Spark's sum might be another one than Python's, rows are taken as they are."""
+def test_past_the_type(spark: SparkSession, combined_frames, number: str, kind: str, expected: int) -> None:
+    """A sum that leaves the field's type on the way, or is only held by the table's, is that of all rows."""
     got, _ = totals(Rows(f"id % {KEYS}", number, kind), ReduceCommitter("totals", "k", "n"))
-    expected = (ROWS // KEYS - 4) * TRANSACTIONS if expected is None else expected
     assert got == {f"k{i}": expected for i in range(KEYS)}
-    assert set(was_combined) == {True, False}
+    assert combined_frames
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("byte", 8), ("short", 16), ("int", 32), ("long", 64)])
+def test_sums(spark: SparkSession, kind: str, bits: int) -> None:
+    """The combined rows of a key add up to what its rows do, to the last bit; one is enough if the sum fits the type."""
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    seed = random.Random(bits)
+    values: dict[str, list[int | None]] = {
+        "highest": [high],
+        "lowest": [low],
+        "just fits": [high, -1, 1],
+        "one too many": [high, 1],
+        "one too few": [low, -1],
+        "far above": [high] * 999,
+        "far below": [low] * 999,
+        "there and back": [high] * 50 + [low] * 50,
+        "nothing": [None, None],
+        "with nothing": [None, low, None, high],
+        **{
+            f"random {n}": [seed.choice((low, high, 0, seed.randint(low, high))) for _ in range(n)]
+            for n in range(1, 60)
+        },
+    }
+    rows = [(key, each, ("lost",)) for key, own in values.items() for each in own]
+    seed.shuffle(rows)
+    frame = spark.createDataFrame(rows, f"`a key` string, n {kind}, more struct<`a member`: string>")
+    made = combined(frame, ReductionCombiner(("a key",), "n", Reduction.SUM))
+    assert made.schema == frame.schema
+    found: dict[str, list[int | None]] = {}
+    for key, n, more in made.collect():
+        assert more is None
+        found.setdefault(key, []).append(n)
+    assert found.keys() == values.keys()
+    for key, own in values.items():
+        numbers = [each for each in own if each is not None]
+        if numbers:
+            assert sum(found[key]) == sum(numbers), key
+            assert (len(found[key]) == 1) == (low <= sum(numbers) <= high), key
+            assert len(found[key]) <= len(numbers) * 1.2 + 2, key
+        else:
+            assert found[key] == [None]
 
 
 class Many(Rows):
@@ -136,15 +178,15 @@ class Many(Rows):
         return super().read(spark, metadata).crossJoin(spark.range(0, 500).selectExpr("id AS other")).drop("other")
 
 
-def test_several_values(spark: SparkSession, was_combined) -> None:
-    """Aggregates that Spark SQL is not asked for are combined in Python, on the general way."""
+def test_several_values(spark: SparkSession, combined_frames) -> None:
+    """Aggregates that Spark SQL is not asked for are combined in Python."""
     state = MemoryState(Fields("k: string"), Fields("rows: long", "total: long"))
     committer = ReduceCommitter("totals", "k", values={"rows": Count(), "total": Sum("n")})
     topology = committing(Many(f"id % {KEYS}", "id"), committer, 2, by="k", totals=state)
     report = run(topology, Config(max_spout_pending=3))
     got = values_in(state)
     assert got == {key: (500 * len(own), 500 * sum(own)) for key, own in numbers(lambda i: i).items()}
-    assert (report.failures, was_combined) == (0, [])
+    assert (report.failures, combined_frames) == (0, [])
 
 
 class Nothing(Rows):
@@ -158,7 +200,7 @@ class Nothing(Rows):
 @pytest.mark.parametrize("committer", [ReduceCommitter("totals", "k", "n"), FailsOnce()], ids=["combined", "rows"])
 @pytest.mark.parametrize("key", ["'one'", f"id % {KEYS}"], ids=["a literal key", "some keys"])
 def test_fewer_partitions(spark: SparkSession, committer: BatchBolt, key: str) -> None:
-    """Spark makes one partition for a literal key, and may make none for no rows; every task runs nevertheless."""
+    """Where a literal is the key, or there are no rows, which Spark knows, every task runs nevertheless."""
     got, report = totals(Nothing(key, "1"), committer, 3)
     rows = ROWS * TRANSACTIONS // 2
     assert got == ({"kone": rows} if "one" in key else {f"k{i}": rows // KEYS for i in range(KEYS)})
@@ -174,12 +216,11 @@ def test_null(spark: SparkSession) -> None:
     assert got == {**sums, "k3": None}
 
 
-def test_failure(spark: SparkSession, was_combined) -> None:
-    """What fails where the rows lie fails its own attempt, which is replayed."""
+def test_failure(spark: SparkSession, combined_frames) -> None:
+    """What fails in a bolt without a combiner fails its own attempt, which is replayed; it gets all rows."""
     got, report = totals(Rows(f"id % {KEYS}", "1"), FailsOnce())
     assert got == {f"k{i}": ROWS * TRANSACTIONS // KEYS for i in range(KEYS)}
-    assert report.failures == 1
-    assert set(was_combined) == {False}
+    assert (report.failures, combined_frames) == (1, [])
 
 
 @pytest.fixture
@@ -189,31 +230,9 @@ def adapt(spark: SparkSession) -> Iterator[Callable[[], None]]:
     spark.conf.unset("spark.sql.adaptive.enabled")
 
 
-def test_adaptive(adapt, was_combined) -> None:
-    """Where Spark may merge partitions, they are no tasks, and rows go the long way."""
+def test_adaptive(adapt, combined_frames) -> None:
+    """Where Spark plans at run time, rows are combined as well."""
     adapt()
     got, _ = totals(Rows(f"id % {KEYS}", "1"), ReduceCommitter("totals", "k", "n"))
     assert got == {f"k{i}": ROWS * TRANSACTIONS // KEYS for i in range(KEYS)}
-    assert was_combined == []
-
-
-class OfItsOwnSession(Rows):
-    """Reads in a session that nobody gave it."""
-
-    def read(self, spark, metadata):
-        return super().read(SparkSession.builder.getOrCreate(), metadata)
-
-
-def test_frames_of_another_session(adapt, was_combined, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Partitions that were merged after all put keys into other tasks, and each still into one."""
-    make_clone = txtopo.spark.jobs.job_runner.DataFrameSession
-
-    def clone_then_adapt(given, tasks):
-        clone = make_clone(given, tasks)
-        adapt()
-        return clone
-
-    monkeypatch.setattr(txtopo.spark.jobs.job_runner, "DataFrameSession", clone_then_adapt)
-    got, _ = totals(OfItsOwnSession(f"id % {KEYS}", "1"), FailsOnce(), 3)
-    assert got == {f"k{i}": ROWS * TRANSACTIONS // KEYS for i in range(KEYS)}
-    assert was_combined == [False] * (TRANSACTIONS + 1)
+    assert combined_frames
