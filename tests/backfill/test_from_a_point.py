@@ -177,7 +177,7 @@ def test_killed_while_it_copies_it_goes_on(tmp_path, template, place, step):
         assert place.rows(name) == reference.rows(name)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["backfill.table.before", "group.decide.before"])
 def test_a_version_that_it_copies_stays(monkeypatch, place, step):
     """While it says so, whatever the topology removes; once it has the copy, or is dead, that goes as all else does."""

@@ -426,7 +426,7 @@ def test_whose_turn_it_is():
     builder.set_bolt("bolt", Pass()).shuffle_grouping("spout")
     running = Alone(builder.build())
     (worker,) = running.workers
-    Sees.ask = worker.busy_with
+    Sees.ask, Sees.seen = worker.busy_with, []
     running.activate()
     assert Sees.seen == ["task 1 of 'spout'", "task 2 of 'spout'"]
     running.objects["spout"][0].feed(1)

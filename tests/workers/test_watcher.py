@@ -102,7 +102,7 @@ def report_of(connection: socket.socket) -> tuple[float, bool]:
     return secs, is_working
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("what", WORK)
 def test_what_counts_as_work(what: str) -> None:
     """A process that takes no beat works if it takes processor time, its own or the system's for it."""

@@ -21,7 +21,7 @@ with Interrupts(lambda: None{}):
 """
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("is_running", [True, False])
 @pytest.mark.parametrize(
     ("argument", "said"),

@@ -118,7 +118,8 @@ def test_what_is_renamed(command_line, kind):
     check(command_line, 5, **names)
 
 
-@pytest.mark.parametrize("killed", variants("rename.end.before", slow=["", "rename.shown.before"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", ["rename.end.before", "", "rename.shown.before"])
 def test_the_page_shows_it_under_its_new_id_only(command_line, killed):
     """Its runs come along, also if one was refused under the new id, and a page that is open goes on with them."""
     for until in (2, 4):

@@ -55,6 +55,7 @@ def mixed(state: MapState, thread: int) -> None:
     state.remove(f"put-{thread}")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", [StateKind.TRANSACTIONAL, StateKind.OPAQUE])
 @pytest.mark.parametrize("how", [by_update, in_bulk, by_reduce, mixed])
 def test_threads(how: Callable[[MapState, int], None], kind: StateKind) -> None:

@@ -139,6 +139,7 @@ def follow(table: Table, steps) -> None:
         table.state.close()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("vectors", [True, False], ids=["vectors", "rewritten"])
 @pytest.mark.parametrize("rows", ["held", "mapped"])
 @settings(max_examples=examples(25), deadline=None)
@@ -225,7 +226,7 @@ STORIES = {
 }
 
 
-@pytest.mark.few(13)
+@pytest.mark.few(5)
 @pytest.mark.parametrize(
     ("rows", "vectors"), [("held", True), ("mapped", True), ("held", False), ("mapped", False)], ids=str
 )

@@ -234,6 +234,7 @@ def put(states: dict[str, Any], txid: int, watermark: int, rows: dict[str, tuple
             states[name].write(txid, writes)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "streamed"])
 def test_upkeep_drops_what_has_expired(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_held: bool) -> None:
     """The rows of a file go once most of them have expired, from memory, too; the others stay, and keep their values."""

@@ -16,6 +16,7 @@ from state.delta.log.data_files import DataFolder, files_of
 from state.delta.log.location import Location
 from state.delta.read import history, look
 from state.delta.read.history import look_up
+from tests.budgets import examples
 from tests.state.delta.read.kinds import ALL, KINDS, VALUES, fields_of
 from tests.state.delta.rows.rows_tables import put
 from txtopo import Fields
@@ -52,6 +53,7 @@ def some_keys(rows, draw):
     return [(), ("77777",), *(each[:1] for each in draw.sample(known, 2)), draw.choice(known)]
 
 
+@pytest.mark.few(3)
 def test_a_look_finds_what_all_rows_have(filled):
     """Now and in the past, with keys and without, at each limit round the number of rows."""
     path, draw = str(filled.path), random.Random(3)
@@ -63,7 +65,7 @@ def test_a_look_finds_what_all_rows_have(filled):
                 assert seen(path, keys, txid, limit) == expected(every, keys, limit)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.dictionaries(st.sampled_from(VALUES["s"]), st.none() | st.integers(-3, 3), min_size=1),
@@ -86,6 +88,7 @@ def test_texts_of_every_form_are_found(tmp_path_factory, groups, deletion_vector
         assert seen(path, keys, None, limit) == expected(every, keys, limit)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", ALL)
 def test_rows_of_each_kind_of_column_come_in_their_order(tmp_path, monkeypatch, name):
     """The column is the first one, with nulls and NaN, which are after all others, and rows come in small portions."""
@@ -103,6 +106,7 @@ def test_rows_of_each_kind_of_column_come_in_their_order(tmp_path, monkeypatch, 
         assert seen(tmp_path / "t", (), None, limit) == expected(every, (), limit)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("txid", [2, 3, 4])
 @pytest.mark.parametrize("keys", [(), ("7",), ("17",)])
 def test_a_look_between_two_writes_sees_the_rows_up_to_there(tmp_path, txid, keys):
@@ -160,6 +164,7 @@ def test_files_after_the_first_rows_are_not_read(in_order, portions):
     assert len(portions) == 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("keys", [(), ("1234",)])
 def test_a_look_holds_a_portion_and_what_it_shows(tmp_path, monkeypatch, keys):
     """However many rows there are, and wherever the key is."""
