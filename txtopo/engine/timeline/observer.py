@@ -166,11 +166,14 @@ class Timeline(Observer):
     ) -> Entry:
         """Return the record of a transaction's last attempt; ``shift_secs`` makes the run's clock that of the day."""
         last: list[Fact | None] = [*_NOT_YET]
+        reached = -1
         for fact in facts:
             place = _PLACES.get(fact.what)
-            if place is not None:
+            if place is None:
+                continue
+            if place < reached:
                 last[place:] = _NOT_YET[place:]  # what came later was of another attempt, or of another group
-                last[place] = fact
+            last[place], reached = fact, place
         begun, saved, started, processed, grouped = last
         if grouped is not None and grouped.what is HistoryEvent.WRITING_DEAD_LETTER:
             started = processed = None  # an attempt of its own, which processes nothing
