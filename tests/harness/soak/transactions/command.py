@@ -26,6 +26,7 @@ from rich.table import Table
 
 from tests.harness.soak.transactions.kills import RUN_FAILPOINTS, Kill, Plan
 from tests.harness.soak.transactions.rounds import Round
+from tests.harness.soak.transactions.tidying import deeds_in, tidying
 from tests.harness.soak.transactions.topology import Setup, fill_topic
 from tests.harness.spark_cluster.standalone import HOST, StandaloneCluster, running_cluster
 from txtopo.errors import TxtopoError
@@ -51,6 +52,8 @@ class Soak:
     transactions: int = 0
     rows_checked: int = 0
     views_checked: int = 0
+    is_tidied: bool = False
+    tidied: Counter[str] = attrs.field(factory=Counter)
     started: float = attrs.field(factory=time.monotonic)
 
     def run(self) -> None:
@@ -68,14 +71,20 @@ class Soak:
         if self.broker is not None:
             fill_topic(setup, self.broker)
         round_ = Round(self.folder / f"round-{self.rounds:03d}", setup, self.cluster)
+        log = round_.folder / "tidying.log"
+        somebody = (
+            tidying(round_.folder / "tables" / "words", "word", log) if self.is_tidied else contextlib.nullcontext()
+        )
         try:
-            self._live_on(round_, plan)
+            with somebody:
+                self._live_on(round_, plan)
             self.transactions += round_.check_end()
         finally:
             round_.kill_orphans()
             self.lives += round_.lives
             self.rows_checked += round_.judge.rows_checked
             self.views_checked += round_.judge.views_checked
+            self.tidied += deeds_in(log)
         shutil.rmtree(round_.folder)
 
     def _live_on(self, round_: Round, plan: Plan) -> None:
@@ -126,6 +135,7 @@ class Soak:
             "consistent reads": self.views_checked,
             "seconds": f"{seconds:.0f}, {seconds / max(1, self.lives):.1f} a process",
             "seed": self.setup.seed,
+            **{f"{name} by somebody else": times for name, times in sorted(self.tidied.items())},
         }
         summary = Table(show_header=False)
         for name, value in rows.items():
@@ -153,18 +163,31 @@ class Soak:
     type=click.IntRange(10_000),
     help="A table of so many keys, with deletion vectors, into which rows are folded while its files are merged.",
 )
+@click.option(
+    "--tidied", is_flag=True, help="With --keys: somebody else compacts, orders and vacuums the table all the time."
+)
 @click.option("--kafka", is_flag=True, help="With input from a real Kafka broker.")
 @click.option(
     "--output", type=click.Path(path_type=Path), help="A new folder for tables and logs, kept if a promise is broken."
 )
 def main(
-    kills: int, seed: int | None, store: str, output: Path | None, keys: int | None, *, kafka: bool, **given: Any
+    kills: int,
+    seed: int | None,
+    store: str,
+    output: Path | None,
+    keys: int | None,
+    *,
+    kafka: bool,
+    tidied: bool,
+    **given: Any,
 ) -> None:
     """Kill a topology again and again, and see that its tables are exact."""
     drawn = random.SystemRandom().getrandbits(32) if seed is None else seed
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no process is left behind
     console = Console(width=120 if not sys.stdout.isatty() else None)
     folder = Path(tempfile.mkdtemp(prefix="txtopo-soak-")) if output is None else output.absolute()
+    if tidied and not keys:
+        raise click.UsageError("--tidied goes with --keys alone")
     if folder.exists() and any(folder.iterdir()):
         raise click.UsageError(f"{folder} is not empty; give a new folder, or remove this one")
     if given["real_time"]:
@@ -182,7 +205,7 @@ def main(
         setup = Setup("", drawn, hosts=hosts, kafka=broker.servers if broker else "", keys=keys or 0, **given)
         if cluster is not None:
             setup = attrs.evolve(setup, master=cluster.url)
-        soak = Soak(kills, setup, folder, broker, console, cluster)
+        soak = Soak(kills, setup, folder, broker, console, cluster, is_tidied=tidied)
         try:
             soak.run()
         except (Violation, TxtopoError) as violation:

@@ -249,6 +249,15 @@ def test_no_option_is_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_short_soak_that_somebody_tidies(tmp_path: Path) -> None:
+    """Files move and go all the time, as they are marked and merged and the run is killed: the table is exact."""
+    options = ["--inline", "--keys", "20000", "--kills", "3", "--seed", "12", "--transactions", "60", "--tidied"]
+    said = CliRunner().invoke(main, [*options, "--output", str(tmp_path / "soak")])
+    assert "all tables are exact" in said.output, said.output
+    assert "compacted by somebody else" in said.output
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("mode", [[], ["--real-time"]], ids=["micro-batch", "real-time"])
 def test_short_soak(tmp_path: Path, mode: list[str]) -> None:
     """The command kills real Spark, resumes it and reports it, and leaves no process and no file behind."""
