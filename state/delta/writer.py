@@ -180,7 +180,13 @@ class TableWriter:
             LostLead: a newer epoch has opened the table.
             ConfigError: the table now asks more of a writer than txtopo gives, or of a reader than delta-rs does.
             DivergenceError: it is another table, or was restored from a copy.
+            FailedException: others were faster each time.
         """
+        if not any(self._has_looked() for _ in range(WRITE_TRIES_MAX)):
+            raise self.overtaken(None)
+
+    def _has_looked(self) -> bool:
+        """Look once; return False if somebody has meanwhile moved the rows of the version that was looked at."""
         table, known_at = self._handle, _now()
         with self.failing("its table cannot be read"):
             try:
@@ -191,7 +197,7 @@ class TableWriter:
             self._refuse_another(table)
             if version == self.version and table is self._looked_with:  # what is known of the head is all there is
                 self._known_at = known_at
-                return
+                return True
             if version > self.version:
                 self._metadata = None
                 self.foreign_change = self.foreign_change or change_since(self.location, version, self.version)
@@ -201,14 +207,15 @@ class TableWriter:
         self.fence.check(table)
         configuration = table.metadata().configuration
         refuse_unknown(self.location.address, table.protocol(), configuration, table.schema().to_json())
-        if version > self.version:
-            # What the next version stands on must not be lost without it: others may not have synced theirs.
-            self._sync(files.values())
+        # What the next version stands on must not be lost without it: others may not have synced theirs.
+        if version > self.version and not self._are_synced(files.values(), version):
+            return False
         self.last_txid, self.taken = self.fence.last_txid(table), self.fence.taken_until(table)
         self.lives = self.fence.lives(table)
         self.version, self.files = version, files
         self._looked_with = table
         self._known_at, self._known_secs = known_at, min(_KNOWN_SECS, log_secs(configuration) / 2)
+        return True
 
     def _refuse_another(self, table: DeltaTable) -> None:
         """Raise a DivergenceError if what is in the table's place is not what this coordinator has opened."""
@@ -404,15 +411,23 @@ class TableWriter:
 
         For a version whose writer may have died between its put and the sync of the folder.
         """
-        self._sync(self.files.values())
+        if not self._are_synced(self.files.values(), self.version):
+            self.look()
 
-    def _sync(self, files: Iterable[DataFile]) -> None:
+    def _are_synced(self, files: Iterable[DataFile], version: int) -> bool:
+        """Sync a version's files and the log; return False if some are gone, whose rows a later version has moved."""
         root = self.location.root
         if root is None:
-            return
+            return True
         with self.failing("its last writes may not survive a power loss"):
-            sync_files(root / place for place in {place for file in files for place in file.places})
+            try:
+                sync_files(root / place for place in {place for file in files for place in file.places})
+            except FileNotFoundError:
+                if self._folder.size(entry_path(version + 1)) is None:
+                    raise
+                return False
             sync_log(root)
+        return True
 
     def remove_drafts(self) -> None:
         """Remove what writers have left that died before a file had its name."""

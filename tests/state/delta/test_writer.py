@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -275,3 +276,43 @@ def test_a_table_that_was_exchanged_stops_the_run(tmp_path, monkeypatch, is_anot
     with pytest.raises(DivergenceError, match="another one than was opened" if is_another else "restored from a copy"):
         state.publish(2, note)
     assert DeltaTable(tmp_path / "t").version() == version
+
+
+KEEPS_NOTHING = {"retention_hours": 0, "dry_run": False, "enforce_retention_duration": False}
+
+
+def move_and_vacuum(path: Path) -> None:
+    """Put all rows in other files, as somebody else, and remove the files that had them."""
+    DeltaTable(path).optimize.z_order(["n"])
+    DeltaTable(path).vacuum(**KEEPS_NOTHING)
+
+
+@pytest.mark.parametrize("is_again", [False, True])
+def test_files_that_go_as_they_are_to_be_made_durable(tmp_path, monkeypatch, is_again):
+    """Somebody moves rows and removes the files between a look and its syncs: the files that have them now are synced."""
+    declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), upkeep_every_writes=1_000)
+    state = declared.open("topology", "s", "life", 1)
+    for txid in (1, 2):
+        note = state.prepare(txid, {f"w{txid}": TransactionalValue(txid, txid)})
+        state.publish(txid, note)
+    DeltaTable(declared.path).optimize.compact()
+    DeltaTable(declared.path).optimize.z_order(["k"])
+    original, left = writer.sync_files, [1, 2, 3]
+
+    def sync_files(files):
+        files = list(files)
+        if left and files:
+            left.pop()
+            move_and_vacuum(Path(declared.path))
+        original(files)
+
+    state = declared.open("topology", "s", "life", 2)
+    monkeypatch.setattr(writer, "sync_files", sync_files)
+    if is_again:
+        state.publish(2, note)
+    else:
+        move_and_vacuum(Path(declared.path))
+        state.write(3, {"w3": TransactionalValue(3, 3)})
+    assert left == []
+    found = read_table(declared.path)
+    assert sorted(found["n"].to_pylist()) == ([1, 2] if is_again else [1, 2, 3])

@@ -25,8 +25,8 @@ while True:
             deed(DeltaTable(sys.argv[1]))
         except Exception:  # there is no table yet, or the run has marked rows that were to be moved
             name = f"{name} in vain"
-            time.sleep(0.05)
         print(name, flush=True)
+    time.sleep(0.5)  # or the run would have no version of its own
 """
 
 

@@ -107,6 +107,7 @@ def make_small(patch: pytest.MonkeyPatch) -> None:
         (merging, "_REWRITTEN_ROWS_MIN", 1),
         (segments, "NUMBERS", 64),
         (key_index, "NUMBERS", 64),
+        (key_index, "_SLOTS_MIN", 4),
         (segments, "_PORTION_ROWS", 2),
         (segments, "FILE_ROWS", 4),
         (data_files, "FILE_ROWS", 4),
