@@ -59,17 +59,33 @@ def _optional_field(spec: str | Fields | None) -> Fields | None:
     return None if spec is None else _field(spec)
 
 
+def _condition(spec: str | Fields | None) -> Fields | None:
+    field = _optional_field(spec)
+    if field is not None and field.types[0] not in {None, pa.bool_()}:
+        raise FieldsError(
+            f"where={field[0]!r} is {ddl_name(field.types[0])}; name a boolean field, which an earlier bolt can make"
+        )
+    return field and Fields(f"{field[0]}: boolean")
+
+
 @attrs.frozen
 class Aggregate(ABC):
-    """One aggregate of many rows."""
+    """One aggregate of many rows: of all, or of those whose boolean field ``where`` is true, not false or null."""
 
     suffixes: ClassVar[tuple[str, ...]] = ("",)
     """What the names of its partials add to its own. Each partial has the type of an input, but for counts."""
+    where: Fields | None = attrs.field(default=None, converter=_condition, kw_only=True)
+
+    @property
+    def inputs(self) -> Fields:
+        """The fields that it reads."""
+        operands = self.operands
+        return operands if self.where is None or self.where[0] in operands else operands + self.where
 
     @property
     @abstractmethod
-    def inputs(self) -> Fields:
-        """The fields that it reads."""
+    def operands(self) -> Fields:
+        """The fields whose values it aggregates."""
 
     @abstractmethod
     def typed(self, schema: pa.Schema) -> Aggregate:
@@ -86,7 +102,7 @@ class Aggregate(ABC):
 
     @abstractmethod
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
-        """Return the partials of single rows, given the columns of :attr:`inputs`."""
+        """Return the partials of single rows, given the columns of :attr:`operands`; of ``where`` if there is none."""
 
     @abstractmethod
     def result(self, partials: Sequence[Any]) -> Any:
@@ -105,18 +121,19 @@ class Count(Aggregate):
 
     Args:
         field: ``"name"`` or ``"name: type"``.
+        where: a boolean field: only rows where it is true count.
     """
 
     field: Fields | None = attrs.field(default=None, converter=_optional_field)
 
     @property
-    def inputs(self) -> Fields:
+    def operands(self) -> Fields:
         """The field, if there is one."""
         return Fields() if self.field is None else self.field
 
     def typed(self, schema: pa.Schema) -> Count:
         """Return the aggregate with its field's type."""
-        return self if self.field is None else Count(_typed(self.field, schema))
+        return self if self.field is None else attrs.evolve(self, field=_typed(self.field, schema))
 
     def reductions(self, name: str) -> Sequence[ColumnReduction]:
         """Return the sum: counts add up."""
@@ -146,7 +163,7 @@ class _OfField(Aggregate):
     field: Fields = attrs.field(converter=_field)
 
     @property
-    def inputs(self) -> Fields:
+    def operands(self) -> Fields:
         """The field."""
         return self.field
 
@@ -175,6 +192,7 @@ class Sum(_OfField):
 
     Args:
         field: ``"name"`` or ``"name: type"``.
+        where: a boolean field: only rows where it is true count.
     """
 
     def reductions(self, name: str) -> Sequence[ColumnReduction]:
@@ -222,6 +240,7 @@ class Mean(Sum):
 
     Args:
         field: ``"name"`` or ``"name: type"``.
+        where: a boolean field: only rows where it is true count.
     """
 
     suffixes: ClassVar = ("_sum", "_count")
@@ -294,6 +313,7 @@ class Min(_OfOrder):
 
     Args:
         field: ``"name"`` or ``"name: type"``.
+        where: a boolean field: only rows where it is true count.
     """
 
     _which: ClassVar[Reduction] = Reduction.MIN
@@ -314,6 +334,7 @@ class Max(Min):
 
     Args:
         field: ``"name"`` or ``"name: type"``.
+        where: a boolean field: only rows where it is true count.
     """
 
     _which: ClassVar = Reduction.MAX
@@ -329,6 +350,7 @@ class First(_OfOrder):
     Args:
         field: ``"name"`` or ``"name: type"``.
         by: the field of the time, or of any other order.
+        where: a boolean field: only rows where it is true count.
     """
 
     suffixes: ClassVar = ("", "_at")
@@ -336,7 +358,7 @@ class First(_OfOrder):
     by: Fields = attrs.field(converter=_field, kw_only=True)
 
     @property
-    def inputs(self) -> Fields:
+    def operands(self) -> Fields:
         """The fields of value and time."""
         return self.field + self.by
 
@@ -376,6 +398,7 @@ class Last(First):
     Args:
         field: ``"name"`` or ``"name: type"``.
         by: the field of the time, or of any other order.
+        where: a boolean field: only rows where it is true count.
     """
 
     _which: ClassVar = Reduction.MAX
@@ -485,8 +508,10 @@ class Aggregation:
         columns = {name: _column(rows, name, kind) for name, kind in types.items()}
         made = [columns[name] for name in self.key]
         for name, each in self.aggregates.items():
-            inputs = zip(each.inputs.names, each.inputs.types, strict=True)
+            inputs = zip(each.operands.names, each.operands.types, strict=True)
             given = [columns[field] if kind == types[field] else _column(rows, field, kind) for field, kind in inputs]
+            if each.where is not None:
+                given = _where(_column(rows, each.where[0], pa.bool_()), given)
             try:
                 made += each.lifted(given, rows.num_rows)
             except pa.ArrowInvalid as error:
@@ -600,6 +625,11 @@ def _missing(name: str, names: Iterable[str]) -> FieldsError:
 def _misfit(name: str, aggregate: Aggregate, error: Exception) -> FieldsError:
     how = type(aggregate).__name__
     return FieldsError(f"aggregate {name!r}, a {how}, does not fit its type: {error}; give its field a wider type")
+
+
+def _where(condition: Any, columns: Sequence[Any]) -> list[Any]:
+    """Return columns with nulls, which are skipped, where a condition is not true; if there are none, itself."""
+    return [pc.if_else(condition, each, pa.scalar(None, each.type)) for each in columns or [condition]]
 
 
 def _ones(rows: int, column: Any = None) -> Any:

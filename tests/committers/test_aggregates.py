@@ -38,16 +38,17 @@ NUMBERS = [kind for kind in VALUES if kind.startswith(("int", "long", "decimal",
 
 
 def rows_of(kind: str) -> st.SearchStrategy[pa.Table]:
-    """Rows of a key of two fields, a value and a time, in which each may be null."""
+    """Rows of a key of two fields, a value, a time and a condition, in which each may be null."""
     values = st.none() | VALUES[kind]
     times = st.none() | st.integers(0, 3).map(lambda minutes: DAY + dt.timedelta(minutes=minutes))
-    row = st.tuples(st.none() | st.sampled_from("ab"), st.sampled_from([None, 1, 2]), values, times)
+    conditions = st.sampled_from([None, False, True])
+    row = st.tuples(st.none() | st.sampled_from("ab"), st.sampled_from([None, 1, 2]), values, times, conditions)
     return st.lists(row, max_size=12).map(
         lambda rows: pa.table(
             {
                 name: pa.array([row[place] for row in rows], parse_type(own))
                 for place, (name, own) in enumerate(
-                    {"shop": "string", "line": "int", "value": kind, "at": "timestamp"}.items()
+                    {"shop": "string", "line": "int", "value": kind, "at": "timestamp", "ok": "boolean"}.items()
                 )
             }
         )
@@ -55,17 +56,26 @@ def rows_of(kind: str) -> st.SearchStrategy[pa.Table]:
 
 
 def aggregation(kind: str, key: tuple[str, ...] = ("shop: string", "line: int")) -> Aggregation:
-    """All aggregates that values of this type have."""
+    """All aggregates that values of this type have, of all rows and of those that meet a condition."""
     value = f"value: {kind}"
-    aggregates = {
-        "rows": Count(),
-        "values": Count(value),
-        "smallest": Min(value),
-        "largest": Max(value),
-        "opening": First(value, by="at: timestamp"),
-        "closing": Last(value, by="at: timestamp"),
-    }
-    return Aggregation(Fields(*key), {**aggregates, "total": Sum(value)} if kind in NUMBERS else aggregates)
+    aggregates = {}
+    for end, where in {"": None, "_ok": "ok"}.items():
+        aggregates |= {
+            f"rows{end}": Count(where=where),
+            f"values{end}": Count(value, where=where),
+            f"smallest{end}": Min(value, where=where),
+            f"largest{end}": Max(value, where=where),
+            f"opening{end}": First(value, by="at: timestamp", where=where),
+            f"closing{end}": Last(value, by="at: timestamp", where=where),
+        }
+        if kind in NUMBERS:
+            aggregates[f"total{end}"] = Sum(value, where=where)
+    return Aggregation(Fields(*key), aggregates)
+
+
+def is_exact(name: str, kind: str) -> bool:
+    """Whether an aggregate does not depend on the order: sums of doubles do, in their last bits."""
+    return not name.startswith("total") or kind not in {"double", "float"}
 
 
 def order(value):
@@ -85,25 +95,35 @@ def by_hand(rows: pa.Table, kind: str, key: tuple[str, ...]) -> dict:
     of_key: dict = {}
     for row in rows.to_pylist():
         of_key.setdefault(tuple(row[name] for name in key), []).append(row)
-    made = {}
-    for each, own in of_key.items():
-        values = [row["value"] for row in own if row["value"] is not None]
-        timed = [
-            (row["at"], order(plain(row["value"]) if row["value"] == 0 else row["value"]))
-            for row in own
-            if None not in (row["value"], row["at"])
-        ]
-        made[each] = {
-            "rows": len(own),
-            "values": len(values),
-            "smallest": plain(min(values, key=order)) if values else None,
-            "largest": plain(max(values, key=order)) if values else None,
-            "opening": plain(min(timed)[1][1]) if timed else None,
-            "closing": plain(max(timed)[1][1]) if timed else None,
+    return {
+        each: {
+            f"{name}{end}": value
+            for end, some in {"": own, "_ok": [row for row in own if row["ok"]]}.items()
+            for name, value in of_rows(some, kind).items()
         }
-        if kind in NUMBERS and kind not in {"double", "float"}:
-            add = EXACT.add if kind.startswith("decimal") else int.__add__
-            made[each]["total"] = functools.reduce(add, values) if values else None
+        for each, own in of_key.items()
+    }
+
+
+def of_rows(own: list, kind: str) -> dict:
+    """What a plain loop makes of the rows of a key."""
+    values = [row["value"] for row in own if row["value"] is not None]
+    timed = [
+        (row["at"], order(plain(row["value"]) if row["value"] == 0 else row["value"]))
+        for row in own
+        if None not in (row["value"], row["at"])
+    ]
+    made = {
+        "rows": len(own),
+        "values": len(values),
+        "smallest": plain(min(values, key=order)) if values else None,
+        "largest": plain(max(values, key=order)) if values else None,
+        "opening": plain(min(timed)[1][1]) if timed else None,
+        "closing": plain(max(timed)[1][1]) if timed else None,
+    }
+    if kind in NUMBERS and is_exact("total", kind):
+        add = EXACT.add if kind.startswith("decimal") else int.__add__
+        made["total"] = functools.reduce(add, values) if values else None
     return made
 
 
@@ -124,17 +144,17 @@ def test_any_steps(kind, data) -> None:
     types = {"shop": "string", "line": "int"}
     aggregates = aggregation(kind, tuple(f"{name}: {types[name]}" for name in key))
     expected = by_hand(rows, kind, key)
-    totals = [each["total"] for each in expected.values() if each.get("total") is not None]
+    totals = [each[name] for each in expected.values() for name in ("total", "total_ok") if each.get(name) is not None]
     limit = 10**34 if kind == "decimal(38,4)" else 2**63  # others have the digits for all rows here
     if kind in {"long", "decimal(38,4)"} and any(not -limit <= total < limit for total in totals):
-        with pytest.raises(FieldsError, match="'total'"):
+        with pytest.raises(FieldsError, match="'total"):
             aggregates.partials(rows)
         return
     whole = aggregates.partials(rows)
     assert whole.schema == aggregates.partial_fields
     results = aggregates.results(whole)
     assert results.schema == aggregates.result_schema
-    names = [name for name in aggregates.aggregates if name != "total" or kind not in {"double", "float"}]
+    names = [name for name in aggregates.aggregates if is_exact(name, kind)]
     assert by_key(results, key, names) == expected
     cuts = sorted(data.draw(st.lists(st.integers(0, rows.num_rows), max_size=4)))
     portions = [rows.slice(start, end - start) for start, end in zip([0, *cuts], [*cuts, rows.num_rows], strict=True)]
@@ -147,6 +167,21 @@ def test_any_steps(kind, data) -> None:
         assert kind in {"long", "decimal(38,4)"}, "a portion's sum may not fit where the whole one's does"
         return
     assert by_key(aggregates.results(merged), key, names) == expected
+
+
+def test_conditions() -> None:
+    """A condition is a boolean field, of whatever field it is the same; without any row that meets it, a count is 0."""
+    rows = pa.table({"ok": [False, None, False], "n": [1, 2, 3]})
+    whole = Aggregation(
+        Fields(), {"rows": Count(where="ok"), "oks": Count("ok", where="ok"), "mean": Mean("n", where="ok")}
+    )
+    assert whole.typed(rows.schema).inputs == ("ok", "n")
+    typed = whole.typed(rows.schema)
+    assert typed.results(typed.partials(rows)).to_pylist() == [{"rows": 0, "oks": 0, "mean": None}]
+    with pytest.raises(FieldsError, match="where='n' is bigint"):
+        Count(where="n: long")
+    with pytest.raises(FieldsError, match="'n' is declared as boolean"):
+        Aggregation(Fields(), {"rows": Count(where="n")}).partials(rows)
 
 
 @pytest.mark.few(3)
