@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.harness.mutants.__main__ import FOLDERS, ROOT
 
 CAUGHT_SHARE_MIN = 0.85
-"""So many of the changes must be caught: of every tenth, 90 % were when this was begun."""
+"""So many of all changes must be caught: of each tenth, 89 % were when this was begun."""
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
         counts = json.loads((folder / "mutants" / "mutmut-cicd-stats.json").read_text())
     caught, missed = counts["killed"] + counts["timeout"], counts["survived"] + counts["no_tests"]
     print(f"{caught} of {caught + missed} changes were caught")
-    if caught < CAUGHT_SHARE_MIN * (caught + missed):
+    if not arguments.names and caught < CAUGHT_SHARE_MIN * (caught + missed):
         sys.exit(f"fewer than {CAUGHT_SHARE_MIN:.0%}: see those that survived")
 
 
