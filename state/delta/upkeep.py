@@ -283,8 +283,11 @@ class TablePast(Protocol):
     def removed_since(self, oldest_secs: float, version: int, made_secs: float) -> Iterable[str]:
         """Yield the files that versions up to one have removed since a time; see :func:`_removed_since`."""
 
-    def unnamed(self, oldest_secs: float, files_secs: int) -> Iterable[str]:
-        """Yield the files that may be nobody's: those of a time before, and others that a vacuum would delete."""
+    def written(self) -> Mapping[str, float]:
+        """Return the paths of all data files, and when they were written, in seconds since 1970."""
+
+    def old_outside(self, files_secs: int) -> Iterable[str]:
+        """Return the files elsewhere that its version does not have and that are old enough."""
 
     def remove_late(self) -> None:
         """Remove what was put too late; see :func:`_remove_late`."""
@@ -380,10 +383,13 @@ class DeltaPast(TablePast):
         """Yield what was removed since, by the checkpoint and the entries."""
         return _removed_since(oldest_secs, self._location, self._opened, version, made_secs)
 
-    def unnamed(self, oldest_secs: float, files_secs: int) -> Iterable[str]:
-        """Yield files of the folder, by their times."""
-        yield from (item.path for item in self._location.folder.list(DATA_FOLDER) if item.modified_secs < oldest_secs)
-        yield from _old_outside(self._opened, max(RETENTION_HOURS_MIN, files_secs // 3600))
+    def written(self) -> Mapping[str, float]:
+        """List the folder of data files."""
+        return {item.path: item.modified_secs for item in self._location.folder.list(DATA_FOLDER)}
+
+    def old_outside(self, files_secs: int) -> Iterable[str]:
+        """Return what a vacuum would delete."""
+        return _old_outside(self._opened, max(RETENTION_HOURS_MIN, files_secs // 3600))
 
     def remove_late(self) -> None:
         """Remove late entries."""
@@ -567,12 +573,17 @@ class LogUpkeep:
             for place in removal.places
             if is_there(place)
         }
-        gone.update(past.unnamed(min(oldest_secs, now_secs - _UNNAMED_SECS), schedule.files_secs))
+        unnamed_secs, written = min(oldest_secs, now_secs - _UNNAMED_SECS), past.written()
+        gone.update(path for path, written_secs in written.items() if written_secs < unnamed_secs)
+        gone.update(past.old_outside(schedule.files_secs))
         gone -= deletion.needed
         if gone:
             gone.difference_update(past.removed_since(oldest_secs, version, now_secs))
         deletion.delete(gone)
-        return any(removal.time_ms >= oldest_secs * 1000 for removal in removals)
+        # Those of a dead group are in no version and in no removal.
+        named = deletion.needed.union(*(removal.places for removal in removals))
+        is_unnamed = any(path not in named for path in written if path not in gone)
+        return is_unnamed or any(removal.time_ms >= oldest_secs * 1000 for removal in removals)
 
 
 def _make_thread() -> Executor:

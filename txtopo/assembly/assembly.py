@@ -56,7 +56,7 @@ from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.commit.entries import input_ranges
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
-from txtopo.transactional.commit.keeping import Keeping
+from txtopo.transactional.commit.keeping import Keeping, KeptJournal
 from txtopo.transactional.commit.phases import RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, DeadLetter
 from txtopo.transactional.core.coordinator import Coordinator
@@ -168,7 +168,7 @@ def assembled(
             threads.wall_secs,
             recent_secs=config["topology.history.recent.secs"],
             rewind_hours=config["topology.rewind.hours"],
-            journal=journal if isinstance(journal, JournalWriter) and environment.make_journal is None else None,
+            journal=journal if isinstance(journal, KeptJournal) else None,
             holds=holds if environment.make_journal is None else None,
         )
         committer = _make_committer(environment, threads, task_factory, recovered, coordinator_state, journal, keeping)

@@ -187,9 +187,6 @@ class JournalWriter:
         if this coordinator leads no more. The oldest go first, each durably: a crash, also of the machine, leaves a
         journal without a gap, and the next call goes on.
 
-        1. A rewind may have gone back, so that the transactions of a file come after those of a later one.
-        2. So not the first file that begins up to ``txid`` is needed with all after it, but the last one.
-
         Raises:
             OSError: a file can't be read or removed.
         """
@@ -202,11 +199,7 @@ class JournalWriter:
 
     def _before(self, files: Sequence[Item], txid: int, before_ms: float = math.inf) -> Sequence[Item]:
         """Return the files before the last one that begins up to a transaction, which was planned before a time."""
-        for index in range(len(files) - 1, 0, -1):
-            header = self._header_of(files[index])
-            if header is not None and header.committed <= txid and header.planned.at_ms < before_ms:
-                return files[:index]
-        return ()
+        return files[: first_needed(files, self._header_of, txid, before_ms)]
 
     def _header_of(self, file: Item) -> JournalHeader | None:
         if file.path not in self._headers:
@@ -283,6 +276,27 @@ class JournalWriter:
             f"the journal's file {self._folder}/{self._path} can't be written: {error}; nothing of this group was "
             f"committed. {remedy(error)} and start again, or turn the journal off with topology.journal.bytes.max=0"
         )
+
+
+def first_needed(
+    parts: Sequence[T], header_of: Callable[[T], JournalHeader | None], txid: int, before_ms: float = math.inf
+) -> int:
+    """Return the index of the first part of a journal that is needed to go back to a transaction or to a time.
+
+    1. A rewind may have gone back, so that the transactions of a part come after those of a later one.
+    2. So not the first part that begins up to ``txid`` is needed with all after it, but the last one.
+
+    Args:
+        parts: the parts, oldest first.
+        header_of: returns the header of one; None if that can't be read.
+        txid: the transaction.
+        before_ms: the time, in ms since 1970.
+    """
+    for index in range(len(parts) - 1, 0, -1):
+        header = header_of(parts[index])
+        if header is not None and header.committed <= txid and header.planned.at_ms < before_ms:
+            return index
+    return 0
 
 
 def _line(record: JournalHeader | JournalEntry) -> bytes:

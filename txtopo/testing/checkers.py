@@ -50,6 +50,8 @@ class Version:
     epoch: int
     """The epoch of the newest coordinator that has opened it."""
     rows: Rows
+    restored: int | None = None
+    """The version whose rows it has again, because the topology went back; None otherwise."""
 
 
 class Violation(AssertionError):
@@ -410,16 +412,21 @@ class TableChecker:
         """Check a new version of a table."""
         txid, epoch = version.txid, version.epoch
         require(epoch >= before.epoch, f"who has lost the lead writes nothing (promise 11): table {table!r}, {epoch}")
+        if version.restored is not None:
+            self._is_as_of(table, version)
+            return
         if txid == before.txid:  # a coordinator has opened the table, which adds a version with its epoch
             require(version.rows == before.rows, f"rows change with a transaction only: table {table!r} at {txid}")
             return
         require(txid is not None and txid > (before.txid or 0), f"txids rise (promise 1): {table!r}, {txid}")
-        assert txid is not None, "as was just required"
         if txid == (before.txid or 0) + 1:
             _check_previous(table, before.rows, version.rows, txid)
-        rows = version.rows
+        self._is_as_of(table, version)
+
+    def _is_as_of(self, table: str, version: Version) -> None:
+        txid = version.txid or 0
         require(
-            self.oracle is None or rows == self.oracle.as_of(table, txid),
+            self.oracle is None or version.rows == self.oracle.as_of(table, txid),
             f"each version is as if every transaction had run once (promise 8): table {table!r} at {txid}",
         )
 
@@ -449,17 +456,20 @@ def _check_previous(table: str, before: Rows, rows: Rows, txid: int) -> None:
             )
 
 
-def check_journal(parts: Sequence[JournalPart], committed: int) -> list[JournalEntry]:
+def check_journal(parts: Sequence[JournalPart], committed: int, after: int = 0) -> list[JournalEntry]:
     """Check that the journal holds each transaction once, in order, and return the valid entries.
 
-    ``committed`` is the last committed transaction in the coordinator state.
+    ``committed`` is the last committed transaction in the coordinator state, ``after`` the one that the journal begins
+    after.
 
     Raises:
         Violation: a transaction is missing or occurs twice.
     """
     entries = counting_entries(parts, lambda entry: entry.last <= committed)
     txids = [each.txid for entry in entries for each in entry.transactions]
-    require(txids == list(range(1, committed + 1)), f"each transaction commits once, in order (promise 1): {txids}")
+    require(
+        txids == list(range(after + 1, committed + 1)), f"each transaction commits once, in order (promise 1): {txids}"
+    )
     return entries
 
 

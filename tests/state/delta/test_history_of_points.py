@@ -350,3 +350,17 @@ def test_requests_do_not_grow_with_the_points(tmp_path, monkeypatch):
         seen.append({name: count for name, count in requests.items() if name != "delete"})
         assert requests["delete"] == len(deleted)
     assert seen == [{"list": 7, "get": 5, "put_if_absent": 1, "put": 1}] * 4
+
+
+def test_what_a_dead_group_has_left_goes_while_nothing_is_written(tmp_path, monkeypatch):
+    """Its files are in no version and in no removal: their age alone makes them nobody's."""
+    life = Life(monkeypatch, tmp_path / "t")
+    life.run(range(1, 5))
+    left = life.path / DATA_FOLDER / "left.parquet"
+    left.write_bytes(b"")
+    life.date()
+    for secs in (RECENT_SECS, RECENT_SECS):
+        life.maintain(secs)
+    assert left.exists()
+    life.maintain(25 * 3600)
+    assert not left.exists()

@@ -61,6 +61,10 @@ class Fault(enum.Enum):
     """A user requests a clean stop."""
     OTHERTUPLES = "othertuples"
     """Partitions of an opaque source come and go, so that a replay carries other tuples."""
+    AGES = "ages"
+    """Much time passes, minutes to days, so that much of the past may be deleted."""
+    REWINDS = "rewinds"
+    """The topology goes back to a point before it starts again."""
     DEADWORKERS = "deadworkers"
     """In real-time mode, a worker dies: anywhere, or around an answer."""
     SILENTWORKERS = "silentworkers"
@@ -87,6 +91,8 @@ RATES: dict[Fault, float] = {
     Fault.SLOWWORK: 0.05,
     Fault.STOPREQUESTS: 0.01,
     Fault.OTHERTUPLES: 0.1,
+    Fault.AGES: 0.1,
+    Fault.REWINDS: 0.3,
     Fault.DEADWORKERS: 0.02,
     Fault.SILENTWORKERS: 0.02,
     Fault.BROKENLINKS: 0.02,
@@ -101,6 +107,7 @@ MOVING: dict[Fault, str] = {
     Fault.SLOWWORK: "waits",
     Fault.STOPREQUESTS: "asked for",
     Fault.OTHERTUPLES: "from now on",
+    Fault.AGES: "at once",
 }
 """The kinds that strike between two moves, with what the log says."""
 ANSWERING = frozenset({Fault.LATEANSWERS, Fault.LOSTANSWERS, Fault.DOUBLEDANSWERS})

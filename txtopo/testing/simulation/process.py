@@ -10,11 +10,13 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.store import Store
 from txtopo.assembly.assembly import Environment, assembled
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import JobFailure
-from txtopo.journal.journal import JournalEntry, JournalHeader
+from txtopo.failpoints import durable_step
+from txtopo.journal.journal import JournalEntry, JournalHeader, first_needed
 from txtopo.testing.checkers import CoreChecker
 from txtopo.testing.simulation.faults import Fault
 from txtopo.testing.simulation.pool import PooledRunner
@@ -28,6 +30,7 @@ from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.jobs.inline_runner import LocalJobRunner
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.stage_run import Job, Report
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.tasks.factory import TaskFactory
 
 SLOTS_HERE = 2
@@ -191,6 +194,15 @@ class Process:
         self._run_loop = assembly.run_loop
         self._run_loop.start(assembly.start)
 
+    def rewind(self, topology_id: str, store: Store, go: Callable[[CoordinatorState], None]) -> None:
+        """Take the lead, and go back instead of beginning."""
+        self._stack.callback(store.close)
+        lead = store.take_lead(topology_id, "the simulator")
+        self.epoch = lead.epoch
+        go(CoordinatorState(store, lead, topology_id))
+        self.is_over = True
+        self._stack.close()
+
     def request_stop(self) -> None:
         """Request a clean stop."""
         self._run_loop.request_stop()
@@ -236,12 +248,32 @@ class Process:
         self.threads.deliveries.clear()
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class SimulatedJournal:
-    """One coordinator's part of the journal."""
+    """One coordinator's part of the journal; ``parts`` are those of all."""
 
     header: JournalHeader
+    parts: list[SimulatedJournal]
+    on_cut: Callable[[], None]
+    """Called when a part is gone."""
     entries: list[JournalEntry] = attrs.field(factory=list)
+
+    def end_part(self) -> None:
+        """Do nothing: each coordinator has one part."""
+
+    def keep_after(self, txid: int, before_ms: int, before_any: Callable[[], None]) -> None:
+        """Remove old parts; see :meth:`JournalWriter.keep_after`."""
+        own = sorted(
+            (part for part in self.parts if part.header.epoch <= self.header.epoch), key=lambda part: part.header.epoch
+        )
+        first = first_needed(own, lambda part: part.header, txid, before_ms)
+        if first:
+            before_any()
+        for part in own[:first]:
+            with durable_step("journal.cut"):
+                if part in self.parts:  # otherwise a successor was faster
+                    self.parts.remove(part)
+                self.on_cut()
 
     def enter(self, entry: JournalEntry) -> None:
         """Append an entry."""

@@ -7,22 +7,40 @@ version meanwhile, the write starts again. Every new version is passed to the ch
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any, Never
 
 import attrs
 import pyarrow as pa
 
+from state.delta.upkeep import LogUpkeep, Removed
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import micros_at
 from txtopo.api.map_state import Key, pairs_of
 from txtopo.api.reduction import Folding, Reducible, Rows, RowsMode, TransactionRows
-from txtopo.api.state import ExpiresKeys, ExpiresRows, FoldsRows, OpenedState, State, TakesRows, Writes, by_key
+from txtopo.api.state import (
+    CanBeRepaired,
+    ExpiresKeys,
+    ExpiresRows,
+    FoldsRows,
+    History,
+    KeepsHistory,
+    OpenedState,
+    State,
+    StateTable,
+    TableDescription,
+    TakesRows,
+    Writes,
+    by_key,
+)
 from txtopo.api.values import StateKind, StateValue, stored_value
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
 from txtopo.failpoints import reach
 from txtopo.testing.checkers import Version
+from txtopo.testing.simulation.history import SCHEDULE, Disk, SimulatedPast
 
 WRITE_TRIES_MAX = 10
 
@@ -41,10 +59,16 @@ class SimulatedTable:
     newest: Version = attrs.field(factory=lambda: Version(0, None, 0, {}))
     prepared: dict[tuple[int, int], Writes] = attrs.field(factory=dict)
     """By epoch and txid."""
+    disk: Disk = attrs.field(factory=lambda: Disk(lambda: 0.0, lambda: None, lambda _disk: None))
+    make_thread: Callable[[], Executor] | None = None
+    """Makes the thread that looks after the log, for the coordinator that acts; None: nobody does."""
+    files: dict[tuple[int, int], str] = attrs.field(factory=dict)
+    """Those of what is prepared, by epoch and txid."""
 
-    def add(self, version: Version) -> None:
-        """Make a version the newest one."""
+    def add(self, version: Version, file: str | None = None, *, is_turn: bool = False) -> None:
+        """Make a version the newest one; ``file`` is the path of the file that it adds."""
         before, self.newest = self.newest, version
+        self.disk.add(version, file, is_turn=is_turn)
         self.on_version(self.name, before, version)
 
 
@@ -90,6 +114,7 @@ class SimulatedState(State):
         # coordinator is past its check of the lead.
         newest = table.newest
         table.add(Version(newest.number + 1, newest.txid, epoch, newest.rows))
+        opened.landed()
         return opened
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
@@ -98,7 +123,7 @@ class SimulatedState(State):
         return _shown(self._table.newest.rows)
 
 
-class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys):
+class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys, KeepsHistory, CanBeRepaired):
     """A simulated table opened by one coordinator."""
 
     def __init__(self, declared: SimulatedState, table: SimulatedTable, epoch: int) -> None:
@@ -106,6 +131,12 @@ class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys):
         self._table = table
         self._epoch = epoch
         self._kind = declared.kind
+        past = SimulatedPast(table.disk, lambda: self.check_fence(table.newest))
+        self._log_upkeep = LogUpkeep(past, table.make_thread)
+        self._schedule = SCHEDULE
+        self._writes = 0
+        self._removed: deque[Removed] = deque()
+        self._head = table.newest.number
 
     @property
     def identity(self) -> str:
@@ -159,6 +190,9 @@ class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys):
 
     def write(self, txid: int, values: Writes) -> None:
         """Add a version; see :meth:`OpenedState.write`."""
+        self._write(txid, values, self._table.disk.write())
+
+    def _write(self, txid: int, values: Writes, file: str) -> None:
         table = self._table
         for _ in range(WRITE_TRIES_MAX):
             seen = table.newest
@@ -176,7 +210,8 @@ class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys):
                     rows.pop(key, None)
                 else:
                     rows[key] = value
-            table.add(Version(seen.number + 1, txid, self._epoch, rows))
+            table.add(Version(seen.number + 1, txid, self._epoch, rows), file)
+            self.landed()
             reach("delta.write.landed")  # a crash or an error here loses the answer to a durable write
             return
         raise FailedException(f"state {table.name!r}: other writers were faster")
@@ -185,6 +220,7 @@ class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys):
         """Keep a write; see :meth:`OpenedState.prepare`."""
         self.check_fence(self._table.newest)
         self._table.prepared[self._epoch, txid] = values
+        self._table.files[self._epoch, txid] = self._table.disk.write()
         return self._epoch, txid
 
     def publish(self, txid: int, note: Any) -> None:
@@ -192,9 +228,10 @@ class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys):
         newest, prepared = self._table.newest, (note[0], note[1])
         if newest.txid is None or newest.txid < txid:
             values = self._table.prepared.get(prepared)
-            if values is None:
+            if values is None or self._table.files[prepared] not in self._table.disk.data:
+                self.check_fence(newest)  # a successor may have published it, gone back, and deleted it
                 raise DivergenceError(f"state {self._table.name!r}: what was prepared for {txid} is gone", txid=txid)
-            self.write(txid, values)
+            self._write(txid, values, self._table.files[prepared])
         self._table.prepared.pop(prepared, None)
 
     def clean_up(self) -> None:
@@ -202,11 +239,134 @@ class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys):
         prepared = self._table.prepared
         self._table.prepared = {key: values for key, values in prepared.items() if key[0] > self._epoch}
 
+    def keep_history(self, history: History) -> None:
+        """Keep what a history names; see :meth:`KeepsHistory.keep_history`."""
+        self._schedule = attrs.evolve(self._schedule, history=history)
+
+    @property
+    def is_upkeep_due(self) -> bool:
+        """Whether a round of upkeep is due; see :attr:`OpenedState.is_upkeep_due`."""
+        if self._table.make_thread is None:
+            return False
+        is_due = self._schedule.is_due(self._writes, 0, 0)
+        is_due = is_due or self._log_upkeep.is_due(self._schedule, is_written=self._writes > 0)
+        return is_due and not self._log_upkeep.is_running
+
+    def maintain(self) -> None:
+        """Look after the log, as Delta's tables do; see :mod:`state.delta.upkeep`."""
+        if not self.is_upkeep_due:
+            self._log_upkeep.delete_removed(self._schedule, self._removed, self._files_needed, self._is_head)
+            return
+        self._log_upkeep.end()
+        self._log_upkeep.begin(self._schedule, self._head, self._files_needed())
+        self._writes = 0
+
+    def close(self) -> None:
+        """End the upkeep."""
+        self._log_upkeep.close()
+
+    def landed(self) -> None:
+        """Take note that the newest version is this coordinator's."""
+        made = self._table.disk.made[-1]
+        self._head, self._writes = made.version.number, self._writes + 1
+        self._removed.append(Removed(int(made.made_secs * 1000), tuple(sorted(made.before - made.live))))
+
+    def _files_needed(self) -> set[str]:
+        """Return the files of the head, and those that this coordinator has prepared."""
+        table = self._table
+        return {*table.disk.made[self._head].live, *(table.files[each] for each in table.prepared)}
+
+    def _is_head(self) -> bool:
+        return self._table.newest.number == self._head
+
+    def roll_back(self, txid: int | None) -> None:
+        """Add a version that equals the one of a transaction; see :meth:`CanBeRepaired.roll_back`."""
+        table, wanted = self._table, txid or 0
+        for _ in range(WRITE_TRIES_MAX):
+            seen = table.newest
+            self.check_fence(seen)
+            if (seen.txid or 0) == wanted:
+                return
+            number = table.disk.version_of(wanted) if wanted else 0
+            if number is None:
+                raise StateAccessError(f"state {table.name!r} no longer keeps transaction {txid}", txid=txid)
+            reach("delta.write.checked")
+            if table.newest is seen:
+                rows = table.disk.made[number].version.rows
+                table.add(Version(seen.number + 1, wanted, self._epoch, rows, restored=number))
+                self.landed()
+                return
+        raise FailedException(f"state {table.name!r}: other writers were faster")
+
+    def note_turn(self, txid: int) -> None:
+        """Add a version that marks a turn; see :meth:`CanBeRepaired.note_turn`."""
+        del txid  # no later start looks for it
+        newest = self._table.newest
+        self.check_fence(newest)
+        self._table.add(Version(newest.number + 1, newest.txid, self._epoch, newest.rows), is_turn=True)
+        self.landed()
+
+    def adopt(self) -> None:
+        """Do nothing: nobody else writes."""
+
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return the newest rows; rows of past transactions are not kept."""
         if txid is not None and txid != self.last_txid:
             raise StateAccessError("a simulated table only shows its newest rows", txid=txid)
         return _shown(self._table.newest.rows)
+
+
+class SimulatedStateTable(StateTable):
+    """A simulated table, for who goes back."""
+
+    def __init__(self, table: SimulatedTable, topology_id: str) -> None:
+        self._table = table
+        self._topology_id = topology_id
+
+    @property
+    def address(self) -> str:
+        """The table's name."""
+        return self._table.name
+
+    def look(self) -> TableDescription | None:
+        """Return its description; None if nobody has opened it."""
+        table, newest = self._table, self._table.newest
+        if table.incarnation is None:
+            return None
+        name, life = table.name, table.incarnation
+        return TableDescription(
+            self._topology_id, name, life, name, newest.txid, newest.epoch, newest.number, misfit=None
+        )
+
+    def foreign_change(self, since: int | None) -> None:
+        """Return None: nobody else writes."""
+        del since
+
+    def obstacle(self, txid: int, note: Any) -> None:
+        """Return None: what was prepared is there."""
+        del txid, note
+
+    def undone_to(self, epoch: int) -> None:
+        """Return None: nobody asks."""
+        del epoch
+
+    def is_kept(self, txid: int | None) -> bool:
+        """Return whether the version of a transaction can be read."""
+        return not txid or txid in self.kept([txid])
+
+    def kept(self, txids: Collection[int]) -> set[int]:
+        """Return the transactions whose versions can be read."""
+        disk = self._table.disk
+        readable = set(disk.readable())
+        return {txid for number, txid in disk.transactions(len(disk.made) - 1) if number in readable} & {*txids}
+
+    def asides(self) -> list[int]:
+        """Return none."""
+        return []
+
+    def set_aside(self, number: int) -> None:
+        """Refuse to move it: no plan of the simulator does."""
+        raise StateAccessError(f"table {self._table.name!r} can't be moved to {number}")
 
 
 @attrs.frozen

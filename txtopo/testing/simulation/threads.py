@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
+from typing import Any
 
 import attrs
 
@@ -35,7 +37,8 @@ class Delivery:
 class Work:
     """Work that was submitted and not done yet."""
 
-    role: Role
+    role: Role | None
+    """None: a thread of its own does it, beside all others."""
     do: Callable[[], None]
     is_lost: bool = False
     """Whether the executor has died that was to do it."""
@@ -101,14 +104,18 @@ class SimulatedThreads(Threads):
         cancel_jobs()
         self.deliveries.clear()
 
+    def beside(self) -> Executor:
+        """Return a thread that works beside all others."""
+        return _Beside(self)
+
     # Called by the schedule:
 
     def doable(self) -> list[Work]:
         """Return the work that may be done now: every job, and for each other role its first work."""
-        seen: set[Role] = set()
+        seen: set[Role | None] = set()
         doable = []
         for work in self.works:
-            if work.role is Role.JOB or work.role not in seen:
+            if work.role in {None, Role.JOB} or work.role not in seen:
                 doable.append(work)
             seen.add(work.role)
         return doable
@@ -143,3 +150,26 @@ class SimulatedThreads(Threads):
         """Let the next :meth:`take` return the events of a delivery."""
         self.deliveries.remove(delivery)
         self._next = delivery
+
+
+class _Beside(Executor):
+    """Keeps work among that of a coordinator until the schedule picks it."""
+
+    def __init__(self, threads: SimulatedThreads) -> None:
+        self._threads = threads
+
+    def submit(self, do: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
+        """Keep work; what it raises is the future's, unless the process dies of it."""
+        future: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(do(*args, **options))
+            except Exception as error:  # noqa: BLE001 - whoever asks for the result raises it
+                future.set_exception(error)
+
+        self._threads.works.append(Work(None, work))
+        return future
+
+    def shutdown(self, *_: Any, **_options: Any) -> None:
+        """Do nothing: what has not begun never does."""

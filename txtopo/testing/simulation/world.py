@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
 import attrs
 
+from state.delta.upkeep import ENTRIES_SECS
 from state.memory import MemoryState
 from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.components.planned import Planned
 from txtopo.api.data.fields import Fields
-from txtopo.api.state import Key, State
+from txtopo.api.state import Key, State, StateTable
 from txtopo.api.store import Store
 from txtopo.assembly.assembly import Environment
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config
@@ -26,6 +29,7 @@ from txtopo.testing.checkers import (
     AttemptChecker,
     CoreChecker,
     Oracle,
+    Rows,
     TableChecker,
     Version,
     Violation,
@@ -34,6 +38,7 @@ from txtopo.testing.checkers import (
     require,
 )
 from txtopo.testing.simulation.faults import ANSWERING, MOVING, OF_WORKERS, RATES, CrashError, Fault, is_at
+from txtopo.testing.simulation.history import Disk, check_gone, check_promised
 from txtopo.testing.simulation.process import (
     ObservedCoordinator,
     Process,
@@ -42,16 +47,24 @@ from txtopo.testing.simulation.process import (
     Surroundings,
 )
 from txtopo.testing.simulation.schedule import Kinds, Log, Simulated
-from txtopo.testing.simulation.tables import SimulatedState, SimulatedTable
+from txtopo.testing.simulation.tables import SimulatedState, SimulatedStateTable, SimulatedTable
 from txtopo.testing.simulation.threads import Clock, Delivery
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
+from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.core.actions import AssignedAttempt, StopReason
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import JobEnded, JobLost, Processed
 from txtopo.transactional.core.limits import Limits
 from txtopo.transactional.core.spout_policy import POLICIES
 from txtopo.transactional.jobs.job_runner import JobRunner
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.divergence import CoordinatorRecord
+from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
+from txtopo.transactional.recovery.operations.repair import carry_out
+from txtopo.transactional.recovery.operations.rewind import Past
+from txtopo.transactional.recovery.plans import GoTo, recorded_plan
+from txtopo.transactional.recovery.points import KeptPoint, KeptPoints
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]
@@ -62,14 +75,24 @@ MOVES_WITHOUT_FAULTS_MAX = 4_000
 """Moves within which everything must be committed once the faults stop; some dozens for each transaction."""
 IDLE_MOVES_MAX = 500
 """Moves, half a minute of simulated time, after which an endless source that gives nothing has no more for now."""
+PERIOD_SECS = 61
+"""How often what nobody needs is looked for, and a second."""
+UNNAMED_SECS = 25 * 3600
+"""After so long files go that no version names."""
 STEPS_MS = (5, 20, 60, 200)
 LAYOUTS = ("together", "together", "together", "together", "spread")
 """Drawn from for each process; most are the quicker one."""
 EAGER = 0.1
+CHANGING = 0.2
+"""How probable it is that settings of the history change from run to run."""
 WAITING = 0.1
 """How probable it is that time passes though something could be done."""
 SKIPPING = 0.1
 """How probable it is that transactions are given up after one or two tries."""
+AGES_SECS = (30, 100, 400, 400, 4_000, 30 * 3600, 3 * 24 * 3600, 8 * 24 * 3600)
+"""How much time passes at once where much does."""
+HISTORIES = ((300, 168), (300, 168), (300, 25), (60, 2), (900, 168))
+"""How long versions are kept, in seconds, and points, in hours; one or two of them are drawn for a schedule."""
 PROCESSES_MAX = 40
 WALL_FROM_SECS = 4_102_444_800
 """When a schedule begins, in seconds since 1970: in the year 2100, so that no event time is too far ahead."""
@@ -152,12 +175,17 @@ class World(Surroundings):
         self._active_move = 0
         """The last move in which an attempt was emitted or a transaction was committed."""
         self._faults = self.draw_rates(kinds, RATES)
+        self._aged_secs = 0
+        self._histories = self.random.sample(HISTORIES, 2 if self.random.random() < CHANGING else 1)
+        self._points: dict[KeptPoint, dict[str, Rows]] = {}
+        """The points on record, each with the rows of all tables."""
         self._striking: dict[str, list[Fault]] = {}
         """By failpoint, the kinds that can strike there."""
         self._moving = [fault for fault in self._faults if fault in MOVING]
         self._answering = [fault for fault in self._faults if fault in ANSWERING]
         self._store_place: Any = MemoryPlace()
         self.tables: dict[str, SimulatedTable] = {}
+        self._states: dict[str, SimulatedState] = {}
         self._journal: list[SimulatedJournal] = []
         self._processes: list[Process] = []
         self.acting: list[Process] = []
@@ -223,6 +251,7 @@ class World(Surroundings):
             Fault.LOSTLEADS: self.can_pause,
             Fault.SLOWWORK: bool(process.threads.works),
             Fault.OTHERTUPLES: self.can_switch,
+            Fault.AGES: self.can_age,
         }
         if not can_strike.get(fault, True) or not self.strikes(fault, MOVING[fault]):
             return
@@ -238,6 +267,8 @@ class World(Surroundings):
                 process.tick()
             case Fault.STOPREQUESTS:
                 process.request_stop()
+            case Fault.AGES:
+                self.age()
             case _:
                 self.switch_partition()
 
@@ -320,7 +351,18 @@ class World(Surroundings):
             return WALL_FROM_SECS
         # At another time of another day, and never one moment twice: so a run tells whether the tables depend on it.
         self._asked += 1
-        return WALL_FROM_SECS + UNTIMED_SECS + (self.clock.now_ms + self._asked) / 1000
+        return WALL_FROM_SECS + UNTIMED_SECS + self._aged_secs + (self.clock.now_ms + self._asked) / 1000
+
+    @property
+    def can_age(self) -> bool:
+        """Whether tables are the same however much time passes."""
+        return not self._subject.is_timed
+
+    def age(self) -> None:
+        """Let much time pass."""
+        secs = self.random.choice(AGES_SECS)
+        self.log(f"{secs} s pass")
+        self._aged_secs += secs
 
     def is_eager(self) -> bool:
         """Draw whether work runs the moment it is submitted, as it may on a thread."""
@@ -409,6 +451,10 @@ class World(Surroundings):
     def _start(self) -> None:
         process = Process(self, len(self._processes) + 1)
         self._processes.append(process)
+        if self._goes_back():
+            with self._acting(process):
+                process.rewind(self._plan.topology_id, self._store(), self._go_back)
+            return
         with self._acting(process):
             pending_max = self.random.randrange(1, 9)
             config = _config(
@@ -419,12 +465,48 @@ class World(Surroundings):
                 layout=self.random.choice(LAYOUTS),
                 tries_max=self._tries_max,
                 mode=REAL_TIME if self.is_real_time else MICRO_BATCH,
+                history=self.random.choice(self._histories),
             )
             self.log(f"starts with at most {pending_max} pending transactions")
             process.begin(self._topology, config, self._environment(process), self._subject.until)
             if self._leads(process):  # then recovery is over, and nothing may be half-written
                 self._settled()
             self._look_for_end(process)
+
+    def _goes_back(self) -> bool:
+        """Draw whether the topology goes back, as it must if that was begun."""
+        if f"{self._plan.topology_id}/repair" in self._store_place.values:
+            return True
+        can = self._begins_alike and not self._skips and self.has_faults and bool(self._promised())
+        return can and self.strikes(Fault.REWINDS, "before a start")
+
+    def _go_back(self, coordinator_state: CoordinatorState) -> None:
+        """Go back to a point as ``txtopo rewind`` does, or go on with that."""
+        subject = _Subject(
+            self._plan.topology_id,
+            "repeatable",
+            self._topology.plan.states,
+            pathlib.Path("/nowhere"),
+            {},
+            (),
+            self.tables,
+        )
+        plan = recorded_plan(coordinator_state)
+        if plan is None:
+            points = self._promised()
+            if not points:  # the last one has aged out meanwhile
+                return
+            past = Past.of(subject, self.journal(), CoordinatorRecord.of(coordinator_state, 0))
+            wanted = self.random.choice(points).txid
+            point, reasons = past.nearest(wanted)
+            with self.keeping():
+                require(point.txid == wanted, f"each point can be gone back to: not {wanted}, {reasons}")
+            plan = past.plan(point, 1)
+            self.log(f"goes back to {wanted}")
+        assert isinstance(plan, GoTo), "nothing else is planned"
+        known = self._attempts.metadata
+        self._attempts.metadata = {txid: each for txid, each in known.items() if txid <= plan.txid}
+        carry_out(subject, coordinator_state, plan)
 
     def _environment(self, process: Process) -> Environment:
         @contextlib.contextmanager
@@ -439,8 +521,9 @@ class World(Surroundings):
 
         def make_journal(header: JournalHeader) -> SimulatedJournal:
             process.epoch = header.epoch
-            self._journal.append(SimulatedJournal(header))
-            return self._journal[-1]
+            own = SimulatedJournal(header, self._journal, self._check_journal)
+            self._journal.append(own)
+            return own
 
         return Environment(
             make_runner=make_runner,
@@ -510,6 +593,37 @@ class World(Surroundings):
 
     # Checks.
 
+    def _promised(self, hours: int | None = None) -> list[KeptPoint]:
+        """Return the points on record that are to be there; note the rows of new ones.
+
+        Without ``hours``, a setting, whichever settings a run had.
+        """
+        value = self._store_place.values.get(f"{self._plan.topology_id}/points")
+        if value is None:
+            return []
+        on_record = from_json(_decoded(value), KeptPoints).until(self._committed())
+        self._points = {
+            point: self._points.get(point) or {n: each.disk.rows_as_of(point.txid) for n, each in self.tables.items()}
+            for point in on_record.points
+        }
+        hours = hours or min(each for _, each in self._histories)
+        return list(on_record.at(int(self.wall_secs() * 1000), hours).points)
+
+    def _check_past(self, disk: Disk) -> None:
+        """Check that what is promised of a table's past is there, when something of it was deleted."""
+        name = next(name for name, table in self.tables.items() if table.disk is disk)
+        recent_secs = min(secs for secs, _ in self._histories)
+        points = {point.txid: self._points[point][name] for point in self._promised()}
+        with self.keeping():
+            check_promised(name, disk, points, recent_secs)
+
+    def _check_journal(self) -> None:
+        """Check that the journal has all that the oldest point needs, when a part of it was cut."""
+        needed = min((point.txid for point in self._promised()), default=self._committed())
+        first = self._journal_begins_after()
+        with self.keeping():
+            require(first <= needed, f"the journal begins by the oldest point, {needed}: after {first}")
+
     def _on_version(self, name: str, before: Version, version: Version) -> None:
         if self.is_logged:
             self.log(f"table {name!r}: version {version.number}, txid {version.txid}, epoch {version.epoch}")
@@ -518,9 +632,18 @@ class World(Surroundings):
         with self.keeping():
             self._tables.written(name, before, version)
 
+    def _journal_begins_after(self) -> int:
+        """Return the transaction that the journal begins after; the first part need not be that of the lowest one.
+
+        A coordinator that was paused in its start may put an old header when the parts after it are cut.
+        """
+        parts = self.journal()
+        return min((each.header.committed for each in parts if each.entries or each is parts[-1]), default=0)
+
     def _settled(self) -> None:
         if self._has_committed_input():
             self._active_move = self._moves
+        self._promised()
         with self.keeping():
             rows = {name: table.newest.rows for name, table in self.tables.items() if name in self._plan.states}
             self._tables.settled(self._committed(), rows)
@@ -548,13 +671,48 @@ class World(Surroundings):
         return value is None or from_json(_decoded(value)["planned"], Planned).has_input
 
     def _check_end(self) -> None:
-        entries = check_journal(self.journal(), self._committed())
+        after = self._journal_begins_after()
+        entries = check_journal(self.journal(), self._committed(), after)
+        self._check_what_is_gone()
         oracle = self._subject.oracle
-        if oracle is not None:
+        if oracle is not None and not after:
             check_input(entries, self._plan.spout.id, oracle.tuples)
             if self._plan.quiet_after is None and not self._repeats and not self._skips:
                 for name in self._plan.states:
                     self._check_values(name, oracle)
+
+    def _check_what_is_gone(self) -> None:
+        """Let one more coordinator do the upkeep while two periods pass, and check that nothing else is left."""
+        process = Process(self, len(self._processes) + 1)
+        recent_secs, hours = self._histories[0]
+
+        def keep_up(coordinator_state: CoordinatorState) -> None:
+            keeping = Keeping(
+                coordinator_state, self._committed(), self.wall_secs, recent_secs=recent_secs, rewind_hours=hours
+            )
+            states = [
+                self._states[name].open(self._plan.topology_id, name, table.incarnation, process.epoch)
+                for name, table in self.tables.items()
+                if table.incarnation is not None
+            ]
+            for secs in (0, *[max(recent_secs, ENTRIES_SECS) + PERIOD_SECS] * 2, UNNAMED_SECS):
+                self._aged_secs += secs
+                keeping.tell(states)
+                for state in states:
+                    state.maintain()
+                while process.threads.works:
+                    process.threads.do(process.threads.works[0])
+
+        if not self.can_age or not self._faults:
+            return
+        self.has_faults = False
+        with self._acting(process):
+            process.rewind(self._plan.topology_id, self._store(), keep_up)
+        if self.violation is not None:
+            raise self.violation
+        txids = [point.txid for point in self._promised(hours)]
+        for name, table in self.tables.items():
+            check_gone(name, table.disk, txids)
 
     def _check_values(self, name: str, oracle: Oracle) -> None:
         """Compare only the final values: an opaque source may cut other batches, and then txids differ."""
@@ -577,8 +735,14 @@ class World(Surroundings):
     def _state(self, name: str, of: State) -> SimulatedState:
         table = self.tables.get(name)
         if table is None:
-            table = self.tables[name] = SimulatedTable(name, self._on_version)
-        return SimulatedState(of, table)
+            disk = Disk(self.wall_secs, functools.partial(self._reach, "upkeep"), self._check_past)
+            table = SimulatedTable(name, self._on_version, disk=disk, make_thread=self._thread)
+            self.tables[name] = table
+            self._states[name] = SimulatedState(of, table)
+        return self._states[name]
+
+    def _thread(self) -> Executor:
+        return self.moving.threads.beside()
 
     def _dead_letters(self, _path: Any, key: Fields, value: Fields) -> State:
         return self._state("dead-letters", MemoryState(key, value))
@@ -589,9 +753,27 @@ class World(Surroundings):
         return sorted(parts, key=lambda part: part.header.epoch)
 
 
+@attrs.frozen
+class _Subject(RepairSubject):
+    """The topology, for who goes back."""
+
+    simulated: Mapping[str, SimulatedTable] = attrs.field(factory=dict)
+
+    def tables(self) -> dict[str, StateTable]:
+        """Return its tables, which only who goes back looks at."""
+        return {name: SimulatedStateTable(self.simulated[name], self.topology_id) for name in self.states}
+
+
 @functools.cache
 def _config(  # noqa: PLR0913 - what is drawn
-    pending_max: int, *, jobs_max: int, group_transactions_max: int, layout: str, tries_max: int | None, mode: str
+    pending_max: int,
+    *,
+    jobs_max: int,
+    group_transactions_max: int,
+    layout: str,
+    tries_max: int | None,
+    mode: str,
+    history: tuple[int, int],
 ) -> Config:
     """Return the configuration of a process; some hundreds of them can be drawn."""
     return Config(
@@ -602,6 +784,8 @@ def _config(  # noqa: PLR0913 - what is drawn
         layout=layout,
         processing_mode=mode,
         transaction_max_attempts=tries_max,
+        history_recent_secs=history[0],
+        rewind_hours=history[1],
         transaction_max_attempts_policy="SKIP",
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from txtopo.api.state import History, KeepsHistory, OpenedState
 from txtopo.journal.holds import Hold
@@ -23,6 +23,7 @@ _LOOK_SECS = 10
 """How often to look for holds, beside each time that the journal may be cut."""
 
 
+@runtime_checkable
 class KeptJournal(Protocol):
     """What is kept of a journal."""
 

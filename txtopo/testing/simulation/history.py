@@ -1,0 +1,323 @@
+"""The past of a simulated table: what of it is on disk, as of Delta's, and what was ever made.
+
+A disk has data files, log entries and checkpoints. Production code says what is deleted of them, when, and in which
+order (:mod:`state.delta.upkeep`); what each version consists of is known beside them, so what is lost can be told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+import attrs
+
+from state.delta.log.checkpoints import Removal, checkpoint_path
+from state.delta.log.entries import entry_path
+from state.delta.log.kept import KeptLog
+from state.delta.upkeep import TablePast, Upkeep
+from txtopo.errors import FailedException
+from txtopo.files.folder import Item
+from txtopo.testing.checkers import Rows, Version, require
+
+FILES_MAX = 3
+"""A write that would leave more files than that in a version merges them: some are shared by versions, some are not."""
+
+_DATA = "data-"
+
+LOOKED_SECS = 10
+"""How much time passes from one look to the next; no look is trusted for as long."""
+
+SCHEDULE = Upkeep(every_writes=3)
+
+
+@attrs.frozen(eq=False)
+class Made:
+    """A version as it was made."""
+
+    version: Version
+    made_secs: float
+    live: frozenset[str]
+    """The paths of its data files."""
+    before: frozenset[str]
+    """Those of the version before."""
+    is_write: bool
+    """Whether it made a transaction visible, or went back to one."""
+    is_turn: bool
+
+
+@attrs.frozen
+class _Checkpoint:
+    removed_ms: Mapping[str, int]
+    """When the files were removed that were still there."""
+
+
+@attrs.define(eq=False)
+class Disk:
+    """What outlives the coordinators of a table.
+
+    Args:
+        wall_secs: returns the time.
+        step: called before each step of an upkeep, where its coordinator may die or be paused.
+        on_deleted: called when something was deleted.
+    """
+
+    wall_secs: Callable[[], float]
+    step: Callable[[], None]
+    on_deleted: Callable[[Disk], None]
+    made: list[Made] = attrs.field(factory=list)
+    """By number; those that are gone, too."""
+    data: dict[str, float] = attrs.field(factory=dict)
+    """The data files, each with the time at which it was written."""
+    entries: dict[int, float] = attrs.field(factory=dict)
+    checkpoints: dict[int, _Checkpoint] = attrs.field(factory=dict)
+    _written: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.add(Version(0, None, 0, {}))
+
+    def write(self) -> str:
+        """Write a data file that no version has yet, and return its path."""
+        self._written += 1
+        path = f"{_DATA}{self._written}"
+        self.data[path] = self.wall_secs()
+        return path
+
+    def add(self, version: Version, path: str | None = None, *, is_turn: bool = False) -> None:
+        """Put a version; ``path`` is the file that it adds."""
+        before = self.made[-1].live if self.made else frozenset()
+        live = before
+        if version.restored is not None:
+            live = self.made[version.restored].live if version.restored else frozenset()
+        elif path is not None:
+            live = before | {path} if len(before) < FILES_MAX else frozenset({path})
+        is_write = path is not None or version.restored is not None
+        self.made.append(
+            Made(version, self.wall_secs(), live, before, is_write, is_turn or version.restored is not None)
+        )
+        self.entries[version.number] = self.made[-1].made_secs
+
+    def log(self) -> KeptLog:
+        """List the log."""
+        files = {
+            number: [
+                *([entry_path(number)] if number in self.entries else []),
+                *([checkpoint_path(number)] if number in self.checkpoints else []),
+            ]
+            for number in sorted({*self.entries, *self.checkpoints})
+        }
+        return KeptLog(
+            {number: Item(entry_path(number), 0, self.entries[number]) for number in sorted(self.entries)},
+            {number: (checkpoint_path(number),) for number in sorted(self.checkpoints)},
+            files,
+        )
+
+    def transactions(self, number: int) -> Iterator[tuple[int, int]]:
+        """Yield the versions up to one whose transactions are visible, by the entries, newest first; and these."""
+        return self._visible(reversed([each for each in sorted(self.entries) if each <= number]))
+
+    def _visible(self, numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+        lowest: int | None = None
+        for number in numbers:
+            made = self.made[number]
+            txid = made.version.txid or 0
+            if made.is_write and (lowest is None or txid < lowest):
+                lowest = txid
+                yield number, txid
+
+    def rows_as_of(self, txid: int) -> Rows:
+        """Return the rows as of a transaction, whatever of the table is gone."""
+        visible = self._visible(reversed(range(len(self.made))))
+        return next((self.made[number].version.rows for number, written in visible if written <= txid), {})
+
+    def version_of(self, txid: int) -> int | None:
+        """Return the version that the last write up to a transaction has made; 0 if there was none.
+
+        None if it can't be read.
+        """
+        readable = set(self.readable())
+        for number, written in self.transactions(len(self.made) - 1):
+            if written <= txid:
+                return number if number in readable else None
+        return 0
+
+    def readable(self) -> list[int]:
+        """Return the versions that can be read, oldest first."""
+        return [number for number in self.log().versions() if self.made[number].live <= self.data.keys()]
+
+    def recent(self, secs: float) -> Iterator[int]:
+        """Yield the versions that were the newest one at some moment of the last seconds."""
+        since_secs = self.wall_secs() - secs
+        for made in reversed(self.made):
+            yield made.version.number
+            if made.made_secs < since_secs:
+                return
+
+    def delete(self, path: str) -> None:
+        """Delete a file, if it is there."""
+        if path.startswith(_DATA):
+            self.data.pop(path, None)
+        else:
+            number = int(path.rpartition("/")[2].partition(".")[0])
+            if path == entry_path(number):
+                self.entries.pop(number, None)
+            else:
+                self.checkpoints.pop(number, None)
+        self.on_deleted(self)
+
+
+class SimulatedPast(TablePast):
+    """The past of a simulated table that a coordinator has opened.
+
+    Args:
+        disk: the table's.
+        check_fence: raises LostLead if a newer coordinator has opened the table.
+    """
+
+    is_local = True
+
+    def __init__(self, disk: Disk, check_fence: Callable[[], None]) -> None:
+        self._disk = disk
+        self._check_fence = check_fence
+        self._asked = 0
+
+    def clock_secs(self) -> float:
+        """Return a time, later than any look is trusted; it is asked for before each deletion."""
+        self._disk.step()
+        self._asked += LOOKED_SECS
+        return self._asked
+
+    def open(self) -> None:
+        """Do nothing: nothing is held."""
+
+    def configuration(self) -> Mapping[str, str | None]:
+        """Return no properties."""
+        return {}
+
+    def look(self) -> int:
+        """Return the newest version."""
+        self._check_fence()
+        return len(self._disk.made) - 1
+
+    def log(self) -> KeptLog:
+        """List the log."""
+        return self._disk.log()
+
+    def transactions(self, version: int) -> Iterator[tuple[int, int]]:
+        """Yield the versions of transactions."""
+        return self._disk.transactions(version)
+
+    def last_transaction(self, version: int) -> int:
+        """Return the version of the last transaction, down to a gap."""
+        while version in self._disk.entries:
+            if self._disk.made[version].is_write:
+                return version
+            version -= 1
+        return 0
+
+    def own_turns(self) -> Collection[int]:
+        """Return all versions of turns."""
+        return {made.version.number for made in self._disk.made if made.is_turn}
+
+    def is_turn(self, version: int) -> bool:
+        """Return whether a version is one of a turn."""
+        return self._disk.made[version].is_turn
+
+    def added_in(self, version: int) -> Iterable[str]:
+        """Return what a version has added."""
+        if version not in self._disk.entries:
+            raise FileNotFoundError(entry_path(version))
+        made = self._disk.made[version]
+        return made.live - made.before
+
+    def presence(self) -> Callable[[str], bool]:
+        """Return what says whether a file is there now."""
+        return set(self._disk.data).__contains__
+
+    def make_checkpoint(self, version: int, is_there: Callable[[str], bool], *, is_newest: bool = True) -> None:
+        """Make a checkpoint of a version that can be opened."""
+        del is_newest  # nobody looks for a name
+        disk = self._disk
+        disk.step()
+        if version in disk.checkpoints:
+            return
+        if version not in disk.log().versions():
+            raise FailedException(f"version {version} can't be opened")
+        base = max((each for each in disk.checkpoints if each < version), default=-1)
+        removed = dict(disk.checkpoints[base].removed_ms) if base >= 0 else {}
+        for made in disk.made[base + 1 : version + 1]:
+            removed.update(dict.fromkeys(made.before - made.live, int(made.made_secs * 1000)))
+        live = disk.made[version].live
+        disk.checkpoints[version] = _Checkpoint(
+            {path: time_ms for path, time_ms in removed.items() if path not in live and is_there(path)}
+        )
+        disk.step()
+
+    def sync(self) -> None:
+        """Do nothing: all is durable at once."""
+
+    def places_in(self, version: int) -> frozenset[str]:
+        """Return the files of a version."""
+        return self._disk.made[version].live
+
+    def removals_in(self, version: int) -> Sequence[Removal]:
+        """Return the removals that the checkpoint of a version has."""
+        removed = self._disk.checkpoints[version].removed_ms
+        return [Removal(time_ms, (path,)) for path, time_ms in removed.items()]
+
+    def removed_since(self, oldest_secs: float, version: int, made_secs: float) -> Iterable[str]:
+        """Yield what was removed since a time, by the checkpoint, which knows of all that is there."""
+        del made_secs
+        for removal in self.removals_in(version):
+            if removal.time_ms >= oldest_secs * 1000:
+                yield from removal.places
+
+    def written(self) -> Mapping[str, float]:
+        """Return the data files."""
+        return dict(self._disk.data)
+
+    def old_outside(self, files_secs: int) -> Iterable[str]:
+        """Return none: all data files lie together."""
+        del files_secs
+        return ()
+
+    def remove_late(self) -> None:
+        """Do nothing: no write is put by its number alone."""
+
+    def delete(self, path: str) -> None:
+        """Delete a file."""
+        self._disk.delete(path)
+
+
+def check_promised(name: str, disk: Disk, points: Mapping[int, Rows], recent_secs: float) -> None:
+    """Check that what is promised of a table's past can be read.
+
+    Args:
+        name: the table's, for messages.
+        disk: the table's.
+        points: the points, each with its rows.
+        recent_secs: for how long who has begun to read a version may go on.
+    """
+    for txid, rows in points.items():
+        number = disk.version_of(txid)
+        require(number is not None and disk.made[number].version.rows == rows, f"point {txid} of {name!r} stays whole")
+    readable = set(disk.readable())
+    for number in disk.recent(recent_secs):
+        require(
+            number in readable,
+            f"who has begun to read has {recent_secs} s for it: version {number} of table {name!r}",
+        )
+
+
+def check_gone(name: str, disk: Disk, txids: Iterable[int]) -> None:
+    """Check that a table's past has only what is promised: points, and the last transaction with all later versions.
+
+    ``txids`` are the points. Call it twice the time after the last write for which recent versions are kept.
+    """
+    points = {disk.version_of(txid) or 0 for txid in txids}
+    newest = len(disk.made) - 1
+    last = SimulatedPast(disk, lambda: None).last_transaction(newest)
+    base = max((each for each in disk.checkpoints if each <= last), default=0)
+    log = {number for number in disk.log().files if number < base and not disk.made[number].is_turn}
+    require(log <= points, f"the log of versions that nobody needs is gone: {log - points} of table {name!r}")
+    needed = frozenset[str]().union(*(disk.made[number].live for number in {*points, *range(base, newest + 1)}))
+    extra = disk.data.keys() - needed
+    require(not extra, f"files that nobody needs are gone: {sorted(extra)} of table {name!r}")
