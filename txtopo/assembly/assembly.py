@@ -107,6 +107,11 @@ class Environment:
     """Called with the name of each step before the run begins."""
     observer: Observer = attrs.field(factory=Observer)
 
+    @property
+    def has_files(self) -> bool:
+        """Whether a run leaves files beside its tables: its journal, snapshots and what holds of the past."""
+        return self.make_journal is None
+
 
 @attrs.frozen
 class Assembly:
@@ -146,7 +151,7 @@ def assembled(
         store = make_store(plan, config) if environment.make_store is None else environment.make_store()
         stack.callback(store.close)
         environment.on_stage("recovering")
-        if environment.make_journal is None:
+        if environment.has_files:
             check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
         coordinator_state = take_lead(plan, states, store, stack)
         environment.observer.leads(coordinator_state.incarnation, coordinator_state.epoch)
@@ -169,7 +174,7 @@ def assembled(
             recent_secs=config["topology.history.recent.secs"],
             rewind_hours=config["topology.rewind.hours"],
             journal=journal if isinstance(journal, KeptJournal) else None,
-            holds=holds if environment.make_journal is None else None,
+            holds=holds if environment.has_files else None,
         )
         committer = _make_committer(environment, threads, task_factory, recovered, coordinator_state, journal, keeping)
         parts = Parts(
@@ -181,22 +186,25 @@ def assembled(
             runner,
             committer,
             coordinator_state,
-            snapshots=_snapshots(header, plan, config) if environment.make_journal is None else None,
+            snapshots=_snapshots(header, plan, config) if environment.has_files else None,
             observer=environment.observer,
             on_progress=on_progress,
         )
         # Late errors come from threads of bolts, in the driver and on executors; the run loop takes them at each tick.
         task_factory.note_late = runner.note_late = parts.late.append
-        start = Recovered(
-            coordinator_state.epoch,
-            recovered.committed.txid,
-            recovered.committed.metadata,
-            recovered.begun,
-            now_ms=0,
-            committed_planned=recovered.committed.planned,
-            transaction_us=coordinator_state.transaction_us(),
-        )
-        yield Assembly(RunLoop(parts), start)
+        yield Assembly(RunLoop(parts), _start_of(coordinator_state, recovered))
+
+
+def _start_of(coordinator_state: CoordinatorState, recovered: RecoveredRun) -> Recovered:
+    return Recovered(
+        coordinator_state.epoch,
+        recovered.committed.txid,
+        recovered.committed.metadata,
+        recovered.begun,
+        now_ms=0,
+        committed_planned=recovered.committed.planned,
+        transaction_us=coordinator_state.transaction_us(),
+    )
 
 
 def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Source:

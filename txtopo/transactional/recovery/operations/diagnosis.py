@@ -95,8 +95,6 @@ class Diagnosis:
     """The proposed plan; None if none is possible."""
     rolled_back: tuple[str, ...]
     """The states whose tables the plan rolls back."""
-    is_safe: bool
-    """Whether the plan needs no confirmation."""
     obstacles: tuple[str, ...]
     """Why no plan, or no better one, is possible."""
     adopt: Adopt | None
@@ -105,6 +103,15 @@ class Diagnosis:
     """The plan to start anew; None if that is impossible."""
     number: int
     """Under this number a plan keeps what it replaces."""
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether the proposed plan needs no confirmation."""
+        plan = self.go_to
+        if plan is None or self.rolled_back or plan.forgotten:
+            return False
+        is_same = self.record.incarnation in {None, plan.incarnation}
+        return is_same and (plan.is_as_it_is or plan.until <= plan.txid)
 
     @property
     def is_sound(self) -> bool:
@@ -127,27 +134,8 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
         damage = (*damage, f"the coordinator state is from the midst of a {plan.command} that was finished since")
         plan = None
     found = _Found.of(subject, record, parts, plan, is_damaged=bool(damage))
-    every = subject.tables()
-    # Higher than anything that is aside anywhere, so that no repair overwrites what an earlier one has kept.
-    aside = [*coordinator_state.asides(), *journal_asides(subject.metadata_dir, subject.topology_id)]
-    number = 1 + max([0, *aside, *(n for table in every.values() for n in table.asides())])
-    tables = {name: table for name, table in every.items() if name not in found.apart}
-    choice = Choice(
-        record,
-        tables,
-        found.descriptions,
-        found.divergences,
-        subject.optional,
-        lambda name, txid: tables[name].is_kept(txid),
-        is_sound=False,
-        backfilled=backfills_of(subject.metadata_dir, parts) if parts else (),
-        unfinished=found.backfills,
-    )
-    go_to, rolled_back, obstacles = choice.best(found.checkpoints, subject.spout, number, is_damaged=bool(damage))
-    if go_to is not None:
-        held = {} if go_to.is_as_it_is else _held(found.checkpoints, parts, go_to.incarnation)
-        after, until = found.unseen(go_to, record, choice.tables)
-        go_to = attrs.evolve(go_to, until=found.until(go_to), unseen_after=after, unseen_until=until, held=held)
+    number = _next_number(subject, coordinator_state)
+    go_to, rolled_back, obstacles = found.proposal(subject, record, parts, number, is_damaged=bool(damage))
     can_move = all(each.kind not in _NOT_OURS for each in found.divergences) and _all_movable(subject)
     epochs = [*(each.epoch for each in found.every_description.values()), *(part.header.epoch for part in parts)]
     return Diagnosis(
@@ -162,16 +150,17 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
         unfinished=plan,
         go_to=go_to,
         rolled_back=rolled_back,
-        is_safe=go_to is not None
-        and not rolled_back
-        and not go_to.forgotten
-        and record.incarnation in {None, go_to.incarnation}
-        and (go_to.is_as_it_is or go_to.until <= go_to.txid),
         obstacles=obstacles,
         adopt=None if damage else found.adopt(),
         anew=StartAnew(number, _present(found.checkpoints, parts)) if can_move else None,
         number=number,
     )
+
+
+def _next_number(subject: RepairSubject, coordinator_state: CoordinatorState) -> int:
+    """Return a number above those of all that is aside, so that no repair overwrites what an earlier one has kept."""
+    aside = [*coordinator_state.asides(), *journal_asides(subject.metadata_dir, subject.topology_id)]
+    return 1 + max([0, *aside, *(number for table in subject.tables().values() for number in table.asides())])
 
 
 @attrs.frozen
@@ -225,6 +214,35 @@ class _Found:
     def is_of_other_timeline(self) -> bool:
         """Whether a table is of another timeline than the coordinator state."""
         return any(each.kind is DivergenceKind.OTHER_TIMELINE for each in self.divergences)
+
+    def proposal(
+        self,
+        subject: RepairSubject,
+        record: CoordinatorRecord,
+        parts: list[JournalPart],
+        number: int,
+        *,
+        is_damaged: bool,
+    ) -> tuple[GoTo | None, tuple[str, ...], tuple[str, ...]]:
+        """Return the best plan, the states that it rolls back, and the obstacles to a better one."""
+        tables = {name: table for name, table in subject.tables().items() if name not in self.apart}
+        choice = Choice(
+            record,
+            tables,
+            self.descriptions,
+            self.divergences,
+            subject.optional,
+            lambda name, txid: tables[name].is_kept(txid),
+            is_sound=False,
+            backfilled=backfills_of(subject.metadata_dir, parts) if parts else (),
+            unfinished=self.backfills,
+        )
+        go_to, rolled_back, obstacles = choice.best(self.checkpoints, subject.spout, number, is_damaged=is_damaged)
+        if go_to is not None:
+            held = {} if go_to.is_as_it_is else _held(self.checkpoints, parts, go_to.incarnation)
+            after, until = self.unseen(go_to, record, tables)
+            go_to = attrs.evolve(go_to, until=self.until(go_to), unseen_after=after, unseen_until=until, held=held)
+        return go_to, rolled_back, obstacles
 
     def until(self, go_to: GoTo) -> int:
         """Return the last transaction that was committed.
