@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import functools
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -18,7 +17,7 @@ from state.delta.schema import RowFormat
 from txtopo.api.map_state import Key
 from txtopo.api.state import ExpiresKeys, KeyedWrites, State, Writes, by_key
 from txtopo.api.table_history import StateComparison
-from txtopo.api.values import NonTransactionalValue, StateKind, StateValue
+from txtopo.api.values import StateKind, StateValue
 
 __all__ = ["PastDeltaState"]
 
@@ -62,13 +61,14 @@ class PastDeltaState(PastDeltaTable, ExpiresKeys):
         return self._taken_until()
 
     def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:
-        """Compare as other tables do, unless rows do not say which transaction of the group has put them."""
+        """Compare as other tables do, unless values do not say whether a later transaction has put them anew."""
         if self._format.kind is StateKind.NON_TRANSACTIONAL and txid != last:
             return StateComparison(self._state, 0, None, is_compared=False)
         return super().compare(txid, writes, last, may_be_removed=may_be_removed)
 
     def _put_now(self, txid: int, writes: Writes, then: pa.Table) -> pa.Table:  # noqa: ARG002 - a key has one row
-        values = {key: value for key, value in by_key(writes).items() if _is_of(value, txid)}
+        own = KeyedWrites.of(self._format.kind, txid, by_key(writes))
+        values = {key: own[key] for key, put_by in zip(own.keys_put, own.txids, strict=True) if put_by == txid}
         return self._format.fit(txid, values).table
 
     def _first_difference(
@@ -91,10 +91,6 @@ class PastDeltaState(PastDeltaTable, ExpiresKeys):
             if held is not None and getattr(held, "txid", 0) <= txid:
                 return f"key {key!r} is removed now, but was {_value(held)} then"
         return None
-
-
-def _is_of(value: Any, txid: int) -> bool:
-    return isinstance(value, NonTransactionalValue) or (value is not None and value.txid == txid)
 
 
 def _value(value: StateValue | None) -> str:
