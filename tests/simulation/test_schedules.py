@@ -111,7 +111,7 @@ def test_the_same_seed_makes_the_same_schedule() -> None:
     command = ["-m", "txtopo", "simulate", "tests.simulation.subjects", "--seed", "2174"]
     traces = [ran(*command, PYTHONHASHSEED=salt).stdout for salt in ("1", "2")]
     assert traces[0] == traces[1]
-    assert traces[0].count("\n") > 100
+    assert traces[0].count("\n") > 50, "what happens is long enough to differ"
 
 
 @pytest.mark.slow

@@ -285,7 +285,7 @@ class PreparedWrites(ABC):
 
     @property
     def rows_removed(self) -> int:
-        """The number of rows that the write removes from the table. Folding rows never removes a key."""
+        """The number of keys or rows that the write removes. Folding rows never removes a key."""
         return 0
 
     def __len__(self) -> int:

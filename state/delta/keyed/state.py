@@ -316,7 +316,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
             added=[*added, *still_there],
             removed=removed,
             without=data.put_all(f"removed-{txid}", gone),
-            rows_put=writes.rows_put,
+            rows_put=writes.rows.num_rows,
         )
 
     def _on_head(self, first_txid: int) -> FileWrites:

@@ -26,7 +26,7 @@ from pyroaring import BitMap64
 from state.delta.log.data_files import DataFile, DataFolder, files_in
 from state.delta.log.put import Change
 from state.delta.log.vectors import bitmap_of, positions_in
-from state.delta.schema import RowFormat
+from state.delta.schema import TXID_FIELD, RowFormat
 from txtopo.api.reduction import PreparedWrites
 from txtopo.columnar.key_index import KeyNumbers, Positions
 
@@ -49,7 +49,15 @@ class RowWrites(PreparedWrites):
 
     @property
     def rows_put(self) -> int:
-        """The number of keys that the write puts or removes."""
+        """The number of keys that the write puts."""
+        return int(self.rows.num_rows) - self.rows_removed
+
+    @property
+    def rows_removed(self) -> int:
+        """The number of keys that the write removes."""
+        return int(self.rows[TXID_FIELD].null_count)
+
+    def __len__(self) -> int:
         return int(self.rows.num_rows)
 
 

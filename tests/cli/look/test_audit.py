@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
-from state import DeltaState
+from state import DeltaState, read_table
 from state.delta.read.audit import read_histories
 from tests.bolts import Keep
 from tests.crashes import CONFIG, Crash, crash_everywhere, run_with_crash
@@ -123,6 +123,30 @@ def test_green_with_dead_letters_removed_keys_and_upkeep(tmp_path, command_line)
     assert "words: 5 groups in" in output
     assert "5 rows put, 4 removed" in output
     assert "dead-letters: 1 group in" in output
+
+
+class Clearing(Keep):
+    """Removes the word that the transaction before has put, and puts nothing."""
+
+    def execute(self, tuple):
+        if self.attempt.txid % 2:
+            super().execute(tuple)
+
+    def finish_batch(self):
+        if self.attempt.txid % 2:
+            super().finish_batch()
+        else:
+            self.state.remove("a")
+
+
+@pytest.mark.parametrize("together", [1, 4])
+def test_green_where_a_transaction_only_removes(tmp_path, command_line, together):
+    """A group without a row to put is a write like any other."""
+    words = DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long"))
+    topology = committing(MemoryTransactionalSpout([["a"]] * 4, Fields("word"), 1), Clearing(), words=words)
+    run_inline(topology, Config(group_transactions_max=together))
+    assert not read_table(tmp_path / "words").num_rows
+    command_line.told("audit", str(tmp_path))
 
 
 @pytest.fixture
