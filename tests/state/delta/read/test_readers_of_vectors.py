@@ -178,6 +178,7 @@ def check_statistics(root: Path) -> None:
                 assert stats.get("tightBounds", True) == ("deletionVector" not in added)
 
 
+@pytest.mark.slow
 def test_all_that_becomes_of_a_table_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Merged, rewritten, optimized or put in another order, and written to again: each reader sees what it holds."""
 
