@@ -34,13 +34,6 @@ DAY_LOOK_SECS = 400
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    undisturbed = Undisturbed(tmp_path_factory.mktemp("undisturbed"))
-    undisturbed.run()
-    return undisturbed
-
-
 @attrs.define(eq=False)
 class Past:
     """A topology, its clock, and what it is compared with."""

@@ -14,13 +14,6 @@ STEPS = 8
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
-    undisturbed = Undisturbed(tmp_path_factory.mktemp("undisturbed"))
-    undisturbed.run()
-    return undisturbed
-
-
 # The first ones have found bugs: a second rewind below a join, a fork from before the tables grew, a difference that
 # was looked for within a group of a backfill, and a fork by code that lacks a state of the last group. So have 106, a
 # rewind to where a backfill had died before it joined, and 3027, a difference to a fork without the table of a backfill.

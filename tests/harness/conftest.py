@@ -1,0 +1,15 @@
+"""What tests of several harnesses compare with."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.harness.soak.changes.story import Undisturbed
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """A topology that nothing happens to."""
+    undisturbed = Undisturbed(tmp_path_factory.mktemp("undisturbed"))
+    undisturbed.run()
+    return undisturbed
