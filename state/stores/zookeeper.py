@@ -51,7 +51,7 @@ import attrs
 from state.stores.holder import GRACE_SECS, Holder, loss, refusal
 from state.stores.paths import checked_changes, checked_path, checked_topology_id, decoded_segment, encoded_path
 from state.stores.znodes import CreateNode, DeleteNode, SetNode, Step, Znodes, steps, value_of
-from state.stores.zookeeper_session import Answer, Applied, NotAsExpected, Patience, Unknown, ZooKeeperSession
+from state.stores.zookeeper_session import Answer, Applied, AwakeDeadline, NotAsExpected, Unknown, ZooKeeperSession
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Delete, Lead, Store
 from txtopo.config import to_servers
@@ -184,7 +184,7 @@ class _Claim:
             transaction.create(holder_node, self.holder.to_bytes(), ephemeral=True)
             next_epoch = max(epoch + 1, self.epoch_min)
             transaction.set_data(self.epoch_node, str(next_epoch).encode(), version=version)
-            answer = self.session.commit(transaction, self.session.patience())
+            answer = self.session.commit(transaction, self.session.deadline())
             # If another process was faster, the next round finds its node. If the answer was lost, it may find our own.
             if isinstance(answer, Applied):
                 return _Term(next_epoch, self.epoch_node, answer.last.version, sessions_lost)
@@ -245,10 +245,10 @@ class ZooKeeperLead(Lead):
         remaining: list[Change] | None = checked_changes(self._topology_id, changes)
         with self._lock:
             self._in_doubt = False
-            patience = self._session.patience()
+            deadline = self._session.deadline()
             for _ in range(_PLANS_MAX):
                 assert remaining is not None, "the loop ends when nothing remains"
-                remaining = self._try(remaining, patience)
+                remaining = self._try(remaining, deadline)
                 if remaining is None:
                     return
         raise InternalError(
@@ -270,16 +270,16 @@ class ZooKeeperLead(Lead):
             if self._lost is not None:
                 return
             self._lost = loss(self._topology_id, self.epoch, self.epoch)
-            patience = Patience(_RELEASE_SECS)
+            deadline = AwakeDeadline(_RELEASE_SECS)
             answer: Answer = Unknown()
             # Again after a lost answer: if the node is gone already, the transaction fails, which ends the loop.
-            while isinstance(answer, Unknown) and not patience.is_over:
+            while isinstance(answer, Unknown) and not deadline.is_over:
                 transaction = self._session.client.transaction()
                 transaction.check(self._term.epoch_node, self._term.epoch_version)
                 transaction.delete(_holder_node(self._term.epoch_node))
-                answer = self._session.commit(transaction, patience)
+                answer = self._session.commit(transaction, deadline)
 
-    def _try(self, changes: list[Change], patience: Patience) -> list[Change] | None:
+    def _try(self, changes: list[Change], deadline: AwakeDeadline) -> list[Change] | None:
         """Apply changes; return those that must be planned again, or None if all are applied."""
         if self._lost is not None:
             raise self._lost
@@ -289,7 +289,7 @@ class ZooKeeperLead(Lead):
             znodes = self._read_znodes()
         done = 0
         for step in steps(znodes, changes):
-            answer = self._session.commit(self._transaction(step), patience)
+            answer = self._session.commit(self._transaction(step), deadline)
             match answer:
                 case Applied():
                     done = step.changes_done

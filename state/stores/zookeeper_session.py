@@ -37,7 +37,7 @@ from kazoo.security import make_digest_acl
 
 from txtopo.errors import StopError, Unreachable
 
-__all__ = ["Answer", "Applied", "NotAsExpected", "Patience", "Unknown", "ZooKeeperSession"]
+__all__ = ["Answer", "Applied", "AwakeDeadline", "NotAsExpected", "Unknown", "ZooKeeperSession"]
 
 _RETRY_SECS = 0.05
 _RETRY_SECS_MAX = 1.0
@@ -82,7 +82,7 @@ class _Told:
         self.on_change()
 
 
-class Patience:
+class AwakeDeadline:
     """A deadline, ``secs`` for all waits together, that only counts time in which this process runs.
 
     1. A process is stopped (SIGSTOP, a machine that sleeps) while it waits.
@@ -177,7 +177,7 @@ class ZooKeeperSession:
             hosts=hosts,
             timeout=timeout_secs,
             handler=_Handler(),
-            # Without end: the patience bounds each request, and is_cut_off() says when the session must be over.
+            # Without end: the deadline bounds each request, and is_cut_off() says when the session must be over.
             connection_retry=KazooRetry(max_tries=-1, delay=_RETRY_SECS, max_delay=_RETRY_SECS_MAX),
             default_acl=[make_digest_acl(user, password, all=True)] if credentials else None,
             auth_data=[("digest", credentials)] if credentials else None,
@@ -279,11 +279,11 @@ class ZooKeeperSession:
         if self._ask(partial(self.client.exists_async, node, watch=lambda _: gone.set())) is not None:
             gone.wait(secs)
 
-    def patience(self) -> Patience:
+    def deadline(self) -> AwakeDeadline:
         """Return the deadline for one request, including its retries."""
-        return Patience(self.patience_secs)
+        return AwakeDeadline(self.patience_secs)
 
-    def commit(self, transaction: Any, patience: Patience) -> Answer:
+    def commit(self, transaction: Any, deadline: AwakeDeadline) -> Answer:
         """Send a kazoo transaction, made by ``client.transaction()``, and wait for its answer.
 
         Raises:
@@ -292,10 +292,10 @@ class ZooKeeperSession:
         """
         self._check_open()
         try:
-            results = patience.answer(transaction.commit_async())
+            results = deadline.answer(transaction.commit_async())
         except _OUTCOME_UNKNOWN:
             # The caller sends it again: not at once, and not after close(), which ends the pause.
-            patience.wait(self._closed, _RETRY_SECS)
+            deadline.wait(self._closed, _RETRY_SECS)
             return Unknown()
         except KazooTimeoutError as error:
             raise self._unreachable() from error
@@ -314,15 +314,15 @@ class ZooKeeperSession:
 
         ``sent`` is kazoo's asynchronous result, if the request was already sent.
         """
-        patience = self.patience()
+        deadline = self.deadline()
         while True:
             self._check_open()
             try:
-                return patience.answer(sent if sent is not None else request())
+                return deadline.answer(sent if sent is not None else request())
             except _OUTCOME_UNKNOWN as error:
-                if patience.is_over:
+                if deadline.is_over:
                     raise self._unreachable() from error
-                patience.wait(self._closed, _RETRY_SECS)
+                deadline.wait(self._closed, _RETRY_SECS)
                 sent = None
             except KazooTimeoutError as error:
                 raise self._unreachable() from error

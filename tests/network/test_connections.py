@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from txtopo.network.connections import REQUEST_SECS, STALLED_SECS, Connection, Gate
+from txtopo.network.connections import REQUEST_SECS, STALLED_SECS, Connection, ConnectionLimit
 
 
 class Door:
-    """A gate of eight places, a clock, and what was closed."""
+    """A limit of eight places, a clock, and what was closed."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.closed: list[str] = []
-        self.gate = Gate(8, lambda: self.now)
+        self.limit = ConnectionLimit(8, lambda: self.now)
 
     def enter(self, name: str, peer: str = "a") -> Connection | None:
         """Let a connection in, a second after the one before."""
         self.now += 1
-        return self.gate.enter(peer, lambda: self.closed.append(name))
+        return self.limit.enter(peer, lambda: self.closed.append(name))
 
 
 def test_one_peer_takes_half_of_all_places() -> None:
@@ -45,7 +45,7 @@ def test_idle_one_of_a_less_busy_peer() -> None:
     for number in range(4):
         entered = door.enter(f"a{number}", "a")
         assert entered is not None
-        door.gate.works(entered)
+        door.limit.works(entered)
     for peer in "bcde":
         door.enter(peer, peer)
     assert door.enter("f", "f") is not None
@@ -58,11 +58,11 @@ def test_who_asks_for_something_keeps_its_place() -> None:
     busy = [door.enter(str(number)) for number in range(4)]
     for number, each in enumerate(busy):
         assert each is not None
-        (door.gate.works if number % 2 else door.gate.awaits)(each)
+        (door.limit.works if number % 2 else door.limit.awaits)(each)
     assert door.enter("late") is None
     assert not door.closed
     assert busy[3] is not None
-    door.gate.idles(busy[3])
+    door.limit.idles(busy[3])
     assert door.enter("later") is not None
     assert door.closed == ["3"]
 
@@ -74,15 +74,15 @@ def test_silence_ends_a_connection() -> None:
     stalled, working = door.enter("stalled", "b"), door.enter("working", "c")
     assert stalled is not None
     assert working is not None
-    door.gate.awaits(stalled)
-    door.gate.works(working)
+    door.limit.awaits(stalled)
+    door.limit.works(working)
     door.now += REQUEST_SECS
-    door.gate.sweep()
+    door.limit.sweep()
     assert door.closed == ["silent"]
     door.now += STALLED_SECS
-    door.gate.sweep()
+    door.limit.sweep()
     door.now += 3600
-    door.gate.sweep()
+    door.limit.sweep()
     assert door.closed == ["silent", "stalled"]
 
 
@@ -92,10 +92,10 @@ def test_progress_renews_the_time() -> None:
     slow = door.enter("slow")
     assert slow is not None
     for _ in range(3):
-        door.gate.awaits(slow)
+        door.limit.awaits(slow)
         door.now += STALLED_SECS
-        door.gate.sweep()
+        door.limit.sweep()
         assert not door.closed
     door.now += 1
-    door.gate.sweep()
+    door.limit.sweep()
     assert door.closed == ["slow"]

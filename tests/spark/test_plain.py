@@ -19,7 +19,7 @@ from txtopo import Config, RunningTopology, run, start
 from txtopo.errors import ConfigError, FieldsError, RuleError, UserCodeError
 from txtopo.testing.feeders import wait_until
 from txtopo.topology.user_code.output import PRINT, USER_LOGGER
-from txtopo.workers.deaths import SAME_ERROR_MAX
+from txtopo.workers.restart_limit import SAME_ERROR_MAX
 
 WAIT_SECS = 240.0
 

@@ -15,7 +15,7 @@ import pytest
 from txtopo.cluster.settings import CLUSTER_SETTINGS
 from txtopo.config import SETTINGS
 from txtopo.text import secrecy
-from txtopo.text.secrecy import HIDDEN, Discretion, command_line, is_secret, secrets_kept, shown, without_secrets
+from txtopo.text.secrecy import HIDDEN, SecretFilter, command_line, is_secret, secrets_kept, shown, without_secrets
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBg\nkqhkiG9w0\n-----END PRIVATE KEY-----"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.dozjgNryP4J3jVmNHl0w5N"
@@ -179,7 +179,7 @@ def test_traceback_that_quotes_a_setting() -> None:
     with pytest.raises(ValueError, match="is wrong") as failure:
         raise ValueError(f"{secret!r} is wrong")
     record.exc_info = (failure.type, failure.value, failure.tb)
-    assert Discretion({"shop.password": secret}).filter(record)
+    assert SecretFilter({"shop.password": secret}).filter(record)
     shown_text = logging.Formatter().format(record)
     assert "no access by …" in shown_text
     assert "ValueError: '…' is wrong" in shown_text

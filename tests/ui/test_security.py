@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from txtopo.ui.security import INVITATION_SECS, Guard, Sessions, hosts_of
+from txtopo.ui.security import INVITATION_SECS, AccessMiddleware, Sessions, hosts_of
 
 ORIGIN = "http://127.0.0.1:8123"
 
@@ -21,7 +21,7 @@ def browser(secret: str, sessions: Sessions | None = None) -> TestClient:
 
     app = Starlette(routes=[Route(path, answer, methods=["GET", "POST"]) for path in ("/api/v1/session", "/api/v1/x")])
     refuse = lambda _scope, refusal: PlainTextResponse(refusal.text, refusal.status)
-    guard = Guard(app, sessions or Sessions(), hosts_of(["127.0.0.1"], 8123), 8123, refuse, secret)
+    guard = AccessMiddleware(app, sessions or Sessions(), hosts_of(["127.0.0.1"], 8123), 8123, refuse, secret)
     return TestClient(guard, base_url=ORIGIN)
 
 

@@ -21,7 +21,7 @@ from tests.full_disk import no_file_larger_than
 from tests.processes import ROOT, python, ran
 from tests.ui.runs import EVIL, run_in
 from tests.waiting import DEADLINE_SECS, wait_for
-from txtopo.engine.page import PAGE_FILE, Beside, PageFile, page_beside
+from txtopo.engine.page import PAGE_FILE, PageFile, PageOptions, page_beside
 from txtopo.engine.timeline.records import folder_of
 from txtopo.errors import ConfigError
 from txtopo.inspect.run.slugs import slug_of
@@ -82,8 +82,8 @@ def test_no_page(output, tmp_path):
     assert refusal(str(output), "--at", "x")[0] == 2
 
 
-def beside_in(output: Path) -> Beside:
-    return Beside(("--version",), {"out": "o"}, str(folder_of(output / "_txtopo", EVIL) / PAGE_FILE))
+def beside_in(output: Path) -> PageOptions:
+    return PageOptions(("--version",), {"out": "o"}, str(folder_of(output / "_txtopo", EVIL) / PAGE_FILE))
 
 
 @pytest.mark.slow
@@ -108,8 +108,8 @@ def test_page_of_a_killed_run(output):
     launch = (
         "import json, sys, time\n"
         "from pathlib import Path\n"
-        "from txtopo.engine.page import Beside, page_beside\n"
-        "beside = Beside((), {}, sys.argv[2])\n"
+        "from txtopo.engine.page import PageOptions, page_beside\n"
+        "beside = PageOptions((), {}, sys.argv[2])\n"
         "with page_beside(Path(sys.argv[1]), ('127.0.0.1', 0), beside) as url:\n"
         "    print(url, flush=True)\n"
         "    sys.stdin.read()\n"

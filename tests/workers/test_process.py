@@ -17,11 +17,11 @@ from tests.waiting import DEADLINE_SECS, wait_for
 from tests.workers.holding import Idle
 from txtopo.errors import UserCodeError
 from txtopo.network.channel import Channel
-from txtopo.workers import meetings
+from txtopo.workers import peer_connections
 from txtopo.workers.control import ControlServer, JobStarter
 from txtopo.workers.handshake import Listener, new_secret
-from txtopo.workers.meetings import Incoming, Meetings, Outgoing, Unreached
 from txtopo.workers.messages import Peer, Welcome
+from txtopo.workers.peer_connections import Incoming, Outgoing, PeerConnections, Unreached
 from txtopo.workers.process import WorkerJob, run_worker
 from txtopo.workers.supervisor import Supervisor
 
@@ -254,14 +254,14 @@ def test_worker_that_fails_is_replaced() -> None:
 def links(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], dict[type, Channel]]:
     """By sender and receiver, both incarnations, the two ends of each channel between workers."""
     found: dict[tuple[int, int], dict[type, Channel]] = {}
-    senders: dict[Meetings, int] = {}
-    connect, take = Meetings.connect, Meetings.take
+    senders: dict[PeerConnections, int] = {}
+    connect, take = PeerConnections.connect, PeerConnections.take
 
-    def noting(self: Meetings, peer: Peer, incarnation: int) -> None:
+    def noting(self: PeerConnections, peer: Peer, incarnation: int) -> None:
         senders[self] = incarnation
         connect(self, peer, incarnation)
 
-    def taking(self: Meetings) -> list[Incoming | Outgoing | Unreached]:
+    def taking(self: PeerConnections) -> list[Incoming | Outgoing | Unreached]:
         taken = take(self)
         for ready in taken:
             if isinstance(ready, Outgoing):
@@ -271,8 +271,8 @@ def links(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, int], dict[type, C
                 found.setdefault(ends, {})[Incoming] = ready.channel
         return taken
 
-    monkeypatch.setattr(Meetings, "connect", noting)
-    monkeypatch.setattr(Meetings, "take", taking)
+    monkeypatch.setattr(PeerConnections, "connect", noting)
+    monkeypatch.setattr(PeerConnections, "take", taking)
     return found
 
 
@@ -328,8 +328,8 @@ def test_congestion_ends_with_its_link(links: dict[tuple[int, int], dict[type, C
 
 def test_peer_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody dials for ever: the worker tells, one of the two starts again, and that one is reached."""
-    monkeypatch.setattr(meetings, "REACH_SECS", 0.5)
-    connect = meetings.handshake.connect
+    monkeypatch.setattr(peer_connections, "REACH_SECS", 0.5)
+    connect = peer_connections.handshake.connect
     lost: list[tuple[str, int]] = []
     choosing = threading.Lock()
 
@@ -341,7 +341,7 @@ def test_peer_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
                 raise ConnectionRefusedError("nobody there")
         return connect(address, secret)
 
-    monkeypatch.setattr(meetings.handshake, "connect", refused)
+    monkeypatch.setattr(peer_connections.handshake, "connect", refused)
     record = Record()
     server = begin(2, record, {})
     assert server.join(DEADLINE_SECS)

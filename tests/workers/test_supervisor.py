@@ -410,7 +410,7 @@ ELSEWHERE = UserCodeError("task 2: ValueError: a bug", component="bolt", cause='
     ids=["a root is acked", "it runs for long", "another error"],
 )
 def test_what_begins_the_count_anew(errors: tuple[UserCodeError, ...], acked: int, after: float) -> None:
-    """Deaths without progress between them, by the same kind of error in the same component and line, are counted."""
+    """RestartLimit without progress between them, by the same kind of error in the same component and line, are counted."""
     story = story_of_deaths()
     for job in range(20):
         assert StartJob(1, job + 1) in dies(story, job, errors[job % 2], acked=acked, after=after)

@@ -8,7 +8,7 @@ Read in this order:
 3. ``code``: what a user submits, and how it gets to every other daemon. ``code_store`` is where a daemon keeps it.
 4. ``nimbus``: who leads (``election``, ``lead``), what the leader does (``submissions``, ``monitor``), what every
    nimbus does (``code_sync``), how it is put together (``daemon``), and its HTTP API (``api``).
-5. ``driver``: the process that runs one topology, its pulse, and the folder by which a supervisor finds it again.
+5. ``driver``: the process that runs one topology, its heartbeats, and the folder by which a supervisor finds it again.
 6. ``supervisor``: the daemon that starts, watches and ends drivers.
 7. ``client``: sends requests to a nimbus. ``packaging`` makes the archive of a submission.
 

@@ -25,7 +25,7 @@ from typing import Any
 
 from txtopo.text.printable import escaped
 from txtopo.text.repeated import Repeated
-from txtopo.text.secrecy import Discretion
+from txtopo.text.secrecy import SecretFilter
 from txtopo.topology.user_code.output import PRINT, USER_LOGGER
 
 _LOG_BYTES_MAX = 64 << 20
@@ -81,7 +81,7 @@ class Throttle(logging.Filter):
         return left_out is not None
 
 
-class Reminder:
+class RepeatedWarning:
     """Warns of a lasting fault at once, and then once a minute, however often it is found."""
 
     def __init__(self, logger: logging.Logger) -> None:
@@ -109,18 +109,18 @@ def log_to(path: Path | None, log_format: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES_MAX, backupCount=_LOGS_MAX)
     handler.addFilter(Throttle())
-    handler.addFilter(Discretion())
+    handler.addFilter(SecretFilter())
     _use(handler, log_format)
 
 
 @contextlib.contextmanager
-def driver_log(log_format: str) -> Iterator[Discretion]:
+def driver_log(log_format: str) -> Iterator[SecretFilter]:
     """Let a driver log to standard error, with the output of user code; see :func:`lines_as_json` for ``json``.
 
     Yields:
         The filter whose ``settings`` are to be set once the topology's are known.
     """
-    discretion = Discretion()
+    discretion = SecretFilter()
     with contextlib.ExitStack() as stack:
         handler: logging.Handler = logging.StreamHandler()
         if log_format == "json":

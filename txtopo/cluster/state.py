@@ -293,8 +293,8 @@ class ClusterState:
             transaction.check(guard, -1)
         transaction.set_data(self.node("epoch"), str(epoch).encode(), version=epoch_version)
         transaction.create(self.node("leader"), address.encode(), ephemeral=True)
-        patience = self.session.patience()
-        if isinstance(self.session.commit(transaction, patience), Applied):
+        deadline = self.session.deadline()
+        if isinstance(self.session.commit(transaction, deadline), Applied):
             return Term(epoch, epoch_version + 1, address, sessions_lost)
         # 1. ZooKeeper applies the transaction. 2. The answer is lost. 3. ``/leader`` exists, and this session owns it:
         # the term has begun, unless the epoch moved on or the session ended since.
@@ -324,11 +324,11 @@ class ClusterState:
 
         ``plan`` may run several times, whether the try before was applied or not.
         """
-        patience = self.session.patience()
+        deadline = self.session.deadline()
         while True:
             transaction = self.session.client.transaction()
             plan(transaction)
-            answer = self.session.commit(transaction, patience)
+            answer = self.session.commit(transaction, deadline)
             if not isinstance(answer, Unknown):
                 return answer
 

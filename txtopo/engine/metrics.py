@@ -38,8 +38,8 @@ from txtopo.attempts import epoch_and_try
 from txtopo.config import TopologyKind
 from txtopo.errors import ConfigError
 from txtopo.files.durable import write_whole
-from txtopo.network.connections import Connection, Gate
-from txtopo.network.entrance import PAUSE_SECS
+from txtopo.network.acceptor import PAUSE_SECS
+from txtopo.network.connections import Connection, ConnectionLimit
 from txtopo.topology.topology import Topology, TransactionalTopology
 from txtopo.transactional.core.readings import ReadingKind
 from txtopo.transactional.core.record.facts import Fact
@@ -478,7 +478,7 @@ class _Server(ThreadingWSGIServer):
     """Bounds its connections: each costs a file descriptor and a thread of the run's process."""
 
     def __init__(self, *arguments: Any) -> None:
-        self._gate = Gate(_CONNECTIONS_MAX)
+        self._limit = ConnectionLimit(_CONNECTIONS_MAX)
         self._places: dict[socket.socket, Connection] = {}
         super().__init__(*arguments)
 
@@ -497,7 +497,7 @@ class _Server(ThreadingWSGIServer):
             with contextlib.suppress(OSError):  # its own thread was faster
                 request.shutdown(socket.SHUT_RDWR)
 
-        place = self._gate.enter(client_address[0], close)
+        place = self._limit.enter(client_address[0], close)
         if place is not None:
             self._places[request] = place
         return place is not None
@@ -505,7 +505,7 @@ class _Server(ThreadingWSGIServer):
     def shutdown_request(self, request: Any) -> None:
         place = self._places.pop(request, None)
         if place is not None:
-            self._gate.leave(place)
+            self._limit.leave(place)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -514,7 +514,7 @@ class _Server(ThreadingWSGIServer):
     def service_actions(self) -> None:
         """Close the connections whose time is over; called twice a second."""
         super().service_actions()
-        self._gate.sweep()
+        self._limit.sweep()
 
 
 class _ServerOfIPv6(_Server):

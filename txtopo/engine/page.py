@@ -36,7 +36,7 @@ from txtopo.files.durable import why_not_written, write_whole
 from txtopo.files.records import DAMAGE, from_json, to_json
 
 BESIDE = "--beside-a-run"
-"""The hidden option of ``txtopo ui`` with which it reads a :class:`Beside`."""
+"""The hidden option of ``txtopo ui`` with which it reads a :class:`PageOptions`."""
 
 PAGE_FILE = "page.json"
 """In the folder of a timeline: the :class:`PageFile` of the page that was started for it."""
@@ -67,7 +67,7 @@ class Address(click.ParamType):  # type: ignore[type-arg] # generic since click 
 
 
 @attrs.frozen
-class Beside:
+class PageOptions:
     """What a run tells its page.
 
     Args:
@@ -81,7 +81,7 @@ class Beside:
     page_file: str
 
     @classmethod
-    def from_stdin(cls) -> Beside:
+    def from_stdin(cls) -> PageOptions:
         """Read what the run has written."""
         return from_json(json.loads(sys.stdin.readline()), cls)
 
@@ -124,7 +124,7 @@ class PageFile:
 
 
 @contextlib.contextmanager
-def page_beside(output: Path, address: tuple[str, int], beside: Beside) -> Iterator[str]:
+def page_beside(output: Path, address: tuple[str, int], options: PageOptions) -> Iterator[str]:
     """Start the page's process, or find the one that serves this folder already, and yield an address of it, to print.
 
     At the end the page ends, unless it is that of another run that goes on. If the one that is found has another port
@@ -133,13 +133,13 @@ def page_beside(output: Path, address: tuple[str, int], beside: Beside) -> Itera
     Raises:
         ConfigError: the page could not be started.
     """
-    page_file = Path(beside.page_file)
+    page_file = Path(options.page_file)
     known = PageFile.read(page_file)
     found = None if known is None else known.invitation()
     port = address[1]
     with _owned(page_file) as is_own:
         if known is None or found is None:
-            with _started(output, address, beside) as started:
+            with _started(output, address, options) as started:
                 yield started
             return
         is_elsewhere = port not in {0, urllib.parse.urlsplit(found).port}
@@ -177,12 +177,12 @@ def _owned(page_file: Path) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def _started(output: Path, address: tuple[str, int], beside: Beside) -> Iterator[str]:
+def _started(output: Path, address: tuple[str, int], options: PageOptions) -> Iterator[str]:
     """Start the page's process, yield its address, and end it."""
     host, port = address
     shown = f"[{host}]" if ":" in host else host
     words = ["ui", BESIDE, "--at", f"{shown}:{port}", "--", str(output)]
-    log = Path(beside.page_file).with_name(_LOG)
+    log = Path(options.page_file).with_name(_LOG)
     with _naming(log):
         log.write_text("\n")  # on a full disk the process could not say why it ends
     with log.open("a") as errors:
@@ -198,7 +198,7 @@ def _started(output: Path, address: tuple[str, int], beside: Beside) -> Iterator
     assert process.stdout is not None, "it is a pipe"
     try:
         with contextlib.suppress(BrokenPipeError):
-            process.stdin.write(f"{json.dumps(to_json(beside))}\n")
+            process.stdin.write(f"{json.dumps(to_json(options))}\n")
             process.stdin.flush()
         first = process.stdout.readline().strip()
         if not first.startswith("http"):

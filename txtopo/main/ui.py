@@ -8,7 +8,7 @@ import click
 
 from txtopo.cli.cluster.asking import Connect, takes_cluster
 from txtopo.cli.command import Command, needs_extra
-from txtopo.engine.page import BESIDE, Address, Beside
+from txtopo.engine.page import BESIDE, Address, PageOptions
 
 _PATIENCE_SECS = 3.0
 """How long the page's server goes on asking while nobody leads: the browser asks again by itself."""
@@ -48,5 +48,5 @@ def ui(
         with connect(patience_secs=_PATIENCE_SECS) as client:
             served_cluster(client, *address, announce=click.echo)
     else:
-        beside = Beside.from_stdin() if is_beside else None
-        served(output, *address, beside, announce=click.echo)
+        options = PageOptions.from_stdin() if is_beside else None
+        served(output, *address, options, announce=click.echo)

@@ -4,11 +4,11 @@ A connection costs a file descriptor, and a process without any fails in everyth
 connections of every client:
 
 1. A peer holds half of all places, and says nothing on any of them.
-2. One more connection of that peer comes. The gate closes the one of this peer that has been idle for longest. So a
+2. One more connection of that peer comes. The limit closes the one of this peer that has been idle for longest. So a
    client on the same machine that sends its request at once is served, and so is every other peer.
-3. The gate closes a connection that has sent no whole request in time, whether anybody needs its place or not.
+3. The limit closes a connection that has sent no whole request in time, whether anybody needs its place or not.
 
-The gate never closes a request under way for a newcomer: if such requests hold all places, it refuses the newcomer.
+The limit never closes a request under way for a newcomer: if such requests hold all places, it refuses the newcomer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Connection:
     is_idle: bool = True
 
 
-class Gate:
+class ConnectionLimit:
     """Lets connections in, and closes idle ones. Safe to use from several threads.
 
     A peer may have half of ``connections_max``; ``clock`` returns seconds.
@@ -144,5 +144,5 @@ def connections_max() -> int:
 
 
 def backlog() -> int:
-    """Return the length of the kernel's queue: so many connections may come on top before the gate sees them."""
+    """Return the length of the kernel's queue: so many connections may come on top before the limit sees them."""
     return max(1, connections_max() // 4)

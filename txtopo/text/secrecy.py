@@ -191,7 +191,7 @@ def secrets_kept(settings: Mapping[str, object]) -> Iterator[None]:
         _kept.remove(secrets)
 
 
-class Discretion(logging.Filter):
+class SecretFilter(logging.Filter):
     """Hides secrets in warnings and errors, whose texts come from libraries and user code and may quote settings.
 
     It also hides every secret value of ``settings``, a topology's, wherever it stands.

@@ -32,8 +32,8 @@ from txtopo.text.secrecy import without_secrets
 from txtopo.ui import views
 from txtopo.ui.checks import Begun, Check, CheckRuns, Checks, PageHeader
 from txtopo.ui.openapi import document
-from txtopo.ui.security import INVITATION_SECS, Guard, Invitation, Refusal, Sessions
-from txtopo.ui.sharing import Sharing
+from txtopo.ui.response_cache import ResponseCache
+from txtopo.ui.security import INVITATION_SECS, AccessMiddleware, Invitation, Refusal, Sessions
 
 STATIC = Path(__file__).parent / "static"
 CHANGES = ("activate", "deactivate", "rebalance", "kill")
@@ -223,7 +223,7 @@ def _with_session(page: Page, request: Request, token: str) -> Response:
 
 
 def application(page: Page, hosts: frozenset[str], port: int, secret: str = "") -> ASGIApp:
-    """Return the ASGI application of a page; see :class:`~txtopo.ui.security.Guard` for the rest."""
+    """Return the ASGI application of a page; see :class:`~txtopo.ui.security.AccessMiddleware` for the rest."""
     handlers: dict[Any, Any] = {
         HTTPException: _refused,
         NotFound: _not_found,
@@ -235,7 +235,7 @@ def application(page: Page, hosts: frozenset[str], port: int, secret: str = "") 
     }
     unexpected = Middleware(ExceptionMiddleware, handlers={Exception: _unexpected})
     app = Starlette(routes=routes(page), exception_handlers=handlers, middleware=[unexpected])
-    return Guard(Sharing(app, shared_secs), page.sessions, hosts, port, _refusal, secret)
+    return AccessMiddleware(ResponseCache(app, shared_secs), page.sessions, hosts, port, _refusal, secret)
 
 
 _SHARED_SECS = {

@@ -108,7 +108,7 @@ class Refusal:
 
 
 @attrs.define(eq=False)
-class Guard:
+class AccessMiddleware:
     """Lets requests through to an application, or refuses them.
 
     Args:

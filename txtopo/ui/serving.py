@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from txtopo.cluster.serving.server import serve
-from txtopo.engine.page import Beside, PageFile
+from txtopo.engine.page import PageFile, PageOptions
 from txtopo.errors import ConfigError
 from txtopo.inspect.source import FolderSource
 from txtopo.ui.app import Page, application
@@ -33,15 +33,15 @@ _LOOK_SECS = 5.0
 _BACKLOG = 64
 
 
-def served(output: Path, host: str, port: int, beside: Beside | None, announce: Callable[[str], None]) -> None:
+def served(output: Path, host: str, port: int, options: PageOptions | None, announce: Callable[[str], None]) -> None:
     """Serve the page of a folder; ``announce`` is told its address.
 
     Raises:
         ConfigError: the address can't be used, or no run has left anything in the folder.
     """
-    words = () if beside is None else beside.words
-    arguments = {} if beside is None else dict(beside.arguments)
-    source = FolderSource(output, can_replay=bool(words), arguments=arguments, may_be_empty=beside is not None)
+    words = () if options is None else options.words
+    arguments = {} if options is None else dict(options.arguments)
+    source = FolderSource(output, can_replay=bool(words), arguments=arguments, may_be_empty=options is not None)
     checks = Checks(Path.cwd())
     page = Page(
         source,
@@ -50,7 +50,7 @@ def served(output: Path, host: str, port: int, beside: Beside | None, announce: 
         lambda slug: ("audit", "--progress", f"--topology={source.header(slug).id}", "--", str(source.output)),
         None if not words else lambda _, txid: ("replay", *words, str(txid)),
     )
-    page_file = None if beside is None else Path(beside.page_file)
+    page_file = None if options is None else Path(options.page_file)
     if page_file is not None:
         threading.Thread(target=_outlive, args=(page.sessions, source), name="beside", daemon=True).start()
 

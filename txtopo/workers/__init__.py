@@ -4,8 +4,9 @@ A plain topology runs in workers, and so does a transactional one in real-time m
 :class:`~txtopo.workers.process.Body`; everything else is here, and the same for both:
 
 - :mod:`~txtopo.workers.process`: a worker's process, one thread that waits for all of its sockets at once;
-  :mod:`~txtopo.workers.peers` exchanges frames with the other workers, as :mod:`~txtopo.workers.roster` knows them and
-  :mod:`~txtopo.workers.meetings` connects to them; :mod:`~txtopo.workers.watcher` reports for it while it can't.
+  :mod:`~txtopo.workers.peers` exchanges frames with the other workers, as :mod:`~txtopo.workers.peer_directory` knows
+  them and :mod:`~txtopo.workers.peer_connections` connects to them; :mod:`~txtopo.workers.watcher` reports for it while
+  it can't.
 - :mod:`~txtopo.workers.handshake` admits only processes of the run; :mod:`~txtopo.workers.messages` is what driver and
   workers say to each other afterwards.
 - :mod:`~txtopo.workers.supervisor` decides which workers are alive, which start again, and when the run ends, as a pure

@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
+from txtopo.network.acceptor import Acceptor
 from txtopo.network.channel import LENGTH_BYTES, WakeUp
-from txtopo.network.entrance import Entrance
 from txtopo.workers.messages import Address
 
 logger = logging.getLogger(__name__)
@@ -112,15 +112,15 @@ class Listener:
     """Accepts connections in one thread, and hands over those that have proved to know the run's secret.
 
     It listens on ``host``, an IPv4 or IPv6 address or a name, on any free port. Only :meth:`close` ends it; see
-    :mod:`~txtopo.network.entrance`. If ``is_introduced``, each connector sends a message before it is handed over.
+    :mod:`~txtopo.network.acceptor`. If ``is_introduced``, each connector sends a message before it is handed over.
     """
 
     def __init__(self, host: str, secret: bytes, *, is_introduced: bool = False) -> None:
         self._secret = secret
         self._is_introduced = is_introduced
         self._selector = selectors.DefaultSelector()
-        self._entrance = Entrance(host, self._selector, self._drop)
-        self.address: Address = (host, self._entrance.port)
+        self._acceptor = Acceptor(host, self._selector, self._drop)
+        self.address: Address = (host, self._acceptor.port)
         """Where others connect."""
         self._closing = WakeUp()
         self._selector.register(self._closing, selectors.EVENT_READ)
@@ -143,19 +143,19 @@ class Listener:
 
     def _listen(self) -> None:
         while True:
-            ready = self._selector.select(self._entrance.wait_secs)
+            ready = self._selector.select(self._acceptor.wait_secs)
             if any(key.fileobj is self._closing for key, _ in ready):
                 self._end()
                 return
             for key, _ in ready:
-                if key.fileobj is self._entrance:
+                if key.fileobj is self._acceptor:
                     self._accept()
                 elif key.fileobj in self._selector.get_map():  # else it was displaced just before
                     self._hear(key.data)
-            self._entrance.look()
+            self._acceptor.look()
 
     def _accept(self) -> None:
-        connection = self._entrance.accept()
+        connection = self._acceptor.accept()
         if connection is None:
             return
         newcomer = _Newcomer(connection, NONCE_BYTES + PROOF_BYTES, self._prove)
@@ -193,7 +193,7 @@ class Listener:
         newcomer.needed, newcomer.step = length, self._admit
 
     def _admit(self, newcomer: _Newcomer, introduction: bytes) -> None:
-        self._entrance.leave(newcomer.connection)
+        self._acceptor.leave(newcomer.connection)
         self._selector.unregister(newcomer.connection)
         self._take(newcomer.connection, introduction)
 
@@ -204,7 +204,7 @@ class Listener:
             yield
         except Exception as error:  # noqa: BLE001 - as above
             logger.warning("a connection is closed: %s", error)
-            self._entrance.leave(newcomer.connection)
+            self._acceptor.leave(newcomer.connection)
             self._drop(newcomer.connection)
 
     def _drop(self, connection: socket.socket) -> None:
@@ -213,7 +213,7 @@ class Listener:
         connection.close()
 
     def _end(self) -> None:
-        self._entrance.close()
+        self._acceptor.close()
         self._selector.close()
         self._closing.close()
 

@@ -12,9 +12,9 @@ from functools import partial
 from typing import assert_never
 
 from txtopo.network.channel import Backlog, Channel, ChannelClosed
-from txtopo.workers.meetings import Incoming, Meetings, Outgoing, Unreached
 from txtopo.workers.messages import Peer, Welcome
-from txtopo.workers.roster import Arrival, Roster
+from txtopo.workers.peer_connections import Incoming, Outgoing, PeerConnections, Unreached
+from txtopo.workers.peer_directory import Arrival, PeerDirectory
 
 _FRAME = b"f"
 _CONGESTED = b"c"
@@ -33,18 +33,18 @@ class Peers:
 
     def __init__(
         self,
-        meetings: Meetings,
+        connections: PeerConnections,
         selector: selectors.BaseSelector,
         watermark_bytes: int,
         receive: Callable[[bytes], None],
         broken: Callable[[int, str], None],
     ) -> None:
-        self._meetings = meetings
+        self._connections = connections
         self._selector = selector
         self._watermark_bytes = watermark_bytes
         self._receive = receive
         self._broken = broken
-        self._roster = Roster()
+        self._roster = PeerDirectory()
         self._outgoing: dict[int, Channel] = {}
         self._unconnected: dict[int, Backlog] = {}
         """By worker, the messages that wait for its channel."""
@@ -91,19 +91,19 @@ class Peers:
 
         Nothing of the successor is read before :meth:`join`.
         """
-        # Only the roster knows whose incarnation ``dead`` was, until it is replaced.
+        # Only the directory knows whose incarnation ``dead`` was, until it is replaced.
         for worker in [peer.worker for peer in self._roster if peer.incarnation == dead]:
             self._unconnected.pop(worker, Backlog()).close()
             if worker in self._outgoing:
                 self._drop(self._outgoing.pop(worker))
         if dead in self._incoming:
             self._drop(self._incoming.pop(dead))
-        self._meetings.give_up(dead)
+        self._connections.give_up(dead)
         self._roster.replace(dead, successor)
 
     def take_ready(self) -> None:
         """Take the channels on which peers have been met."""
-        for ready in self._meetings.take():
+        for ready in self._connections.take():
             match ready:
                 case Outgoing():
                     self._take_outgoing(ready)
@@ -142,7 +142,7 @@ class Peers:
 
     def close(self) -> None:
         """Close all channels, and drop what waits."""
-        self._meetings.close()
+        self._connections.close()
         for channel in (*self._outgoing.values(), *self._incoming.values()):
             channel.close()
         for incoming in self._early:
@@ -151,9 +151,9 @@ class Peers:
             waiting.close()
 
     def _meet(self, peer: Peer) -> None:
-        """Connect to a peer of the roster, and judge again the channels that came early."""
+        """Connect to a peer of the directory, and judge again the channels that came early."""
         if peer.address is not None:
-            self._meetings.connect(peer, self._roster.incarnation)
+            self._connections.connect(peer, self._roster.incarnation)
         early, self._early = self._early, []
         for incoming in early:
             self._take_incoming(incoming)

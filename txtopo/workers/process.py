@@ -22,7 +22,6 @@ import attrs
 from txtopo.errors import InternalError, TxtopoError
 from txtopo.network.channel import Channel, ChannelClosed, WakeUp
 from txtopo.workers import handshake
-from txtopo.workers.meetings import Meetings
 from txtopo.workers.messages import (
     Address,
     Failed,
@@ -43,6 +42,7 @@ from txtopo.workers.messages import (
     dump,
     load,
 )
+from txtopo.workers.peer_connections import PeerConnections
 from txtopo.workers.peers import Peers
 from txtopo.workers.watcher import Watcher
 
@@ -186,8 +186,8 @@ class _Loop:
         self._control = control
         self._selector = selectors.DefaultSelector()
         self._wake_up = WakeUp()
-        self._meetings = Meetings(host, job.secret, self._wake_up.wake)
-        self._peers = Peers(self._meetings, self._selector, job.watermark_bytes, self._receive, self._tell_broken)
+        self._connections = PeerConnections(host, job.secret, self._wake_up.wake)
+        self._peers = Peers(self._connections, self._selector, job.watermark_bytes, self._receive, self._tell_broken)
         self._make_body = make_body
         self._body: Body | None = None
         self._watcher: Watcher | None = None
@@ -203,7 +203,9 @@ class _Loop:
         self._selector.register(self._wake_up, selectors.EVENT_READ, self._take_ready)
 
     def run(self) -> None:
-        hello = Hello(self._job.worker, self._job.job, f"{socket.gethostname()}:{os.getpid()}", self._meetings.address)
+        hello = Hello(
+            self._job.worker, self._job.job, f"{socket.gethostname()}:{os.getpid()}", self._connections.address
+        )
         self._control.send(dump(hello))
         threading.Thread(target=self._send_heartbeats, name="txtopo-heartbeat", daemon=True).start()
         try:

@@ -56,7 +56,6 @@ from txtopo.workers.actions import (
     StartJob,
     Warn,
 )
-from txtopo.workers.deaths import Deaths, first_line
 from txtopo.workers.events import (
     ActivationAsked,
     ChannelLost,
@@ -88,6 +87,7 @@ from txtopo.workers.messages import (
     ToWorker,
     Welcome,
 )
+from txtopo.workers.restart_limit import RestartLimit, first_line
 
 SILENCE_SECS = 5.0
 """A worker that is silent for longer counts as dead, whatever its process does: five heartbeats of a second each, so
@@ -210,7 +210,7 @@ class Supervisor:
     ) -> None:
         self._workers = [_Worker(number, number, now) for number in range(workers)]
         self._next_incarnation = workers
-        self._deaths = Deaths(restarts_max, period_secs)
+        self._deaths = RestartLimit(restarts_max, period_secs)
         self._stall_secs_max = stall_secs_max
         self._component_of = component_of or {}
         self._is_owned = is_owned

@@ -19,9 +19,9 @@ from tests.full_disk import no_descriptor_left
 from tests.processes import python
 from tests.variants import variants
 from tests.waiting import DEADLINE_SECS, wait_for
-from txtopo.cluster.serving.server import Patient, Places, listen
+from txtopo.cluster.serving.server import PausingListener, Places, listen
 from txtopo.errors import ConfigError
-from txtopo.network.connections import REQUEST_SECS, STALLED_SECS, Gate
+from txtopo.network.connections import REQUEST_SECS, STALLED_SECS, ConnectionLimit
 
 
 def test_port_that_is_taken() -> None:
@@ -133,7 +133,7 @@ def test_what_is_waited_for() -> None:
         await send({})
 
     async def seen() -> list[float | None]:
-        places, found = Places(app, Gate(2)), []
+        places, found = Places(app, ConnectionLimit(2)), []
         place = places.enter(("10.0.0.1", 7), lambda: None)
         assert place is not None
         request = asyncio.ensure_future(places({"client": ("10.0.0.1", 7)}, wait, wait))
@@ -159,7 +159,7 @@ def test_no_descriptor_is_left(served: Served) -> None:
 
 def test_accept_without_a_descriptor() -> None:
     """asyncio tries as often as the queue is long: it learns of the shortage once, and then that nobody is there."""
-    with listen("127.0.0.1", 0) as listener, Patient(listener) as server:
+    with listen("127.0.0.1", 0) as listener, PausingListener(listener) as server:
         with socket.create_connection(server.getsockname()), no_descriptor_left():
             for _ in range(2):
                 with pytest.raises(OSError, match="Too many open files"):

@@ -16,7 +16,7 @@ from txtopo.cluster.supervisor import local_code
 from txtopo.cluster.supervisor.local_code import LocalCode
 
 
-class Opened:
+class ClusterConnection:
     """A cluster whose code comes at once, that of ``slow…`` once it is let go."""
 
     folder = Path("folder")
@@ -50,19 +50,19 @@ class Opened:
 def test_one_slow_fetch_blocks_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither other fetches nor checks of other code; whoever needs the slow code waits for the one fetch of it."""
     monkeypatch.setattr(local_code, "check_code", lambda path, *_, **__: f"built {path}")
-    opened, failures = Opened(), []
-    code = LocalCode(opened, 60.0, lambda: None, failures.append)  # type: ignore[arg-type]
+    connection, failures = ClusterConnection(), []
+    code = LocalCode(connection, 60.0, lambda: None, failures.append)  # type: ignore[arg-type]
     for topology in ("slow", "slow too"):
         code.begin_fetch(topology)
-    wait_for("the slow fetches", lambda: opened.fetched["slow"] and opened.fetched["slow too"])
+    wait_for("the slow fetches", lambda: connection.fetched["slow"] and connection.fetched["slow too"])
     answers: list[Any] = []
     waiting = threading.Thread(target=lambda: answers.append(code.check("slow", None, Path())))
     waiting.start()
     code.begin_fetch("quick")
-    wait_for("a quick fetch", lambda: opened.has("quick"))
+    wait_for("a quick fetch", lambda: connection.has("quick"))
     assert code.check("another", None, Path()) == "built another"
     assert answers == []
-    opened.let_go.set()
+    connection.let_go.set()
     waiting.join(DEADLINE_SECS)
-    assert (answers, opened.fetched["slow"], failures) == (["built slow"], 1, [])
+    assert (answers, connection.fetched["slow"], failures) == (["built slow"], 1, [])
     code.close()

@@ -7,7 +7,7 @@ import pathlib
 import pytest
 
 from tests.processes import ran
-from txtopo.spark.session.starting import PartingWords, why_it_did_not_start
+from txtopo.spark.session.starting import TracebackFilter, why_it_did_not_start
 
 DIED = RuntimeError("[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port number.")
 
@@ -70,7 +70,7 @@ END = b"EOFError\n"
 
 
 def passed(lines: list[bytes]) -> list[bytes]:
-    words = PartingWords()
+    words = TracebackFilter()
     return [printed for line in lines for printed in words.without(line)] + words.rest()
 
 
@@ -91,6 +91,6 @@ def test_other_tracebacks() -> None:
 
 def test_endless() -> None:
     """No more than some hundred lines are held back."""
-    words, yours = PartingWords(), b'  File "/home/you/bolts.py", line 1, in f\n'
+    words, yours = TracebackFilter(), b'  File "/home/you/bolts.py", line 1, in f\n'
     printed = [line for _ in range(1000) for part in (HEADER, yours) for line in words.without(part)]
     assert len(printed) >= 1600

@@ -27,12 +27,12 @@ from txtopo.cli.display.plain import PlainLines
 from txtopo.cli.display.summary import is_stopped_early
 from txtopo.cli.target import takes_target
 from txtopo.config import REAL_TIME, Config
-from txtopo.engine.page import PAGE_FILE, Address, Beside, page_beside
+from txtopo.engine.page import PAGE_FILE, Address, PageOptions, page_beside
 from txtopo.engine.runner import run as run_topology
 from txtopo.engine.timeline.records import METRICS, folder_of, place_of
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.text.printable import PrintableFormatter
-from txtopo.text.secrecy import Discretion, command_line, shown, without_secrets
+from txtopo.text.secrecy import SecretFilter, command_line, shown, without_secrets
 from txtopo.topology.topology import PlainTopology, TransactionalTopology
 from txtopo.topology.user_code.loading import Target
 from txtopo.topology.user_code.output import PRINT, USER_LOGGER
@@ -194,13 +194,13 @@ def _observed(
             timeline = place_of(target.topology, target.config)
             if timeline is None:  # it keeps nothing by itself
                 timeline = folder_of(DEFAULT_METADATA_DIR, target.topology.id)
-            beside = Beside(
+            options = PageOptions(
                 () if isinstance(target.topology, PlainTopology) else target.words,
                 {name: without_secrets(str(shown(name, value))) for name, value in target.arguments.items()},
                 str(timeline.absolute() / PAGE_FILE),
             )
             output = timeline.parent.parent if timeline.parent.name == METADATA_DIR else timeline.parent
-            url = stack.enter_context(page_beside(output, page, beside))
+            url = stack.enter_context(page_beside(output, page, options))
             console.print(f"page: {url}", soft_wrap=True)
             stack.enter_context(written(metrics, timeline / METRICS))
         yield _Observed(metrics, timeline)
@@ -217,7 +217,7 @@ def _log_to(console: Console, config: Config, user_level: int) -> None:
     else:
         handler.setFormatter(PrintableFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(_is_asked_for)
-    handler.addFilter(Discretion())
+    handler.addFilter(SecretFilter())
     if not config.debug:
         # py4j logs connections that a stop closes, with the root logger.
         handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")

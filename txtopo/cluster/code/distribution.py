@@ -19,7 +19,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from txtopo.cluster.code_store import CodeFile, CodeStore, Manifest
-from txtopo.cluster.logs import Reminder
+from txtopo.cluster.logs import RepeatedWarning
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState
 from txtopo.errors import CodeUnavailable, ConfigError, Unreachable
@@ -245,7 +245,7 @@ def distributor_of(config: ClusterConfig) -> CodeDistributor:
 
 
 @attrs.frozen
-class Opened:
+class ClusterConnection:
     """A daemon's connection to its cluster: state, its folder for this cluster, code store and prepared distributor."""
 
     state: ClusterState
@@ -254,7 +254,7 @@ class Opened:
     distributor: CodeDistributor
     _address: str
     _client: httpx.Client
-    _reminder: Reminder = attrs.field(factory=lambda: Reminder(_LOG), init=False)
+    _reminder: RepeatedWarning = attrs.field(factory=lambda: RepeatedWarning(_LOG), init=False)
 
     def fetch(self, manifest: Manifest) -> None:
         """Fetch the code of a topology by the distributor; if that fails, from supervisors that have run it.
@@ -300,7 +300,7 @@ class Opened:
         self.state.close()
 
 
-def open_cluster(config: ClusterConfig, home: Path, address: str, token: str) -> Opened:
+def open_cluster(config: ClusterConfig, home: Path, address: str, token: str) -> ClusterConnection:
     """Connect a daemon to its cluster; its files for this cluster go below ``home``, in a folder of the cluster's id.
 
     Raises:
@@ -317,4 +317,4 @@ def open_cluster(config: ClusterConfig, home: Path, address: str, token: str) ->
     )
     folder = home / state.cluster_id
     distributor.prepare(CodeAccess(state, address, token))
-    return Opened(state, folder, CodeStore(folder / "code"), distributor, address, _client(token))
+    return ClusterConnection(state, folder, CodeStore(folder / "code"), distributor, address, _client(token))

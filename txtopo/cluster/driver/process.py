@@ -1,6 +1,6 @@
 """The driver process: runs one topology in one slot of a supervisor.
 
-1. The :class:`~txtopo.cluster.driver.pulse.Pulse` begins: a driver beats and obeys from its first moment on.
+1. The :class:`~txtopo.cluster.driver.heartbeats.HeartbeatWriter` begins: a driver beats and obeys from then on.
 2. The driver unpacks and imports the topology's code (no daemon does), builds the topology with the settings of its
    record, and runs it.
 3. It writes how the run ended into its folder, and exits with a
@@ -26,7 +26,7 @@ from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submi
 from txtopo.cluster.decisions.lifecycle import Topology as TopologyRecord
 from txtopo.cluster.decisions.slots import DriverExit
 from txtopo.cluster.driver.folder import DriverEnd, DriverFolder, DriverLaunch, TopologyPlace
-from txtopo.cluster.driver.pulse import Pulse
+from txtopo.cluster.driver.heartbeats import HeartbeatWriter
 from txtopo.cluster.logs import driver_log
 from txtopo.cluster.state import ClusterState
 from txtopo.config import Config, TopologyKind
@@ -36,7 +36,7 @@ from txtopo.engine.runner import run
 from txtopo.engine.timeline.records import folder_of, place_of
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError
 from txtopo.journal.ending import METADATA_DIR
-from txtopo.text.secrecy import Discretion, secrets_kept, without_secrets
+from txtopo.text.secrecy import SecretFilter, secrets_kept, without_secrets
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.topology.user_code.loading import Target, load_target
 from txtopo.transactional.core.actions import StopReason
@@ -89,7 +89,7 @@ def kind_of(topology: Topology) -> TopologyKind:
 class _Driver:
     """One life of a driver."""
 
-    def __init__(self, launch: DriverLaunch, place: DriverFolder, discretion: Discretion) -> None:
+    def __init__(self, launch: DriverLaunch, place: DriverFolder, discretion: SecretFilter) -> None:
         self._launch = launch
         self._place = place
         self._discretion = discretion
@@ -106,15 +106,15 @@ class _Driver:
                 if record is None:
                     return DriverEnd(DriverExit.STOPPED, "its topology is gone")
                 self._discretion.settings = record.settings
-                with Pulse(state, launch, self._control) as pulse:
-                    return self._run(record, pulse)
+                with HeartbeatWriter(state, launch, self._control) as heartbeats:
+                    return self._run(record, heartbeats)
         except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must know
             _LOG.error("the driver ends", exc_info=error)
             return DriverEnd(DriverExit.ERROR, self._words(error))
 
-    def _run(self, record: TopologyRecord, pulse: Pulse) -> DriverEnd:
+    def _run(self, record: TopologyRecord, heartbeats: HeartbeatWriter) -> DriverEnd:
         _LOG.info("%s: driver %d begins, by assignment %d", record.id, os.getpid(), self._launch.assignment.number)
-        pulse.entered("building the topology")
+        heartbeats.entered("building the topology")
         try:
             target = build(Path(self._launch.code), self._place.path / "code", record.settings)
             config = configured(target.topology, target.config, self._launch)
@@ -129,8 +129,8 @@ class _Driver:
                 report = run(
                     topology,
                     config,
-                    on_progress=pulse.progressed,
-                    on_stage=pulse.entered,
+                    on_progress=heartbeats.progressed,
+                    on_stage=heartbeats.entered,
                     control=self._control,
                     observer=metrics,
                     timeline=self._timeline(topology, config),
@@ -139,7 +139,7 @@ class _Driver:
             _LOG.error("the run has failed", exc_info=error)
             # Before the topology runs, a ConfigError may be this machine's fault, such as a missing Java: another
             # supervisor may succeed, so it must not fail the topology for good.
-            is_local = isinstance(error, ConfigError) and not pulse.has_run
+            is_local = isinstance(error, ConfigError) and not heartbeats.has_run
             return DriverEnd(DriverExit.ERROR if is_local else DriverExit.BROKEN_RULE, self._words(error))
         _LOG.info("%s: the run has ended: %s", record.id, report.reason)
         return DriverEnd(exit_of(report), report.reason)

@@ -12,7 +12,7 @@ import httpx
 
 from txtopo.cluster.asking import NobodyAnswers, first_answer
 from txtopo.cluster.decisions.lifecycle import Topology
-from txtopo.cluster.logs import Reminder
+from txtopo.cluster.logs import RepeatedWarning
 from txtopo.cluster.nimbus.lead import Lead, Leadership
 from txtopo.cluster.state import ClusterState
 from txtopo.errors import ClusterError, SubmissionError
@@ -37,7 +37,7 @@ class CodeCheck:
             timeout=httpx.Timeout(timeout_secs, connect=_CONNECT_SECS),
             trust_env=False,  # otherwise httpx goes through the proxy that HTTP_PROXY names
         )
-        self._reminder = Reminder(_LOG)
+        self._reminder = RepeatedWarning(_LOG)
 
     def close(self) -> None:
         """Close the connections to supervisors."""

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Set as AbstractSet
 
-from txtopo.cluster.code.distribution import Opened
+from txtopo.cluster.code.distribution import ClusterConnection
 from txtopo.cluster.code_store import Manifest
 from txtopo.cluster.decisions.lifecycle import NEEDS_CODE
 from txtopo.cluster.nimbus.election import LeaderElector
@@ -25,7 +25,7 @@ class CodeSync:
 
     def __init__(  # noqa: PLR0913 - keyword arguments
         self,
-        opened: Opened,
+        connection: ClusterConnection,
         elector: LeaderElector,
         record: NimbusInfo,
         *,
@@ -33,8 +33,8 @@ class CodeSync:
         under_way: AbstractSet[str],
         on_change: Callable[[], None],
     ) -> None:
-        self._opened = opened
-        self._state, self._store = opened.state, opened.store
+        self._connection = connection
+        self._state, self._store = connection.state, connection.store
         self._elector = elector
         self._record = record
         self._freq_secs = freq_secs
@@ -84,6 +84,6 @@ class CodeSync:
 
     def _has_fetched(self, topology: str, manifest: Manifest) -> bool:
         if not self._store.has(topology):
-            with self._opened.tries_again(topology), durable_step("nimbus.keep"):
-                self._opened.fetch(manifest)
+            with self._connection.tries_again(topology), durable_step("nimbus.keep"):
+                self._connection.fetch(manifest)
         return self._store.has(topology)

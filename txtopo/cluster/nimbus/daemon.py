@@ -25,7 +25,7 @@ from pathlib import Path
 
 from txtopo.cluster.code.distribution import open_cluster
 from txtopo.cluster.decisions.lifecycle import Request, Topology
-from txtopo.cluster.logs import Reminder
+from txtopo.cluster.logs import RepeatedWarning
 from txtopo.cluster.nimbus.code_check import CodeCheck
 from txtopo.cluster.nimbus.code_sync import CodeSync
 from txtopo.cluster.nimbus.election import LeaderElector, ZooKeeperLeaderElector
@@ -74,7 +74,7 @@ class Nimbus:
             else config.made("nimbus.leader.elector", LeaderElector)
         )
         self._on_failure = on_failure
-        self._reminder = Reminder(_LOG)
+        self._reminder = RepeatedWarning(_LOG)
         self._stopped = threading.Event()
         self._code_news = threading.Event()
         self._monitor_news = threading.Event()

@@ -250,7 +250,7 @@ class ZooKeeperLeaderElector(LeaderElector):
                 break
             transaction = session.client.transaction()
             transaction.create(f"{folder}/{prefix}", self._address.encode(), ephemeral=True, sequence=True)
-            session.commit(transaction, session.patience())
+            session.commit(transaction, session.deadline())
         return self._place
 
     def _clean_up(self) -> None:

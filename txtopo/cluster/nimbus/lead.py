@@ -8,7 +8,7 @@ import time
 
 import attrs
 
-from txtopo.cluster.code.distribution import CodeDistributor, Opened
+from txtopo.cluster.code.distribution import ClusterConnection, CodeDistributor
 from txtopo.cluster.decisions.assignment import HeartbeatCache
 from txtopo.cluster.decisions.lifecycle import Request, Topology, applied
 from txtopo.cluster.nimbus.election import LeaderElector
@@ -59,9 +59,11 @@ class Leadership:
     for an upload.
     """
 
-    def __init__(self, opened: Opened, elector: LeaderElector, address: str, stopped: threading.Event) -> None:
+    def __init__(
+        self, connection: ClusterConnection, elector: LeaderElector, address: str, stopped: threading.Event
+    ) -> None:
         self.decisions = threading.RLock()
-        self._opened = opened
+        self._connection = connection
         self._elector = elector
         self._address = address
         self._stopped = stopped
@@ -74,7 +76,7 @@ class Leadership:
             if term is None:
                 self._lead = None
             elif self._lead is None or self._lead.writes.term != term:
-                self._lead = Lead(LeaderWrites(self._opened.state, term), self._opened.distributor)
+                self._lead = Lead(LeaderWrites(self._connection.state, term), self._connection.distributor)
             return self._lead
 
     def required(self) -> Lead:

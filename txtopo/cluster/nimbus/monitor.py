@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Set as AbstractSet
 
 import attrs
 
-from txtopo.cluster.code.distribution import Opened
+from txtopo.cluster.code.distribution import ClusterConnection
 from txtopo.cluster.decisions.assignment import Apply, Assign, Assignment, AssignmentLimits, Unassign, decide
 from txtopo.cluster.decisions.lifecycle import Request, due, looked_after
 from txtopo.cluster.nimbus.lead import Lead, Leadership
@@ -30,13 +30,13 @@ class Monitor:
     def __init__(
         self,
         config: ClusterConfig,
-        opened: Opened,
+        connection: ClusterConnection,
         leadership: Leadership,
         *,
         under_way: AbstractSet[str],
         on_change: Callable[[], None],
     ) -> None:
-        self._state, self._distributor = opened.state, opened.distributor
+        self._state, self._distributor = connection.state, connection.distributor
         self._leadership = leadership
         self._freq_secs: float = config["nimbus.monitor.freq.secs"]
         self._lost_secs: float = config["nimbus.code.lost.secs"]

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import attrs
 
-from txtopo.cluster.code.distribution import Opened
+from txtopo.cluster.code.distribution import ClusterConnection
 from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submission, check_archive
 from txtopo.cluster.code_store import describe
 from txtopo.cluster.decisions.lifecycle import Status, Topology
@@ -52,13 +52,13 @@ class Submissions:
     def __init__(
         self,
         config: ClusterConfig,
-        opened: Opened,
+        connection: ClusterConnection,
         leadership: Leadership,
         code_check: CodeCheck,
         on_end: Callable[[], None],
     ) -> None:
         self._config = config
-        self._state, self._store, self._distributor = opened.state, opened.store, opened.distributor
+        self._state, self._store, self._distributor = connection.state, connection.store, connection.distributor
         self._leadership = leadership
         self._code_check = code_check
         self._on_end = on_end

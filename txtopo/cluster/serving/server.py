@@ -3,8 +3,8 @@
 A daemon ends at once on an unexpected error, and its exit status says whether that was at the start or later: whatever
 supervises it starts it again. SIGTERM and SIGINT end it in good order.
 
-A :class:`~txtopo.network.connections.Gate` bounds its connections, so that a client that opens many, with the token or
-without, leaves file descriptors for ZooKeeper and places for others::
+A :class:`~txtopo.network.connections.ConnectionLimit` bounds its connections, so that a client that opens many, with
+the token or without, leaves file descriptors for ZooKeeper and places for others::
 
     connected ─▶ idle ──head of a request──▶ its body is awaited ──all of it──▶ it is worked on
                   ▲  10 s, or displaced         30 s without a byte             as long as it takes
@@ -26,10 +26,10 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from txtopo.cluster.logs import Reminder
+from txtopo.cluster.logs import RepeatedWarning
 from txtopo.errors import ConfigError
 from txtopo.files.durable import is_shortage
-from txtopo.network.connections import REQUEST_SECS, Connection, Gate, backlog, connections_max
+from txtopo.network.connections import REQUEST_SECS, Connection, ConnectionLimit, backlog, connections_max
 
 EXIT_START = 13
 """The exit status of a daemon that fails at its start; Storm's."""
@@ -41,7 +41,7 @@ _Receive = Callable[[], Awaitable[Any]]
 _Send = Callable[[Any], Awaitable[None]]
 
 _LOG = logging.getLogger(__name__)
-_REMINDER = Reminder(_LOG)
+_REMINDER = RepeatedWarning(_LOG)
 _GRACE_SECS = 3
 _SWEEP_SECS = 0.1
 
@@ -67,7 +67,7 @@ def listen(host: str, port: int) -> socket.socket:
         ) from error
 
 
-class Patient(socket.socket):
+class PausingListener(socket.socket):
     """A listening socket, in place of another one, that spares asyncio an endless effort.
 
     After an ``accept`` for which no file descriptor is left, asyncio pauses for a second. But first it tries as often
@@ -126,15 +126,15 @@ class _Together:
 
 
 class Places:
-    """What the gate knows of each connection, told from both sides of uvicorn.
+    """What the limit knows of each connection, told from both sides of uvicorn.
 
     The protocol below it sees connections come and go, and the application above it what is waited for, as ASGI says:
     ``receive`` waits for more of a request, ``send`` until the peer takes more of the answer.
     """
 
-    def __init__(self, app: Any, gate: Gate) -> None:
+    def __init__(self, app: Any, limit: ConnectionLimit) -> None:
         self._app = app
-        self._gate = gate
+        self._limit = limit
         self._by_client: dict[tuple[str, int], Connection] = {}
         """By the address and port of the other side."""
 
@@ -142,14 +142,14 @@ class Places:
         """Let a connection in; None: there is no place, or the other side is gone already."""
         if client is None:
             return None
-        place = self._gate.enter(client[0], close)
+        place = self._limit.enter(client[0], close)
         if place is not None:
             self._by_client[client[0], client[1]] = place
         return place
 
     def leave(self, place: Connection) -> None:
         """Forget a connection that is closed."""
-        self._gate.leave(place)
+        self._limit.leave(place)
         self._by_client = {client: each for client, each in self._by_client.items() if each is not place}
 
     async def __call__(self, scope: Any, receive: _Receive, send: _Send) -> None:
@@ -158,32 +158,32 @@ class Places:
         if place is None:  # it is closed already
             await self._app(scope, receive, send)
             return
-        gate, has_more = self._gate, True
+        limit, has_more = self._limit, True
 
         async def receive_and_tell() -> Any:
             nonlocal has_more
             if not has_more:  # now only the end of the connection is waited for, beside the work
                 return await receive()
-            gate.awaits(place)
+            limit.awaits(place)
             message = await receive()
             has_more = message.get("more_body", False)
-            gate.works(place)
+            limit.works(place)
             return message
 
         async def send_and_tell(message: Any) -> None:
-            gate.awaits(place)
+            limit.awaits(place)
             await send(message)
-            gate.works(place)
+            limit.works(place)
 
-        gate.works(place)
+        limit.works(place)
         try:
             await self._app(scope, receive_and_tell, send_and_tell)
         finally:
-            gate.idles(place)
+            limit.idles(place)
 
 
 class _Gated(asyncio.Protocol):
-    """A protocol of uvicorn's behind the gate."""
+    """A protocol of uvicorn's behind the limit."""
 
     def __init__(self, inner: asyncio.Protocol, places: Places) -> None:
         self._inner = inner
@@ -220,8 +220,8 @@ def serve(app: Any, listener: socket.socket, begin_stop: Callable[[], None], sto
     # process before ``stop``.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    gate = Gate(connections_max())
-    places = Places(app, gate)
+    limit = ConnectionLimit(connections_max())
+    places = Places(app, limit)
     config = uvicorn.Config(
         places,
         http=lambda **given: _Gated(H11Protocol(**given), places),  # type: ignore[arg-type]  # it is only called
@@ -236,16 +236,18 @@ def serve(app: Any, listener: socket.socket, begin_stop: Callable[[], None], sto
         proxy_headers=False,
     )
     try:
-        asyncio.run(_serve(uvicorn.Server(config), Patient(listener), gate, begin_stop))
+        asyncio.run(_serve(uvicorn.Server(config), PausingListener(listener), limit, begin_stop))
     finally:
         stop()
 
 
-async def _serve(server: uvicorn.Server, listener: socket.socket, gate: Gate, begin_stop: Callable[[], None]) -> None:
+async def _serve(
+    server: uvicorn.Server, listener: socket.socket, limit: ConnectionLimit, begin_stop: Callable[[], None]
+) -> None:
     asyncio.get_running_loop().set_exception_handler(_on_error)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     while not server.should_exit and not serving.done():
-        gate.sweep()
+        limit.sweep()
         await asyncio.wait([serving], timeout=_SWEEP_SECS)
     begin_stop()  # at once, because the server ends only after requests that wait
     await serving

@@ -44,12 +44,12 @@ from txtopo.cluster.decisions.slots import (
     step,
 )
 from txtopo.cluster.driver.folder import DriverFolder, DriverLaunch
-from txtopo.cluster.logs import Reminder
+from txtopo.cluster.logs import RepeatedWarning
 from txtopo.cluster.settings import ClusterConfig
+from txtopo.cluster.supervisor.assigned_drivers import AssignedDrivers
 from txtopo.cluster.supervisor.driver_logs import DriverLogs
 from txtopo.cluster.supervisor.local_code import LocalCode
 from txtopo.cluster.supervisor.slot import LocalSlot
-from txtopo.cluster.supervisor.wanted import Wanted
 from txtopo.errors import ConfigError, Unreachable
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import is_shortage, paths_in, write_whole
@@ -92,9 +92,9 @@ class Supervisor:
         self._folder = self._opened.folder
         self.logs = DriverLogs(self._folder / "logs")
         record = SupervisorInfo(self.id, address, config["supervisor.slots"], time.time(), version)
-        self._wanted = Wanted(self.state, record, self.wake)
+        self._wanted = AssignedDrivers(self.state, record, self.wake)
         self._code = LocalCode(self._opened, config["nimbus.submission.check.secs"], self.wake, self._fail)
-        self._reminder = Reminder(_LOG)
+        self._reminder = RepeatedWarning(_LOG)
         self._limits = SlotLimits(
             start_timeout_secs=config["supervisor.worker.start.timeout.secs"],
             silence_secs=config["supervisor.worker.timeout.secs"],

@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from txtopo.cluster.code.distribution import Opened
+from txtopo.cluster.code.distribution import ClusterConnection
 from txtopo.cluster.driver.child import check_code
 from txtopo.errors import CodeUnavailable
 
@@ -32,12 +32,12 @@ class LocalCode:
 
     def __init__(
         self,
-        opened: Opened,
+        connection: ClusterConnection,
         check_secs: float,
         on_end: Callable[[], None],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        self._opened = opened
+        self._connection = connection
         self._check_secs = check_secs
         self._on_end = on_end
         self._on_failure = on_failure
@@ -56,11 +56,11 @@ class LocalCode:
         """
         self._fetch(topology)
         return check_code(
-            self._opened.store.path(topology),
+            self._connection.store.path(topology),
             _SHARE_OF_CHECK * self._check_secs,
             limit=_CHECK_LIMIT,
             settings=settings,
-            folder=self._opened.folder,
+            folder=self._connection.folder,
             work_dir=work_dir,
         )
 
@@ -79,7 +79,7 @@ class LocalCode:
 
     def _fetch_or_fail(self, topology: str) -> None:
         try:
-            with self._opened.tries_again(topology):
+            with self._connection.tries_again(topology):
                 self._fetch(topology)
         except BaseException as error:  # noqa: BLE001 - fail fast
             self._on_failure(error)
@@ -87,10 +87,10 @@ class LocalCode:
 
     def _fetch(self, topology: str) -> None:
         with self._locks.setdefault(topology, threading.Lock()):
-            if self._opened.store.has(topology):
+            if self._connection.store.has(topology):
                 return
-            manifest = self._opened.state.manifest(topology)
+            manifest = self._connection.state.manifest(topology)
             if manifest is None:
                 raise CodeUnavailable(f"no code of {topology!r} is published")
-            self._opened.fetch(manifest)
+            self._connection.fetch(manifest)
         _LOG.info("the code of %s is here", topology)

@@ -98,7 +98,7 @@ class StartOutput:
             return text
 
     def _copy_lines(self, reading: int) -> None:
-        words = PartingWords()
+        words = TracebackFilter()
         with os.fdopen(reading, "rb") as lines:
             for line in lines:
                 with self._lock:
@@ -133,7 +133,7 @@ _HELD_LINES_MAX = 400
 """The most lines that are held back while tracebacks are incomplete."""
 
 
-class PartingWords:
+class TracebackFilter:
     """Removes from lines the useless tracebacks that Python workers print when Spark closes their connections.
 
     A lost or cancelled job leaves running tasks behind. Spark closes their connections, and each worker prints a

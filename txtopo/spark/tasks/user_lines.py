@@ -20,8 +20,8 @@ from typing import Any
 import attrs
 
 from txtopo.errors import UserCodeError
+from txtopo.network.acceptor import Acceptor
 from txtopo.network.channel import Channel, ChannelClosed, WakeUp, framed
-from txtopo.network.entrance import Entrance
 from txtopo.topology.user_code.output import LINE_CHARACTERS_MAX, Capture, Line, capturing, log_line
 
 _MESSAGE_BYTES_MAX = 64 * LINE_CHARACTERS_MAX
@@ -67,8 +67,8 @@ class LineListener:
         self._of_run: set[socket.socket] = set()
         """The connections that have begun with the run's key."""
         self._selector = selectors.DefaultSelector()
-        self._entrance = Entrance(bind_host or host, self._selector, self._drop)
-        self.port = self._entrance.port
+        self._acceptor = Acceptor(bind_host or host, self._selector, self._drop)
+        self.port = self._acceptor.port
         self._selector.register(self._closing, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._listen, name="txtopo-lines", daemon=True)
         self._thread.start()
@@ -81,21 +81,21 @@ class LineListener:
     def _listen(self) -> None:
         ready: list[Any] = []
         while ready != [self._closing]:  # which stays ready once it is woken, so this ends when nothing else is
-            ready = [key.fileobj for key, _ in self._selector.select(self._entrance.wait_secs)]
+            ready = [key.fileobj for key, _ in self._selector.select(self._acceptor.wait_secs)]
             for source in ready:
-                if source is self._entrance:
+                if source is self._acceptor:
                     self._accept()
                 elif source is not self._closing:
                     self._hear(source)
-            self._entrance.look()
-        self._entrance.close()
+            self._acceptor.look()
+        self._acceptor.close()
         for connection in list(self._channels):
             self._forget(connection)
         self._selector.close()
         self._closing.close()
 
     def _accept(self) -> None:
-        connection = self._entrance.accept()
+        connection = self._acceptor.accept()
         if connection is None:
             return
         try:
@@ -122,13 +122,13 @@ class LineListener:
                     logger.exception("a line of user code could not be logged")
             elif message == self._run_key:
                 self._of_run.add(connection)
-                self._entrance.leave(connection)
+                self._acceptor.leave(connection)
             else:
                 self._forget(connection)
                 return
 
     def _forget(self, connection: socket.socket) -> None:
-        self._entrance.leave(connection)
+        self._acceptor.leave(connection)
         self._drop(connection)
 
     def _drop(self, connection: socket.socket) -> None:

@@ -43,13 +43,13 @@ from txtopo.transactional.jobs.pool_body import Computed, PoolBody
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.workers.messages import Peer
-from txtopo.workers.roster import Arrival, Roster
+from txtopo.workers.peer_directory import Arrival, PeerDirectory
 
 MOVES_MAX = 200_000
 """Moves within which a job ends, however often its workers die."""
 
 DEATHS_MAX = 2
-"""Deaths between two answers; the core stops a run after five losses in a row."""
+"""RestartLimit between two answers; the core stops a run after five losses in a row."""
 
 
 class _Worker:
@@ -60,7 +60,7 @@ class _Worker:
         self.incarnation = incarnation
         self.is_dead = False
         """Whether it counts as dead; its process may go on."""
-        self.roster = Roster()
+        self.directory = PeerDirectory()
         self.orders: deque[ToBody | tuple[int, Peer]] = deque()
         """From the driver: what the pool says, or a death with its successor."""
         self.frames: dict[int, deque[bytes]] = defaultdict(deque)
@@ -78,7 +78,7 @@ class _Worker:
     def readable(self) -> Iterator[int]:
         """Yield the senders whose next frame it would read now, and drop those of the dead."""
         for sender, frames in self.frames.items():
-            verdict = self.roster.judge(sender, self.incarnation)
+            verdict = self.directory.judge(sender, self.incarnation)
             if verdict is Arrival.STALE:
                 frames.clear()
             elif frames and verdict is Arrival.READ:
@@ -92,7 +92,7 @@ class _Worker:
             return
         dead, successor = order
         self.frames.pop(dead, None)
-        self.roster.replace(dead, successor)
+        self.directory.replace(dead, successor)
         self.body.worker_replaced(successor.worker, dead, successor.incarnation)
 
     def take_frame(self, sender: int) -> None:
@@ -279,7 +279,7 @@ class PooledRunner(JobRunner):
         worker = _Worker(self, number, incarnation)
         known = [Peer(each.number, each.incarnation, ("", 0)) for each in self._living.values()]
         known += [Peer(other, successor, None) for other, successor in self._joining]
-        worker.roster.welcome(incarnation, known)
+        worker.directory.welcome(incarnation, known)
         self._living[number] = worker
         self._handle(Joined(number, incarnation))
 
@@ -325,7 +325,7 @@ class PooledRunner(JobRunner):
         receiver = self._living.get(worker)
         if self._broken == (sender, receiver):
             return
-        expected = next(peer.incarnation for peer in sender.roster if peer.worker == worker)
+        expected = next(peer.incarnation for peer in sender.directory if peer.worker == worker)
         if receiver is not None and receiver.incarnation == expected:
             for _ in range(1 + self.strikes(Fault.DOUBLEDFRAMES)):
                 receiver.frames[sender.incarnation].append(frame)

@@ -37,7 +37,7 @@ from txtopo.workers.messages import (
     ToWorker,
     Welcome,
 )
-from txtopo.workers.roster import Roster
+from txtopo.workers.peer_directory import PeerDirectory
 
 
 class Fault(enum.Enum):
@@ -123,7 +123,7 @@ class Process(Watcher):
         """Whether the driver has closed its control channel."""
         self.wakes_at: float | None = None
         """The time at which it resumes, if it is paused."""
-        self.roster = Roster()
+        self.directory = PeerDirectory()
         self.world = world
         self._activity = 0
 
@@ -133,7 +133,7 @@ class Process(Watcher):
         """Return the incarnations of tasks' workers, as this process knows them: a frame goes to these."""
         worker_of = self.world.assignment.worker_of
         of_task = [worker_of[t] for t in tasks]
-        return [self.life.incarnation if n == self.number else self.roster[n].incarnation for n in of_task]
+        return [self.life.incarnation if n == self.number else self.directory[n].incarnation for n in of_task]
 
     def step(self, where: str) -> None:
         """Draw whether the component raises an exception here."""
@@ -196,28 +196,28 @@ class Process(Watcher):
     def receive(self, sender: int, frame: bytes) -> None:
         """Hand a frame of another incarnation to the worker."""
         assert self.worker is not None, "frames are read after the welcome"
-        self.roster.received[sender] += 1
+        self.directory.received[sender] += 1
         self.worker.receive(frame)
 
     def lose_link(self, peer: int) -> None:
         """Find that the channel from or to another incarnation has ended."""
-        if self.roster.lose(peer):
+        if self.directory.lose(peer):
             self.to_driver.append(Received(self.channel, LinkBroken(peer, "a simulated end")))
 
     def _take(self, message: ToWorker) -> None:
         match message:
             case Welcome(incarnation, peers, is_active):
-                self.roster.welcome(incarnation, peers)
+                self.directory.welcome(incarnation, peers)
                 self.life.incarnation = incarnation
                 self.worker = self._make_worker(incarnation)
                 self.world.welcomed(self)
                 if is_active:
                     self.worker.set_active(is_active=True)
             case PeerJoined(peer):
-                self.roster.join(peer)
+                self.directory.join(peer)
             case PeerReplaced(dead, successor):
                 assert self.worker is not None, "a worker is welcomed first"
-                self.roster.replace(dead, successor)
+                self.directory.replace(dead, successor)
                 self.worker.worker_replaced(successor.worker, dead, successor.incarnation)
             case SetActive(is_active):
                 assert self.worker is not None, "a worker is welcomed first"
@@ -246,7 +246,7 @@ class Process(Watcher):
             world.assignment,
             self.number,
             world.config,
-            {**self.roster.incarnations, self.number: incarnation},
+            {**self.directory.incarnations, self.number: incarnation},
             make_object=make_object,
             send=self._send,
             clock=world.clock,
@@ -256,8 +256,8 @@ class Process(Watcher):
         )
 
     def _send(self, to: int, frame: bytes) -> None:
-        incarnation = self.roster[to].incarnation
-        self.roster.sent[incarnation] += 1
+        incarnation = self.directory[to].incarnation
+        self.directory.sent[incarnation] += 1
         self.world.send(self.life.incarnation, incarnation, frame)
 
     def _health(self, worker: Worker) -> Health:
@@ -267,8 +267,8 @@ class Process(Watcher):
             pending=worker.pending(),
             acked=worker.acked(),
             activity=self._activity,
-            sent=dict(self.roster.sent),
-            received=dict(self.roster.received),
+            sent=dict(self.directory.sent),
+            received=dict(self.directory.received),
             status=None,
         )
 

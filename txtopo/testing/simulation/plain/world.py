@@ -26,7 +26,7 @@ from txtopo.topology.plans.assignment import assign
 from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
 from txtopo.workers.events import StopAsked, Ticked
-from txtopo.workers.roster import Arrival
+from txtopo.workers.peer_directory import Arrival
 from txtopo.workers.supervisor import LINK_SECS, SILENCE_SECS, RunPhase
 
 ROOTS = 12
@@ -329,7 +329,7 @@ class PlainWorld(Surroundings):
             process = self._incarnations[end]
             if process.is_alive and process.wakes_at is not None:
                 continue
-            if process.is_alive and end == receiver and process.roster.judge(sender, receiver) is Arrival.EARLY:
+            if process.is_alive and end == receiver and process.directory.judge(sender, receiver) is Arrival.EARLY:
                 continue  # not read yet
             self._unnoticed.remove(each)
             if end == receiver:
@@ -387,7 +387,7 @@ class PlainWorld(Surroundings):
             return False
         if process is None or not process.is_alive or process.wakes_at is not None or not self._links[link]:
             return False
-        match process.roster.judge(sender, receiver):
+        match process.directory.judge(sender, receiver):
             case Arrival.READ:
                 self._receive(process, sender, self._links[link].popleft())
             case Arrival.STALE:

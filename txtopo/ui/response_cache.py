@@ -13,14 +13,14 @@ ENTRIES_MAX = 64
 
 
 @attrs.frozen
-class Given:
+class CachedResponse:
     """An answer, and until when others get the same."""
 
     messages: tuple[Message, ...]
     until: float
 
 
-class Sharing:
+class ResponseCache:
     """Gives those who ask the same the same answer.
 
     Args:
@@ -31,7 +31,7 @@ class Sharing:
     def __init__(self, app: ASGIApp, secs_of: Callable[[str], float]) -> None:
         self._app = app
         self._secs_of = secs_of
-        self._entries: dict[tuple[str, bytes], asyncio.Task[Given]] = {}
+        self._entries: dict[tuple[str, bytes], asyncio.Task[CachedResponse]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, once it has been let in."""
@@ -48,17 +48,17 @@ class Sharing:
                 self._entries.pop(next(iter(self._entries)))
         given = await asyncio.shield(entry)  # a browser that goes away takes nobody's answer with it
         for message in given.messages:
-            await send(dict(message))  # the guard adds headers to it
+            await send(dict(message))  # the access adds headers to it
 
-    async def _made(self, scope: Scope, receive: Receive, secs: float) -> Given:
+    async def _made(self, scope: Scope, receive: Receive, secs: float) -> CachedResponse:
         messages: list[Message] = []
 
         async def keep(message: Message) -> None:
             messages.append(message)
 
         await self._app(scope, receive, keep)
-        return Given(tuple(messages), time.monotonic() + secs)
+        return CachedResponse(tuple(messages), time.monotonic() + secs)
 
     @staticmethod
-    def _is_fresh(entry: asyncio.Task[Given]) -> bool:
+    def _is_fresh(entry: asyncio.Task[CachedResponse]) -> bool:
         return not entry.cancelled() and entry.exception() is None and time.monotonic() < entry.result().until

@@ -11,7 +11,7 @@ SAME_ERROR_MAX = 5
 for less than ``topology.worker.restart.period.secs``: the next worker would die of it, too."""
 
 
-class Deaths:
+class RestartLimit:
     """Counts deaths; more than ``restarts_max`` restarts in ``period_secs`` are too many."""
 
     def __init__(self, restarts_max: int, period_secs: float) -> None:

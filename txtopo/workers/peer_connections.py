@@ -49,7 +49,7 @@ class Unreached:
     why: str
 
 
-class Meetings:
+class PeerConnections:
     """Accepts connections of peers, and connects to peers, in threads. They call ``wake`` when a channel is ready."""
 
     def __init__(self, host: str, secret: bytes, wake: Callable[[], None]) -> None:

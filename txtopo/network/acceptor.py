@@ -6,7 +6,7 @@ descriptors for any reason. Neither may end a loop that accepts, nor make it spi
 - While ``accept`` fails, the listening socket is left alone for ``PAUSE_SECS``: it stays ready, so a loop that waits
   for it would spin.
 - A newcomer has ``REQUEST_SECS`` to prove who it is, however many pieces that comes in. A
-  :class:`~txtopo.network.connections.Gate` bounds how many try at once, by peer and in all.
+  :class:`~txtopo.network.connections.ConnectionLimit` bounds how many try at once, by peer and in all.
 - Who has proved it is *admitted*, and no longer bounded here.
 """
 
@@ -18,16 +18,16 @@ import time
 from collections.abc import Callable
 
 from txtopo.network.channel import address_family
-from txtopo.network.connections import Connection, Gate, backlog, connections_max
+from txtopo.network.connections import Connection, ConnectionLimit, backlog, connections_max
 
 PAUSE_SECS = 0.2
 """For how long nobody is accepted after an ``accept`` that has failed."""
 
 SWEEP_SECS = 1.0
-"""How often a loop must call :meth:`Entrance.look`."""
+"""How often a loop must call :meth:`Acceptor.look`."""
 
 
-class Entrance:
+class Acceptor:
     """Listens on any free port of ``host``, an IPv4 or IPv6 address or a name, in the selector of its caller's loop.
 
     *You* must call :meth:`accept` when it is ready, and :meth:`look` every ``SWEEP_SECS``, all in one thread. ``drop``
@@ -41,7 +41,9 @@ class Entrance:
         self.port: int = self._socket.getsockname()[1]
         self._selector = selector
         self._drop = drop
-        self._gate = Gate(max(2, connections_max() // 2))  # a process has two entrances, and admits others besides
+        self._limit = ConnectionLimit(
+            max(2, connections_max() // 2)
+        )  # a process has two acceptors, and admits others besides
         self._places: dict[socket.socket, Connection] = {}
         """By newcomer that is not admitted yet."""
         self._shut_until: float | None = None
@@ -63,7 +65,7 @@ class Entrance:
             self._shut_until = time.monotonic() + PAUSE_SECS
             return None
         connection.setblocking(False)
-        place = self._gate.enter(peer[0], lambda: self._displace(connection))
+        place = self._limit.enter(peer[0], lambda: self._displace(connection))
         if place is None:
             connection.close()
             return None
@@ -74,11 +76,11 @@ class Entrance:
         """Free the place of a newcomer that is admitted, or closed."""
         place = self._places.pop(connection, None)
         if place is not None:
-            self._gate.leave(place)
+            self._limit.leave(place)
 
     def look(self) -> None:
         """Drop the newcomers whose time is over, and accept again after a pause."""
-        self._gate.sweep()
+        self._limit.sweep()
         if self._shut_until is not None and time.monotonic() >= self._shut_until:
             self._shut_until = None
             self._selector.register(self, selectors.EVENT_READ)

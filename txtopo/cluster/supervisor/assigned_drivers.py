@@ -14,7 +14,7 @@ from txtopo.errors import Unreachable
 _LOG = logging.getLogger(__name__)
 
 
-class Wanted:
+class AssignedDrivers:
     """Announces a supervisor, and reads which drivers it is to run; ``on_change`` is called when that has changed."""
 
     def __init__(self, state: ClusterState, record: SupervisorInfo, on_change: Callable[[], None]) -> None:

@@ -1,8 +1,8 @@
-"""The pulse of a driver: a thread that writes heartbeats and steers the run by the topology's status.
+"""The heartbeats of a driver: a thread that writes them and steers the run by the topology's status.
 
-Only an ACTIVE topology begins transactions; the pulse stops a KILLED one in good order. It also stops the run when the
+Only an ACTIVE topology begins transactions; the writer stops a KILLED one in good order. It also stops the run when the
 assignment is gone, and when ZooKeeper has been away for ``supervisor.isolation.secs``, because nimbus then starts the
-topology elsewhere. If the run does not end in time, the pulse ends the process: its supervisor may be dead.
+topology elsewhere. If the run does not end in time, the writer ends the process: its supervisor may be dead.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from txtopo.errors import Unreachable
 
 _LOG = logging.getLogger(__name__)
 _GRACE_SECS = 10.0
-"""How long a run that must end may take, before the pulse ends the process."""
+"""How long a run that must end may take, before the writer of heartbeats ends the process."""
 _SHARE_OF_START = 0.5
 """The share of the start timeout after which the log says where the start hangs."""
 
 
-class Pulse:
+class HeartbeatWriter:
     """Writes heartbeats, and steers the run by the topology's status."""
 
     def __init__(self, state: ClusterState, launch: DriverLaunch, control: RunControl) -> None:
@@ -50,7 +50,7 @@ class Pulse:
         self._must_end_at: float | None = None
         self._beat_at = time.monotonic()
         """When the last heartbeat began that ZooKeeper has taken: from no earlier moment does nimbus count silence."""
-        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
     def __enter__(self) -> Self:
         self._look()  # before the topology runs, so that a deactivated one begins nothing
@@ -93,9 +93,9 @@ class Pulse:
                     self._look()
             except Unreachable:
                 _LOG.warning("ZooKeeper does not answer")  # not yet an end: isolation_secs decides, below
-            except Exception as error:  # noqa: BLE001 - without a pulse the process must not go on
-                _LOG.error("the pulse has failed", exc_info=error)
-                self._must_end("the pulse has failed")
+            except Exception as error:  # noqa: BLE001 - without heartbeats the process must not go on
+                _LOG.error("the writer of heartbeats has failed", exc_info=error)
+                self._must_end("the writer of heartbeats has failed")
             if self._warning_due_secs() <= 0:
                 self._warn_of_slow_start()
             if self._isolation_due_secs() <= 0:

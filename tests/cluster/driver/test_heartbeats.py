@@ -16,7 +16,7 @@ from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.decisions.assignment import Assignment
 from txtopo.cluster.decisions.lifecycle import Status, Topology
 from txtopo.cluster.driver.folder import DriverLaunch
-from txtopo.cluster.driver.pulse import Pulse
+from txtopo.cluster.driver.heartbeats import HeartbeatWriter
 from txtopo.cluster.state import ClusterState
 from txtopo.engine.control import RunControl
 from txtopo.testing import ZooKeeperServer
@@ -25,13 +25,13 @@ HUNG = """
 import sys, threading, time
 from txtopo.cluster.decisions.assignment import Assignment
 from txtopo.cluster.driver.folder import DriverLaunch
-from txtopo.cluster.driver.pulse import Pulse
+from txtopo.cluster.driver.heartbeats import HeartbeatWriter
 from txtopo.cluster.state import ClusterState
 from txtopo.engine.control import RunControl
 
 hosts, root, topology = sys.argv[1:]
 launch = DriverLaunch("l1", Assignment(topology, 1, "s1", 0), "/code", hosts, root, heartbeat_secs=0.1)
-with Pulse(ClusterState(hosts, root, 10.0), launch, RunControl()):
+with HeartbeatWriter(ClusterState(hosts, root, 10.0), launch, RunControl()):
     print("it runs", flush=True)
     time.sleep(10_000)
 """
@@ -62,11 +62,11 @@ WORDS = Topology("words-1-900", "words", "word-counts", Status.ACTIVE, 900.0)
 
 
 class Steered:
-    """A leader, and the pulse of a driver that it steers; ZooKeeper can be cut off from the pulse.
+    """A leader, and the heartbeats of a driver that it steers; ZooKeeper can be cut off from their writer.
 
     Args:
         hosts: of ZooKeeper.
-        relay: by which the pulse reaches it.
+        relay: by which their writer reaches it.
         isolation_secs: after which time without ZooKeeper the run is stopped.
         shutdown_secs: after which time from then on the process ends: this one.
     """
@@ -81,7 +81,7 @@ class Steered:
         self.own_state = ClusterState(relay.address, self.state.root, 10.0)
         secs = {"heartbeat_secs": 0.1, "isolation_secs": isolation_secs, "shutdown_secs": shutdown_secs}
         launch = DriverLaunch("l1", assignment, "/code", hosts, self.state.root, **secs)
-        self.pulse = Pulse(self.own_state, launch, self.control)
+        self.writer = HeartbeatWriter(self.own_state, launch, self.control)
 
     def count(self) -> int:
         """Return the number of beats."""
@@ -91,10 +91,10 @@ class Steered:
 
 @pytest.fixture
 def steered(request: pytest.FixtureRequest, zookeeper: ZooKeeperServer) -> Iterator[tuple[Steered, Relay]]:
-    """A pulse that has begun; a test may say after which times it gives up."""
+    """A writer that has begun; a test may say after which times it gives up."""
     relay = Relay(zookeeper.hosts)
     steered = Steered(zookeeper.hosts, relay, *getattr(request, "param", (NEVER_SECS, NEVER_SECS)))
-    with steered.pulse:
+    with steered.writer:
         yield steered, relay
     relay.heal()
     steered.own_state.close()
@@ -102,7 +102,7 @@ def steered(request: pytest.FixtureRequest, zookeeper: ZooKeeperServer) -> Itera
     relay.close()
 
 
-def test_pulse_obeys_the_status(steered: tuple[Steered, Relay]) -> None:
+def test_driver_obeys_the_status(steered: tuple[Steered, Relay]) -> None:
     """It beats again and again; only while the topology is ACTIVE may transactions begin; KILLED is an orderly stop."""
     leader, _ = steered
     wait_for("it beats", lambda: leader.count() > 2)
@@ -122,7 +122,7 @@ def test_pulse_obeys_the_status(steered: tuple[Steered, Relay]) -> None:
 
 
 @pytest.mark.parametrize("what", ["moved", "taken away", "gone", "failed"])
-def test_pulse_of_what_is_not_wanted(steered: tuple[Steered, Relay], what: str) -> None:
+def test_heartbeats_of_what_is_not_wanted(steered: tuple[Steered, Relay], what: str) -> None:
     """The run ends when the topology is assigned anew, or to nobody, or is gone, or has failed."""
     leader, _ = steered
     wait_for("it beats", lambda: leader.count() > 1)
@@ -147,10 +147,12 @@ def test_process_without_zookeeper_ends(steered: tuple[Steered, Relay], monkeypa
 
     def end(status: int) -> None:
         ended.append(status)
-        leader.pulse._closed.set()
+        leader.writer._closed.set()
 
     monkeypatch.setattr(os, "_exit", end)
-    monkeypatch.setattr(Pulse._must_end, "__defaults__", (NEVER_SECS,))  # the grace of runs that end for another reason
+    monkeypatch.setattr(
+        HeartbeatWriter._must_end, "__defaults__", (NEVER_SECS,)
+    )  # the grace of runs that end for another reason
     wait_for("it beats", lambda: leader.count() > 1)
     relay.cut()
     wait_for("the end of the process", lambda: ended)
@@ -158,7 +160,7 @@ def test_process_without_zookeeper_ends(steered: tuple[Steered, Relay], monkeypa
 
 
 @pytest.mark.parametrize("steered", [(ISOLATION_SECS, NEVER_SECS)], indirect=True)
-def test_pulse_without_zookeeper(steered: tuple[Steered, Relay]) -> None:
+def test_heartbeats_without_zookeeper(steered: tuple[Steered, Relay]) -> None:
     """The run ends after ``supervisor.isolation.secs`` without ZooKeeper, whether a supervisor is there or not."""
     leader, relay = steered
     wait_for("it beats", lambda: leader.count() > 1)

@@ -23,7 +23,7 @@ class Arrival(enum.Enum):
     """They are dropped: the sender is dead, or they are for an earlier incarnation of this worker."""
 
 
-class Roster:
+class PeerDirectory:
     """The peers of one worker that the driver has announced."""
 
     def __init__(self) -> None:

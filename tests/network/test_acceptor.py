@@ -1,4 +1,4 @@
-"""Entrances: only ``close`` ends a loop that accepts, and strangers neither fill it nor keep others out."""
+"""Acceptors: only ``close`` ends a loop that accepts, and strangers neither fill it nor keep others out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import attrs
 import pytest
 
 from tests.waiting import DEADLINE_SECS, wait_for
-from txtopo.network import entrance
+from txtopo.network import acceptor
+from txtopo.network.acceptor import Acceptor
 from txtopo.network.channel import framed
-from txtopo.network.connections import REQUEST_SECS, Gate
-from txtopo.network.entrance import Entrance
+from txtopo.network.connections import REQUEST_SECS, ConnectionLimit
 from txtopo.spark.tasks.progress import ProgressListener
 from txtopo.spark.tasks.user_lines import LineListener
 from txtopo.topology.user_code.output import PRINT, Line
@@ -92,15 +92,15 @@ def make(request: pytest.FixtureRequest) -> Iterator[Callable[[], Place]]:
 
 @pytest.fixture
 def accepts(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What each ``accept`` of an entrance has returned."""
+    """What each ``accept`` of an acceptor has returned."""
     returned: list[Any] = []
-    accept = Entrance.accept
+    accept = Acceptor.accept
 
-    def noted(self: Entrance) -> Any:
+    def noted(self: Acceptor) -> Any:
         returned.append(accept(self))
         return returned[-1]
 
-    monkeypatch.setattr(Entrance, "accept", noted)
+    monkeypatch.setattr(Acceptor, "accept", noted)
     return returned
 
 
@@ -143,7 +143,7 @@ def test_changed_default_timeout(make: Callable[[], Place], secs: float) -> None
 
 def test_silent_strangers(make: Callable[[], Place], monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 that say nothing take neither a thread each nor all descriptors, and keep nobody out."""
-    monkeypatch.setattr(entrance, "connections_max", lambda: 64)
+    monkeypatch.setattr(acceptor, "connections_max", lambda: 64)
     place = make()
     threads = threading.active_count()
     with contextlib.ExitStack() as strangers:
@@ -163,7 +163,7 @@ def test_silent_strangers(make: Callable[[], Place], monkeypatch: pytest.MonkeyP
 def test_time_of_a_newcomer(make: Callable[[], Place], monkeypatch: pytest.MonkeyPatch) -> None:
     """One that does not prove in time who it is, is closed, pieces or not; one that has proved it may be silent."""
     now = [0.0]
-    monkeypatch.setattr(entrance, "Gate", functools.partial(Gate, clock=lambda: now[0]))
+    monkeypatch.setattr(acceptor, "ConnectionLimit", functools.partial(ConnectionLimit, clock=lambda: now[0]))
     place = make()
     with (
         socket.create_connection(("127.0.0.1", place.port), DEADLINE_SECS) as silent,
