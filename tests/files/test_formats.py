@@ -34,6 +34,14 @@ def topology(output: Path) -> Topology:
     return committing(spout, CountTuples(), topology_id="one", total=total)
 
 
+def give_format(output: Path, written: Format) -> None:
+    """Give the journal's file another format."""
+    (path,) = journal_in(output).glob("*.jsonl")
+    first, *others = path.read_text().splitlines()
+    header = {**json.loads(first), "format": to_json(written)}
+    path.write_text("\n".join([json.dumps(header), *others, ""]))
+
+
 def written_by_a_newer_version(output: Path, what: str) -> None:
     """Put a newer format into the coordinator state, the journal or the table."""
     match what:
@@ -42,10 +50,7 @@ def written_by_a_newer_version(output: Path, what: str) -> None:
                 lead = store.take_lead("one", "a newer version")
                 lead.write([Put("one/format", json.dumps(to_json(NEWER)).encode())])
         case "journal":
-            (path,) = journal_in(output).glob("*.jsonl")
-            first, *others = path.read_text().splitlines()
-            header = {**json.loads(first), "format": to_json(NEWER)}
-            path.write_text("\n".join([json.dumps(header), *others, ""]))
+            give_format(output, NEWER)
         case "table":
             properties = {"txtopo.format": str(NEWER.number), "txtopo.format.needs": NEWER.needs}
             DeltaTable(output / "counts").alter.set_table_properties(properties, raise_if_not_exists=False)
@@ -69,18 +74,23 @@ def test_what_a_newer_version_has_written_is_refused(tmp_path: Path, what: str) 
     assert everything_in(tmp_path) == before
 
 
-@pytest.mark.parametrize("what", ["coordinator state", "store"])
+@pytest.mark.parametrize("what", ["coordinator state", "store", "journal"])
 def test_what_a_version_before_the_first_release_has_written_is_refused(tmp_path: Path, what: str) -> None:
-    """It is refused by its format, which is in the coordinator state and in the file, or in neither; nothing changes."""
+    """It is refused by its format, which coordinator state, store and journal have, or by its absence; nothing changes."""
     run_inline(topology(tmp_path), until=1)
     path = tmp_path / "_txtopo" / "coordinator.sqlite"
     with closing(sqlite3.connect(path)) as file, file:
-        if what == "store":
-            file.execute("PRAGMA user_version = 4")
-        else:
-            file.execute("DELETE FROM node WHERE path = 'one/format'")
+        match what:
+            case "store":
+                file.execute("PRAGMA user_version = 4")
+            case "coordinator state":
+                file.execute("DELETE FROM node WHERE path = 'one/format'")
+            case "journal":
+                give_format(tmp_path, Format(1, "0.1.0"))
     before = everything_in(tmp_path)
-    with pytest.raises(StopError, match=rf"{what}.* before 0\.2\.0: it has format [41], .*goes on with format 5 alone"):
+    with pytest.raises(
+        StopError, match=rf"{what}.* before 0\.2\.0: it has format [41], .*goes on with format [64] alone"
+    ):
         run_inline(topology(tmp_path))
     assert everything_in(tmp_path) == before
 
@@ -103,9 +113,9 @@ def test_each_says_its_format(tmp_path: Path) -> None:
     """Coordinator state, journal and table carry their format from the first write on."""
     run_inline(topology(tmp_path), until=1)
     (path,) = journal_in(tmp_path).glob("*.jsonl")
-    assert json.loads(path.read_text().splitlines()[0])["format"] == {"number": 3, "needs": "0.2.0"}
+    assert json.loads(path.read_text().splitlines()[0])["format"] == {"number": 4, "needs": "0.2.0"}
     with closing(SqliteStore(tmp_path / "_txtopo" / "coordinator.sqlite")) as store:
-        assert json.loads(store.read("one/format") or b"null") == {"number": 5, "needs": "0.2.0"}
+        assert json.loads(store.read("one/format") or b"null") == {"number": 6, "needs": "0.2.0"}
     with closing(sqlite3.connect(tmp_path / "_txtopo" / "coordinator.sqlite")) as file:
-        assert file.execute("PRAGMA user_version").fetchone() == (5,)
+        assert file.execute("PRAGMA user_version").fetchone() == (6,)
     assert DeltaTable(tmp_path / "counts").metadata().configuration["txtopo.format"] == "1"

@@ -7,7 +7,7 @@ import json
 import attrs
 import pytest
 
-from txtopo.files.records import DAMAGE, from_json, from_request, read_json, to_json
+from txtopo.files.records import DAMAGE, from_json, from_request, read_json, to_json, written_as
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTable, JournalTransaction
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
 
@@ -31,10 +31,17 @@ def test_round_trip(record) -> None:
     assert from_json(json.loads(json.dumps(to_json(record))), type(record)) == record
 
 
+@attrs.frozen
+class Renamed:
+    """A record with a field that has another name in JSON."""
+
+    is_open: bool = attrs.field(metadata=written_as("isOpen"))
+
+
 def test_written_names() -> None:
-    """An incarnation is written under its first name."""
-    written = to_json(HEADER)
-    assert (written["life"], "incarnation" in written) == ("ab12", False)
+    """A field may have another name in JSON, and is read by that."""
+    written = to_json(Renamed(True))
+    assert (written, from_json(written, Renamed)) == ({"isOpen": True}, Renamed(True))
 
 
 def test_a_former_version() -> None:

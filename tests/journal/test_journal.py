@@ -30,7 +30,6 @@ from txtopo.journal.journal import (
     find_journal,
     journal_files,
     read_journal,
-    topologies_with_journal,
 )
 from txtopo.testing.inline import run_inline
 
@@ -98,71 +97,6 @@ def test_what_old_repairs_have_set_aside_goes(tmp_path: Path) -> None:
     assert not (tmp_path / "journal.before-repair-2").exists()
 
 
-def as_before(metadata_dir: Path, plain: str, *others: str) -> None:
-    """Bring a metadata directory into the form of earlier versions: one topology had the plain name."""
-    for name in others:
-        (metadata_dir / "journal" / name).rename(metadata_dir / f"journal.of-{name}")
-    for path in (metadata_dir / "journal" / plain).iterdir():
-        path.rename(metadata_dir / "journal" / path.name)
-    (metadata_dir / "journal" / plain).rmdir()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plain", ["one", "two"])
-@pytest.mark.parametrize("carried", range(4))
-def test_a_journal_of_an_earlier_version_is_carried_over(tmp_path: Path, plain: str, carried: int) -> None:
-    """It is read where it lies, and the next start brings it to its own name, from wherever a crash left it."""
-    metadata_dir, other = tmp_path / "_txtopo", "two" if plain == "one" else "one"
-    for until in (1, 2, None):
-        for name in ("one", "two"):
-            run_inline(topology(name, tmp_path), until=until)
-    as_before(metadata_dir, plain, other)
-    assert topologies_with_journal(metadata_dir) == ("one", "two")
-    for name in ("one", "two"):
-        assert txids_in(read_journal(find_journal(metadata_dir, name))) == [1, 2, 3]
-        assert read_tables(tmp_path, topology=name).txid == 3
-    (metadata_dir / "journal" / plain).mkdir()
-    for path in sorted((metadata_dir / "journal").glob("*.jsonl"))[:carried]:
-        path.rename(metadata_dir / "journal" / plain / path.name)
-    assert read_tables(tmp_path, topology=plain).txid == 3
-    for name in ("one", "two"):
-        run_inline(topology(name, tmp_path))
-        parts = read_journal(find_journal(metadata_dir, name))
-        assert (txids_in(parts), len(parts)) == ([1, 2, 3], 4)
-        run_inline(topology(name, tmp_path))
-    assert sorted(path.name for path in (metadata_dir / "journal").iterdir()) == ["one", "two"]
-    assert [path.name for path in metadata_dir.glob("journal*")] == ["journal"]
-
-
-@pytest.mark.slow
-def test_a_journal_in_two_places_of_an_earlier_version(tmp_path: Path) -> None:
-    """Where another topology's plain name was taken over, what came before it is found again."""
-    metadata_dir = tmp_path / "_txtopo"
-    for until in (1, 2):
-        run_inline(topology("one", tmp_path), until=until)
-    as_before(metadata_dir, "one")
-    first, _ = sorted((metadata_dir / "journal").iterdir())
-    (metadata_dir / "journal.of-one").mkdir()
-    first.rename(metadata_dir / "journal.of-one" / first.name)
-    run_inline(topology("one", tmp_path))
-    parts = read_journal(find_journal(metadata_dir, "one"))
-    assert ([part.header.epoch for part in parts], txids_in(parts)) == ([1, 2, 3], [1, 2, 3])
-
-
-def test_starting_anew_with_a_journal_of_an_earlier_version(tmp_path: Path) -> None:
-    """It is moved aside as today's is, beside those that earlier versions have moved."""
-    metadata_dir = tmp_path / "_txtopo"
-    run_inline(topology("one", tmp_path), until=2)
-    as_before(metadata_dir, "one")
-    shutil.copytree(metadata_dir / "journal", metadata_dir / "journal.before-repair-1")
-    shutil.copytree(metadata_dir / "journal", metadata_dir / "journal.of-one.before-repair-3")
-    shutil.copytree(metadata_dir / "journal", metadata_dir / "journal.of-two.before-repair-8")
-    assert sorted(journal.asides(metadata_dir, "one")) == [1, 3]
-    journal.set_aside(metadata_dir, "one", 4)
-    assert sorted(journal.asides(metadata_dir, "one")) == [1, 3, 4]
-    assert topologies_with_journal(metadata_dir) == ()
-
-
 def test_racing_first_starts(tmp_path: Path) -> None:
     """A second coordinator of the same epoch, of another store, replaces nothing of the first one's."""
     header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
@@ -204,7 +138,7 @@ def test_readers_say_which_topology(command_line, tmp_path: Path) -> None:
     assert "A, a, is at transaction 1; B, a, at 2" in beside
 
 
-def test_a_new_life_begins_a_new_journal(tmp_path: Path) -> None:
+def test_a_new_incarnation_begins_a_new_journal(tmp_path: Path) -> None:
     """When tables and coordinator state were deleted, and the journal was not, the former one is moved aside."""
     run_inline(topology("one", tmp_path))
     shutil.rmtree(tmp_path / "one")
@@ -213,7 +147,7 @@ def test_a_new_life_begins_a_new_journal(tmp_path: Path) -> None:
     run_inline(topology("one", tmp_path))
     parts = read_journal(find_journal(tmp_path / "_txtopo", "one"))
     assert [(part.header.epoch, part.header.committed) for part in parts] == [(1, 0)]
-    assert len(list((tmp_path / "_txtopo").glob("journal.before-life-*"))) == 1
+    assert len(list((tmp_path / "_txtopo").glob("journal.before-incarnation-*"))) == 1
 
 
 def test_a_journal_that_cannot_be_written(tmp_path: Path) -> None:

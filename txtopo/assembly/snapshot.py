@@ -30,7 +30,7 @@ import attrs
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.proc import start_of
-from txtopo.files.records import DAMAGE, from_json, to_json, written_as
+from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.journal.journal import JournalHeader
 from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.core.readings import Reading
@@ -55,7 +55,7 @@ class TransactionSnapshot:
     """The last progress of its live attempt, on the coordinator's clock."""
     component: str | None
     """The component whose code is running for it, in the driver or for a while on an executor; None if unknown."""
-    history: History = attrs.field(metadata=written_as("story"))
+    history: History
     ranges: Mapping[str, tuple[Any, Any]] = attrs.field(factory=dict)
     """The input that it takes, (start, end) by partition; empty if the spout does not report it, or not yet."""
 

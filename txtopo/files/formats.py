@@ -4,7 +4,7 @@ Coordinator state, journal, table and fork each carry the number of their format
 reads it. The number rises when an older txtopo would misread what a newer one writes, for example because it ignores a
 new field. Whatever has no number was written by 0.1.0 and has format 1.
 
-Of the coordinator state only the newest format is gone on with: no version before 0.2.0 was released.
+Of all but tables only the newest format is gone on with: no version before 0.2.0 was released.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ class Format:
 FIRST = Format(1, "0.1.0")
 """The format of anything without a number."""
 
-COORDINATOR_STATE = Format(5, "0.2.0")
-"""Since 5, the note of a keyed table names the files that it replaces, always."""
+COORDINATOR_STATE = Format(6, "0.2.0")
+"""Since 5, the note of a keyed table names the files that it replaces, always. Since 6, an incarnation is named so."""
 
-JOURNAL = Format(3, "0.2.0")
+JOURNAL = Format(4, "0.2.0")
 """Since 2, a header records which states were begun empty, and after which transaction. Since 3, a transaction may
-have no input, whatever its metadata says, and records when it was planned."""
+have no input, whatever its metadata says, and records when it was planned. Since 4, an incarnation is named so."""
 
 TABLE = Format(2, "0.2.0")
 """Since 2, a table that was renamed names the application id of its txids; others still have format 1."""
 
-FORK = FIRST
+FORK = Format(2, "0.2.0")
+"""Since 2, an incarnation is named so."""
 
 
 def refuse_newer(what: str, found: Format, known: Format) -> None:

@@ -1,7 +1,7 @@
 """Converts records to JSON and back, for the journal, the coordinator state and snapshots.
 
-A record is an attrs class. The metadata of a field may give it another name in JSON: an incarnation is still ``life``,
-its name in the first versions of txtopo. Names in JSON that the class does not have are ignored.
+A record is an attrs class. The metadata of a field may give it another name in JSON, such as one in camel case.
+Names in JSON that the class does not have are ignored.
 """
 
 from __future__ import annotations
@@ -24,9 +24,6 @@ DAMAGE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 _WRITTEN_NAME = "txtopo.written_name"
 
-LIFE = "life"
-"""The name of an incarnation's field in JSON."""
-
 
 def written_as(name: str) -> dict[str, str]:
     """Return the metadata of a field that has another name in JSON."""
@@ -36,10 +33,6 @@ def written_as(name: str) -> dict[str, str]:
 def name_in_json(field: attrs.Attribute[Any]) -> str:
     """Return the name that a field of a record has in JSON."""
     return str(field.metadata.get(_WRITTEN_NAME, field.name))
-
-
-WRITTEN_AS_LIFE = written_as(LIFE)
-"""The metadata of an incarnation's field."""
 
 
 def to_json(record: attrs.AttrsInstance) -> Any:

@@ -32,8 +32,8 @@ from txtopo.api.state import CanBeForked, GrowsColumns, OpenedState, State, Stat
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import LocalFolder
-from txtopo.files.formats import FIRST, FORK, Format, refuse_newer
-from txtopo.files.records import DAMAGE, WRITTEN_AS_LIFE, from_json, to_json
+from txtopo.files.formats import FIRST, FORK, Format, refuse_other
+from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.journal import (
     PART_BYTES_MAX,
@@ -63,7 +63,7 @@ class Fork:
 
     topology: str
     """Its id."""
-    incarnation: str = attrs.field(metadata=WRITTEN_AS_LIFE)
+    incarnation: str
     declared: str
     """The id that its module declares."""
     origin: str = ""
@@ -230,12 +230,12 @@ def find_fork(folder: str | os.PathLike[str]) -> Fork | None:
 
     Raises:
         DivergenceError: it can't be read.
-        StopError: a newer version of txtopo has made the fork, in a format that this one does not know.
+        StopError: another version of txtopo has made the fork, in a format that this one does not read.
     """
     path = Path(folder) / METADATA_DIR / _FILE
     try:
         value = json.loads(path.read_bytes())
-        refuse_newer(f"the fork in {folder}", from_json(value.get("format", to_json(FIRST)), Format), FORK)
+        refuse_other(f"the fork in {folder}", from_json(value.get("format", to_json(FIRST)), Format), FORK)
         return from_json(value, Fork)
     except FileNotFoundError:
         return None

@@ -34,8 +34,8 @@ from txtopo.errors import DivergenceError, StopError
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import is_folder, paths_in, remedy
 from txtopo.files.folder import Folder, Item, LocalFolder
-from txtopo.files.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_newer
-from txtopo.files.records import DAMAGE, LIFE, WRITTEN_AS_LIFE, from_json, to_json
+from txtopo.files.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_other
+from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.journal.turns import Rename, Turn
 
 FOLDER = "journal"
@@ -75,7 +75,7 @@ class JournalHeader:
     """The state of the topology when a file was begun."""
 
     topology: str
-    incarnation: str = attrs.field(metadata=WRITTEN_AS_LIFE)
+    incarnation: str
     epoch: int
     spout: str
     """``repeatable`` or ``opaque``."""
@@ -305,8 +305,7 @@ def _line(record: JournalHeader | JournalEntry) -> bytes:
 
 def find_journal(metadata_dir: Path, topology_id: str) -> Folder:
     """Return the folder of a topology's journal; it may not exist."""
-    *earlier, own = _names_of(metadata_dir, topology_id)
-    return _folder_in(metadata_dir, earlier[-1] if earlier else own)
+    return _folder_in(metadata_dir, _name_of(topology_id))
 
 
 def topologies_with_journal(metadata_dir: Path) -> tuple[str, ...]:
@@ -314,27 +313,21 @@ def topologies_with_journal(metadata_dir: Path) -> tuple[str, ...]:
     if not is_folder(metadata_dir):
         return ()
     folders = [path for path in paths_in(metadata_dir.absolute() / FOLDER) if path.is_dir()]
-    ids = [urllib.parse.unquote(path.name) for path in folders if journal_files(LocalFolder(path))]
-    earlier = [FOLDER, *(path.name for path in paths_in(metadata_dir, f"{FOLDER}.of-*"))]
-    owners = {name: _owner_of(_folder_in(metadata_dir, name)) for name in earlier}
-    return tuple(sorted({*ids, *(own for name, own in owners.items() if own and name in _earlier_names(own))}))
+    return tuple(sorted(urllib.parse.unquote(path.name) for path in folders if journal_files(LocalFolder(path))))
 
 
 def begin_journal(metadata_dir: Path, topology_id: str, incarnation: str) -> Folder:
     """Return the folder where a coordinator goes on with its topology's journal.
 
-    What an earlier version of txtopo has elsewhere is carried over to there. The journal of an earlier incarnation is
-    moved aside: its tables are gone, and the epochs start again.
+    The journal of an earlier incarnation is moved aside: its tables are gone, and the epochs start again.
     """
-    *_, own = names = _names_of(metadata_dir, topology_id)
-    for name in names:
-        header = _newest_header(_folder_in(metadata_dir, name))
-        if header is not None and header[LIFE] != incarnation:
-            # A crash after this leaves no journal, and the next start begins one.
-            _move(metadata_dir, name, _aside_name(topology_id, f"before-life-{incarnation[:12]}"))
-        elif name != own:
-            _move(metadata_dir, name, own)
-    return _folder_in(metadata_dir, own)
+    name = _name_of(topology_id)
+    folder = _folder_in(metadata_dir, name)
+    header = _newest_header(folder)
+    if header is not None and header["incarnation"] != incarnation:
+        # A crash after this leaves no journal, and the next start begins one.
+        _move(metadata_dir, name, _aside_name(topology_id, f"before-incarnation-{incarnation[:12]}"))
+    return folder
 
 
 def enter_rename(metadata_dir: Path, rename: Rename, epoch: int = 0) -> None:
@@ -347,10 +340,9 @@ def enter_rename(metadata_dir: Path, rename: Rename, epoch: int = 0) -> None:
         rename: the former names and the new ones, and the last transaction that is committed.
         epoch: that of whoever renames it; 0: the next one, where no coordinator is.
     """
-    own = f"{FOLDER}/{_quoted(rename.topology)}"
-    for name in _names_of(metadata_dir, rename.former):
-        if name != own:
-            _move(metadata_dir, name, own)
+    former, own = _name_of(rename.former), _name_of(rename.topology)
+    if former != own:
+        _move(metadata_dir, former, own)
     parts = counting_parts(read_journal(_folder_in(metadata_dir, own)), lambda entry: entry.last <= rename.txid)
     if not parts or parts[-1].header.renames[-1:] == (rename,):
         return
@@ -374,8 +366,7 @@ def enter_rename(metadata_dir: Path, rename: Rename, epoch: int = 0) -> None:
 
 def set_aside(metadata_dir: Path, topology_id: str, number: int) -> None:
     """Move a topology's journal aside if there is one, for the repair of that number; see :func:`drop_asides`."""
-    for name in _names_of(metadata_dir, topology_id):
-        _move(metadata_dir, name, _aside_name(topology_id, f"{BEFORE_REPAIR}{number}"))
+    _move(metadata_dir, _name_of(topology_id), _aside_name(topology_id, f"{BEFORE_REPAIR}{number}"))
     drop_asides(metadata_dir, FOLDER, _quoted(topology_id), number)
 
 
@@ -396,16 +387,12 @@ def asides(metadata_dir: Path, topology_id: str) -> list[int]:
     """Return the numbers of the repairs that have set a topology's journal aside."""
     folders = paths_in(metadata_dir, f"{FOLDER}.{BEFORE_REPAIR}*")
     found = [path for path in folders if (path / _quoted(topology_id)).exists()]
-    for name in _earlier_names(topology_id):
-        found += [
-            path for path in paths_in(metadata_dir, f"{name}.{BEFORE_REPAIR}*") if journal_files(LocalFolder(path))
-        ]
     numbers = (path.name.rpartition(BEFORE_REPAIR)[2] for path in found)
     return [int(number) for number in numbers if number.isdecimal()]
 
 
 def check_format(folder: Folder) -> None:
-    """Raise a StopError if a newer version of txtopo wrote a journal, in a format that this one does not know."""
+    """Raise a StopError if another version of txtopo wrote a journal, in a format that this one does not read."""
     _newest_header(folder)
 
 
@@ -413,15 +400,8 @@ def _folder_in(metadata_dir: Path, name: str) -> Folder:
     return LocalFolder(metadata_dir.absolute() / name)
 
 
-def _names_of(metadata_dir: Path, topology_id: str) -> list[str]:
-    """Return where files of a topology's journal lie, the newest of an earlier version last, and then where they go."""
-    earlier = [name for name in _earlier_names(topology_id) if _owner_of(_folder_in(metadata_dir, name)) == topology_id]
-    return [*earlier, f"{FOLDER}/{_quoted(topology_id)}"]
-
-
-def _earlier_names(topology_id: str) -> tuple[str, str]:
-    """Return where versions before 0.2 kept a journal: the first topology in a folder had the plain name."""
-    return f"{FOLDER}.of-{_quoted(topology_id)}", FOLDER
+def _name_of(topology_id: str) -> str:
+    return f"{FOLDER}/{_quoted(topology_id)}"
 
 
 def _aside_name(topology_id: str, suffix: str) -> str:
@@ -441,18 +421,14 @@ def _move(metadata_dir: Path, name: str, to: str) -> None:
         (metadata_dir / name).rmdir()
 
 
-def _owner_of(folder: Folder) -> str | None:
-    header = _newest_header(folder)
-    return None if header is None else str(header["topology"])
-
-
 def _newest_header(folder: Folder) -> dict[str, Any] | None:
     for file in reversed(journal_files(folder)):
         with contextlib.suppress(ValueError):
             header = json.loads(first_line(folder, file))
-            if isinstance(header, dict) and {"topology", LIFE} <= header.keys():
-                _refuse_newer(header, f"{folder}/{file.path}")
-                return header
+            if isinstance(header, dict) and "topology" in header:
+                _refuse_other(header, f"{folder}/{file.path}")
+                if "incarnation" in header:
+                    return header
     return None
 
 
@@ -460,17 +436,17 @@ def header_of(line: bytes, path: str) -> JournalHeader:
     """Return the header that the first line of a journal's file holds.
 
     Raises:
-        StopError: a newer version of txtopo has written the file, in a format that this one does not know.
+        StopError: another version of txtopo has written the file, in a format that this one does not read.
         ValueError: the line is damaged; or any other of :data:`txtopo.files.records.DAMAGE`.
     """
     value = json.loads(line)
-    _refuse_newer(value, path)
+    _refuse_other(value, path)
     return from_json(value, JournalHeader)
 
 
-def _refuse_newer(header: Mapping[str, Any], path: str) -> None:
+def _refuse_other(header: Mapping[str, Any], path: str) -> None:
     if "format" in header:
-        refuse_newer(f"the journal's file {path}", from_json(header["format"], Format), JOURNAL_FORMAT)
+        refuse_other(f"the journal's file {path}", from_json(header["format"], Format), JOURNAL_FORMAT)
 
 
 def journal_files(folder: Folder) -> list[Item]:

@@ -293,7 +293,7 @@ class World:
     def _hash(self) -> int:
         tables = ((t.newest.number, t.newest.epoch, self._history(t.newest)) for t in self.tables.values())
         # The incarnation is drawn, so it differs from one schedule to the next.
-        values = sorted(item for item in self.place.values.items() if not item[0].endswith("/life"))
+        values = sorted(item for item in self.place.values.items() if not item[0].endswith("/incarnation"))
         return hash((tuple(values), self.place.epochs.get(TOPOLOGY), *tables))
 
 

@@ -1,21 +1,21 @@
 """The coordinator's own durable state: a few small values in a store.
 
-========================  ===================================================================
-``<topology>/format``     the format of these values, see :mod:`txtopo.files.formats`
-``<topology>/life``       the incarnation: a random id drawn at creation, which tables store too
-``<topology>/spout``      the kind of the spout: repeatable or opaque
-``<topology>/committed``  the last committed txid, its metadata, and each state's table and txid
-``<topology>/metadata/N`` the metadata of transaction N, begun and not yet committed; below it, when it was planned
-``<topology>/group``      the last decided commit group: its note, or where it lies
-``<topology>/note/N/…``   the parts of the note of the group that ends with transaction N, if no table has room for it
-``<topology>/repair``     the plan in progress, if any, see :mod:`txtopo.transactional.recovery.plans`
-``…/before-repair-N/…``   the values that the N-th repair has replaced
-``<topology>/recovered``  the last epoch that has completed its recovery
-``<topology>/timeline``   the rewinds and repairs that it has gone through
-``<topology>/points``     the points that all tables keep, see :mod:`txtopo.transactional.recovery.points`
-``<topology>/source/…``   the values of the spout's coordinator
-``<topology>/pace``       a transaction's share of a job's time, in microseconds; written with commits
-========================  ===================================================================
+=========================  ==================================================================
+``<topology>/format``      the format of these values, see :mod:`txtopo.files.formats`
+``<topology>/incarnation`` a random id drawn at creation, which tables store too
+``<topology>/spout``       the kind of the spout: repeatable or opaque
+``<topology>/committed``   the last committed txid, its metadata, and each state's table and txid
+``<topology>/metadata/N``  the metadata of transaction N, begun and not yet committed; below it, when it was planned
+``<topology>/group``       the last decided commit group: its note, or where it lies
+``<topology>/note/N/…``    the parts of the note of the group that ends with transaction N, without room in a table
+``<topology>/repair``      the plan in progress, if any, see :mod:`txtopo.transactional.recovery.plans`
+``…/before-repair-N/…``    the values that the N-th repair has replaced
+``<topology>/recovered``   the last epoch that has completed its recovery
+``<topology>/timeline``    the rewinds and repairs that it has gone through
+``<topology>/points``      the points that all tables keep, see :mod:`txtopo.transactional.recovery.points`
+``<topology>/source/…``    the values of the spout's coordinator
+``<topology>/pace``        a transaction's share of a job's time, in microseconds; written with commits
+=========================  ==================================================================
 
 The note decides a group: whoever leads publishes a group with a note, and one without a note never was. Once all of its
 states are published, the group is committed, and the committed mark goes to the store with the next write, whatever
@@ -62,7 +62,13 @@ NOTE_BYTES_MAX = VALUE_BYTES_MAX
 _COPY_TRIES_MAX = 20
 
 _FORMAT = "format"
-_INCARNATION, _SPOUT, _COMMITTED, _METADATA, _GROUP = "life", "spout", "committed", "metadata", "group"
+_INCARNATION, _SPOUT, _COMMITTED, _METADATA, _GROUP = (
+    "incarnation",
+    "spout",
+    "committed",
+    "metadata",
+    "group",
+)
 _NOTE = "note"
 _PLAN = "repair"
 _ASIDE = "before-repair-"

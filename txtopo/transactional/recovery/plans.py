@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import attrs
 
 from txtopo.api.components.planned import NEVER, Planned
-from txtopo.files.records import WRITTEN_AS_LIFE, from_json, to_json
+from txtopo.files.records import from_json, to_json
 from txtopo.journal.turns import Rename, Turn
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
@@ -30,7 +30,7 @@ class GoTo:
     txid: int
     """The last committed transaction after the repair."""
     metadata: Any
-    incarnation: str = attrs.field(metadata=WRITTEN_AS_LIFE)
+    incarnation: str
     spout: str
     """``repeatable`` or ``opaque``."""
     states: Mapping[str, int]
