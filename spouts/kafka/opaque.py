@@ -97,7 +97,7 @@ class _OpaqueCoordinator(Planning, PartitionedCoordinator):
         return True
 
     def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
-        self._note_fruitless(txid, metadata)
+        self._record_fruitless(txid, metadata)
         positions = dict(self._begins)
         for key, held in metadata.items():
             topic, number, identity, begin = json.loads(key)
@@ -125,7 +125,7 @@ class _OpaqueCoordinator(Planning, PartitionedCoordinator):
         left = self.planner.transactions_left()
         return self._begun < (max(1, left) if self.planner.must_begin else left)
 
-    def _note_fruitless(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
+    def _record_fruitless(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
         """Wait longer and longer while transactions read nothing: they would follow each other without a pause."""
         before, last = self._last
         self._last = (txid, dict(metadata))

@@ -220,8 +220,8 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
             )
         raise writer.overtaken(txid)
 
-    def note_turn(self, txid: int) -> None:
-        """Mark that the topology has gone back to a transaction; see :meth:`CanBeRepaired.note_turn`."""
+    def record_turn(self, txid: int) -> None:
+        """Mark that the topology has gone back to a transaction; see :meth:`CanBeRepaired.record_turn`."""
         for _ in range(WRITE_TRIES_MAX):
             self._writer.look()
             if self._writer.put_next(Change(), None, turn=txid):

@@ -337,7 +337,7 @@ class TableWriter:
         if change.is_of_rows:
             self.rows_grown += sum(file.live for file in change.added) - sum(file.live for file in change.removed)
         self.files.update((file.path, file.without_bounds()) for file in change.added)
-        self._note_removed(change)
+        self._record_removed(change)
         self._known_at = known_at
         return True
 
@@ -359,7 +359,7 @@ class TableWriter:
         applications = self.fence.applications(txid, rolled_back_at, change.taken, turned_at, change.lives)
         return entry_of(change, self.fence.notes(txid, restored, turn), applications, time_ms)
 
-    def _note_removed(self, change: Change) -> None:
+    def _record_removed(self, change: Change) -> None:
         """Take note of the files that no file of the head needs any more; one may have the vectors of several."""
         gone = {file.place for file in change.removed if file.path not in self.files}
         vectors = {place for file in change.removed for place in file.places[1:]}

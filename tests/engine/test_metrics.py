@@ -124,8 +124,8 @@ def test_transactions_are_followed_from_begin_to_commit(metrics: RunMetrics, clo
     metrics.began(record, lambda: 0)
 
     def note(fact: Fact) -> None:
-        record.note(fact)
-        metrics.noted(fact)
+        record.add(fact)
+        metrics.recorded(fact)
 
     def happen(what: HistoryEvent, *attempts: TransactionAttempt) -> None:
         note(of_attempts(clock.now, what, attempts))
@@ -221,7 +221,7 @@ def test_report_of_a_plain_run(metrics: RunMetrics) -> None:
 def test_every_metric_is_in_the_table(metrics: RunMetrics, kind: TopologyKind, progress: Any) -> None:
     """A run has the metrics that the table has for its kind, with their types, and with Prometheus' endings."""
     measures = Measures({"counts": StateWrite((0.0, 0.0), (0.0, 0.1), 1, 0)})
-    metrics.noted(of_attempts(0.1, HistoryEvent.DEAD_LETTER_WRITTEN, (attempt(1),), measures=measures))
+    metrics.recorded(of_attempts(0.1, HistoryEvent.DEAD_LETTER_WRITTEN, (attempt(1),), measures=measures))
     metrics.progressed(progress)
     shown = {(family.name, family.type) for family in text_string_to_metric_families(metrics.text().decode())}
     assert shown == {(each.name, each.kind) for each in RUN_METRICS.values() if kind in each.of}

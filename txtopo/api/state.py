@@ -575,7 +575,7 @@ class CanBeRepaired(ABC):
         """
 
     @abstractmethod
-    def note_turn(self, txid: int) -> None:
+    def record_turn(self, txid: int) -> None:
         """Mark in the table that the topology has gone back to ``txid``, after which transactions begin anew.
 
         Also where the table has none of the undone ones: nothing else in it would tell that they are.
@@ -725,7 +725,7 @@ class StateTable(ABC):
     def turned_to(self, epoch: int) -> int | None:
         """Return the lowest transaction to which the topology has gone back at a later epoch; None if it has not.
 
-        0 if the table no longer knows. Override it if opened tables have :meth:`CanBeRepaired.note_turn`.
+        0 if the table no longer knows. Override it if opened tables have :meth:`CanBeRepaired.record_turn`.
         """
         return None
 

@@ -191,7 +191,7 @@ def assembled(
             on_progress=on_progress,
         )
         # Late errors come from threads of bolts, in the driver and on executors; the run loop takes them at each tick.
-        task_factory.note_late = runner.note_late = parts.late.append
+        task_factory.record_late = runner.record_late = parts.late.append
         yield Assembly(RunLoop(parts), _start_of(coordinator_state, recovered))
 
 

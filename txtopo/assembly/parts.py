@@ -44,7 +44,7 @@ class Observer:
         while.
         """
 
-    def noted(self, fact: Fact) -> None:
+    def recorded(self, fact: Fact) -> None:
         """Called with each fact, once the record has it."""
 
     def progressed(self, progress: Any) -> None:

@@ -169,7 +169,7 @@ class RunLoop:
         if error is not None:
             self._add_history(error)
             raise error
-        self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
+        self._parts.coordinator_state.record_transaction_us(self._core.transaction_us)
         # Without it, the next start publishes the last group again, which does nothing.
         with contextlib.suppress(TxtopoError):
             self._parts.coordinator_state.flush()
@@ -197,7 +197,7 @@ class RunLoop:
             logger.debug("event %s", event)
         actions = self._core.handle(*events, at_secs=self._threads.now_secs())
         for fact in self._core.facts:
-            self._note(fact)
+            self._record_fact(fact)
         for action in actions:
             logger.debug("action %s", action)
             # After an error skip the later actions: a Process must not run whose SaveMetadata is not durable.
@@ -218,11 +218,11 @@ class RunLoop:
         for event in events:
             self._forget(event)
 
-    def _note(self, fact: Fact) -> None:
+    def _record_fact(self, fact: Fact) -> None:
         """Keep a fact, and tell it to whoever makes something of it."""
-        self._record.note(fact)
+        self._record.add(fact)
         self._statistics.note(fact)
-        self._observer.noted(fact)
+        self._observer.recorded(fact)
 
     def _carry_out(self, action: Action) -> None:
         match action:
@@ -234,20 +234,20 @@ class RunLoop:
                 # they have begun, and each later attempt, of this coordinator or the next, emits from this metadata.
                 with durable_step("metadata.save"):
                     self._parts.coordinator_state.save_metadata(action.begun)
-                self._note(carried_out(self._threads.now_secs(), action))
+                self._record_fact(carried_out(self._threads.now_secs(), action))
             case Process():
-                self._note(carried_out(self._threads.now_secs(), action))
+                self._record_fact(carried_out(self._threads.now_secs(), action))
                 committed = self._core.committed
                 self._cancelled_jobs.began(action.job_id, [assigned.attempt for assigned in action.attempts])
                 self._submit(Role.JOB, lambda: self._process(action, committed))
             case CancelJob():
                 self._cancel_job(action.job_id)
             case Commit():
-                self._note(carried_out(self._threads.now_secs(), action))
-                self._parts.coordinator_state.note_transaction_us(self._core.transaction_us)
+                self._record_fact(carried_out(self._threads.now_secs(), action))
+                self._parts.coordinator_state.record_transaction_us(self._core.transaction_us)
                 self._submit(Role.COMMIT, functools.partial(self._commit, action))
             case DeadLetter():
-                self._note(carried_out(self._threads.now_secs(), action))
+                self._record_fact(carried_out(self._threads.now_secs(), action))
                 self._submit(Role.COMMIT, functools.partial(self._commit, action))
             case AbandonCommit():
                 self._abandon_commit()

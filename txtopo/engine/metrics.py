@@ -286,7 +286,7 @@ class RunMetrics(Observer, Collector):
         """Note that the run loop begins."""
         self._record, self._executors_lost = record, executors_lost
 
-    def noted(self, fact: Fact) -> None:
+    def recorded(self, fact: Fact) -> None:
         """Note a fact."""
         match fact.what:
             case HistoryEvent.PROCESSING:

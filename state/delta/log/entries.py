@@ -22,10 +22,10 @@ from state.delta.log.vectors import places_of, vector_in
 from txtopo.files.folder import Item
 
 __all__ = [
-    "EPOCH_NOTE",
-    "RESTORED_NOTE",
-    "TURN_NOTE",
-    "TXID_NOTE",
+    "EPOCH_KEY",
+    "RESTORED_KEY",
+    "TURN_KEY",
+    "TXID_KEY",
     "LogEntry",
     "actions_of",
     "complete_transactions",
@@ -39,10 +39,10 @@ __all__ = [
     "version_after",
 ]
 
-EPOCH_NOTE = "txtopo.epoch"
-TXID_NOTE = "txtopo.txid"
-RESTORED_NOTE = "txtopo.restored"
-TURN_NOTE = "txtopo.turn"
+EPOCH_KEY = "txtopo.epoch"
+TXID_KEY = "txtopo.txid"
+RESTORED_KEY = "txtopo.restored"
+TURN_KEY = "txtopo.turn"
 
 _INFORMATION = b"commitInfo"
 
@@ -250,7 +250,7 @@ def _content(location: Location, version: int) -> bytes | None:
 def _entry_of(location: Location, version: int, content: bytes) -> LogEntry:
     path = f"{location.address}/{entry_path(version)}"
     information = _information(path, content)
-    numbers = (_number(information, name) for name in (EPOCH_NOTE, TXID_NOTE, RESTORED_NOTE, TURN_NOTE))
+    numbers = (_number(information, name) for name in (EPOCH_KEY, TXID_KEY, RESTORED_KEY, TURN_KEY))
     epoch, txid, restored, turn = numbers
     is_harmless = epoch is not None or _is_harmless(path, content)
     operation = str(information.get("operation", "an unknown operation"))

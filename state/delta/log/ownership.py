@@ -39,7 +39,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
-from state.delta.log.entries import EPOCH_NOTE, RESTORED_NOTE, TURN_NOTE, TXID_NOTE, entry_path
+from state.delta.log.entries import EPOCH_KEY, RESTORED_KEY, TURN_KEY, TXID_KEY, entry_path
 from state.delta.log.growth import Growth, columns_misfit, first_protocol
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.put import Change, entry_of
@@ -107,7 +107,7 @@ class Fence:
 
     def notes(self, txid: int | None, restored: int | None = None, turn: int | None = None) -> dict[str, str]:
         """Return what a version says of itself; see :class:`~state.delta.log.entries.LogEntry`."""
-        numbers = {EPOCH_NOTE: self.epoch, TXID_NOTE: txid, RESTORED_NOTE: restored, TURN_NOTE: turn}
+        numbers = {EPOCH_KEY: self.epoch, TXID_KEY: txid, RESTORED_KEY: restored, TURN_KEY: turn}
         return {name: str(number) for name, number in numbers.items() if number is not None}
 
     def taken_until(self, table: DeltaTable) -> int:
@@ -342,7 +342,7 @@ class Owner:
         protocol = first_protocol(schema, *([VECTORS_FEATURE] if with_vectors else ()))
         properties = VECTORS_PROPERTIES if with_vectors else {}
         actions = self.first_actions(protocol, Schema.from_arrow(schema), partition_by, properties)
-        entry = entry_of(Change(metadata=actions, is_first=True), {EPOCH_NOTE: "0"}, {}, int(time.time() * 1000))
+        entry = entry_of(Change(metadata=actions, is_first=True), {EPOCH_KEY: "0"}, {}, int(time.time() * 1000))
         # Whoever is faster has made the table. A crash before this leaves a folder without one, and one after it an
         # empty table, which the next coordinator takes.
         location.folder.put_if_absent(entry_path(0), entry)

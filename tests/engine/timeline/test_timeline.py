@@ -150,8 +150,8 @@ class Observed:
         self._note(Trouble(time.monotonic(), what, txids, (attempt,), **how))
 
     def _note(self, fact):
-        self._record.note(fact)
-        self.timeline.noted(fact)
+        self._record.add(fact)
+        self.timeline.recorded(fact)
 
 
 @attrs.define

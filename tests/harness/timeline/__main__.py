@@ -41,8 +41,8 @@ def reports_of(timeline: Timeline, record: Record, number: int) -> list[Callable
     write = StateWrite((now - 0.03, now - 0.02), (now - 0.02, now), 120, 0)
 
     def note(fact: Fact) -> None:
-        record.note(fact)
-        timeline.noted(fact)
+        record.add(fact)
+        timeline.recorded(fact)
 
     facts = [
         Fact(now, HistoryEvent.BEGUN, txids, planned_ms=(0,) * GROUP),

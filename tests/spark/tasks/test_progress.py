@@ -86,7 +86,7 @@ def test_an_executor_tells_what_is_done_too_late() -> None:
     try:
         lines = LinesAddress("127.0.0.1", listener.port, 0)
         package = RunPackage(KEY, pack_up(plan.without_states(), {}, prototypes_of(plan)), (), ("127.0.0.1", 0), lines)
-        task_factory_of(package).note_late(UserCodeError("too late", component="words", txid=7, attempt=1))
+        task_factory_of(package).record_late(UserCodeError("too late", component="words", txid=7, attempt=1))
         assert told.get(timeout=DEADLINE_SECS) == Line(logging.ERROR, "too late", LATE, "words", None, 7, 1)
     finally:
         close_task_factories()

@@ -120,7 +120,7 @@ class Schedule:
         self.txid = self.random.choice(self.life.points)
         self.life.points = [point for point in self.life.points if point <= self.txid]
         self.life.opened.roll_back(self.txid)
-        self.life.opened.note_turn(self.txid)
+        self.life.opened.record_turn(self.txid)
         self.lead()
 
     def age(self):

@@ -155,7 +155,7 @@ def test_turns_stay_known(tmp_path, monkeypatch):
     life.run(range(1, 50))
     life.opened = life.declared.open("topology", "s", "life", 2)
     life.opened.roll_back(40)
-    life.opened.note_turn(40)
+    life.opened.record_turn(40)
     life.points = [20, 40]
     life.opened = life.declared.open("topology", "s", "life", 3)
     life.run(range(41, 140))

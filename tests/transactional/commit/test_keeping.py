@@ -68,14 +68,14 @@ def test_points_that_are_gone_are_off_the_record_before_the_journal_is_cut():
     """Otherwise a crash would leave points that the journal lacks; those of a time that was undone are none, either."""
     store = MemoryStore()
     state = CoordinatorState(store, store.take_lead("t", "test"), "t")
-    state.note_points(KeptPoints((KeptPoint(9, SECS * 1000),)))
+    state.record_points(KeptPoints((KeptPoint(9, SECS * 1000),)))
     state.flush()
     secs = [SECS]
     journal = Journal(store)
     keeping = Keeping(state, 8, lambda: secs[0], recent_secs=300, rewind_hours=1, journal=journal)
     for txid, secs[0] in ((10, SECS), (11, SECS + 3000)):
-        keeping.note_committed(txid)
-        keeping.note_standing()
+        keeping.record_committed(txid)
+        keeping.record_standing()
         state.flush()
     keeping.tell([])
     secs[0] += 601
@@ -101,7 +101,7 @@ def test_what_a_backfill_holds_stays():
         journal=journal,
         holds=lambda now_ms: looks.append(now_ms) or held,
     )
-    keeping.note_committed(10)
+    keeping.record_committed(10)
     state.flush()
     for secs[0] in (SECS, SECS + 9, SECS + 10, SECS - 5000):
         keeping.tell([])
@@ -133,7 +133,7 @@ def test_the_journal_is_cut_as_time_passes():
     state = CoordinatorState(store, store.take_lead("t", "test"), "t")
     secs, journal = [SECS], Journal(store)
     keeping = Keeping(state, 0, lambda: secs[0], recent_secs=300, rewind_hours=1, journal=journal)
-    keeping.note_committed(1)
+    keeping.record_committed(1)
     for secs[0] in (SECS, SECS + SLOT_SECS - 1, SECS + SLOT_SECS, SECS + 2 * SLOT_SECS):
         keeping.tell([])
     assert [(txid, (before_ms - settled_ms(SECS * 1000, 1)) // 1000) for txid, before_ms, _ in journal.cuts] == [

@@ -119,7 +119,7 @@ def test_state_of_a_topology_that_never_wrote_it(tmp_path):
     coordinator_state = CoordinatorState(store, store.take_lead("pace", "test"), "pace")
     assert coordinator_state.transaction_us() is None
     for value, learnt in ((1_500, 1_500), ("fast", None)):
-        coordinator_state.note_transaction_us(value)
+        coordinator_state.record_transaction_us(value)
         coordinator_state.flush()
         assert coordinator_state.transaction_us() == learnt
     store.close()
@@ -134,14 +134,14 @@ def test_a_commit_keeps_what_was_learnt(tmp_path):
     coordinator_state.flush()
     assert coordinator_state.transaction_us() is None
     for txid, learnt in ((2, 1_500), (3, 1_500), (4, 1_700)):
-        coordinator_state.note_transaction_us(learnt)
+        coordinator_state.record_transaction_us(learnt)
         coordinator_state.commit(CommittedMark(txid), txid)
         coordinator_state.flush()
         assert coordinator_state.transaction_us() == learnt
     assert lead.paths.count("pace/pace") == 2, "it is written where it has changed"
     coordinator_state.flush()
     assert len(lead.paths) == 4 * 2 + 2, "and at the end only if it is not there"
-    coordinator_state.note_transaction_us(1_800)
+    coordinator_state.record_transaction_us(1_800)
     coordinator_state.flush()
     assert coordinator_state.transaction_us() == 1_800
     store.close()

@@ -130,7 +130,7 @@ def test_writes_are_noted(name: str) -> None:
     noted = []
     view = group_state(MemoryState().open("topology", "s", "life", 1)).begin(1)
     for note in (lambda component, state: noted.append((component, state)), None):
-        getattr(StateHandle("bolt", "state", view, None, note_write=note), name)(*CALLS[name])
+        getattr(StateHandle("bolt", "state", view, None, record_write=note), name)(*CALLS[name])
     assert noted == ([] if name in {"get", "multi_get", "snapshot"} else [("bolt", "state")])
 
 

@@ -106,7 +106,7 @@ class Timeline(Observer):
         del executors_lost
         self._stage, self._record = "", record
 
-    def noted(self, fact: Fact) -> None:
+    def recorded(self, fact: Fact) -> None:
         """Note a fact."""
         match fact.what:
             case HistoryEvent.PROCESSING:
@@ -151,7 +151,7 @@ class Timeline(Observer):
     def _failed(self, fact: Trouble) -> None:
         component = fact.component or ""
         if fact.times or fact.what is HistoryEvent.STOPPED:  # otherwise it failed only because the run stops
-            self._note_error(fact.reason, component, fact.attempts[0] if fact.attempts else None)
+            self._record_error(fact.reason, component, fact.attempts[0] if fact.attempts else None)
         self._ended(fact, FAILED, component, first_line(_own_reason(fact.reason)))
 
     def _entry(  # noqa: PLR0913 - as an entry's
@@ -205,7 +205,7 @@ class Timeline(Observer):
         if isinstance(progress, PlainReport) and progress.last_error:
             last = before.last_error if isinstance(before, PlainReport) else ""
             if progress.last_error != last:
-                self._note_error(progress.last_error, "", None)
+                self._record_error(progress.last_error, "", None)
 
     def __enter__(self) -> Self:
         """Observe the run until the context ends."""
@@ -218,7 +218,7 @@ class Timeline(Observer):
             self.ended, self._is_failed = f"{type(error).__name__}: {first_line(text)}", True
         self._writer.close()
 
-    def _note_error(self, text: str, component: str, attempt: TransactionAttempt | None) -> None:
+    def _record_error(self, text: str, component: str, attempt: TransactionAttempt | None) -> None:
         self._error_count += 1
         cut = text if len(text) <= ERROR_CHARACTERS_MAX else f"{text[:ERROR_CHARACTERS_MAX]} …"
         epoch, tries = (None, None) if attempt is None else epoch_and_try(attempt.attempt)
@@ -244,7 +244,7 @@ class Timeline(Observer):
         )
 
     def taken(self) -> list[Entry]:
-        """Return the records that were noted since the last call."""
+        """Return the records that were recorded since the last call."""
         return [self._queue.popleft() for _ in range(len(self._queue))]
 
     def open_records(self, now_us: int) -> list[Entry]:

@@ -51,14 +51,14 @@ _USHORT = 0xFFFF
 _LOG = logging.getLogger("txtopo")
 
 
-class Noted(Protocol):
-    """What the observer has noted; the writer's thread calls it."""
+class Recorded(Protocol):
+    """What the observer has recorded; the writer's thread calls it."""
 
     def record(self) -> RunRecord:
         """Return whose timeline it is, and why the run has ended."""
 
     def taken(self) -> list[Entry]:
-        """Return the records that were noted since the last call."""
+        """Return the records that were recorded since the last call."""
 
     def open_records(self, now_us: int) -> list[Entry]:
         """Return the attempts that are open for long and have moved on since they were recorded."""
@@ -77,14 +77,14 @@ class TimelineWriter:
     """Writes a timeline in a thread of its own.
 
     Args:
-        noted: what to write.
+        recorded: what to write.
         folder: of the timeline.
         series: about how many series the samples have.
         flush_secs: how often it writes.
     """
 
-    def __init__(self, noted: Noted, folder: Path, series: int, flush_secs: float) -> None:
-        self._noted = noted
+    def __init__(self, recorded: Recorded, folder: Path, series: int, flush_secs: float) -> None:
+        self._recorded = recorded
         self._folder = folder
         self._series = min(SERIES_MAX, 1 << series.bit_length())
         self._flush_secs = flush_secs
@@ -170,15 +170,16 @@ class TimelineWriter:
 
     def _look(self, records: RingWriter, samples: RingWriter, *, is_full: bool) -> None:
         now = time.time_ns() // 1000
-        taken = self._noted.taken()
+        taken = self._recorded.taken()
         if is_full:
-            taken += self._noted.open_records(now)
+            taken += self._recorded.open_records(now)
         for entry in taken:
-            name, text = records.text(entry.name), records.text(self._noted.discreet(entry.text) if entry.text else "")
+            safe = self._recorded.discreet(entry.text) if entry.text else ""
+            name, text = records.text(entry.name), records.text(safe)
             tries = 0 if entry.attempt is None else epoch_and_try(entry.attempt.attempt)[1]
             records.put(entry.kind, entry.outcome, min(tries, _USHORT), entry.packed(self._epoch, name, text))
         if is_full:
-            for each in self._noted.samples():
+            for each in self._recorded.samples():
                 samples.put(each.kind, 0, 0, each.packed(now, samples.text(each.name)))
             self._put_errors()
             self._put_run()
@@ -189,16 +190,16 @@ class TimelineWriter:
                 self._warn(error)
 
     def _put_run(self) -> None:
-        record = self._noted.record()
+        record = self._recorded.record()
         if (record.stage, record.ended) != self._told:
             self._told = record.stage, record.ended
             self._put_json("run", to_json(record))
 
     def _put_errors(self) -> None:
-        count, errors = self._noted.errors()
+        count, errors = self._recorded.errors()
         if count != self._errors_written:
             self._errors_written = count
-            safe = [attrs.evolve(each, text=self._noted.discreet(each.text)) for each in errors]
+            safe = [attrs.evolve(each, text=self._recorded.discreet(each.text)) for each in errors]
             self._put_json("errors", [*self._former_errors, *map(to_json, safe)][-ERRORS_MAX:])
 
     def _put_json(self, what: str, content: Any) -> None:

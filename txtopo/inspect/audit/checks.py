@@ -72,8 +72,8 @@ def audit(
     # Recovery will finish this group or drop it, so it is neither committed nor a finding.
     in_flight = _find_in_flight(parts[-1], histories, committed)
     if in_flight is not None:
-        _note_in_flight(in_flight, histories, report)
-    _note_settled([each for each in counted if each.entry is not in_flight], parts, report)
+        _record_in_flight(in_flight, histories, report)
+    _record_settled([each for each in counted if each.entry is not in_flight], parts, report)
     check_ranges([transaction for each in counted for transaction in each.entry.transactions], report)
     presence = {name: _Presence.of(name, parts, counted, _end_of(filled.get(name))) for name in _states_of(parts)}
     for each in presence.values():
@@ -94,14 +94,14 @@ def audit(
     return report
 
 
-def _note_in_flight(entry: JournalEntry, histories: Mapping[str, TableHistory], report: AuditReport) -> None:
+def _record_in_flight(entry: JournalEntry, histories: Mapping[str, TableHistory], report: AuditReport) -> None:
     report.in_flight = (entry.first, entry.last)
     written = [name for name in entry.states if name in histories]
     report.has_it = tuple(name for name in written if _has(histories[name], entry))
     report.lacks_it = tuple(name for name in written if name not in report.has_it)
 
 
-def _note_settled(settled: Sequence[CountedEntry], parts: Sequence[JournalPart], report: AuditReport) -> None:
+def _record_settled(settled: Sequence[CountedEntry], parts: Sequence[JournalPart], report: AuditReport) -> None:
     report.groups = len(settled)
     report.last = settled[-1].entry.last if settled else parts[-1].header.committed
     report.dead_letters = sum(each.is_dead_letter for group in settled for each in group.entry.transactions)

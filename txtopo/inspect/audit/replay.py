@@ -498,7 +498,7 @@ class Replay:
             if component not in current.setdefault(state, []):
                 current[state].append(component)
 
-        self._task_factory.note_write = note
+        self._task_factory.record_write = note
         outcome = run_commit_phases(self._task_factory, states, assigned, load)
         if outcome.failure is not None:
             raise outcome.failure

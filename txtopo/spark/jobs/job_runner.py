@@ -57,7 +57,7 @@ class SparkJobRunner(JobRunner):
         host = DriverHost.of(self._context)
         self._progress = ProgressListener(host.reached, self._run_key, host.bound)
         self._lines = LineListener(
-            host.reached, self._run_key, host.bound, lambda line: take_line(line, self.note_late)
+            host.reached, self._run_key, host.bound, lambda line: take_line(line, self.record_late)
         )
         package = RunPackage(
             self._run_key,

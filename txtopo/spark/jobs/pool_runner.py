@@ -342,7 +342,7 @@ def start_pool(  # noqa: PLR0913 - keyword arguments
     runner: PoolRunner
 
     progress = ProgressListener(host.reached, run_key, host.bound)
-    lines = LineListener(host.reached, run_key, host.bound, lambda line: take_line(line, runner.note_late))
+    lines = LineListener(host.reached, run_key, host.bound, lambda line: take_line(line, runner.record_late))
     listener = Listener(host.bound, secret)
     package = RunPackage(
         run_key,

@@ -33,10 +33,10 @@ LATE = "txtopo.late"
 logger = logging.getLogger("txtopo")
 
 
-def take_line(line: Line, note_late: Callable[[UserCodeError], None]) -> None:
+def take_line(line: Line, record_late: Callable[[UserCodeError], None]) -> None:
     """Log a line, or note what it tells of."""
     if line.source == LATE:
-        note_late(UserCodeError(line.text, component=line.component, txid=line.txid, attempt=line.attempt))
+        record_late(UserCodeError(line.text, component=line.component, txid=line.txid, attempt=line.attempt))
     else:
         log_line(line)
 

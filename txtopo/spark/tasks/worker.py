@@ -27,7 +27,7 @@ def task_factory_of(package: RunPackage) -> TaskFactory:
     if task_factory is None:
         close_task_factories()
         task_factory = _task_factories[package.run_key] = TaskFactory(*package.unpacked())
-        task_factory.note_late = functools.partial(_send_late, package)
+        task_factory.record_late = functools.partial(_send_late, package)
     return task_factory
 
 

@@ -562,7 +562,7 @@ class StateConformance:
         assert table.turned_to(0) is None
         for epoch, txid in ((3, 5), (4, 7)):
             opened = _capable(place.opened(epoch=epoch), CanBeRepaired)
-            opened.note_turn(txid)
+            opened.record_turn(txid)
             assert (opened.last_txid, rows_of(opened)) == (1, [("a", 1, 1)])
         assert [table.turned_to(epoch) for epoch in (2, 3, 4, 5)] == [5, 7, None, None]
         assert (table.undone_to(2), table.foreign_change(None)) == (None, None)
@@ -575,7 +575,7 @@ class StateConformance:
         for txid in (1, 2):
             put(old, txid, {"a": txid})
         new = _capable(place.opened(epoch=2), CanBeRepaired)
-        for late in (old.roll_back, old.note_turn):
+        for late in (old.roll_back, old.record_turn):
             with pytest.raises(LostLead):
                 late(1)
         assert (rows_of(new), table.is_kept(2), table.turned_to(0)) == ([("a", 2, 2)], True, None)

@@ -107,7 +107,7 @@ class SimulatedRunner(JobRunner):
 
     def _task_factory(self) -> TaskFactory:
         made = self._make_factory()
-        made.note_late = lambda error: self.note_late(error)  # noqa: PLW0108 - the run sets it later
+        made.record_late = lambda error: self.record_late(error)  # noqa: PLW0108 - the run sets it later
         return made
 
     def run(self, job: Job, on_progress: Callable[[], None], on_answer: OnAnswer = at_the_end) -> Sequence[Report]:

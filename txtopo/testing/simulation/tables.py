@@ -298,8 +298,8 @@ class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys, KeepsHistory, Ca
                 return
         raise FailedException(f"state {table.name!r}: other writers were faster")
 
-    def note_turn(self, txid: int) -> None:
-        """Add a version that marks a turn; see :meth:`CanBeRepaired.note_turn`."""
+    def record_turn(self, txid: int) -> None:
+        """Add a version that marks a turn; see :meth:`CanBeRepaired.record_turn`."""
         del txid  # no later start looks for it
         newest = self._table.newest
         self.check_fence(newest)

@@ -58,7 +58,7 @@ _short.maxstring = _short.maxother = 200
 _short.maxdict = _short.maxlist = _short.maxtuple = _short.maxset = 16
 
 
-def note_tuple(error: Exception, fields: Iterable[str], values: Iterable[Any]) -> None:
+def record_tuple(error: Exception, fields: Iterable[str], values: Iterable[Any]) -> None:
     """Note in an exception of user code which tuple it executed, in a text of bounded length; see :func:`blame`."""
     named = ", ".join(f"{name}={_short.repr(value)}" for name, value in zip(fields, values, strict=False))
     error.add_note(f"{_TUPLE}({named})")

@@ -252,7 +252,7 @@ class GroupCommitter:
         first, last = group[0].attempt.txid, group[-1].attempt.txid
         metadata, planned = group[-1].metadata, group[-1].planned
         if self._keeping is not None:
-            self._keeping.note_standing()
+            self._keeping.record_standing()
         notes: dict[str, Any] = dict.fromkeys(writes)
         # A crash in these steps leaves data files that no note names, which upkeep or the next recovery removes; and an
         # entry in the journal of transactions that never were. A last entry counts only if the tables have its
@@ -285,7 +285,7 @@ class GroupCommitter:
         self._coordinator_state.commit(self._committed, first)
         self._gather_ms = self._gathering(writes)
         if self._keeping is not None:
-            self._keeping.note_committed(last)
+            self._keeping.record_committed(last)
         return {
             name: StateWrite(prepared[name], published[name], *put_and_removed(values))
             for name, values in writes.items()

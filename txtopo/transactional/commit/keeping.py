@@ -80,7 +80,7 @@ class Keeping:
         self._cut_to: tuple[int, int] | None = None
         """What the journal was cut to last: the oldest that is needed, and the slot of its time."""
 
-    def note_standing(self) -> None:
+    def record_standing(self) -> None:
         """Take note that the last committed group stands until now, which may make it a point; the next one may begin.
 
         The write of the coordinator state that decides the next group has the point, too. A crash before it leaves that
@@ -90,17 +90,17 @@ class Keeping:
         points = self._points.standing(self._committed, now_ms)
         if points is not self._points:
             self._points = points.at(now_ms, self._rewind_hours)
-            self._coordinator_state.note_points(self._points)
+            self._coordinator_state.record_points(self._points)
             if self._journal is not None and points.begins_hour:
                 self._journal.end_part()
 
-    def note_committed(self, txid: int) -> None:
+    def record_committed(self, txid: int) -> None:
         """Take note that a group that ends with a transaction is committed."""
         self._committed = txid
 
     def tell(self, states: Iterable[OpenedState]) -> None:
         """Tell the states that keep a history what to keep from now on."""
-        self.note_standing()
+        self.record_standing()
         now_secs = self._wall_secs()
         self._points = self._points.at(int(now_secs * 1000), self._rewind_hours)
         self._look_for_holds(now_secs)
@@ -136,7 +136,7 @@ class Keeping:
         self._cut_to = oldest, before_ms // SLOT_MS
 
         def record() -> None:
-            self._coordinator_state.note_points(self._points)
+            self._coordinator_state.record_points(self._points)
             self._coordinator_state.flush()
 
         try:

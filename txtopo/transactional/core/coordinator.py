@@ -377,12 +377,12 @@ class Coordinator:
         if any(transaction.status is Status.COMMITTING for transaction in live):
             live += self._committing()  # commit phases run one after another, so the others wait for this one
         for transaction in live:
-            self._note_begun(transaction.job_id)
+            self._record_begun(transaction.job_id)
             self._renew(transaction)
 
-    def _note_begun(self, job_id: int | None) -> None:
+    def _record_begun(self, job_id: int | None) -> None:
         """Let the time of a job's attempts run from now on, if this is the first that is heard of it."""
-        if job_id is not None and self._jobs.note_begun(job_id):
+        if job_id is not None and self._jobs.record_begun(job_id):
             for txid in self._jobs.txids[job_id]:
                 if self._is_processing(txid, job_id):
                     self._renew(self._pending[txid])
@@ -391,7 +391,7 @@ class Coordinator:
         transaction = self._pending.get(event.attempt.txid)
         if transaction is None or not transaction.is_live(event.attempt) or transaction.status is not Status.PROCESSING:
             return  # a late answer, see "Attempts and late answers"
-        self._note_begun(transaction.job_id)
+        self._record_begun(transaction.job_id)
         transaction.move(Trigger.PROCESSED)
         transaction.tuples = event.tuples
         if self._answers and self._answers[-1].attempt.txid + 1 != transaction.txid:
@@ -417,7 +417,7 @@ class Coordinator:
                 self._note(transaction, HistoryEvent.FAILED, event.error)
                 transaction.move(Trigger.FAIL)
                 continue
-            self._note_begun(transaction.job_id)
+            self._record_begun(transaction.job_id)
             transaction.tries.failures += 1
             self._end_waits(is_proof=False)  # or a transaction that fails for ever would be waited for
             was_processed = transaction.status is not Status.PROCESSING
@@ -481,7 +481,7 @@ class Coordinator:
             if txid != failed_txid:
                 self._note(transaction, HistoryEvent.ROLLED_BACK, f"it follows transaction {failed_txid}, which failed")
             if transaction.status is Status.PROCESSING:
-                self._jobs.note_rolled_back(transaction.job_id)
+                self._jobs.record_rolled_back(transaction.job_id)
         self._source_answer_is_stale = self._source_asked
         if self._source is SourceStatus.EXHAUSTED:  # it was exhausted after the transactions that were rolled back
             self._source = SourceStatus.READY
@@ -489,7 +489,7 @@ class Coordinator:
     def _lose_job(self, event: JobLost) -> None:
         self._tell(Fact(self._at_secs, HistoryEvent.JOB_LOST, (), job_id=event.job_id))
         if self._jobs.is_expected(event.job_id) and not self._is_to_blame(event.job_id):
-            self._jobs.note_lost(event.job_id)
+            self._jobs.record_lost(event.job_id)
         self._end_job(event.job_id, event.error)
         self._stop_if_lost_too_often(event.error)
 
@@ -498,7 +498,7 @@ class Coordinator:
             job_id = transaction.job_id
             if transaction.status is Status.PROCESSING and job_id is not None:
                 if not self._is_to_blame(job_id):
-                    self._jobs.note_lost(job_id)
+                    self._jobs.record_lost(job_id)
                 self._fail_job(job_id, (transaction.txid,), event.error)
                 self._stop_if_lost_too_often(event.error)
 

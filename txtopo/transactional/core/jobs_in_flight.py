@@ -71,7 +71,7 @@ class JobsInFlight:
         """Whether the job of a suspect is in flight."""
         return bool(self._of_suspects)
 
-    def note_begun(self, job_id: int) -> bool:
+    def record_begun(self, job_id: int) -> bool:
         """Note that an executor works on a job; return whether that is news."""
         is_news = job_id in self.txids and job_id not in self._begun
         if is_news:
@@ -82,7 +82,7 @@ class JobsInFlight:
         """Whether an executor works, or has worked, on a job."""
         return job_id in self._begun
 
-    def note_lost(self, job_id: int) -> None:
+    def record_lost(self, job_id: int) -> None:
         """Count the loss of a job, once for all jobs that had started by then."""
         if job_id > self._last_of_loss:
             self.lost_in_a_row += 1
@@ -99,7 +99,7 @@ class JobsInFlight:
             self._cancelled.add(job_id)
         return is_expected
 
-    def note_rolled_back(self, job_id: int | None) -> None:
+    def record_rolled_back(self, job_id: int | None) -> None:
         """Note that a transaction was rolled back whose attempt a job is still working on."""
         if job_id in self.txids:
             self._rolled_back.add(job_id)
@@ -128,6 +128,6 @@ class JobsInFlight:
 
     def end(self, job_id: int) -> tuple[int, ...]:
         """Remove a job, and return its transactions; none if it is unknown."""
-        for noted in (self._cancelled, self._rolled_back, self._begun, self._of_suspects):
-            noted.discard(job_id)
+        for job_ids in (self._cancelled, self._rolled_back, self._begun, self._of_suspects):
+            job_ids.discard(job_id)
         return self.txids.pop(job_id, ())

@@ -68,7 +68,7 @@ class InlineJobRunner(LocalJobRunner):
         package = cloudpickle.dumps((plan, dict(config), dict(prototypes)))
         super().__init__([TaskFactory(*pickle.loads(package)) for _ in range(slots)])  # noqa: S301 - our own bytes
         for task_factory in self._task_factories:
-            task_factory.note_late = lambda error: self.note_late(error)  # noqa: PLW0108 - the run sets it later
+            task_factory.record_late = lambda error: self.record_late(error)  # noqa: PLW0108 - the run sets it later
 
     def _travel(self, sent: list[PartitionItem]) -> list[PartitionItem]:
         arrived: list[PartitionItem] = pickle.loads(pickle.dumps(sent))  # noqa: S301 - our own

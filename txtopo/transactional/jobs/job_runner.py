@@ -9,7 +9,7 @@ from typing import Any
 from txtopo.attempts import TransactionAttempt
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.tasks.factory import nothing_is_late
-from txtopo.transactional.tasks.state_handle import NoteLate
+from txtopo.transactional.tasks.state_handle import RecordLate
 
 OnAnswer = Callable[[Sequence[Report], Mapping[TransactionAttempt, str]], None]
 """Takes answers before a job's end: all reports of some attempts, and attempts that are lost, each with the reason."""
@@ -25,7 +25,7 @@ class JobRunner(ABC):
 
     slots: int
     """The number of partitions that run at the same time: Spark's task slots."""
-    note_late: NoteLate = staticmethod(nothing_is_late)
+    record_late: RecordLate = staticmethod(nothing_is_late)
     """Tells the run loop what a component's own thread did after its batch was over; the run sets it."""
 
     @abstractmethod

@@ -183,7 +183,7 @@ class Judging:
 
     _job: Job
     _judge: Callable[[TransactionAttempt, Sequence[Report], Any], Processing]
-    _note: Callable[[int], None]
+    _record: Callable[[int], None]
     """Takes the number of tuples of the job's largest transaction, at its end."""
     _in_order: bool = attrs.field(kw_only=True)
     _left: dict[TransactionAttempt, list[Report]] = attrs.field(
@@ -204,7 +204,7 @@ class Judging:
     def finish(self, reports: Iterable[Report]) -> list[Processing]:
         """Take the last reports; an attempt without any has failed."""
         outcomes = self.take(reports) + self._judge_left(is_over=True)
-        self._note(self._tuples_max)
+        self._record(self._tuples_max)
         return outcomes
 
     def _judge_left(self, *, is_over: bool) -> list[Processing]:

@@ -388,7 +388,7 @@ class CoordinatorState:
             value = self._read(_TRANSACTION_TIME, int)
         return value if value is not None and value > 0 else None
 
-    def note_transaction_us(self, transaction_us: int | None) -> None:
+    def record_transaction_us(self, transaction_us: int | None) -> None:
         """Set the time per transaction; the next write stores it."""
         self._learnt_us = transaction_us
 
@@ -396,7 +396,7 @@ class CoordinatorState:
         """Return the points as they are on record."""
         return self._read(_POINTS, KeptPoints) or KeptPoints()
 
-    def note_points(self, points: KeptPoints) -> None:
+    def record_points(self, points: KeptPoints) -> None:
         """Set the points; the next write stores them. A crash before that leaves the ones on record."""
         with self._lock:
             self._points = points

@@ -118,7 +118,7 @@ class BatchRun:
             self._distribute(spout, task, chunk, _direct)
             self._process_pending()
 
-        collector = task_collector(spout, task, self.attempt, forward, self._task_factory.note_late)
+        collector = task_collector(spout, task, self.attempt, forward, self._task_factory.record_late)
         self._probe.attempt = self.attempt
         self._probe.waiting = collector
         try:
@@ -173,7 +173,7 @@ class BatchRun:
         for task in self._tasks.values():
             task.collector.close()
         for context in self._contexts:
-            context.end(self.attempt, self._task_factory.note_late)
+            context.end(self.attempt, self._task_factory.record_late)
         self._contexts.clear()
         self._tasks.clear()
         self._routers.clear()
@@ -252,10 +252,10 @@ class BatchRun:
             self._task_factory.staging_dir,
             planned=self._planned,
             readings=None if self._views is None else self.readings,
-            note_write=self._task_factory.note_write,
+            record_write=self._task_factory.record_write,
         )
         self._contexts.append(context)
-        collector = task_collector(component, task, self.attempt, forward, self._task_factory.note_late)
+        collector = task_collector(component, task, self.attempt, forward, self._task_factory.record_late)
         carried = self._carried.pop((component.id, task), None)
         return task_type(component)(
             self._task_factory, component, self.attempt, context, collector, self._probe, carried
@@ -267,7 +267,9 @@ class BatchRun:
             is_custom = edge.grouping.custom is not None
             context = None
             if is_custom:
-                note = self._task_factory.note_write
-                context = TaskContext(self._plan, component, task, self._views, planned=self._planned, note_write=note)
+                write = self._task_factory.record_write
+                context = TaskContext(
+                    self._plan, component, task, self._views, planned=self._planned, record_write=write
+                )
             router = self._routers[(edge.index, task)] = Router(self._plan, edge, task, context)
         return router

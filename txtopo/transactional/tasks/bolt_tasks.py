@@ -18,7 +18,7 @@ from txtopo.columnar.reducing import ReductionCombiner
 from txtopo.failpoints import reach
 from txtopo.topology.builders.kinds import takes_batches
 from txtopo.topology.plans.plan import ComponentKind, PlannedComponent
-from txtopo.topology.user_code.blame import note_tuple, user_code
+from txtopo.topology.user_code.blame import record_tuple, user_code
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskBindings, TaskFactory
@@ -117,7 +117,7 @@ class _BatchTask(BoltTask):
                 one.values = values
                 execute(one)
         except Exception as error:
-            _note(error, one)
+            _record(error, one)
             raise
 
     def _as_batch(self, chunk: Chunk) -> pa.RecordBatch | None:
@@ -156,7 +156,7 @@ class _BasicTask(BoltTask):
                 one.values = values
                 execute(one, collector)
         except Exception as error:
-            _note(error, one)
+            _record(error, one)
             raise
 
     def _finish(self) -> None:
@@ -168,9 +168,9 @@ class _BasicTask(BoltTask):
         return None
 
 
-def _note(error: Exception, executed: Tuple) -> None:
+def _record(error: Exception, executed: Tuple) -> None:
     """Note in an error which tuple was executed, without the attempt."""
-    note_tuple(error, executed.fields.names[1:], executed.values[1:])
+    record_tuple(error, executed.fields.names[1:], executed.values[1:])
 
 
 _TASKS: dict[ComponentKind, type[BoltTask]] = {

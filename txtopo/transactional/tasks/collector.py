@@ -21,7 +21,7 @@ from txtopo.errors import FieldsError, UserCodeError
 from txtopo.topology.plans.plan import ComponentKind, PlannedComponent
 from txtopo.transactional.tasks.factory import COLLECTOR
 from txtopo.transactional.tasks.objects import Local
-from txtopo.transactional.tasks.state_handle import NoteLate
+from txtopo.transactional.tasks.state_handle import RecordLate
 
 CHUNK_TUPLES_MAX = 8192
 """The number of tuples that a task collects on a stream before it forwards them."""
@@ -57,7 +57,7 @@ class TaskCollector(BatchOutputCollector, Local):
     """Collects what one task emits for one attempt.
 
     A bolt's own threads may emit too: their tuples wait until the task's thread forwards them. ``hand_on`` is called
-    only in the thread that created the collector, and ``note_late`` in any that emits after the batch is over.
+    only in the thread that created the collector, and ``record_late`` in any that emits after the batch is over.
     :func:`task_collector` makes it.
     """
 
@@ -67,9 +67,9 @@ class TaskCollector(BatchOutputCollector, Local):
         task: int,
         attempt: TransactionAttempt,
         hand_on: HandOn,
-        note_late: NoteLate | None = None,
+        record_late: RecordLate | None = None,
     ) -> None:
-        self._note_late = note_late
+        self._record_late = record_late
         self.local_reference = COLLECTOR
         self._component = component
         self._attempt = attempt
@@ -165,8 +165,8 @@ class TaskCollector(BatchOutputCollector, Local):
             txid=self._attempt.txid,
             attempt=self._attempt.attempt,
         )
-        if self._note_late is not None:
-            self._note_late(error)
+        if self._record_late is not None:
+            self._record_late(error)
         return error
 
     def _check(self, values: Sequence[Any], stream: str) -> _Output:
@@ -226,9 +226,9 @@ class _QuickCollector(TaskCollector):
         task: int,
         attempt: TransactionAttempt,
         hand_on: HandOn,
-        note_late: NoteLate | None = None,
+        record_late: RecordLate | None = None,
     ) -> None:
-        super().__init__(component, task, attempt, hand_on, note_late)
+        super().__init__(component, task, attempt, hand_on, record_late)
         self._default = self._outputs[DEFAULT_STREAM]
         self._rows = self._default.rows
         self._width = self._default.width
@@ -306,7 +306,7 @@ def task_collector(
     task: int,
     attempt: TransactionAttempt,
     hand_on: HandOn,
-    note_late: NoteLate | None = None,
+    record_late: RecordLate | None = None,
 ) -> TaskCollector:
     """Return the collector for what a task emits: the quickest for its default stream."""
     kind: type[TaskCollector] = TaskCollector
@@ -315,7 +315,7 @@ def task_collector(
         kind = _UnchangeableCollector
         if row_copying(fields) is not None:
             kind = {2: _OneValueCollector, 3: _TwoValuesCollector}.get(len(fields), _ManyValuesCollector)
-    return kind(component, task, attempt, hand_on, note_late)
+    return kind(component, task, attempt, hand_on, record_late)
 
 
 def _output(component: str, task: int, stream: str, fields: Fields) -> _Output:

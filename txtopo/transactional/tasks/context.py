@@ -13,7 +13,7 @@ from txtopo.errors import StateAccessError
 from txtopo.topology.plans.plan import Phase, Plan, PlannedComponent
 from txtopo.transactional.core.readings import Readings
 from txtopo.transactional.tasks.objects import Local, LocalReference
-from txtopo.transactional.tasks.state_handle import NoteLate, NoteWrite, StateHandle, StateView
+from txtopo.transactional.tasks.state_handle import RecordLate, RecordWrite, StateHandle, StateView
 
 StateViews = Mapping[str, StateView]
 """One transaction's views of the states, by name."""
@@ -34,7 +34,7 @@ class TaskContext(TopologyContext, Local):
         *,
         planned: Planned | None = None,
         readings: Readings | None = None,
-        note_write: NoteWrite | None = None,
+        record_write: RecordWrite | None = None,
     ) -> None:
         self.staging_dir = staging_dir
         self.topology_id = plan.topology_id
@@ -46,7 +46,7 @@ class TaskContext(TopologyContext, Local):
         self._views = views
         self._planned = planned
         self._readings = readings
-        self._note_write = note_write
+        self._record_write = record_write
         self._handles: list[StateHandle] = []
 
     @property
@@ -95,12 +95,12 @@ class TaskContext(TopologyContext, Local):
         plan = self._plan
         fitting = plan.fitting.get(name)
         handle = StateHandle(
-            self.this_component_id, name, view, plan.row_tables.get(name), fitting, note_write=self._note_write
+            self.this_component_id, name, view, plan.row_tables.get(name), fitting, record_write=self._record_write
         )
         self._handles.append(handle)
         return handle
 
-    def end(self, attempt: TransactionAttempt, note_late: NoteLate) -> None:
+    def end(self, attempt: TransactionAttempt, record_late: RecordLate) -> None:
         """Release the states, because the batch of ``attempt`` is over."""
         for handle in self._handles:
-            handle.end(attempt, note_late)
+            handle.end(attempt, record_late)

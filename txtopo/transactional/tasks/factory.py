@@ -15,7 +15,7 @@ from txtopo.topology.plans.plan import Plan, PlannedComponent
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.tasks.context import CONTEXT, TaskContext
 from txtopo.transactional.tasks.objects import Local, LocalReference, dump_object, maker_of
-from txtopo.transactional.tasks.state_handle import NoteLate, NoteWrite
+from txtopo.transactional.tasks.state_handle import RecordLate, RecordWrite
 
 
 def nothing_is_late(error: RuleError) -> None:
@@ -75,9 +75,9 @@ class TaskFactory:
     prototypes: Mapping[str, bytes]
     staging_dir: str = ""
     """The current job's folder for files that are read in the commit phase."""
-    note_late: NoteLate = nothing_is_late
+    record_late: RecordLate = nothing_is_late
     """Tells the run loop what a component's own thread did after its batch was over; called in that thread."""
-    note_write: NoteWrite | None = None
+    record_write: RecordWrite | None = None
     """Told of each write of a component to a state, if anybody asks for that."""
     _emitters: dict[int, Any] = attrs.field(factory=dict, init=False)
     _configurations: dict[str, _Configured] = attrs.field(factory=dict, init=False)

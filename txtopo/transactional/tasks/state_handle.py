@@ -27,10 +27,10 @@ from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import RuleError, StateAccessError
 from txtopo.transactional.tasks.objects import Local, LocalReference
 
-NoteWrite = Callable[[str, str], None]
+RecordWrite = Callable[[str, str], None]
 """Called with (component, state) for each write."""
 
-NoteLate = Callable[[RuleError], None]
+RecordLate = Callable[[RuleError], None]
 """Called with the error if a component acts after its batch is over, because its thread may swallow the error."""
 
 
@@ -72,7 +72,7 @@ class StateHandle(MapState, Local):
         rows: State | None,
         fitting: State | None = None,
         *,
-        note_write: NoteWrite | None = None,
+        record_write: RecordWrite | None = None,
     ) -> None:
         self.local_reference = LocalReference("state", name)
         self._rows = rows
@@ -85,21 +85,21 @@ class StateHandle(MapState, Local):
         self._component = component
         self._name = name
         self._view = view
-        self._note_write = note_write
+        self._record_write = record_write
         self._lock = threading.RLock() if view is None else view.lock
         copying = None if view is None else view.copying
         self._key = None if view is None else _keys_in_utc(view.key_fields)
         self._is_copied = copying is not None or self._key is not None
         self._taken = _same if copying is None else copying.taken
         self._handed = _same if copying is None else copying.handed or _same
-        self._over: tuple[TransactionAttempt, NoteLate] | None = None
+        self._over: tuple[TransactionAttempt, RecordLate] | None = None
 
-    def end(self, attempt: TransactionAttempt, note_late: NoteLate) -> None:
+    def end(self, attempt: TransactionAttempt, record_late: RecordLate) -> None:
         """Refuse access from now on, because the batch of ``attempt`` is over."""
         # Under the lock, so that a call of a bolt's own thread is over before the transaction's writes are taken.
         with self._lock:
             if self._view is not None:
-                self._view, self._over = None, (attempt, note_late)
+                self._view, self._over = None, (attempt, record_late)
 
     def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the stored value of each key."""
@@ -255,8 +255,8 @@ class StateHandle(MapState, Local):
         return value.copied(self._taken) if is_stored_value(value) else self._taken(value)
 
     def _reach_to_write(self) -> StateView:
-        if self._note_write is not None:
-            self._note_write(self._component, self._name)
+        if self._record_write is not None:
+            self._record_write(self._component, self._name)
         return self._reach()
 
     def _reach(self) -> StateView:
@@ -270,13 +270,13 @@ class StateHandle(MapState, Local):
             )
         return self._view
 
-    def _late(self, attempt: TransactionAttempt, note_late: NoteLate) -> StateAccessError:
+    def _late(self, attempt: TransactionAttempt, record_late: RecordLate) -> StateAccessError:
         error = StateAccessError(
             f"state {self._name!r} was used after the commit phase of transaction {attempt.txid}; call "
             "context.state() in each prepare(), and wait in finish_batch() for your own threads",
             **attempt_origin(self._component, attempt),
         )
-        note_late(error)
+        record_late(error)
         return error
 
 

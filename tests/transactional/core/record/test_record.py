@@ -47,10 +47,10 @@ class Told:
         now_secs = self.now_ms / 1000
         actions = self.coordinator.handle(*events, at_secs=now_secs)
         for fact in self.coordinator.facts:
-            self.record.note(fact)
+            self.record.add(fact)
         for action in actions:
             if isinstance(action, SaveMetadata | Process | Commit | DeadLetter):
-                self.record.note(carried_out(now_secs, action))
+                self.record.add(carried_out(now_secs, action))
 
     def of(self, txid):
         """Return a story as (milliseconds, words) pairs."""

@@ -231,14 +231,14 @@ class _WatchedBoltCollector(OutputCollector):
 
     def ack(self, tuple: Tuple) -> None:
         """Ack a tuple."""
-        self._note_settled(tuple, "acked")  # before the ack, which marks the tuple as settled
+        self._record_settled(tuple, "acked")  # before the ack, which marks the tuple as settled
         self._watched.ack(tuple)
         self._process.ledger.tuple_acked(self._life, tuple)
         self._process.step("after a bolt has acked")
 
     def fail(self, tuple: Tuple) -> None:
         """Fail a tuple."""
-        self._note_settled(tuple, "failed")
+        self._record_settled(tuple, "failed")
         self._watched.fail(tuple)
         self._process.ledger.tuple_failed(self._life, tuple)
 
@@ -266,7 +266,7 @@ class _WatchedBoltCollector(OutputCollector):
         process.step("after a bolt has emitted")
         return tasks
 
-    def _note_settled(self, tuple: Tuple, what: str) -> None:
+    def _record_settled(self, tuple: Tuple, what: str) -> None:
         if tuple.roots is SETTLED:  # type: ignore[attr-defined] # of a TreeTuple
             self._process.ledger.settled_again(self._life, self._task, tuple, what)
 

@@ -51,7 +51,7 @@ class Record:
         self._facts: dict[int, list[Fact]] = {}
         self._left_out: dict[int, int] = {}
 
-    def note(self, fact: Fact) -> None:
+    def add(self, fact: Fact) -> None:
         """Keep a fact, without what is large in it."""
         if fact.measures is not None:
             fact = attrs.evolve(fact, measures=None)
@@ -84,7 +84,7 @@ class Record:
 
     def open(self) -> Sequence[tuple[int, Sequence[Fact]]]:
         """Return the transactions with a live attempt and their facts."""
-        all_facts = list(self._facts.items())  # copies in one step each: more may be noted meanwhile
+        all_facts = list(self._facts.items())  # copies in one step each: more may be recorded meanwhile
         return [(txid, tuple(facts)) for txid, facts in all_facts if facts[-1].what in _LIVE]
 
     def history(self, txid: int) -> History:

@@ -66,7 +66,7 @@ def carry_out(
         case GoTo():
             _go_to(subject, coordinator_state, plan, of_spout)
         case StartAnew():
-            _note(coordinator_state, plan)
+            _record(coordinator_state, plan)
             _start_anew(subject, coordinator_state, plan)
         case BeginEmpty():
             _begin_empty(subject, coordinator_state, plan)
@@ -79,7 +79,7 @@ def carry_out(
             assert_never(plan)
 
 
-def _note(coordinator_state: CoordinatorState, plan: GoTo | StartAnew | Adopt) -> None:
+def _record(coordinator_state: CoordinatorState, plan: GoTo | StartAnew | Adopt) -> None:
     # A crash before this leaves a topology that nobody has touched. From here on, no run starts until the plan is done.
     with durable_step("repair.begin"):
         record_plan(coordinator_state, plan)
@@ -96,7 +96,7 @@ def _go_to(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Go
             subject.tables()[name].take_back(coordinator_state.epoch)
     # All tables are fenced before the first is rolled back, so no older coordinator writes to any of them in between.
     with _opened(subject, coordinator_state, plan.incarnation, [*known, *durable]) as opened:
-        _note(coordinator_state, plan)
+        _record(coordinator_state, plan)
         _set_forgotten_aside(subject, coordinator_state, plan)
         # After a crash, some tables are at their transaction and others are not; the next repair rolls back the rest.
         for name in known:
@@ -113,7 +113,7 @@ def _roll_back(name: str, state: OpenedState, plan: GoTo) -> None:
             raise StateAccessError(f"state {name!r} keeps no earlier versions", txid=plan.txid)
         state.roll_back(plan.states.get(name, 0))
         if plan.until > plan.txid and not plan.is_as_it_is:
-            state.note_turn(plan.txid)
+            state.record_turn(plan.txid)
 
 
 def _end_as_it_is(coordinator_state: CoordinatorState, opened: Mapping[str, OpenedState]) -> None:
@@ -201,7 +201,7 @@ def _begin_empty(subject: RepairSubject, coordinator_state: CoordinatorState, pl
 def _adopt(subject: RepairSubject, coordinator_state: CoordinatorState, plan: Adopt) -> None:
     names = _known(subject, coordinator_state)
     with _opened(subject, coordinator_state, coordinator_state.incarnation, names) as opened:
-        _note(coordinator_state, plan)
+        _record(coordinator_state, plan)
         # After a crash, some tables have adopted the changes and others have not; the next repair does the rest.
         for name, state in opened.items():
             with durable_step("repair.table"):
