@@ -52,7 +52,7 @@ def test_a_note_without_a_table_is_cut_into_values(reopened) -> None:
     leader = reopened()
     group = leader.group()
     assert group is not None
-    assert (group.notes, group.draft, group.parts) == (None, None, 7)
+    assert (group.notes, group.file, group.parts) == (None, None, 7)
     assert leader.notes_of(group) == NOTES
     leader.commit(CommittedMark(3), 1)
     # What was begun before the commit is durable is not taken with it.

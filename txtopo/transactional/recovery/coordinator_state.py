@@ -124,7 +124,7 @@ class Group:
     """All states of the topology, written or not."""
     notes: Mapping[str, Any] | None = None
     """By state, what to publish; None if it lies elsewhere."""
-    draft: str | None = None
+    file: str | None = None
     """The name of the file with the notes."""
     beside: str = ""
     """The state beside whose table that file is."""
@@ -259,8 +259,8 @@ class CoordinatorState:
         if group.notes is not None:
             return group.notes
         where = f"in {group.parts} values of the store"
-        if group.draft is not None:
-            where = f"{self._rooms.get(group.beside, f'the table of state {group.beside!r}')}/{group.draft}"
+        if group.file is not None:
+            where = f"{self._rooms.get(group.beside, f'the table of state {group.beside!r}')}/{group.file}"
         try:
             notes: Mapping[str, Any] = json.loads(self._get_apart(group))
         except (OSError, KeyError, ValueError) as error:
@@ -273,8 +273,8 @@ class CoordinatorState:
 
     def _get_apart(self, group: Group) -> bytes:
         """Return the notes of a group that lie elsewhere."""
-        if group.draft is not None:
-            return self._rooms[group.beside].get(group.draft)
+        if group.file is not None:
+            return self._rooms[group.beside].get(group.file)
         parts = [self._store.read(self._part_path(group.last, at)) for at in range(group.parts)]
         found = [part for part in parts if part is not None]
         if len(found) < len(parts):
@@ -318,7 +318,7 @@ class CoordinatorState:
                 f"next start drops it. {remedy(error)} and start again",
                 txid=group.first,
             ) from error
-        return attrs.evolve(group, notes=None, draft=name, beside=beside)
+        return attrs.evolve(group, notes=None, file=name, beside=beside)
 
     def remove_notes(self) -> None:
         """Remove notes of this epoch and of earlier ones elsewhere; no group may be decided and uncommitted."""
@@ -372,8 +372,8 @@ class CoordinatorState:
             if self._unsaved:
                 with durable_step("group.commit"):
                     self._lead.write([*self._unsaved, *changes, *times])
-                if self._apart is not None and self._apart.draft is not None:
-                    self._rooms[self._apart.beside].delete(self._apart.draft)
+                if self._apart is not None and self._apart.file is not None:
+                    self._rooms[self._apart.beside].delete(self._apart.file)
                 self._apart = None
             elif changes or times:
                 self._lead.write([*changes, *times])
