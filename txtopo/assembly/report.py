@@ -22,10 +22,11 @@ class RunReport:
         attempts: the number of attempts whose processing phase began.
         tuples: the number of tuples that the spout emitted in the committed transactions.
         failures: the number of failed attempts.
-        processing_secs: the time spent in jobs, summed over jobs in flight.
-        commit_secs: the time spent in commit phases and Delta writes.
+        processing_secs: the time from the start of each job to its end, summed over jobs in flight.
+        commit_secs: the time from the start of each commit group to its end: commit phases and Delta writes.
         elapsed_secs: the time from start to stop.
-        executor_secs: the CPU time of spouts and bolts in the executors, including txtopo's overhead.
+        executor_secs: the CPU time of spouts and bolts in the executors, including txtopo's overhead; without that of
+            attempts that were given up before they answered.
         step_secs: the time of each step of the commits, by name.
         last_failure: the reason of the last failed attempt; empty if none failed.
         spout_rows: the number of rows written to the spout's own tables, by the name of the state, such as

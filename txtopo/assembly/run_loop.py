@@ -363,29 +363,23 @@ class RunLoop:
             return [JobLost(action.job_id, str(error))]
         finally:
             self._cancelled_jobs.ended(action.job_id)
-            elapsed_secs = self._threads.now_secs() - started
-            self._statistics.times.add(processing=elapsed_secs)
-        return [*answers, JobEnded(action.job_id, int(elapsed_secs * 1000))]
+        elapsed_ms = int((self._threads.now_secs() - started) * 1000)
+        return [*answers, JobEnded(action.job_id, elapsed_ms)]
 
     def _keep(self, outcomes: Sequence[Processing]) -> list[Event]:
         """Keep results for their commit, and return the events that tell the core of them."""
-        self._statistics.times.add(executor=sum(outcome.cpu_secs for outcome in outcomes))
         # Before the events are posted: the Commit that answers them looks the results up.
         with self._results_lock:
             self._results.update({outcome.attempt: outcome for outcome in outcomes})
         return [_answer(outcome) for outcome in outcomes]
 
     def _commit(self, action: Commit | DeadLetter) -> list[Event]:
-        started = self._threads.now_secs()
         committer = self._parts.committer
-        try:
-            if isinstance(action, DeadLetter):
-                return committer.write_dead_letter(action)
-            with self._results_lock:
-                results = {assigned.attempt: self._results[assigned.attempt] for assigned in action.group}
-            return committer.commit(action, results, self._commit_probe)
-        finally:
-            self._statistics.times.add(commit=self._threads.now_secs() - started)
+        if isinstance(action, DeadLetter):
+            return committer.write_dead_letter(action)
+        with self._results_lock:
+            results = {assigned.attempt: self._results[assigned.attempt] for assigned in action.group}
+        return committer.commit(action, results, self._commit_probe)
 
     # The end.
 
@@ -423,8 +417,8 @@ def _answer(outcome: Processing) -> Event:
     """Return the event for the result of an attempt."""
     match outcome.failure:
         case None:
-            return Processed(outcome.attempt, outcome.metadata, tuples=outcome.tuples)
+            return Processed(outcome.attempt, outcome.metadata, tuples=outcome.tuples, cpu_secs=outcome.cpu_secs)
         case FailedException() as failure:
-            return failed(outcome.attempt, failure, outcome.metadata)
+            return failed(outcome.attempt, failure, outcome.metadata, outcome.cpu_secs)
         case error:
             return RuleBroken(error, outcome.attempt)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Mapping
-
-import attrs
 
 from txtopo.assembly.parts import Parts
 from txtopo.assembly.report import Progress, RunReport
@@ -37,25 +34,41 @@ SNAPSHOT_TRANSACTIONS_MAX = 100
 SNAPSHOT_READINGS_MAX = 100
 
 
-@attrs.define(eq=False)
-class Times:
-    """The times that the threads of a run have taken."""
+class PhaseTimes:
+    """How long jobs and commit groups have lasted, by the moments of the facts at which they begin and end.
 
-    processing_secs: float = 0.0
-    executor_secs: float = 0.0
-    commit_secs: float = 0.0
-    _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+    A job or group that is in flight, or that the end of the run has cut off, lasts until now.
+    """
 
-    def add(self, *, processing: float = 0.0, executor: float = 0.0, commit: float = 0.0) -> None:
-        """Add to the times; thread-safe, because each job in flight has its own thread."""
-        with self._lock:
-            self.processing_secs += processing
-            self.executor_secs += executor
-            self.commit_secs += commit
+    def __init__(self) -> None:
+        self._jobs: dict[int | None, float] = {}
+        """When each of those in flight began, by its id."""
+        self._groups: dict[int | None, float] = {}
+        self._processing_secs = self._commit_secs = 0.0
+
+    def note(self, fact: Fact) -> None:
+        """Add the time of a job or group that has ended."""
+        match fact.what:
+            case HistoryEvent.PROCESSING:
+                self._jobs[fact.job_id] = fact.at_secs
+            case HistoryEvent.JOB_ENDED | HistoryEvent.JOB_LOST:
+                self._processing_secs += fact.at_secs - self._jobs.pop(fact.job_id, fact.at_secs)
+            case HistoryEvent.COMMITTING | HistoryEvent.WRITING_DEAD_LETTER:
+                self._groups[fact.group_id] = fact.at_secs
+            case HistoryEvent.GROUP_ENDED:
+                self._commit_secs += fact.at_secs - self._groups.pop(fact.group_id, fact.at_secs)
+
+    def processing_secs(self, now_secs: float) -> float:
+        """Return the time of all jobs, summed over those that overlap."""
+        return self._processing_secs + sum(now_secs - began for began in self._jobs.values())
+
+    def commit_secs(self, now_secs: float) -> float:
+        """Return the time of all commit groups, dead letters included."""
+        return self._commit_secs + sum(now_secs - began for began in self._groups.values())
 
 
 class RunStatistics:
-    """Counts what a run does, and shows it. Only the run loop's thread may use it; any thread may add to ``times``."""
+    """Counts what a run does, and shows it. Only the run loop's thread may use it."""
 
     def __init__(self, parts: Parts, record: Record, now_secs: float) -> None:
         self._parts = parts
@@ -64,7 +77,8 @@ class RunStatistics:
         self._started = now_secs
         self._reported = now_secs - PROGRESS_SECS
         self._published = now_secs - SNAPSHOT_SECS
-        self.times = Times()
+        self._times = PhaseTimes()
+        self._executor_secs = 0.0
         self._failures = FailureLog()
         self._transactions = self._dead_letters = self._attempts = self._tuples = 0
         self._rows_put: Counter[str] = Counter()
@@ -85,6 +99,8 @@ class RunStatistics:
                 self._dead_letters += 1
             case HistoryEvent.FAILED if isinstance(fact, Trouble) and fact.times:
                 self._failures.note(fact)
+        self._times.note(fact)
+        self._executor_secs += fact.cpu_secs
         if fact.measures is not None:
             self._add(fact.measures)
 
@@ -147,6 +163,7 @@ class RunStatistics:
 
     def report(self, reason: StopReason) -> RunReport:
         """Return the result of the run."""
+        now_secs = self._parts.threads.now_secs()
         return RunReport(
             topology_id=self._parts.topology_id,
             reason=reason.value,
@@ -156,10 +173,10 @@ class RunStatistics:
             attempts=self._attempts,
             tuples=self._tuples,
             failures=self._failures.failures,
-            processing_secs=self.times.processing_secs,
-            commit_secs=self.times.commit_secs,
+            processing_secs=self._times.processing_secs(now_secs),
+            commit_secs=self._times.commit_secs(now_secs),
             elapsed_secs=self._elapsed_secs(),
-            executor_secs=self.times.executor_secs,
+            executor_secs=self._executor_secs,
             step_secs=dict(self._step_secs),
             last_failure=self._last_failure(),
             spout_rows={name: rows for name, rows in self._rows_put.items() if name.startswith(OWN_PREFIX)},

@@ -307,6 +307,7 @@ class Coordinator:
                 self._failed(event)
             case JobEnded():
                 self._jobs.learn(event.job_id, event.elapsed_ms)
+                self._tell(Fact(self._at_secs, HistoryEvent.JOB_ENDED, (), job_id=event.job_id))
                 self._end_job(event.job_id, "its job ended without an answer for it")
             case JobLost():
                 self._lose_job(event)
@@ -424,13 +425,7 @@ class Coordinator:
             if event.metadata is not None:
                 transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
             was_emitted = was_processed or event.metadata is not None
-            self._fail(
-                transaction,
-                event.error,
-                was_emitted=was_emitted,
-                is_logged=event.is_logged,
-                component=event.component,
-            )
+            self._fail(transaction, event, was_emitted=was_emitted)
 
     def _break_rule(self, event: RuleBroken) -> None:
         """Stop the run; end the attempt with the reason, which the end of its job would not know."""
@@ -440,22 +435,23 @@ class Coordinator:
             self._note(transaction, HistoryEvent.FAILED, str(event.error), component)
             transaction.move(Trigger.FAIL)
 
-    def _fail(
-        self,
-        transaction: Transaction,
-        error: str,
-        *,
-        was_emitted: bool = False,
-        is_logged: bool = False,
-        component: str | None = None,
-    ) -> None:
-        transaction.tries.error = error
+    def _fail(self, transaction: Transaction, event: Failed, *, was_emitted: bool = False) -> None:
+        transaction.tries.error = event.error
         transaction.tries.failed_attempts += 1
-        assert transaction.attempt is not None, "only live attempts fail"
         # A run that stops for an error reports only that.
         is_counted = self._stopping is None or self._stopping.error is None
-        times = transaction.tries.failed_attempts if is_counted else 0
-        self._note(transaction, HistoryEvent.FAILED, error, component, times=times, is_logged=is_logged)
+        trouble = Trouble(
+            self._at_secs,
+            HistoryEvent.FAILED,
+            (event.attempt.txid,),
+            (event.attempt,),
+            cpu_secs=event.cpu_secs,
+            component=event.component,
+            reason=event.error,
+            times=transaction.tries.failed_attempts if is_counted else 0,
+            is_logged=event.is_logged,
+        )
+        self._tell(trouble)
         transaction.move(Trigger.FAIL)
         self._give_up_if_due(transaction, was_emitted=was_emitted)
         # A given-up transaction stays pending until its turn to end; only later ones may have to begin again.
@@ -536,7 +532,8 @@ class Coordinator:
             tries.is_charged = self._is_cluster_well
             tries.is_suspect = True
             self._is_cluster_well = False
-            self._fail(transaction, error)
+            assert transaction.attempt is not None, "what is processing has an attempt"
+            self._fail(transaction, Failed(transaction.attempt, error))
 
     def _commit(self, event: Committed, actions: list[Action]) -> None:
         what, tuples = HistoryEvent.COMMITTED, []
@@ -713,30 +710,12 @@ class Coordinator:
         self._next_group_id += 1
         return self._next_group_id - 1
 
-    def _note(  # noqa: PLR0913 - what a failure has
-        self,
-        transaction: Transaction,
-        what: HistoryEvent,
-        reason: str = "",
-        component: str | None = None,
-        *,
-        times: int = 0,
-        is_logged: bool = False,
+    def _note(
+        self, transaction: Transaction, what: HistoryEvent, reason: str = "", component: str | None = None
     ) -> None:
         """Tell what happens to a transaction; call this before its status changes."""
         attempts = () if transaction.attempt is None else (transaction.attempt,)
-        self._tell(
-            Trouble(
-                self._at_secs,
-                what,
-                (transaction.txid,),
-                attempts,
-                component=component,
-                reason=reason,
-                times=times,
-                is_logged=is_logged,
-            )
-        )
+        self._tell(Trouble(self._at_secs, what, (transaction.txid,), attempts, component=component, reason=reason))
 
     def _tell(self, fact: Fact) -> None:
         self._tell_processed()
@@ -746,8 +725,10 @@ class Coordinator:
         if self._answers:
             attempts = [answer.attempt for answer in self._answers]
             tuples = tuple([answer.tuples for answer in self._answers])
+            cpu_secs = sum([answer.cpu_secs for answer in self._answers])
             self._answers = []
-            self._facts.append(of_attempts(self._at_secs, HistoryEvent.PROCESSED, attempts, tuples=tuples))
+            told = of_attempts(self._at_secs, HistoryEvent.PROCESSED, attempts, tuples=tuples, cpu_secs=cpu_secs)
+            self._facts.append(told)
 
     def _live(self, attempts: Iterable[TransactionAttempt]) -> list[Transaction]:
         candidates = ((self._pending.get(attempt.txid), attempt) for attempt in attempts)

@@ -74,6 +74,8 @@ class Processed:
     metadata: Any = None
     tuples: int = attrs.field(default=0, kw_only=True, eq=False, repr=False)
     """The tuples of the spout, for observers: the core decides nothing by them."""
+    cpu_secs: float = attrs.field(default=0.0, kw_only=True, eq=False, repr=False)
+    """The CPU time of its tasks, for observers as well."""
 
 
 @attrs.frozen
@@ -90,6 +92,8 @@ class Failed:
     """Whether the failure and its reason were logged already."""
     component: str | None = attrs.field(default=None, kw_only=True)
     """The component that failed, if known."""
+    cpu_secs: float = attrs.field(default=0.0, kw_only=True, eq=False, repr=False)
+    """The CPU time of its tasks, for observers: the core decides nothing by it."""
 
 
 @attrs.frozen

@@ -19,7 +19,9 @@ BUSY = 2.0
 """With so many processes for each core, each is slowed down by others."""
 
 
-def failed(attempt: TransactionAttempt, failure: FailedException, metadata: Any = None) -> Failed:
+def failed(
+    attempt: TransactionAttempt, failure: FailedException, metadata: Any = None, cpu_secs: float = 0.0
+) -> Failed:
     """Return the event of a failed attempt; log it at once unless it is a plain FailedException.
 
     A plain FailedException is normal operation, so :class:`FailureLog` logs it at growing intervals.
@@ -28,7 +30,7 @@ def failed(attempt: TransactionAttempt, failure: FailedException, metadata: Any 
     if is_loud:
         level = logging.ERROR if isinstance(failure, ReportedFailedException) else logging.WARNING
         logger.log(level, "%s", failure)
-    return Failed(attempt, str(failure), metadata, is_logged=is_loud, component=failure.component)
+    return Failed(attempt, str(failure), metadata, is_logged=is_loud, component=failure.component, cpu_secs=cpu_secs)
 
 
 def _hint(error: str) -> str:

@@ -19,7 +19,7 @@ from txtopo.testing.scenario import (
 )
 from txtopo.transactional.core.actions import Commit, DeadLetter, Process, SaveMetadata
 from txtopo.transactional.core.coordinator import Coordinator
-from txtopo.transactional.core.events import Committed, Failed, Ticked
+from txtopo.transactional.core.events import Committed, Failed, Processed, Ticked
 from txtopo.transactional.core.measures import Measures
 from txtopo.transactional.core.record.facts import carried_out
 from txtopo.transactional.core.record.history import LINES_MAX, REASON_CHARACTERS_MAX, History, HistoryEvent
@@ -84,6 +84,18 @@ def test_a_late_answer_is_no_fact():
     before = story.of(1)
     story.tell(ticked(10), processed("1:1"), failed("1:1"), processed("1:2"))
     assert story.of(1) == before
+
+
+def test_attempts_that_answer_bring_their_cpu_time():
+    """Whether an attempt was processed or failed, its fact has its CPU time; a late answer brings none."""
+    coordinator = Coordinator(limits(pending=2))
+    for event in (recovered(), begun(1, 2)):
+        coordinator.handle(event)
+    answers = [Processed(attempt("1:1"), cpu_secs=0.5), Failed(attempt("2:1"), "oops", cpu_secs=0.25)]
+    coordinator.handle(*answers)
+    assert [fact.cpu_secs for fact in coordinator.facts] == [0.5, 0.25]
+    coordinator.handle(*answers)
+    assert [*coordinator.facts] == []
 
 
 def test_a_failure_and_its_replay():

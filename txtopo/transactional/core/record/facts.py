@@ -31,6 +31,8 @@ class Fact:
     group_id: int | None = None
     tuples: tuple[int, ...] = ()
     """Of each attempt that was processed or committed, the tuples of the spout."""
+    cpu_secs: float = 0.0
+    """Of attempts that have answered, the CPU time of their tasks."""
     planned_ms: tuple[int, ...] = ()
     """When each of the transactions that begin was planned."""
     measures: Measures | None = None
@@ -70,11 +72,12 @@ def of_attempts(  # noqa: PLR0913, PLR0917 - a fact's
     job_id: int | None = None,
     group_id: int | None = None,
     tuples: tuple[int, ...] = (),
+    cpu_secs: float = 0.0,
     measures: Measures | None = None,
 ) -> Fact:
     """Return a fact about attempts of consecutive transactions."""
     txids = tuple([attempt.txid for attempt in attempts])
-    return Fact(at_secs, what, txids, tuple(attempts), job_id, group_id, tuples, measures=measures)
+    return Fact(at_secs, what, txids, tuple(attempts), job_id, group_id, tuples, cpu_secs, measures=measures)
 
 
 def carried_out(at_secs: float, action: SaveMetadata | Process | Commit | DeadLetter) -> Fact:

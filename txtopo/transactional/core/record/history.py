@@ -43,8 +43,9 @@ class HistoryEvent(enum.Enum):
     WRITING_DEAD_LETTER = "writing its dead letter"
     DEAD_LETTER_WRITTEN = "its dead letter written"
     COMMITTED = "committed"
+    JOB_ENDED = "job ended"
+    """Of the run and none of its transactions, as those below."""
     JOB_LOST = "job lost"
-    """Of the run and none of its transactions, as those below: these have failed by it."""
     GROUP_ENDED = "commit group ended"
     STOPPED = "stopped by an error"
 
