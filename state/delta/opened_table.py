@@ -23,7 +23,7 @@ from state.delta.read.foreign import foreign_change
 from state.delta.read.history import read_snapshot, shown_schema
 from state.delta.table import kept_version
 from state.delta.upkeep import DeltaPast, LogUpkeep, Upkeep
-from state.delta.writer import WRITE_TRIES_MAX, TableWriter
+from state.delta.writer import TableWriter
 from txtopo.api.state import (
     CanBeRepaired,
     Executors,
@@ -197,7 +197,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         as the transaction's. A crash between the two leaves a table that lacks the file; what reads it names the file.
         """
         writer = self._writer
-        for _ in range(WRITE_TRIES_MAX):
+        for _ in writer.tries(txid):
             writer.look()
             # An earlier repair may have written this version and died before it had synced it.
             is_undisturbed = self._is_undisturbed()
@@ -218,15 +218,13 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
                 + (f"it is at transaction {last_txid} again" if is_back else "return to an earlier transaction"),
                 txid=txid,
             )
-        raise writer.overtaken(txid)
 
     def record_turn(self, txid: int) -> None:
         """Mark that the topology has gone back to a transaction; see :meth:`CanBeRepaired.record_turn`."""
-        for _ in range(WRITE_TRIES_MAX):
+        for _ in self._writer.tries(txid):
             self._writer.look()
             if self._writer.put_next(Change(), None, turn=txid):
                 return
-        raise self._writer.overtaken(txid)
 
     def _restore(self, txid: int | None, version: int, files: Mapping[str, DataFile]) -> bool:
         """Put a version that equals ``version``, which has ``files``, as of a transaction; see :meth:`put_next`."""
@@ -259,17 +257,16 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
     def adopt(self) -> None:
         """Record the last transaction again, on top of foreign writes; see :meth:`CanBeRepaired.adopt`."""
         writer = self._writer
-        for _ in range(WRITE_TRIES_MAX):
+        for _ in writer.tries():
             writer.look()
             if self._is_undisturbed():
                 writer.make_durable()
                 return
             # A crash before the put leaves the foreign rows refused, as they were; after it, the next repair finds the
             # table undisturbed.
-            writer.foreign_change = None
+            writer.accept_change()
             if writer.put_next(Change(), writer.last_txid or 0):
                 return
-        raise writer.overtaken(None)
 
     def _is_undisturbed(self) -> bool:
         """Whether nobody else has changed rows since the last transaction."""
@@ -282,7 +279,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
 
     def _grow(self, growth: Callable[[], Change | None]) -> None:
         writer = self._writer
-        for _ in range(WRITE_TRIES_MAX):
+        for _ in writer.tries():
             change = writer.reading(growth)
             if change is None:
                 return
@@ -293,7 +290,6 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
             if is_put:
                 self._landed(None)
                 return
-        raise writer.overtaken(None)
 
     def _new_columns(self) -> Change | None:
         """Return the change that adds the columns that the fields have and the table lacks; None if it has them all."""
@@ -379,11 +375,15 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         if ended is None:
             return
         change, grown = ended.change, writer.rows_grown
-        metadata = [] if change.is_of_rows else [{"metaData": writer.metadata}]
-        if writer.put_next(attrs.evolve(change, metadata=metadata), None):
-            self._rows_at_upkeep += writer.rows_grown - grown  # there are fewer then, and it comes no later for that
-            writer.rows_grown = grown
-            self._moved(ended)
+        for _ in writer.tries():
+            metadata = [] if change.is_of_rows else [{"metaData": writer.metadata}]
+            if writer.put_next(attrs.evolve(change, metadata=metadata), None):
+                self._rows_at_upkeep += writer.rows_grown - grown  # it comes no later because there are fewer
+                writer.rows_grown = grown
+                self._moved(ended)
+                return
+            if not all(file.is_in(writer.files) for file in change.removed):
+                return  # somebody has moved their rows
 
     def _moved(self, ended: Ended) -> None:  # noqa: ARG002 - what it is to those that hold rows
         """Take note that the head has files that were merged."""

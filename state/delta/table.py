@@ -34,21 +34,19 @@ from state.delta.log.ownership import (
     turned_application,
     vectors_misfit,
 )
-from state.delta.log.put import Change, entry_of, unknown
+from state.delta.log.put import Change, entry_of, tries, unknown
 from state.delta.log.sync import sync_log
 from state.delta.log.vectors import has_vectors
 from state.delta.read.foreign import foreign_change, stale
 from txtopo.api.state import CanBeRenamed, StateKind, StateTable, TableDescription
 from txtopo.api.values import ROWS_KINDS
-from txtopo.errors import ConfigError, StateFailure
+from txtopo.errors import ConfigError
 from txtopo.files.durable import paths_in
 from txtopo.files.folder import Folder, Item, LocalFolder
 
 __all__ = ["DeltaStateTable", "kept_version"]
 
 _ASIDE = ".before-repair-"
-_TRIES_MAX = 10
-"""The maximum number of tries to put a version if other writers take it."""
 
 
 class DeltaStateTable(StateTable, CanBeRenamed):
@@ -115,7 +113,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
     def take_back(self, epoch: int) -> None:
         """Put a version that equals the last own one; see :meth:`StateTable.take_back`."""
         try:
-            for _ in range(_TRIES_MAX):
+            for _ in tries(self._location):
                 table = self._location.existing()
                 owner = None if table is None else Owner.of(table)
                 alteration = None if table is None or owner is None else self._alteration(table, owner)
@@ -127,12 +125,11 @@ class DeltaStateTable(StateTable, CanBeRenamed):
             raise state_failure(
                 f"the table at {self.address} can't be as it was", error, self._location.root
             ) from error
-        raise StateFailure(f"the table at {self.address}: other writers were faster {_TRIES_MAX} times")
 
     def rename(self, topology_id: str, name: str, epoch: int) -> None:
         """Put a version with the new owner, and the same files; see :meth:`CanBeRenamed.rename`."""
         try:
-            for _ in range(_TRIES_MAX):
+            for _ in tries(self._location):
                 table = self._location.handle()
                 owner = Owner.of(table)
                 if owner is None:
@@ -155,7 +152,6 @@ class DeltaStateTable(StateTable, CanBeRenamed):
                     return
         except WORLD_ERRORS as error:
             raise state_failure(f"the table at {self.address} can't be renamed", error, self._location.root) from error
-        raise StateFailure(f"the table at {self.address}: other writers were faster {_TRIES_MAX} times")
 
     def _alteration(self, table: DeltaTable, owner: Owner) -> Alteration | None:
         return Alteration.of(self._location, table, lambda handle: self._misfit(handle, owner))

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import attrs
+import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
@@ -31,7 +32,7 @@ from state.delta.log.entries import entries_from, entry_path, log_entries
 from state.delta.log.growth import metadata_of
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import WORLD_ERRORS, Fence
-from state.delta.log.put import Change, entry_of, refuse_unknown
+from state.delta.log.put import Change, entry_of, refuse_unknown, tries
 from state.delta.log.sync import CHECKPOINT, sync_files, sync_log
 from state.delta.read.foreign import change_since
 from state.delta.upkeep import ENTRIES_SECS, Removed, log_secs
@@ -42,13 +43,6 @@ from txtopo.files.durable import why_not_written
 from txtopo.files.folder import Draft, LocalFolder
 
 __all__ = ["TableWriter"]
-
-WRITE_TRIES_MAX = 10
-"""The maximum number of tries of one write if other writers take its version: foreign ones come now and then, so ten
-in a row are something else, which the run reports."""
-
-_MARKER_TRIES_MAX = 100
-"""The maximum number of tries to write the marker."""
 
 _KNOWN_SECS = ENTRIES_SECS / 2
 """How long the head is taken for known at most. Later, others may have written the next version, and removed its entry
@@ -92,6 +86,8 @@ class TableWriter:
         self.lives: int | None = None
         """How long keys live that expire, in µs, as the table has it on record; None if it has not."""
         self.files: dict[str, DataFile] = {}
+        self.followed = self.version
+        """The version of the marker: changes of rows by somebody else since are in ``foreign_change``."""
         self.own_version = self.version
         """The last version that this coordinator has made, by its marker or by a write."""
         self.writes = 0
@@ -121,7 +117,7 @@ class TableWriter:
         Raises:
             LostLead: a newer epoch has opened the table.
             ConfigError: the table asks more of a writer than txtopo gives, or its file system has no hard links.
-            FailedException: other writers took the marker's version ``_MARKER_TRIES_MAX`` times.
+            FailedException: other writers were faster for a minute.
         """
         writer = cls(location, table, fence, partition_by)
         if location.root is not None:
@@ -131,7 +127,7 @@ class TableWriter:
             # Others may not have synced what the marker is put on top of. Later it is no longer told from our own.
             writer.look()
             writer.make_durable()
-        for _ in range(_MARKER_TRIES_MAX):
+        for _ in writer.tries():
             # Another Delta write that has taken the version may be the marker of a newer coordinator.
             writer.look()
             # A crash before this leaves the table to whoever had it, and one after it a marker of a coordinator that
@@ -140,10 +136,9 @@ class TableWriter:
                 # Versions before the marker that a dead writer has not synced: a power failure could take them back.
                 if location.root is not None:
                     sync_log(location.root)
-                return writer
-        raise FailedException(
-            f"state {fence.state!r}: other writers took the version of its epoch {_MARKER_TRIES_MAX} times"
-        )
+                writer.followed = writer.version
+                break
+        return writer
 
     @property
     def table(self) -> DeltaTable:
@@ -180,10 +175,11 @@ class TableWriter:
             LostLead: a newer epoch has opened the table.
             ConfigError: the table now asks more of a writer than txtopo gives, or of a reader than delta-rs does.
             DivergenceError: it is another table, or was restored from a copy.
-            FailedException: others were faster each time.
+            FailedException: others were faster for a minute.
         """
-        if not any(self._has_looked() for _ in range(WRITE_TRIES_MAX)):
-            raise self.overtaken(None)
+        for _ in self.tries():
+            if self._has_looked():
+                break
 
     def _has_looked(self) -> bool:
         """Look once; return False if somebody has meanwhile moved the rows of the version that was looked at."""
@@ -198,12 +194,14 @@ class TableWriter:
             if version == self.version and table is self._looked_with:  # what is known of the head is all there is
                 self._known_at = known_at
                 return True
-            if version > self.version:
-                self._metadata = None
-                self.foreign_change = self.foreign_change or change_since(self.location, version, self.version)
             # Before the first look no files are known, and an empty table has no vectors.
             known = (self.version, self.files) if self.files else None
             files = files_of(self.location, table, self._partition_by, known)
+            if version > self.version:
+                self._metadata = None
+                both = {version: files} if self._looked_with is None else {self.version: self.files, version: files}
+                change = change_since(self.location, version, self.version, both, pa.schema(table.schema()))
+                self.foreign_change = self.foreign_change or change
         self.fence.check(table)
         configuration = table.metadata().configuration
         refuse_unknown(self.location.address, table.protocol(), configuration, table.schema().to_json())
@@ -248,19 +246,23 @@ class TableWriter:
         Raises:
             LostLead: a newer epoch has opened the table; nothing was written, or nothing that counts.
             DivergenceError: somebody else has changed rows; as above.
-            FailedException: it failed, or other writers were faster each time.
+            FailedException: it failed, or other writers were faster for a minute.
         """
         if not self._is_known:
             self._handle = self.fresh_handle()  # the old one would take another table's versions for those to come
             self.look()
-        for _ in range(WRITE_TRIES_MAX):
+        for _ in self.tries(txid):
             if self.has(txid):
-                self.make_durable()
-                return False
+                break
             self.refuse_foreign_change(txid)
             if self.put_next(change(), txid):
                 return True
-        raise self.overtaken(txid)
+        self.make_durable()
+        return False
+
+    def tries(self, txid: int | None = None) -> Iterator[None]:
+        """Yield before each try of a write whose version others may take; see :func:`~state.delta.log.put.tries`."""
+        return tries(self.location, self.fence.state, txid)
 
     def draft(self, txid: int, change: Change) -> None:
         """Begin to write the entry that makes a transaction visible, before it may have its name.
@@ -406,6 +408,10 @@ class TableWriter:
                 "'txtopo repair' undoes the change, and 'txtopo repair --accept-foreign-writes' accepts it",
             )
 
+    def accept_change(self) -> None:
+        """Take the head for what it is to be, although somebody else has changed rows."""
+        self.foreign_change, self.followed = None, self.version
+
     def make_durable(self) -> None:
         """Sync the table's files and the log entries since the last checkpoint.
 
@@ -479,10 +485,6 @@ class TableWriter:
         why = why_not_written(error)
         what = what if why is None else f"{why}, so it cannot be written"
         return state_failure(f"{self._where()}: {what}", error, self.location.root, self._handle, txid=txid)
-
-    def overtaken(self, txid: int | None) -> StateFailure:
-        """Return the error for a write whose version was taken in every try."""
-        return StateFailure(f"{self._where()}: other writers were faster {WRITE_TRIES_MAX} times", txid=txid)
 
     def divergence(self, txid: int | None, what: str) -> DivergenceError:
         """Return the error for a table on which a transaction can't be written."""

@@ -27,7 +27,7 @@ from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
 from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
 from state.delta.upkeep import Upkeep
-from state.delta.writer import WRITE_TRIES_MAX, TableWriter
+from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
@@ -271,12 +271,11 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         put leaves the table as it was, and the next coordinator does it.
         """
         writer = self._writer
-        for _ in range(WRITE_TRIES_MAX):
+        for _ in writer.tries():
             taken = until if until is not None and until > writer.taken else None
             if writer.put_next(Change(taken=taken, lives=lives), None):
                 self._landed(None)
                 return
-        raise writer.overtaken(None)
 
     def hold_rows(self, bytes_max: int) -> None:
         """Hold rows in so much memory, and begin to load them; see :class:`HoldsRows`."""
@@ -335,7 +334,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
 
     def _change(self, txid: int, note: Any) -> Change:
         writer = self._writer
-        reason = stale(self._location, writer.version, writer.last_txid, note)
+        reason = stale(self._location, writer.version, writer.last_txid, note, writer.followed)
         if reason is not None:
             raise writer.divergence(
                 txid,

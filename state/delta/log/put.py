@@ -17,17 +17,26 @@ Source: the Delta transaction log protocol, https://github.com/delta-io/delta/bl
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence, Set as AbstractSet
+import time
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from typing import Any
 
 import attrs
 
 from state.delta.log.data_files import DataFile
+from state.delta.log.entries import read_entry
+from state.delta.log.kept import KeptLog
+from state.delta.log.location import Location
 from state.delta.log.statistics import row_count_of
 from state.delta.log.vectors import VECTORS_FEATURE, has_vectors
-from txtopo.errors import ConfigError
+from txtopo.columnar.progress_probe import current_probe
+from txtopo.errors import ConfigError, StateFailure
 
-__all__ = ["KNOWN_READER_FEATURES", "Change", "entry_of", "refuse_unknown", "unknown"]
+__all__ = ["KNOWN_READER_FEATURES", "Change", "entry_of", "refuse_unknown", "tries", "unknown"]
+
+_TRIES_MIN, _TRIED_SECS = 10, 60.0
+"""How often and how long a write is tried if others take its version. Each try has a chance: its version is free from
+the look until somebody else's next put. So whoever writes without a pause is outlasted, and not waited for."""
 
 READER_VERSION_MAX, WRITER_VERSION_MAX = 3, 7
 KNOWN_READER_FEATURES = frozenset({"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "variantType"})
@@ -80,6 +89,36 @@ class Change:
         if self.removed:
             return "OPTIMIZE"
         return "ADD COLUMNS" if self.added else "SET TBLPROPERTIES"
+
+
+def tries(location: Location, state: str | None = None, txid: int | None = None) -> Iterator[None]:
+    """Yield before each try to put a version, until the caller has put it; each is progress.
+
+    Args:
+        location: the table.
+        state: its state, if it is opened.
+        txid: the transaction to write, if it is one.
+
+    Raises:
+        StateFailure: others have taken the version for a minute, and at least 10 times.
+    """
+    began_secs, count = time.monotonic(), 0
+    while count < _TRIES_MIN or time.monotonic() - began_secs < _TRIED_SECS:
+        yield
+        current_probe().step()
+        count += 1
+    raise StateFailure(
+        f"{'' if state is None else f'state {state!r}: '}somebody else was faster in each of {count} tries to write to "
+        f"the table at {location.address} within {time.monotonic() - began_secs:.0f} s{_last_in(location)}; let them "
+        "pause between their writes",
+        txid=txid,
+    )
+
+
+def _last_in(location: Location) -> str:
+    """Return by what the newest version was made, after a comma; nothing if the log has no entry of it."""
+    newest = read_entry(location, max(KeptLog.of(location).entries, default=0))
+    return "" if newest is None else f", the last time by {newest.operation}"
 
 
 def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str, int], time_ms: int) -> bytes:

@@ -9,7 +9,7 @@ vacuumed, is not needed. If other files are gone, the numbers of rows must do, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -64,9 +64,19 @@ def change_on_top(location: Location, latest: int) -> str | None:
     return moves.change()
 
 
-def change_since(location: Location, latest: int, version: int) -> str | None:
-    """Describe a change of rows by somebody else after a version; None if there is none, or it was rolled back."""
-    moves = _Moves(location)
+def change_since(
+    location: Location,
+    latest: int,
+    version: int,
+    files: Mapping[int, Mapping[str, DataFile]] | None = None,
+    schema: pa.Schema | None = None,
+) -> str | None:
+    """Describe a change of rows by somebody else after a version; None if there is none, or it was rolled back.
+
+    ``files`` are those of some versions, by path, and ``schema`` the latest columns, if they are known: neither is read
+    then, 10 ms each.
+    """
+    moves = _Moves(location, files or {}, schema)
     at = latest
     while at > version:
         entry = read_entry(location, at)
@@ -80,7 +90,9 @@ def change_since(location: Location, latest: int, version: int) -> str | None:
     return moves.change()
 
 
-def stale(location: Location, latest: int, last_txid: int | None, note: Mapping[str, Any]) -> str | None:
+def stale(
+    location: Location, latest: int, last_txid: int | None, note: Mapping[str, Any], followed: int | None = None
+) -> str | None:
     """Describe why the rows of the version ``latest`` may differ from those that a note was computed from; None if not.
 
     The text follows "was".
@@ -91,13 +103,15 @@ def stale(location: Location, latest: int, last_txid: int | None, note: Mapping[
         last_txid: the last transaction in it.
         note: has the ``version`` of the rows that it was computed from, and their last transaction as ``base``, unless
             an earlier version of txtopo made it.
+        followed: a version since which nobody else has changed rows, as the caller has seen; None if it has not looked.
     """
     version, base = note.get("version"), note.get("base")
     if version == latest:
         return None
-    change = foreign_change(location, latest, None) if version is None else change_since(location, latest, version)
-    if change is not None:
-        return f"computed before somebody else changed the table ({change})"
+    if version is None or followed is None or version < followed:
+        change = foreign_change(location, latest, None) if version is None else change_since(location, latest, version)
+        if change is not None:
+            return f"computed before somebody else changed the table ({change})"
     if base is not None and base != (last_txid or 0):
         return f"computed on top of transaction {base}, but the last one in the table is {last_txid}"
     return None
@@ -112,6 +126,10 @@ class _Moves:
     """The versions of others that say that they have only moved rows, from the newest back."""
 
     location: Location
+    files: Mapping[int, Mapping[str, DataFile]] = attrs.field(factory=dict)
+    """Those of some versions, by path."""
+    schema: pa.Schema | None = None
+    """The columns of a later version, with which every earlier one can be read."""
     _runs: list[list[LogEntry]] = attrs.field(factory=list)
     """Those in a row, the newest first."""
 
@@ -128,20 +146,32 @@ class _Moves:
     def change(self) -> str | None:
         """Describe a version that has not only moved rows; None if there is none."""
         for run in self._runs:
-            difference = _difference(self.location, run[-1].version - 1, run[0].version)
+            difference = self._difference(run[-1].version - 1, run[0].version)
             if difference is not None:
                 return f"{run[0].text}, {difference}"
         return None
 
+    def _difference(self, earlier: int, later: int) -> str | None:
+        """Describe how the rows of two versions differ, only one of which has some files; None if they do not."""
+        before, after = map(self._files_in, (earlier, later))
+        gone, new = (
+            [file for file in own.values() if not file.is_in(other)]
+            for own, other in ((before, after), (after, before))
+        )
+        if not gone and not new:
+            return None
+        self.schema = self.schema or pa.schema(self.location.handle(later).schema())
+        return _difference(DataFolder(self.location), gone, new, self.schema)
 
-def _difference(location: Location, earlier: int, later: int) -> str | None:
-    """Describe how the rows of two versions differ, only one of which has some of the files; None if they do not."""
-    tables = [location.handle(version) for version in (earlier, later)]
-    before, after = (files_of(location, table, table.metadata().partition_columns) for table in tables)
-    gone, new = (
-        [file for file in own.values() if not file.is_in(other)] for own, other in ((before, after), (after, before))
-    )
-    schema, data = pa.schema(tables[1].schema()), DataFolder(location)
+    def _files_in(self, version: int) -> Mapping[str, DataFile]:
+        if version in self.files:
+            return self.files[version]
+        table = self.location.handle(version)
+        return files_of(self.location, table, table.metadata().partition_columns)
+
+
+def _difference(data: DataFolder, gone: Sequence[DataFile], new: Sequence[DataFile], schema: pa.Schema) -> str | None:
+    """Describe how the rows of some files differ from those of others; None if they do not."""
     try:
         return None if _digest(data, gone, schema) == _digest(data, new, schema) else "and has changed rows"
     except FileNotFoundError:

@@ -18,7 +18,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from state import DeltaExpiringRows, DeltaRows, DeltaState
 from state.delta import merging
-from state.delta.log import data_files
+from state.delta.log import data_files, put
 from state.delta.log.entries import entry_path
 from tests.state.delta.delta_tables import hold_no_rows, maintain
 from tests.state.delta.dying_run import KINDS as DYING, DyingRun
@@ -27,7 +27,7 @@ from tests.variants import variants
 from txtopo import Fields
 from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
-from txtopo.errors import DivergenceError
+from txtopo.errors import DivergenceError, StateFailure
 from txtopo.failpoints import armed
 
 KEYED = ("whole", "files", "vectors", "vectors of many rows")
@@ -158,6 +158,10 @@ def test_one_that_has_looked_before_us(table, deed, optimize):
     assert table.rows() == table.model
     table.write(7)
     assert table.rows() == table.model
+
+
+def append_nothing(table: DeltaTable) -> None:
+    write_deltalake(table, pa.schema(table.schema()).empty_table(), mode="append")
 
 
 MOMENTS = ("before the note", "after the note", "before the put", "in our upkeep", "after the put")
@@ -319,6 +323,47 @@ def test_a_change_that_is_found_as_we_read_for_a_write(table):
         again.write(5, {})
         maintain(again)
     assert table.rows() == rows
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("optimize", [order, append_nothing])
+def test_many_in_a_row_that_are_faster(table, optimize):
+    """Somebody who takes the version that we are about to put, again and again, is outlasted, in a write and in upkeep."""
+    left = [0]
+
+    def be_faster(name):
+        if name == "delta.write.checked" and left[0]:
+            left[0] -= 1
+            optimize(DeltaTable(table.path))
+
+    with armed(be_faster):
+        for txid in (5, 6):
+            left[0] = 12
+            table.write(txid)
+            assert left == [0]
+        if optimize is append_nothing:
+            files, left[0] = live_files(table.path), 12
+            maintain(table.opened)
+            assert (left, live_files(table.path) != files) == ([0], True)
+    assert table.rows() == table.model
+
+
+def test_one_that_never_pauses(table, monkeypatch):
+    """Whoever is faster for a minute is named, and nothing is lost: the write is made once there is a pause."""
+    note = table.prepare(5)
+    now = put.time.monotonic
+    passed = []
+
+    def be_faster(name):
+        if name == "delta.write.checked":
+            passed.append(5)
+            append_nothing(DeltaTable(table.path))
+
+    monkeypatch.setattr(put.time, "monotonic", lambda: now() + sum(passed))
+    with armed(be_faster), pytest.raises(StateFailure, match=r"faster in each of 1\d tries .* last time by WRITE"):
+        table.publish(5, note)
+    table.publish(5, note)
+    assert table.rows() == table.model
 
 
 COMPACTIONS_MAX = 200

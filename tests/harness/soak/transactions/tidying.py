@@ -26,7 +26,7 @@ while True:
         except Exception:  # there is no table yet, or the run has marked rows that were to be moved
             name = f"{name} in vain"
         print(name, flush=True)
-    time.sleep(0.5)  # or the run would have no version of its own
+    time.sleep(0.05)  # or nobody would have a processor for the run
 """
 
 
