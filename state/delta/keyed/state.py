@@ -361,8 +361,10 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         if note is None or not (note["touched"] or FileWrites.of_note(note).added):
             self._cache.moved(version)
         elif note == self._prepared:
-            # Its values are made now, when the write is visible already: that takes longer than to write them.
-            self._cache.written(version, None if self._put is None else self._rows.read_written(self._put), self._hold)
+            # Its values are made now, when the write is visible already: that takes longer than to write them. What it
+            # makes of the rows in memory was worked out for one version; a look-up may have read a later one since.
+            values = None if self._put is None else self._rows.read_written(self._put)
+            self._cache.written(version, values, self._hold if note["version"] == version - 1 else None)
         else:
             self._cache.clear()
         self._hold = self._put = None

@@ -198,6 +198,21 @@ def test_one_between_our_steps(table, optimize, is_vacuumed):
         assert table.rows() == table.model
 
 
+@pytest.mark.parametrize("optimize", [compact, order])
+def test_one_that_a_look_up_has_seen_before_our_put(table, optimize):
+    """Whoever looks keys up between a note and its put may see other files by then: the rows in memory follow those."""
+    if table.kind not in KEYED:
+        pytest.skip("there are no keys to look up")
+    note = table.prepare(5)
+    optimize(DeltaTable(table.path))
+    table.opened.roll_back(4)  # it is there, so only the head is looked up
+    assert table.opened.multi_get(["w1", "w5"]) == [TransactionalValue(4, 4), None]
+    table.publish(5, note)
+    assert table.opened.multi_get(["w1", "w5"]) == [TransactionalValue(5, 5), TransactionalValue(5, 1)]
+    table.write(6)
+    assert table.rows() == table.model
+
+
 def double(table: Table) -> None:
     """Let two writers of delta-rs compact at once, which puts the rows in twice."""
     other = DeltaTable(table.path)
