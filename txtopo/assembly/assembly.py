@@ -145,19 +145,18 @@ def assembled(
         stack.callback(task_factory.close)
         threads = environment.make_threads(config.jobs_in_flight_max)
         environment.on_stage("looking at the input")
-        make_source = environment.make_source or functools.partial(_make_source, plan, task_factory)
-        source = make_source(threads)
+        source = (
+            environment.make_source(threads) if environment.make_source else _make_source(plan, task_factory, threads)
+        )
         stack.callback(source.close)
-        store = make_store(plan, config) if environment.make_store is None else environment.make_store()
+        store = environment.make_store() if environment.make_store else make_store(plan, config)
         stack.callback(store.close)
         environment.on_stage("recovering")
         if environment.has_files:
             check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
         coordinator_state = take_lead(plan, states, store, stack)
         environment.observer.leads(coordinator_state.incarnation, coordinator_state.epoch)
-        group = coordinator_state.group()
-        if group is not None and DEAD_LETTERS in group.states and DEAD_LETTERS not in states:
-            # A skip was killed after its decision, or the policy was changed after a crash.
+        if DEAD_LETTERS not in states and _has_dead_letters_to_publish(coordinator_state):
             states |= dead_letters_of(plan, config, environment.make_dead_letters)
         recovered = _recover(plan, config, states, coordinator_state, stack)
         source.open_store(*coordinator_state.source_place)
@@ -167,15 +166,8 @@ def assembled(
         staging_dir = _staging_dir(plan, config, coordinator_state.epoch, stack)
         runner = stack.enter_context(environment.make_runner(plan, config, prototypes))
         _equip(recovered.states, runner, config)
-        keeping = Keeping(
-            coordinator_state,
-            recovered.committed.txid,
-            threads.wall_secs,
-            recent_secs=config["topology.history.recent.secs"],
-            rewind_hours=config["topology.rewind.hours"],
-            journal=journal if isinstance(journal, KeptJournal) else None,
-            holds=holds if environment.has_files else None,
-        )
+        all_holds = holds if environment.has_files else None
+        keeping = _make_keeping(config, threads, recovered, coordinator_state, journal, all_holds)
         committer = _make_committer(environment, threads, task_factory, recovered, coordinator_state, journal, keeping)
         parts = Parts(
             plan.topology_id,
@@ -193,6 +185,12 @@ def assembled(
         # Late errors come from threads of bolts, in the driver and on executors; the run loop takes them at each tick.
         task_factory.record_late = runner.record_late = parts.late.append
         yield Assembly(RunLoop(parts), _start_of(coordinator_state, recovered))
+
+
+def _has_dead_letters_to_publish(coordinator_state: CoordinatorState) -> bool:
+    """Whether a skip was killed after its decision, or the policy was changed after a crash."""
+    group = coordinator_state.group()
+    return group is not None and DEAD_LETTERS in group.states
 
 
 def _start_of(coordinator_state: CoordinatorState, recovered: RecoveredRun) -> Recovered:
@@ -265,6 +263,25 @@ def _make_committer(  # noqa: PLR0913, PLR0917 - the parts of a run that commit
         run_phases=environment.run_phases,
         dead_letters=DEAD_LETTERS if DEAD_LETTERS in recovered.states else None,
         keeping=keeping,
+    )
+
+
+def _make_keeping(  # noqa: PLR0913, PLR0917 - the parts of a run that say what may go
+    config: Config,
+    threads: Threads,
+    recovered: RecoveredRun,
+    coordinator_state: CoordinatorState,
+    journal: Journal | None,
+    holds: Callable[[int], Sequence[Hold]] | None,
+) -> Keeping:
+    return Keeping(
+        coordinator_state,
+        recovered.committed.txid,
+        threads.wall_secs,
+        recent_secs=config["topology.history.recent.secs"],
+        rewind_hours=config["topology.rewind.hours"],
+        journal=journal if isinstance(journal, KeptJournal) else None,
+        holds=holds,
     )
 
 

@@ -253,15 +253,7 @@ class RunningTopology:
                 (host.reached, listener.address[1]),
                 LinesAddress(host.reached, lines.port, level),
             )
-            supervisor = Supervisor(
-                workers,
-                restarts_max=self._config.worker_max_restarts,
-                period_secs=self._config.worker_restart_period_secs,
-                is_active=is_active,
-                now=time.monotonic(),
-                stall_secs_max=self._config.message_timeout_secs,
-                component_of={task: component.id for component in self._plan.components for task in component.tasks},
-            )
+            supervisor = self._supervisor(workers, is_active=is_active)
             jobs = SparkWorkers(context, run_key, functools.partial(run_plain_worker, package))
             server = ControlServer(supervisor, jobs, listener, self._take_past)
             server.start()
@@ -274,6 +266,17 @@ class RunningTopology:
 
         threading.Thread(target=tell_end, name="txtopo-workers", daemon=True).start()
         return _Run(supervisor, server, workers)
+
+    def _supervisor(self, workers: int, *, is_active: bool) -> Supervisor:
+        return Supervisor(
+            workers,
+            restarts_max=self._config.worker_max_restarts,
+            period_secs=self._config.worker_restart_period_secs,
+            is_active=is_active,
+            now=time.monotonic(),
+            stall_secs_max=self._config.message_timeout_secs,
+            component_of={task: component.id for component in self._plan.components for task in component.tasks},
+        )
 
     def _take_past(self, health: Health) -> None:
         with self._lock:

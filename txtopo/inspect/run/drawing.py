@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,47 +29,52 @@ def graph(facts: Facts) -> Graph:
         why = "no run has recorded its graph here"
         return Graph(facts.id, "plain" if facts.is_plain else "transactional", why=why)
     described = facts.run.graph
-    samples = facts.timeline.last(COMPONENT)
-    emitted = {name: counts_of(row) for name, row in samples.items()}
-    given = _given(facts, described)
-    last_errors: dict[str, str] = {}
-    failures: dict[str, int] = {}
-    for group in groups_of(facts):
-        last_errors.setdefault(group.component, first_line(group.first))
-        failures[group.component] = failures.get(group.component, 0) + group.count
-    failed_at = components_failed_at(facts)
     edges = [from_json(each, Edge) for each in described.get("edges", ())]
+    states = {name: from_json(each, GraphState) for name, each in described.get("states", {}).items()}
+    flows = _flows(facts, described, edges)
+    last_errors = {group.component: first_line(group.first) for group in reversed(groups_of(facts))}
+    failed_at = components_failed_at(facts)
     components = []
     for each in described.get("components", ()):
         name, tasks = each["id"], each["tasks"]
+        component = Component(
+            name,
+            kind=each["kind"],
+            class_=each["class"],
+            tasks=len(tasks) if isinstance(tasks, list) else tasks,
+            phase=each.get("phase"),
+            committer=each.get("committer", False),
+            streams=each["streams"],
+            states=each.get("states", []),
+            counts=flows[name],
+            last_error=last_errors.get(name),
+            last_failed_at=failed_at.get(name),
+            is_failing=is_current(facts, failed_at.get(name)),
+        )
+        components.append(component)
+    return Graph(facts.id, facts.run.kind, components, edges, states)
+
+
+def _flows(facts: Facts, described: Mapping[str, Any], edges: Sequence[Edge]) -> dict[str, Flow]:
+    """Return what each component has taken and given since the run began."""
+    given = _given(facts, described)
+    emitted = {name: counts_of(row) for name, row in facts.timeline.last(COMPONENT).items()}
+    failures: Counter[str] = Counter()
+    for group in groups_of(facts):
+        failures[group.component] += group.count
+    flows = {}
+    for name in (each["id"] for each in described.get("components", ())):
         counts = emitted.get(name, {})
-        flow = Flow(
+        flows[name] = Flow(
             in_=_taken(name, edges, given),
             out=given.get(name, {}),
             emitted=counts.get("emitted"),
             executed=counts.get("executed"),
             acked=counts.get("acked"),
-            failed=counts.get("failed") if facts.is_plain else failures.get(name, 0),
+            failed=counts.get("failed") if facts.is_plain else failures[name],
             queued=counts.get("queued"),
         )
-        components.append(
-            Component(
-                name,
-                kind=each["kind"],
-                class_=each["class"],
-                tasks=len(tasks) if isinstance(tasks, list) else tasks,
-                phase=each.get("phase"),
-                committer=each.get("committer", False),
-                streams=each["streams"],
-                states=each.get("states", []),
-                counts=flow,
-                last_error=last_errors.get(name),
-                last_failed_at=failed_at.get(name),
-                is_failing=is_current(facts, failed_at.get(name)),
-            )
-        )
-    states = {name: from_json(each, GraphState) for name, each in described.get("states", {}).items()}
-    return Graph(facts.id, facts.run.kind, components, edges, states)
+    return flows
 
 
 def _taken(component: str, edges: Sequence[Edge], given: Mapping[str, Mapping[str, float]]) -> float | None:

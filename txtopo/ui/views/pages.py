@@ -95,6 +95,37 @@ def _view(name: str) -> Markup:
 def _timeline(header: PageHeader) -> Markup:
     colours = [*((style, words) for style, words, *_ in SPANS), ("failed", "failed")]
     legend = tag("ul", (tag("li", tag("span", class_=f"swatch {s}"), words) for s, words in colours), class_="key")
+    canvas = tag(
+        "canvas",
+        id="gantt",
+        tabindex=0,
+        role="application",
+        aria_label="Transactions in time, a row each. The table below has those in view.",
+        aria_describedby="keys",
+    )
+    keys = tag("ul", (tag("li", tag("kbd", key), f" {words}") for key, words in _KEYS), id="keys", class_="keys")
+    shown = _part("transactions?limit=100", 2000, id="in-view")
+    failed = tag("label", tag("input", type="checkbox", id="failed-only"), " failed ones only, of all that are known")
+    rows = tag("details", tag("summary", "transactions in view, as a table"), tag("p", failed), shown, id="rows")
+    there = header.timeline.is_there
+    return tag(
+        "section",
+        tag("h2", "Timeline"),
+        tag("p", None if there else header.timeline.why, id="no-timeline", class_="none", hidden=there),
+        _timeline_tools(),
+        legend,
+        canvas,
+        tag("p", " ", id="hint", class_="about", role="status"),
+        tag("div", tag("p", "Pick a transaction for its details.", class_="none"), id="panel", class_="panel"),
+        rows,
+        keys,
+        id="timeline",
+        class_="view",
+        hidden=True,
+    )
+
+
+def _timeline_tools() -> Markup:
     toggles = [
         tag("button", words, type="button", id=name, aria_pressed=pressed)
         for name, words, pressed in (("follow", "follow", "true"), ("aligned", "from the left", "false"))
@@ -113,34 +144,7 @@ def _timeline(header: PageHeader) -> Markup:
         tag("button", "show", type="submit"),
         id="find",
     )
-    canvas = tag(
-        "canvas",
-        id="gantt",
-        tabindex=0,
-        role="application",
-        aria_label="Transactions in time, a row each. The table below has those in view.",
-        aria_describedby="keys",
-    )
-    keys = tag("ul", (tag("li", tag("kbd", key), f" {words}") for key, words in _KEYS), id="keys", class_="keys")
-    shown = _part("transactions?limit=100", 2000, id="in-view")
-    failed = tag("label", tag("input", type="checkbox", id="failed-only"), " failed ones only, of all that are known")
-    rows = tag("details", tag("summary", "transactions in view, as a table"), tag("p", failed), shown, id="rows")
-    there = header.timeline.is_there
-    return tag(
-        "section",
-        tag("h2", "Timeline"),
-        tag("p", None if there else header.timeline.why, id="no-timeline", class_="none", hidden=there),
-        tag("div", tag("div", toggles, zooms, class_="group"), find, class_="tools"),
-        legend,
-        canvas,
-        tag("p", " ", id="hint", class_="about", role="status"),
-        tag("div", tag("p", "Pick a transaction for its details.", class_="none"), id="panel", class_="panel"),
-        rows,
-        keys,
-        id="timeline",
-        class_="view",
-        hidden=True,
-    )
+    return tag("div", tag("div", toggles, zooms, class_="group"), find, class_="tools")
 
 
 def transaction_page(header: PageHeader, transaction: Transaction) -> Markup:
