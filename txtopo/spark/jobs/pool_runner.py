@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 import attrs
-import cloudpickle
 from pyspark.sql import SparkSession
 
 from txtopo.attempts import TransactionAttempt
-from txtopo.columnar.progress_probe import ProgressProbe, current_probe
+from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.config import Config
 from txtopo.errors import InternalError, JobFailure, RuleError, StateFailure, StopError
 from txtopo.spark.jobs.workers import SparkWorkers, session_for_workers
@@ -36,12 +35,10 @@ from txtopo.transactional.jobs.pool import (
     Action,
     Answer,
     Cancelled,
-    ComputeAsked,
     EndJob,
     EndWorker,
     Event,
     FromBody,
-    JobAsked,
     Joined,
     Lose,
     Lost,
@@ -51,7 +48,8 @@ from txtopo.transactional.jobs.pool import (
     Ticked,
     Told,
 )
-from txtopo.transactional.jobs.pool_body import Computed, PoolBody
+from txtopo.transactional.jobs.pool_answers import collected, compute_asked, computed, job_asked
+from txtopo.transactional.jobs.pool_body import PoolBody
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.workers.control import ControlServer, JobStarter, Owner
 from txtopo.workers.events import EndAsked, StopAsked, TellAsked
@@ -61,9 +59,6 @@ from txtopo.workers.process import Links, WorkerJob, run_worker
 from txtopo.workers.supervisor import Supervisor
 
 logger = logging.getLogger(__name__)
-
-ANSWER_SECS = 0.2
-"""While a job runs, its answers are passed on this often: so a backlog still forms large commit groups."""
 
 END_SECS = 15.0
 """How long the workers may take to end; supervision cancels them earlier."""
@@ -107,6 +102,20 @@ class _Asker:
 
     actions: queue.SimpleQueue[Action | Exception] = attrs.field(factory=queue.SimpleQueue)
     on_progress: Callable[[], None] = attrs.field(default=lambda: None)
+
+    def take(self, timeout_secs: float | None) -> Action | None:
+        """Wait for the next action; return None if none has come in time.
+
+        Raises:
+            StopError: the workers are gone.
+        """
+        try:
+            action = self.actions.get(timeout=timeout_secs)
+        except queue.Empty:
+            return None
+        if isinstance(action, Exception):
+            raise action
+        return action
 
 
 class _Pooled(Owner):
@@ -225,19 +234,13 @@ class PoolRunner(JobRunner):
         """
         asker = _Asker(on_progress=on_progress)
         content = pickle.dumps(job, 5)
-        layout = job.layout
         self._progress.listen(job.job_id, on_progress)
         try:
             with self._lock:
                 if job.job_id in self._cancelled:
                     raise JobFailure("it was cancelled")
-                self._numbers[job.job_id] = self._pooled.ask(
-                    lambda number: JobAsked(
-                        number, content, len(job.attempts), layout.partitions, len(layout.stages), layout.is_spread
-                    ),
-                    asker,
-                )
-            return _collect(job, asker.actions, on_answer)
+                self._numbers[job.job_id] = self._pooled.ask(lambda number: job_asked(number, job, content), asker)
+            return collected(job, asker.take, on_answer, time.monotonic)
         finally:
             with self._lock:
                 self._numbers.pop(job.job_id, None)
@@ -253,27 +256,13 @@ class PoolRunner(JobRunner):
         """
         if not items:
             return []
-        probe, asker = current_probe(), _Asker()
-        contents = tuple(cloudpickle.dumps((function, item)) for item in items)
-        number = self._pooled.ask(lambda number: ComputeAsked(number, contents), asker)
-        values: dict[int, Any] = {}
-        while True:
-            match asker.actions.get():
-                case Answer(_, index, (content,)):
-                    probe.step()
-                    outcome: Computed = pickle.loads(content)  # noqa: S301 - from our own workers
-                    if outcome.error is not None:
-                        self._pooled.cancel(number)
-                        raise StateFailure(f"a worker failed in the commit phase: {outcome.error}")
-                    values[index] = outcome.value
-                case EndJob(_, None):
-                    return [values[index] for index in range(len(items))]
-                case EndJob(_, error):
-                    raise StateFailure(f"a job of the commit phase was lost: {error}")
-                case Exception() as error:
-                    raise error
-                case other:
-                    raise AssertionError(f"{other} is not an answer to a commit phase")
+        asker = _Asker()
+        number = self._pooled.ask(compute_asked(function, items), asker)
+        try:
+            return computed(len(items), asker.take)
+        except StateFailure:
+            self._pooled.cancel(number)  # the items that have not failed
+            raise
 
     def at_work(self) -> Mapping[TransactionAttempt, str]:
         """Return the component that each attempt has been in for a while in a worker."""
@@ -295,36 +284,6 @@ class PoolRunner(JobRunner):
     def close(self) -> None:
         """End the workers."""
         self._close()
-
-
-def _collect(job: Job, actions: queue.SimpleQueue[Action | Exception], on_answer: OnAnswer) -> list[Report]:
-    """Take a job's answers until it has ended; return the reports that were not passed on."""
-    reports: list[Report] = []
-    passed_at = time.monotonic()
-    while True:
-        left_secs = passed_at + ANSWER_SECS - time.monotonic()
-        if reports and left_secs <= 0:
-            on_answer(reports, {})
-            reports, passed_at = [], time.monotonic()
-        try:
-            action = actions.get(timeout=left_secs if reports else None)
-        except queue.Empty:
-            continue
-        match action:
-            case Answer(_, _, contents):
-                reports += [report for content in contents for report in pickle.loads(content)]  # noqa: S301 - our own
-            case Lose(_, index, error):  # at once: another worker may try it
-                on_answer((), {job.attempts[index].attempt: error})
-            case EndJob(_, None):
-                return reports
-            case EndJob(_, error):
-                if reports:
-                    on_answer(reports, {})
-                raise JobFailure(f"a job was lost: {error}")
-            case Exception():
-                raise action
-            case _:
-                raise AssertionError(f"{action} is not for the thread of a job")
 
 
 def start_pool(  # noqa: PLR0913 - keyword arguments

@@ -13,10 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from random import Random
 from typing import Any
 
-import cloudpickle
-
 from txtopo.columnar.progress_probe import ProgressProbe
-from txtopo.errors import JobFailure, StateFailure
+from txtopo.errors import StateFailure
 from txtopo.failpoints import ProcessDeath
 from txtopo.testing.checkers import require
 from txtopo.testing.simulation.faults import CrashError, Fault
@@ -24,12 +22,11 @@ from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
 from txtopo.transactional.jobs.pool import (
     Action,
     Answer,
-    ComputeAsked,
+    Cancelled,
     EndJob,
     EndWorker,
     Event,
     FromBody,
-    JobAsked,
     Joined,
     Lose,
     Lost,
@@ -39,14 +36,15 @@ from txtopo.transactional.jobs.pool import (
     ToBody,
     Told,
 )
-from txtopo.transactional.jobs.pool_body import Computed, PoolBody
+from txtopo.transactional.jobs.pool_answers import collected, compute_asked, computed, job_asked
+from txtopo.transactional.jobs.pool_body import PoolBody
 from txtopo.transactional.jobs.stage_run import Job, Report
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.workers.messages import Peer
 from txtopo.workers.peer_directory import Arrival, PeerDirectory
 
 MOVES_MAX = 200_000
-"""Moves within which a job ends, however often its workers die."""
+"""Moves within which a job goes on, however often its workers die."""
 
 DEATHS_MAX = 2
 """RestartLimit between two answers; the core stops a run after five losses in a row."""
@@ -151,32 +149,21 @@ class PooledRunner(JobRunner):
     def run(self, job: Job, on_progress: Callable[[], None], on_answer: OnAnswer = at_the_end) -> Sequence[Report]:
         """Make moves until a job has ended."""
         del on_progress
-        layout = job.layout
         number = self._number()
-        self._handle(
-            JobAsked(
-                number, pickle.dumps(job, 5), len(job.attempts), layout.partitions, len(layout.stages), layout.is_spread
-            )
-        )
-        reports: list[Report] = []
+        self._handle(job_asked(number, job, pickle.dumps(job, 5)))
         ended: set[int] = set()
-        for action in self._until_end(number):
+
+        def take(timeout_secs: float | None) -> Action | None:
+            if timeout_secs is not None and self._random.random() < 0.5:  # noqa: PLR2004 - a coin
+                self._now += timeout_secs
+                return None
+            action = self._next_of(number)
             if isinstance(action, (Answer, Lose)):
                 self.check(action.index not in ended, "each attempt is answered once or lost once")
                 ended.add(action.index)
-            match action:
-                case Answer(_, _, contents):
-                    mine = [report for content in contents for report in pickle.loads(content)]  # noqa: S301 - our own
-                    if on_answer is not at_the_end and self._random.random() < 0.5:  # noqa: PLR2004 - a coin
-                        on_answer(mine, {})
-                    else:
-                        reports += mine
-                case Lose(_, index, error):
-                    on_answer((), {job.attempts[index].attempt: error})
-                case EndJob(_, str() as error):
-                    if reports:
-                        on_answer(reports, {})
-                    raise JobFailure(error)
+            return action
+
+        reports = collected(job, take, on_answer, lambda: self._now)
         self.check(len(ended) == len(job.attempts), "a job ends when each attempt is answered or lost")
         return reports
 
@@ -185,18 +172,12 @@ class PooledRunner(JobRunner):
         if not items:
             return []
         number = self._number()
-        self._handle(ComputeAsked(number, tuple(cloudpickle.dumps((function, item)) for item in items)))
-        values: dict[int, Any] = {}
-        for action in self._until_end(number):
-            match action:
-                case Answer(_, index, (content,)):
-                    outcome: Computed = pickle.loads(content)  # noqa: S301 - our own
-                    if outcome.error is not None:
-                        raise StateFailure(outcome.error)
-                    values[index] = outcome.value
-                case EndJob(_, str() as error):
-                    raise StateFailure(error)
-        return [values[index] for index in range(len(items))]
+        self._handle(compute_asked(function, items)(number))
+        try:
+            return computed(len(items), lambda _: self._next_of(number))
+        except StateFailure:
+            self._handle(Cancelled(number))
+            raise
 
     def cancel(self, job_id: int) -> None:
         """Do nothing: a job runs to its end within :meth:`run`."""
@@ -336,16 +317,15 @@ class PooledRunner(JobRunner):
         self._numbers += 1
         return self._numbers
 
-    def _until_end(self, number: int) -> Iterator[Action]:
+    def _next_of(self, number: int) -> Action:
+        """Let things happen until there is an answer, a loss or the end of a job."""
         for _ in range(MOVES_MAX):
             while self._seen:
                 action = self._seen.popleft()
-                if getattr(action, "job", number) == number:
-                    yield action
-                    if isinstance(action, EndJob):
-                        return
+                if isinstance(action, (Answer, Lose, EndJob)) and action.job == number:
+                    return action
             self.move()
-        raise AssertionError(f"job {number} does not end")
+        raise AssertionError(f"job {number} does not go on")
 
     def _handle(self, event: Event) -> None:
         for action in self.pool.handle(event, self._now):
