@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from state.delta.log.data_files import DataFile, DataFolder, files_in, with_stats
+from state.delta.log.data_files import DataFile, DataFolder, files_in, needed_in, with_stats
 from state.delta.log.entries import actions_of, entry_path, log_entries
 from state.delta.log.growth import growth_of, lacking, vectors_turned
 from state.delta.log.location import LOG_FOLDER
@@ -126,7 +126,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         """
         writer = self._writer
         if not writer.has(txid) and note != self._prepared:  # it may have been prepared long ago
-            missing = self._data.missing(files_in(note))
+            missing = self._data.missing(needed_in(note, writer.files))
             if missing is not None:
                 raise writer.divergence(txid, f"the write of transaction {txid} needs {missing}; nothing was written")
         if writer.put(txid, lambda: self._change(txid, note)):

@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError
 
 from state.delta.alteration import Alteration
 from state.delta.log.damage import empty_version, state_failure, unsupported
-from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, files_in, files_of
+from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, files_of, needed_in
 from state.delta.log.entries import (
     LogEntry,
     complete_transactions,
@@ -176,7 +176,8 @@ class DeltaStateTable(StateTable, CanBeRenamed):
             return "whose table is gone"
         if found.last_txid is not None and found.last_txid >= txid:  # it is visible
             return None
-        missing = DataFolder(self._location).missing(files_in(note))
+        held = files_of(self._location, self._newest(), self._partition_by)
+        missing = DataFolder(self._location).missing(needed_in(note, held))
         if missing is not None:
             return f"which needs {missing}"
         if self._kind in ROWS_KINDS:  # its rows are computed from no others

@@ -48,6 +48,7 @@ __all__ = [
     "files_in",
     "files_of",
     "fitted",
+    "needed_in",
     "partition_text",
     "with_stats",
 ]
@@ -480,6 +481,16 @@ def files_in(note: Mapping[str, Any], *names: str) -> list[DataFile]:
     """
     names = names or ("added", "rest", "without", "files")
     return [_file_of(noted) for name in names for noted in note.get(name, ())]
+
+
+def needed_in(note: Mapping[str, Any], held: Mapping[str, DataFile]) -> list[DataFile]:
+    """Return the files that a note needs on top of a version that has the files ``held``, by path.
+
+    A file whose dead rows it changes is not among them if somebody else has moved its rows: then it may be gone, and
+    which rows are dead is worked out again.
+    """
+    moved = {file.path for file in files_in(note, "removed") if not file.is_in(held)}
+    return [file for file in files_in(note) if file.path not in moved]
 
 
 def _file_of(noted: Mapping[str, Any]) -> DataFile:

@@ -2,24 +2,26 @@
 
 It prints CPU time and bytes of all that the state does for a group, merges included, by rows of the table and touched
 keys: random ones, in groups one after another, as a coordinator has them; and what a start takes, and the index of the
-rows. The time is the process's own, so that a busy machine changes little.
+rows. The time is the process's own, so that a busy machine changes little. ``--bytes-max 0`` has rows and index on the
+disk; another process has filled the table, so the memory is what a coordinator has.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import operator
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
 import click
 import numpy as np
 import pyarrow as pa
 
 from state import DeltaState
+from state.delta.keyed.state import OpenedDeltaState
 from tests.harness.benchmarks.inputs import rows_of
-from txtopo import Fields
+from txtopo import Config, Fields
 from txtopo.columnar.key_index import HashIndex, hashes_of
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.transactional.commit.write_buffer import group_state
@@ -30,22 +32,20 @@ _LOAD_ROWS = 500_000
 class Table:
     """A table of words, and the groups that it gets."""
 
-    def __init__(self, path: Path, *, deletion_vectors: bool) -> None:
+    def __init__(self, path: Path, *, deletion_vectors: bool, bytes_max: int) -> None:
         self._path = path
-        key, value = Fields("word: string"), Fields("n: long")
-        self._declared = DeltaState(path, key, value, deletion_vectors=deletion_vectors)
-        self._epoch, self._txid = 0, 0
+        declared = DeltaState(path, Fields("word: string"), Fields("n: long"), deletion_vectors=deletion_vectors)
         self._drawing = np.random.default_rng(5)
-        self.open()
-
-    def open(self) -> int:
-        """Open it, and look a key up, which loads all rows; return how often that shows progress."""
-        self._epoch += 1
         probe = ProgressProbe()
-        self._state: Any = self._declared.open("benchmark", "words", "life", self._epoch)
+        opened = declared.open("benchmark", "words", "life", 1)
+        assert isinstance(opened, OpenedDeltaState), "it is keyed"
+        self._state = opened
         with probe.current():
-            self._state.multi_get(["w0"])
-        return probe.steps
+            self._state.hold_rows(bytes_max)
+            self._state.multi_get(["w0"])  # which waits for all rows
+        self.steps = probe.steps
+        """How often a start has shown progress."""
+        self._txid = self._state.last_txid or 0
 
     def fold(self, rows: pa.Table) -> None:
         """Fold a number into each key, in a group of its own."""
@@ -82,6 +82,20 @@ class Table:
         return {path: path.stat().st_size for path in self._path.rglob("*") if path.is_file()}
 
 
+def fill(path: Path, rows: int, *, deletion_vectors: bool) -> None:
+    """Make a table of so many rows."""
+    table = Table(path, deletion_vectors=deletion_vectors, bytes_max=Config().state_bytes_max)
+    table.fill(rows)
+    table.close()
+
+
+def memory() -> str:
+    """Return in words what the process has in memory: its own, and the pages of mapped files."""
+    status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    own, files = (int(status[name].split()[0]) / 1000 for name in ("RssAnon", "RssFile"))
+    return f"{own:,.0f} MB of its own, {files:,.0f} MB of files in memory"
+
+
 def index_bytes(rows: int) -> int:
     """Return what an index of so many rows takes beside them when it is made, which is its largest share of a row."""
     index = HashIndex(rows)
@@ -94,20 +108,23 @@ def index_bytes(rows: int) -> int:
 @click.option("--touched", multiple=True, default=(100, 1_000, 100_000), show_default=True, type=click.IntRange(1))
 @click.option("--groups", default=24, show_default=True, type=click.IntRange(1), help="Of each size.")
 @click.option("--rewritten", is_flag=True, help="Without deletion vectors.")
-def main(rows: tuple[int, ...], touched: tuple[int, ...], groups: int, *, rewritten: bool) -> None:
+@click.option("--bytes-max", default=Config().state_bytes_max, show_default=True, help="topology.state.bytes.max.")
+def main(rows: tuple[int, ...], touched: tuple[int, ...], groups: int, *, rewritten: bool, bytes_max: int) -> None:
     """Print what groups cost, by rows of the table and touched keys."""
     for count in rows:
         with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-") as folder:
-            table = Table(Path(folder) / "words", deletion_vectors=not rewritten)
-            table.fill(count)
-            table.close()
+            path, made = Path(folder) / "words", {"deletion_vectors": not rewritten}
+            filling = multiprocessing.get_context("spawn").Process(target=fill, args=(path, count), kwargs=made)
+            filling.start()
+            filling.join()
             began = time.process_time()
-            steps = table.open()
-            click.echo(f"{count:,} rows: a start takes {time.process_time() - began:.1f} s CPU, in {steps} steps")
+            table = Table(path, **made, bytes_max=bytes_max)
+            cpu_secs = time.process_time() - began
+            click.echo(f"{count:,} rows: a start takes {cpu_secs:.1f} s CPU, in {table.steps} steps; {memory()}")
             click.echo(f"  the index takes {index_bytes(count) / count:.1f} bytes a row")
             for own in (each for each in touched if each <= count):
                 median, mean, size = table.costs(count, own, groups)
-                click.echo(f"  {own:,} keys: {median:.1f} ms CPU, {mean:.1f} in the mean, {size:,.0f} KB")
+                click.echo(f"  {own:,} keys: {median:.1f} ms CPU, {mean:.1f} in the mean, {size:,.0f} KB; {memory()}")
             table.close()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import subprocess
 import sys
@@ -196,6 +197,19 @@ def test_one_between_our_steps(table, optimize, is_vacuumed):
             maintain(table.opened)
         assert done == [due]
         assert table.rows() == table.model
+
+
+def test_ones_before_and_after_a_note_that_a_recovery_publishes(table):
+    """A note marks rows in a file of somebody else's, whose rows they then move, and whom a vacuum takes: it is published."""
+    compact(DeltaTable(table.path))
+    table.open()
+    note = json.loads(json.dumps(table.prepare(5)))
+    order(DeltaTable(table.path))
+    DeltaTable(table.path).vacuum(0, dry_run=False, enforce_retention_duration=False)
+    table.open()
+    assert table.state.table().obstacle(5, note) is None
+    table.publish(5, note)
+    assert table.rows() == table.model
 
 
 @pytest.mark.parametrize("optimize", [compact, order])
