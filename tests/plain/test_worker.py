@@ -195,7 +195,7 @@ def test_tuples_gathered_for_a_worker_that_died():
     assert running.assignment.worker_of[2] == 1
     spout.feed(1)
     for task in running.workers[0]._spout_tasks.values():
-        task.next_tuple()
+        task.next_tuples(1, 1)
     other_worker_dies(running, 1, 2)
     running.workers[0].run_pass()
     assert spout.told == [("fail", 1)]

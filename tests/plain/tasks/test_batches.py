@@ -26,7 +26,7 @@ from txtopo import (
 )
 from txtopo.errors import AnchorError, FieldsError, TopologyError, UserCodeError
 from txtopo.plain.frames import Columns
-from txtopo.plain.tasks.bolts import BATCH_MAX
+from txtopo.plain.tasks.bolts import EXECUTED_AT_ONCE_MAX
 from txtopo.plain.tasks.queues import TaskQueue
 from txtopo.plain.trees.tuples import TreeTuples
 from txtopo.topology.plans.groupings import Choice
@@ -401,10 +401,10 @@ def test_waiting_columns_keep_their_order(seed):
         if rng.random() < 0.3:
             queue.spill()
         if rng.random() < 0.4:
-            found += rows_of(queue.take(BATCH_MAX))
+            found += rows_of(queue.take(EXECUTED_AT_ONCE_MAX))
     while queue:
-        taken = rows_of(queue.take(BATCH_MAX))
-        assert 0 < len(taken) <= BATCH_MAX
+        taken = rows_of(queue.take(EXECUTED_AT_ONCE_MAX))
+        assert 0 < len(taken) <= EXECUTED_AT_ONCE_MAX
         found += taken
     assert found == expected
     assert (len(queue), queue.memory_bytes(), queue.file_bytes) == (0, 0, 0)

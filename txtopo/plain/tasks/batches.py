@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 from txtopo.api.components.collector import Anchor, anchor_of_each
 from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple
@@ -63,8 +63,7 @@ class Batches:
         if roots is None or not any(roots):
             sent = self._send(to, values, chosen)
         else:
-            assert each is not None, "roots are those of anchors"
-            sent = self._send_tracked(to, values, chosen, roots, each)  # type: ignore[arg-type] # all are TreeTuples
+            sent = self._send_tracked(to, values, chosen, roots, cast("Sequence[TreeTuple]", each))
         output.emitted[stream] += len(values)
         if stream == DEFAULT_STREAM:
             output.copies += sent
@@ -74,7 +73,7 @@ class Batches:
         if isinstance(tuples, TreeTuples) and not tuples.is_made and not self._output.hooks:
             roots = tuples.roots
             if not any(roots) or set(map(type, roots)) == {int}:
-                self._ack_columns(roots, tuples.edges)  # type: ignore[arg-type] # as looked at
+                self._ack_columns(cast("Sequence[int]", roots), cast("Sequence[int]", tuples.edges))
                 tuples.settle()
                 return
         for each in tuples:

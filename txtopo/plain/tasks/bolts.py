@@ -20,11 +20,11 @@ from txtopo.plain.tasks.task import WEIGHED_SECS, Shared, Task
 from txtopo.plain.trees.tuples import SETTLED, Edges, Roots, TreeTuple, TreeTuples
 from txtopo.topology.plans.plain_plan import PlainComponent, PlainKind
 
-EXECUTED_AT_ONCE_MAX = 512
-"""The most tuples that a task executes in one turn."""
+EXECUTED_AT_ONCE_MAX = 2_000
+"""The most tuples that a task executes in one turn, and that ``execute_batch`` gets at once.
 
-BATCH_MAX = 2_000
-"""The most tuples that ``execute_batch`` gets at once."""
+It is what a pass of the spouts becomes if each tuple splits into some: with fewer, the rest would pile up.
+"""
 
 TURN_SECS = 0.05
 """A slow bolt ends its turn after this long: until then, frames wait in the sockets."""
@@ -59,6 +59,8 @@ class BoltTask(Task):
         self._clock = shared.clock
         self._is_full = shared.is_full
         self._unchecked = 1
+        self._at_once = EXECUTED_AT_ONCE_MAX
+        """How many tuples a turn takes: few for a slow bolt, since what it gives back is weighed again."""
         with self.user_code():
             self._bolt: Any = shared.make_object(component.id)
             if component.kind is PlainKind.BASIC_BOLT:
@@ -79,7 +81,7 @@ class BoltTask(Task):
         clock = self._clock
         weighed_at = checked_at = clock()
         end = checked_at + TURN_SECS
-        taken = self.queue.take(EXECUTED_AT_ONCE_MAX)
+        taken = self.queue.take(self._at_once)
         count = sum(len(columns.values) for columns in taken)
         waiting, done = chain.from_iterable(map(self._rows, taken)), 0
         while done < count:
@@ -96,6 +98,9 @@ class BoltTask(Task):
                 weighed_at = now
         if done < count:
             self.queue.give_back(taken, done)
+            self._at_once = done
+        else:
+            self._at_once = min(2 * self._at_once, EXECUTED_AT_ONCE_MAX)
         executed = min(done, count)
         self._executed += executed
         return executed
@@ -158,7 +163,7 @@ class BatchTask(BoltTask):
             UserCodeError: the bolt raised an exception other than a FailedException.
         """
         by_stream: dict[tuple[str, str], list[Columns]] = {}
-        for columns in self.queue.take(BATCH_MAX):
+        for columns in self.queue.take(EXECUTED_AT_ONCE_MAX):
             columns.fill()
             source = self._sources[columns.source]
             by_stream.setdefault((source.component, source.stream), []).append(columns)
@@ -189,7 +194,7 @@ class BatchTask(BoltTask):
             if isinstance(error, ReportedFailedException):
                 self.errors.report(error)
             for each in tuples:
-                if each.roots is not SETTLED:  # type: ignore[attr-defined] # all are TreeTuples
+                if each.roots is not SETTLED:
                     self._given.fail(each)
             return
         except BaseException as error:  # noqa: BLE001 - the user's code

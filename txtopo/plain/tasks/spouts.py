@@ -15,8 +15,11 @@ from txtopo.plain.tasks.task import WEIGHED_SECS, Observer, Shared, Task
 from txtopo.plain.trees.pending import PendingRoots
 from txtopo.topology.plans.plain_plan import PlainComponent
 
-SPOUT_CALLS_MAX = 64
-"""The most calls of a spout executor's tasks in one pass. Then bolts work on what they emitted."""
+SPOUT_CALLS_MAX = 256
+"""The most calls of a spout executor's tasks in one pass. Then bolts work on what they emitted.
+
+With 64, what a pass itself costs made tuples that are quickly executed 6 % dearer.
+"""
 
 SPOUT_UNCHECKED_MAX = 16
 """The most calls of quick tasks between two looks at the clock. Slow tasks are called once."""
@@ -80,14 +83,23 @@ class SpoutTask(Task):
                 elif self._is_open:
                     self._spout.deactivate()
 
-    def next_tuple(self) -> bool:
-        """Call ``next_tuple``; return whether it emitted anything."""
-        before = self.collector.emitted
+    def next_tuples(self, times: int, pending_max: int) -> int:
+        """Call ``next_tuple``, up to ``times`` times, until it emits nothing or too much is pending.
+
+        Return how often it emitted.
+        """
+        collector, roots, next_tuple = self.collector, self.pending.roots, self._spout.next_tuple
         try:
-            self._spout.next_tuple()
+            for number in range(times):
+                before = collector.emitted
+                if len(roots) >= pending_max:
+                    return number
+                next_tuple()
+                if collector.emitted == before:
+                    return number
         except BaseException as error:  # noqa: BLE001 - the user's code
             raise self.blamed(error) from None
-        return self.collector.emitted != before
+        return times
 
     def ack(self, roots: Sequence[int]) -> None:
         """Tell the spout that roots were acked, except those that are no longer pending: they have timed out."""
@@ -191,20 +203,16 @@ class SpoutExecutor:
     def _call(self, times: int, observer: Observer) -> int:
         """Call the tasks ``times`` times, or until none emits or too much is pending; return how often they emitted."""
         tasks, pending_max = self.tasks, self.pending_max
-        component, others = tasks[0].component.id, len(tasks) > 1
+        if len(tasks) == 1:
+            return tasks[0].next_tuples(times, pending_max)
         for number in range(times):
-            pending = 0
-            for task in tasks:
-                pending += len(task.pending.roots)
-            if pending >= pending_max:
+            if sum(len(task.pending) for task in tasks) >= pending_max:
                 return number
-            is_idle = True
+            emitted = 0
             for task in tasks:  # all of them, whichever emits
-                if others:
-                    observer.turn(component, task.id)
-                if task.next_tuple():
-                    is_idle = False
-            if is_idle:
+                observer.turn(task.component.id, task.id)
+                emitted += task.next_tuples(1, pending_max)
+            if not emitted:
                 return number
         return times
 

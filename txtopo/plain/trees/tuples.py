@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any
 
@@ -62,6 +62,7 @@ class TreeTuples(Tuples):
 
     __slots__ = ("_parts", "edges", "roots")
 
+    _tuples: list[TreeTuple] | None
     roots: Sequence[Roots]
     edges: Sequence[Edges]
 
@@ -89,7 +90,10 @@ class TreeTuples(Tuples):
         """Mark all tuples as acked or failed, before any of them is an object."""
         self.roots = [SETTLED] * len(self.values)
 
-    def _made(self) -> Sequence[Tuple]:
+    def __iter__(self) -> Iterator[TreeTuple]:
+        return iter(self._made())
+
+    def _made(self) -> Sequence[TreeTuple]:
         if self._tuples is None:
             sources = chain.from_iterable(repeat(source, count) for source, count in self._parts)
             self._tuples = list(map(TreeTuple, self.values, sources, self.roots, self.edges))

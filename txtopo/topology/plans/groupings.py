@@ -236,7 +236,7 @@ def chooser(  # noqa: PLR0913, PLR0917 - all that a grouping may look at
 def _shuffle(tasks: Sequence[int], rng: random.Random) -> ChooseOne:
     """Choose the tasks in turn, in a random order: their shares differ by at most one tuple."""
     turns = itertools.cycle(rng.sample(list(tasks), len(tasks)))
-    return lambda _values: next(turns)
+    return functools.partial(next, turns)  # the values are its default, which it never takes: half of a lambda's time
 
 
 def _by_key(positions: Sequence[int], tasks: Sequence[int]) -> Choice:
