@@ -35,8 +35,9 @@ WAIT_SECS = 0.1
 ASK_SECS = 0.002
 """The pause before a source that has just begun to wait is asked again; to wake a thread costs more than to ask."""
 
-IDLE_SHARE = 50
-"""While the source waits, the pause grows to a fiftieth of the time that it has waited, up to ``IDLE_ASK_SECS``."""
+IDLE_SHARE = 100
+"""While the source waits, the pause grows to a hundredth of the time that it has waited, up to ``IDLE_ASK_SECS``: what
+comes every 200 ms waits for 1 ms on average."""
 
 IDLE_ASK_SECS = 0.01
 """The longest of these pauses: an idle topology would take 3 % of a core if its source were asked every 2 ms."""
@@ -124,7 +125,7 @@ class Source(Begins):
         """Begin up to the requested number of transactions, and report the source's status.
 
         While the source has nothing, this waits for it, in the thread that asks: so a transaction begins within two
-        milliseconds, or ten after half a second without one, and an idle source costs next to nothing. After
+        milliseconds, or ten after a second without one, and an idle source costs next to nothing. After
         ``WAIT_SECS`` it reports that the source waits.
 
         Raises:

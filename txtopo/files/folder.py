@@ -230,20 +230,22 @@ class LocalFolder:
 
     def list(self, below: str = "", after: str = "") -> Iterator[Item]:
         """See :class:`Folder`."""
+        # Not by pathlib, which takes 2.5x as long: a table has a file for each write of the recent time.
         try:
-            names = sorted(path.name for path in (self.root / below).iterdir() if path.name > after)
+            with os.scandir(self.root / below) as entries:
+                found = sorted((entry for entry in entries if entry.name > after), key=lambda entry: entry.name)
         except (FileNotFoundError, NotADirectoryError):
             return
-        for name in names:
-            path = f"{below}/{name}" if below else name
+        for entry in found:
             try:
-                found = (self.root / path).stat()
+                status = entry.stat()
             except OSError as error:
                 if error.errno not in _NO_FILE:
                     raise
                 continue
-            if not name.startswith(_DRAFT) and stat.S_ISREG(found.st_mode):
-                yield Item(path, found.st_size, found.st_mtime)
+            if not entry.name.startswith(_DRAFT) and stat.S_ISREG(status.st_mode):
+                path = f"{below}/{entry.name}" if below else entry.name
+                yield Item(path, status.st_size, status.st_mtime)
 
     def delete(self, path: str, *, is_durable: bool = False) -> None:
         """See :class:`Folder`."""

@@ -35,7 +35,7 @@ from txtopo.api.reduction import RowsFile, TransactionRows
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import StateFailure
-from txtopo.files.durable import paths_in
+from txtopo.files.durable import beside, paths_in
 
 __all__ = [
     "DATA_FOLDER",
@@ -180,11 +180,11 @@ class DataFolder:
         sink = pa.BufferOutputStream()
         pq.write_table(rows, sink, compression="snappy", use_dictionary=_repetitive(rows))
         content = memoryview(sink.getvalue()).cast("B")
-        self.location.folder.put_new(path, content)
         partition = partition or {}
-        stats = stats_of(rows.drop_columns(list(partition)))
+        stats = beside(lambda: stats_of(rows.drop_columns(list(partition))))  # while the disk is waited for
+        self.location.folder.put_new(path, content)
         (probe or current_probe()).step()
-        return DataFile(path, content.nbytes, rows.num_rows, stats, partition)
+        return DataFile(path, content.nbytes, rows.num_rows, stats(), partition)
 
     def put_all(self, name: str, rows: pa.Table) -> list[DataFile]:
         """Write rows as :meth:`put` does, to as many files as they need, side by side."""

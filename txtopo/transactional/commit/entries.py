@@ -24,7 +24,7 @@ _Spans = Mapping[str, Sequence[tuple[Any, Any]]]
 """(start, end) of parts of the input, by partition."""
 
 
-def entry_of(
+def journal_entry(
     spout: PlannedComponent,
     group: Sequence[AssignedAttempt],
     previous: Any,

@@ -43,7 +43,7 @@ from txtopo.failpoints import durable_step
 from txtopo.files.durable import wait_for_descriptor
 from txtopo.journal.journal import JournalEntry
 from txtopo.text.secrecy import without_secrets
-from txtopo.transactional.commit.entries import entry_of, input_ranges
+from txtopo.transactional.commit.entries import input_ranges, journal_entry
 from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
@@ -264,7 +264,7 @@ class GroupCommitter:
         ]
         if self._journal is not None:
             told = [self._discreet(each) for each in group]
-            entry = entry_of(self._task_factory.plan.spout, told, self._committed.metadata, writes, fingerprints)
+            entry = journal_entry(self._task_factory.plan.spout, told, self._committed.metadata, writes, fingerprints)
             steps.append(functools.partial(self._enter, self._journal, entry))
         with self._timed("preparing"):
             self._threads.together(steps)

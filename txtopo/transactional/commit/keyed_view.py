@@ -400,8 +400,9 @@ class KeyedView(TransactionView):
 
     def _befores(self, keys: Sequence[Key]) -> tuple[Sequence[Any], Mapping[Key, Any]]:
         """Return the bare value that each key starts from, and the values of keys that contain this transaction."""
-        befores = self._at_hand(keys)
-        missing = [key for key, before in zip(keys, befores, strict=True) if before is _MISSING]
+        # Of a group's first transaction nothing is at hand: then no look at it is a fifth of an update.
+        befores: Sequence[Any] = self._at_hand(keys) if self.own or self._group.values else ()
+        missing = [key for key, each in zip(keys, befores, strict=True) if each is _MISSING] if befores else keys
         applied: dict[Key, Any] = {}
         if missing:
             stored = self._durable(missing)
@@ -411,7 +412,7 @@ class KeyedView(TransactionView):
                 applied = {key: each.value for key, each in known if each.is_applied(self.txid)}
                 durable = [None if each is None else each.value_before(self.txid) for each in stored]
             others = iter(durable)
-            befores = [next(others) if before is _MISSING else before for before in befores]
+            befores = [next(others) if each is _MISSING else each for each in befores] if befores else durable
         if self._group.has_removed or self._expiry is not None:
             befores = [None if each is _REMOVED else each for each in befores]
         return befores, applied
