@@ -484,7 +484,10 @@ class TableWriter:
         """Return the error for a failure of the table, with the damaged file if one is found, or the disk's fault."""
         why = why_not_written(error)
         what = what if why is None else f"{why}, so it cannot be written"
-        return state_failure(f"{self._where()}: {what}", error, self.location.root, self._handle, txid=txid)
+        table = None
+        with contextlib.suppress(*WORLD_ERRORS):  # an older handle would accuse files that have gone since
+            table = self.location.handle()
+        return state_failure(f"{self._where()}: {what}", error, self.location.root, table, txid=txid)
 
     def divergence(self, txid: int | None, what: str) -> DivergenceError:
         """Return the error for a table on which a transaction can't be written."""

@@ -56,7 +56,16 @@ def plain_text(error: BaseException) -> str:
 
 
 def damage_of_log(folder: Path) -> str | None:
-    """Describe the newest damaged file of a table's log; None if no file is damaged."""
+    """Describe the newest damaged file of a table's log; None if no file is damaged.
+
+    The table may be written meanwhile, and a listing of a folder lacks some of the files that come and go during it. So
+    only what two looks find is damage.
+    """
+    found = _damage_of_log(folder)
+    return found if found is None or _damage_of_log(folder) == found else None
+
+
+def _damage_of_log(folder: Path) -> str | None:
     log = folder / LOG_FOLDER
     if not log.is_dir():
         return None

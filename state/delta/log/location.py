@@ -30,6 +30,13 @@ _SHOWN = 200
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\[\]\\^|]|%[0-9A-Fa-f]{2}")
 """What delta-rs 1.6 fails or panics at in a local path, or takes for an encoded character."""
 
+LISTINGS_MAX = 4
+"""How often a log is listed until its entries follow one another; beside 20 writes a second, one of 2,000 listings of
+5,000 entries lacks one."""
+
+_GAP = re.compile(r"\bgap\b", re.IGNORECASE)
+"""In delta-rs' words for entries that don't: between a checkpoint and the first, or between two."""
+
 _LOG_ENTRY = re.compile(r"^(\d{20}\..*(json|parquet)|_last_checkpoint)$")
 """Names of real log entries; a crash in the first Delta write may leave other files in the log folder."""
 
@@ -95,6 +102,19 @@ class Location:
             raise DeltaError(f"{found} ({plain_text(error)})") from None
 
     def _handle(self, version: int | None) -> DeltaTable:
+        """Return a handle; look again if the list of the log's files lacks one in the middle.
+
+        A listing of a local folder is not of one moment:
+
+        1. Entry 7 is put, where the listing has been already.
+        2. Entry 8 is put, where it comes later: it has 8 and not 7.
+        """
+        for _ in range(LISTINGS_MAX - 1):
+            try:
+                return DeltaTable(self.address, version=version, storage_options=self.options)
+            except DeltaError as error:
+                if not _GAP.search(str(error)):
+                    raise
         return DeltaTable(self.address, version=version, storage_options=self.options)
 
     def existing(self) -> DeltaTable | None:

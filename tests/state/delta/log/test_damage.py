@@ -9,6 +9,8 @@ import pytest
 from deltalake import DeltaTable
 
 from state import DeltaState, read_table
+from state.delta.log.damage import damage_of_log
+from state.delta.log.location import Location
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
 from txtopo.errors import StateAccessError, StateFailure
@@ -45,6 +47,44 @@ def flip(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[100:400] = b"\xff" * 300
     path.write_bytes(content)
+
+
+@pytest.fixture(params=[5, 6], ids=["behind a checkpoint", "between two entries"])
+def lists_late(table, monkeypatch, request):
+    """Let the first listing of the log lack an entry that is put meanwhile, as one beside a writer may."""
+    opened = state_at(table).open("topology", "s", "life", 1)
+    opened.write(6, {6: TransactionalValue(6, 6)})
+    opened.close()
+    entry, aside = table / LOG / f"{request.param:020d}.json", table / "put-meanwhile"
+    entry.rename(aside)
+
+    def handle(*arguments, **options):
+        try:
+            return DeltaTable(*arguments, **options)
+        finally:
+            if aside.exists():
+                aside.rename(entry)
+
+    monkeypatch.setattr("state.delta.log.location.DeltaTable", handle)
+
+
+@pytest.mark.usefixtures("lists_late")
+def test_an_entry_that_is_put_during_a_listing(table):
+    """A listing that has the entry after it, but not this one, is no damage: the log is listed again."""
+    assert Location.resolve(str(table), None).handle().version() == 8
+    assert read_table(table).num_rows == 6
+
+
+def test_a_file_that_goes_during_a_look_for_damage(table, monkeypatch):
+    """Only what two looks find is damage: an entry that the first listing lacks may have come during it."""
+    listed, late = Path.iterdir, [f"{5:020d}.json"]
+    found = lambda folder: (each for each in [*listed(folder)] if [each.name] != late or late.clear())
+    monkeypatch.setattr(Path, "iterdir", found)
+    assert damage_of_log(table) is None
+    assert late == []
+    monkeypatch.undo()
+    (table / LOG / f"{5:020d}.json").unlink()
+    assert f"{5:020d}.json is missing" in damage_of_log(table)
 
 
 DAMAGE = {
