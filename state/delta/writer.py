@@ -444,18 +444,20 @@ class TableWriter:
     def reading(self, read: Callable[[], T]) -> T:
         """Return the result of ``read`` on the head or, if that can no longer be read, on the newest version.
 
-        Another writer may have moved the rows to other files, and removed those that the head has.
+        Another writer may have moved the rows to other files, and removed those that the head has; again, meanwhile.
         """
+        tries = self.tries()
         with self.failing("its table cannot be read"):
-            try:
-                return read()
-            except (FailedException, *WORLD_ERRORS):
-                # With the same version, the second try would fail in the same way.
-                version = self.version
-                self.look()
-                if self.version == version:
-                    raise
-                return read()
+            while True:
+                next(tries)
+                try:
+                    return read()
+                except (FailedException, *WORLD_ERRORS):
+                    # With the same version, the next try would fail in the same way.
+                    version = self.version
+                    self.look()
+                    if self.version == version:
+                        raise
 
     def fresh_handle(self) -> DeltaTable:
         """Return a new handle of the latest version."""
