@@ -1,7 +1,7 @@
 """Ready-made committers that write a state exactly once, their aggregates, and what they need for event time."""
 
 import txtopo as txtopo  # first: it refuses modules that hide those of txtopo, which would be a traceback here
-from committers.aggregates import Count, First, Last, Max, Mean, Min, Sum
+from committers.aggregates import Collect, Count, CountDistinct, First, Last, Max, Mean, Min, Sum
 from committers.event_time import (
     Days,
     Deduplicate,
@@ -20,7 +20,9 @@ from committers.sinks import DeltaAppendBolt, DeltaUpsertBolt
 
 __all__ = [
     "AppendCommitter",
+    "Collect",
     "Count",
+    "CountDistinct",
     "Days",
     "Deduplicate",
     "DeltaAppendBolt",

@@ -15,7 +15,7 @@ import datetime as dt
 import decimal
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import attrs
@@ -27,11 +27,24 @@ from state.delta.columns import is_key_type, no_equality
 from txtopo import Fields
 from txtopo.api.arguments import checked_class
 from txtopo.api.data.types import ddl_name
-from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Reduction
+from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Merge, Reduction
 from txtopo.columnar.reducing import TooLarge, reduced_exactly
 from txtopo.errors import FieldsError
 
-__all__ = ["Aggregate", "AggregateCombiner", "Aggregation", "Count", "First", "Last", "Max", "Mean", "Min", "Sum"]
+__all__ = [
+    "Aggregate",
+    "AggregateCombiner",
+    "Aggregation",
+    "Collect",
+    "Count",
+    "CountDistinct",
+    "First",
+    "Last",
+    "Max",
+    "Mean",
+    "Min",
+    "Sum",
+]
 
 _DIGITS_MAX = 38
 """Of a decimal."""
@@ -404,6 +417,102 @@ class Last(First):
     _which: ClassVar = Reduction.MAX
 
 
+def _values_max(_: Any, attribute: Any, values_max: int) -> None:
+    if values_max < 1:
+        raise FieldsError(f"{attribute.name}={values_max}: give a number of at least 1")
+
+
+@checked_class
+@attrs.frozen
+class Collect(_OfOrder):
+    """The values of a field, sorted, as a list.
+
+    More than ``values_max`` values of a key are refused with a ``FieldsError``: the list is in the key's row, which
+    each transaction with a value of that key writes anew. NaN comes last.
+
+    Args:
+        field: ``"name"`` or ``"name: type"``.
+        distinct: whether each value is there once.
+        values_max: how many values a key may have.
+        where: a boolean field: only rows where it is true count.
+    """
+
+    distinct: bool = attrs.field(default=False, kw_only=True)
+    values_max: int = attrs.field(default=1_000, kw_only=True, validator=_values_max)
+
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the merge of sorted lists."""
+        (kind,) = self.partial_types
+        how = partial(_merged_lists, is_distinct=self.distinct, values_max=self.values_max)
+        return [Merge(how, kind, f"give {type(self).__name__} a larger values_max, or aggregate by a finer key")]
+
+    @property
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """A list of values."""
+        return [pa.list_(super().result_type)]
+
+    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
+        """Return a list of each value, null for a null."""
+        (values,) = (each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in columns)
+        if pa.types.is_floating(values.type):  # all NaN are one, whatever their bits
+            values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), values)
+        mask = pc.is_null(values) if values.null_count else None
+        return [pa.ListArray.from_arrays(np.arange(rows + 1, dtype=np.int32), values, self.partial_types[0], mask=mask)]
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """A list of values."""
+        return self.partial_types[0]
+
+
+@checked_class
+@attrs.frozen
+class CountDistinct(Collect):
+    """How many different values a field has, exactly. A ``long``.
+
+    Its partial is the sorted list of the values, so more than ``values_max`` of a key are refused with a
+    ``FieldsError``. NaN is one value; nulls are none.
+
+    Args:
+        field: ``"name"`` or ``"name: type"``.
+        values_max: how many values a key may have.
+        where: a boolean field: only rows where it is true count.
+    """
+
+    suffixes: ClassVar = ("_values",)
+    distinct: bool = attrs.field(default=True, init=False)
+    values_max: int = attrs.field(default=10_000, kw_only=True, validator=_values_max)
+
+    def result(self, partials: Sequence[Any]) -> Any:
+        """Return the lengths of the lists."""
+        return pc.fill_null(pc.list_value_length(partials[0]), 0).cast(pa.int64())
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """A long."""
+        return pa.int64()
+
+
+def _merged_lists(groups: Any, *, is_distinct: bool, values_max: int) -> Any:
+    """Return one sorted list for each group of lists, null where all of them are null.
+
+    Raises:
+        ArrowInvalid: a group has more values than ``values_max``.
+    """
+    lists, kind = groups.flatten(), groups.type.value_type
+    group = np.asarray(pc.list_parent_indices(groups))
+    rows = pa.table({"group": group[np.asarray(pc.list_parent_indices(lists))], "value": lists.flatten()})
+    if is_distinct:
+        rows = rows.group_by(["group", "value"], use_threads=False).aggregate([])
+    counts = np.bincount(rows["group"].to_numpy(), minlength=len(groups))
+    if counts.max(initial=0) > values_max:
+        raise pa.ArrowInvalid(f"there are more than {values_max:,} values of a key")
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    values = rows.sort_by([("group", "ascending"), ("value", "ascending")])["value"].combine_chunks()
+    is_null = pa.array(~np.isin(np.arange(len(groups)), group[np.asarray(pc.is_valid(lists))]))
+    return pa.ListArray.from_arrays(offsets, values, kind, mask=is_null)
+
+
 @attrs.frozen
 class Aggregation:
     """Several aggregates by a key.
@@ -584,7 +693,9 @@ def merged_rows(rows: pa.Table, key: Sequence[str], reductions: Mapping[str, Col
     try:
         return reduced_exactly(rows, key, reductions)
     except TooLarge as error:
-        kind = rows.schema.field(error.column).type
+        kind, how = rows.schema.field(error.column).type, reductions[error.column]
+        if isinstance(how, Merge):
+            raise FieldsError(f"column {error.column!r}: {error.__cause__}; {how.remedy}") from error
         raise FieldsError(
             f"the sum in column {error.column!r} does not fit '{ddl_name(kind)}'; sum a field with a wider type, "
             "such as decimal(38,0), or by a finer key"

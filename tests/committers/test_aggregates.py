@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from committers import Count, First, Last, Max, Mean, Min, Sum
+from committers import Collect, Count, CountDistinct, First, Last, Max, Mean, Min, Sum
 from committers.aggregates import Aggregation
 from txtopo import Fields
 from txtopo.api.data.types import parse_type
@@ -67,6 +67,8 @@ def aggregation(kind: str, key: tuple[str, ...] = ("shop: string", "line: int"))
             f"largest{end}": Max(value, where=where),
             f"opening{end}": First(value, by="at: timestamp", where=where),
             f"closing{end}": Last(value, by="at: timestamp", where=where),
+            f"sorted{end}": Collect(value, where=where),
+            f"different{end}": Collect(value, distinct=True, where=where),
         }
         if kind in NUMBERS:
             aggregates[f"total{end}"] = Sum(value, where=where)
@@ -85,6 +87,8 @@ def order(value):
 
 def plain(value):
     """A value as it comes out: without -0.0, and a NaN that equals itself."""
+    if isinstance(value, list):
+        return [plain(each) for each in value]
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     return value
@@ -120,6 +124,8 @@ def of_rows(own: list, kind: str) -> dict:
         "largest": plain(max(values, key=order)) if values else None,
         "opening": plain(min(timed)[1][1]) if timed else None,
         "closing": plain(max(timed)[1][1]) if timed else None,
+        "sorted": plain(sorted(values, key=order)) or None,
+        "different": list(dict.fromkeys(plain(sorted(values, key=order)))) or None,
     }
     if kind in NUMBERS and is_exact("total", kind):
         add = EXACT.add if kind.startswith("decimal") else int.__add__
@@ -182,6 +188,36 @@ def test_conditions() -> None:
         Count(where="n: long")
     with pytest.raises(FieldsError, match="'n' is declared as boolean"):
         Aggregation(Fields(), {"rows": Count(where="n")}).partials(rows)
+
+
+def test_distinct_counts() -> None:
+    """Each value counts once, whatever the portions; nulls alone count 0; a key with too many is refused by name."""
+    rows = pa.table({"shop": ["a", "a", "b", "a", "c"], "user": ["x", "y", None, "x", "z"]})
+    counts = Aggregation(Fields("shop: string"), {"users": CountDistinct("user: string", values_max=2)})
+    portions = [counts.partials(rows.slice(start, 2)) for start in (3, 0, 1, 2)]
+    merged = counts.results(counts.merged(pa.concat_tables(portions)))
+    assert merged.sort_by("shop").to_pylist() == [
+        {"shop": "a", "users": 2},
+        {"shop": "b", "users": 0},
+        {"shop": "c", "users": 1},
+    ]
+    assert merged.schema == counts.result_schema
+    assert pickle.loads(pickle.dumps(counts)) == counts
+    more = counts.partials(pa.table({"shop": ["a"], "user": ["w"]}))
+    with pytest.raises(FieldsError, match="'users_values': there are more than 2 values of a key; give CountDistinct"):
+        counts.merged(pa.concat_tables([*portions, more]))
+    both = counts.reductions["users_values"]
+    assert both(["x"], ["y", "x"]) == ["x", "y"]
+    with pytest.raises(FieldsError, match="more than 2 values"):
+        both(["x", "w"], ["y"])
+
+
+def test_what_cannot_be_collected() -> None:
+    """Nested values have no order, and a list has room for a value."""
+    with pytest.raises(FieldsError, match="Collect needs values that have an order"):
+        Aggregation(Fields(), {"all": Collect("tags: array<string>")})
+    with pytest.raises(FieldsError, match="values_max=0"):
+        Collect("n", values_max=0)
 
 
 @pytest.mark.few(3)

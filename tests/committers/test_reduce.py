@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 import committers.reduce
 import committers.spill
-from committers import Count, First, Last, Max, Mean, ReduceCommitter, Sum
+from committers import Count, CountDistinct, First, Last, Max, Mean, ReduceCommitter, Sum
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, read_table
 from tests.topologies import committing, values_in
@@ -513,3 +513,18 @@ def test_nan_is_the_largest_number(tmp_path, function, largest, batch) -> None:
         committer = ReduceCommitter("words", "word", "n", function)
         run_inline(committing(spout, committer, 1, by="word", name="r", words=words))
         assert str(totals(output)["a"]) == largest
+
+
+@pytest.mark.parametrize("take", [1, 5])
+@pytest.mark.parametrize("rows_max", [0, 1_000_000])
+def test_more_values_than_may_be(tmp_path, take: int, rows_max: int) -> None:
+    """The transaction that brings one too many is refused by name, wherever it is merged; those before it stand."""
+    counts = {"users": CountDistinct("user: string", values_max=2)}
+    committer = ReduceCommitter("table", Fields("shop: string"), values=counts)
+    rows = [["a", "x"], ["a", "y"], ["b", "x"], ["a", "x"], ["a", "z"]]
+    spout = MemoryTransactionalSpout({0: rows}, Fields("shop: string", "user: string"), take)
+    config = Config({"topology.driver.rows.max": rows_max})
+    with pytest.raises(FieldsError, match=rf"txid {len(rows) // take}, .*more than 2 values.*larger values_max"):
+        run_inline(committing(spout, committer, by="shop", table=committer.state(tmp_path / "table")), config)
+    found = {row["shop"]: row["users_values"] for row in read_table(tmp_path / "table").to_pylist()}
+    assert found == ({"a": ["x", "y"], "b": ["x"]} if take == 1 else {})

@@ -18,6 +18,8 @@ from typing import Any, TypeAlias
 import attrs
 import pyarrow as pa
 
+from txtopo.errors import FieldsError
+
 
 class Reduction(enum.Enum):
     """A commutative and associative function of two values: the order of folding does not change the result."""
@@ -65,7 +67,32 @@ class AtTime:
     which: Reduction
 
 
-ColumnReduction: TypeAlias = Reduction | AtTime
+@attrs.frozen
+class Merge:
+    """A merge of many values into one by a function over columns, such as that of sets.
+
+    *You* give a commutative and associative function, defined in a module so that it can be pickled, as
+    :class:`functools.partial` of one is. It raises an ArrowInvalid if a result is larger than may be.
+
+    Args:
+        function: returns, for an array of lists, an array with one value for each list; nulls in a list are skipped.
+        kind: the type of the values, before and after.
+        remedy: what to do if a result is too large.
+    """
+
+    function: Callable[[pa.Array], pa.Array]
+    kind: pa.DataType
+    remedy: str
+
+    def __call__(self, one: Any, other: Any) -> Any:
+        """Merge two Python values; raise a FieldsError if the result is too large."""
+        try:
+            return self.function(pa.array([[one, other]], pa.list_(self.kind)))[0].as_py()
+        except pa.ArrowInvalid as error:
+            raise FieldsError(f"{error}; {self.remedy}") from error
+
+
+ColumnReduction: TypeAlias = Reduction | AtTime | Merge
 """How one column is reduced."""
 
 
@@ -105,6 +132,8 @@ class Reductions:
                 time = names.index(how.time)
                 choose = _FUNCTIONS[how.which]
                 made.append(choose((one[time], _place(a), a), (other[time], _place(b), b))[-1])
+            elif isinstance(how, Merge):
+                made.append(how(a, b))
             else:
                 made.append(_COMBINING[how](a, b))
         return tuple(made)

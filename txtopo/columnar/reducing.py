@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Reduction
+from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Merge, Reduction
 
 __all__ = ["ReductionCombiner", "TooLarge", "is_reducible", "reduced", "reduced_exactly"]
 
@@ -34,7 +34,7 @@ _LOW_MASK = (1 << _LOW_BITS) - 1
 
 
 class TooLarge(Exception):
-    """A sum does not fit the type of ``column``."""
+    """A sum does not fit the type of ``column``, or what is merged there is larger than may be."""
 
     def __init__(self, column: str) -> None:
         super().__init__(column)
@@ -140,8 +140,21 @@ def _step_of(rows: pa.Table, name: str, how: ColumnReduction) -> _Step:
             return _sum_of(column)
         case AtTime():
             return _value_at(column, rows[how.time], how.which)
+        case Merge():
+            return _merge_of(column, how)
         case _:
             return _extreme_of(column, how)
+
+
+def _merge_of(column: Any, how: Merge) -> _Step:
+    """Return how to merge the values of each key: Arrow lists their numbers, because it makes no lists of lists."""
+
+    def finish(numbers: Any) -> Any:
+        numbers = numbers.combine_chunks()
+        values = column.take(numbers.flatten()).combine_chunks()
+        return how.function(pa.ListArray.from_arrays(numbers.offsets, values))
+
+    return _Step([(pa.array(np.arange(len(column))), "list")], finish)
 
 
 def _sum_of(column: Any) -> _Step:

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from committers import (
+    Collect,
     Count,
+    CountDistinct,
     First,
     Last,
     Max,
@@ -210,6 +212,8 @@ AGGREGATES = {
     "mean": Mean("price: decimal(18,2)"),
     "opening": First("word: string", by="at: timestamp"),
     "closing": Last("word: string", by="at: timestamp"),
+    "words": CountDistinct("word: string"),
+    "prices": Collect("price: decimal(18,2)"),
 }
 SALES = ("at: timestamp", "key: string", "price: decimal(18,2)", "word: string")
 
@@ -229,6 +233,8 @@ def expected_of(rows: list[Any]) -> tuple[Any, ...]:
         min(prices, default=None),
         mean,
         *(ends or [None] * 2),
+        len({word for _, word in words}),
+        sorted(prices) or None,
     )
 
 
@@ -361,6 +367,7 @@ def test_all_aggregates_are_updated(tmp_path: Path, group: int) -> None:
         largest=Max("n: long"),
         mean=Mean("n"),
         last=Last("n", by="at: timestamp"),
+        different=CountDistinct("n"),
     )
     run_timed(tmp_path, Script(script, ROWS), committer, delay=1000 * SECOND, group=group, tasks=3)
     windows: dict[Any, list[Any]] = defaultdict(list)
@@ -374,8 +381,8 @@ def test_all_aggregates_are_updated(tmp_path: Path, group: int) -> None:
         numbers = [n for _, n in known]
         last = max(known, default=(None, None))
         assert known, "every window has a value"
-        expected.append((*key, len(found), max(numbers), sum(numbers), len(numbers), last[1]))
-    names = ("key", "window_start", "rows", "largest", "mean_sum", "mean_count", "last")
+        expected.append((*key, len(found), max(numbers), sum(numbers), len(numbers), last[1], sorted(set(numbers))))
+    names = ("key", "window_start", "rows", "largest", "mean_sum", "mean_count", "last", "different_values")
     assert rows_of(tmp_path, "windows", *names) == sorted(expected, key=repr)
 
 
