@@ -30,7 +30,9 @@ def opened_journal(output: Path) -> LocalFolder:
 def entered(first: int, last: int, epoch: int = 1, *states: str) -> JournalEntry:
     """Return the entry of a group, with metadata and input as runs have them."""
     transactions = tuple(
-        JournalTransaction(txid, attempt_number(epoch, 1), txid, {"spout": (3, txid)}, {"p": (txid * 3, txid * 3 + 3)})
+        JournalTransaction(
+            txid, attempt_number(epoch, 1), txid, {"spout": (3, txid)}, {"spout": {"p": (txid * 3, txid * 3 + 3)}}
+        )
         for txid in range(first, last + 1)
     )
     return JournalEntry(dict.fromkeys(states or ("t",), (1, 0)), transactions)
@@ -38,6 +40,8 @@ def entered(first: int, last: int, epoch: int = 1, *states: str) -> JournalEntry
 
 def long_journal(folder: Folder, transactions: int, a_group: int = 10) -> None:
     """Write a journal of many transactions with the product's own writer: fast where a sync costs nothing."""
-    writer = JournalWriter(folder, JournalHeader("top", "life", 1, "repeatable", 0, None, {}, {"t": None}), 1 << 40)
+    writer = JournalWriter(
+        folder, JournalHeader("top", "life", 1, {"spout": "repeatable"}, 0, None, {}, {"t": None}), 1 << 40
+    )
     for first in range(1, transactions + 1, a_group):
         writer.enter(entered(first, first + a_group - 1))

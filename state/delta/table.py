@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import re
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +19,6 @@ from state.delta.log.entries import (
     complete_transactions,
     entries_from,
     entry_path,
-    read_entry,
     undone_to,
     version_after,
 )
@@ -40,7 +37,7 @@ from state.delta.log.ownership import (
 from state.delta.log.put import Change, entry_of, tries, unknown
 from state.delta.log.sync import sync_log
 from state.delta.log.vectors import has_vectors
-from state.delta.read.foreign import change_since, foreign_change, stale
+from state.delta.read.foreign import foreign_change, stale
 from txtopo.api.state import CanBeRenamed, StateKind, StateTable, TableDescription
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError
@@ -307,26 +304,13 @@ class DeltaStateTable(StateTable, CanBeRenamed):
 def kept_version(
     location: Location, latest: int, txid: int, partition_by: Sequence[str]
 ) -> tuple[int, dict[str, DataFile]] | None:
-    """Return the version that transaction ``txid`` wrote, and its files; None if they are not kept.
-
-    A vacuum removes files of old versions that the log still has. Then it is the first later version that is kept and
-    has the same rows in other files, as after an OPTIMIZE.
-    """
-    version, data = version_after(location, latest, txid), DataFolder(location)
+    """Return the version that transaction ``txid`` wrote, and its files; None if they are not kept."""
+    version = version_after(location, latest, txid)
     if version is None:
         return None
-    for each in (version, *_moved_after(location, version)):
-        with contextlib.suppress(DeltaError, FileNotFoundError):
-            files = files_of(location, location.handle(each), partition_by)
-            if data.missing(files.values()) is None and change_since(location, each, version) is None:
-                return each, files
-    return None
-
-
-def _moved_after(location: Location, version: int) -> Iterator[int]:
-    """Yield the versions after one that change no row, by their own account."""
-    for each in itertools.count(version + 1):
-        entry = read_entry(location, each)
-        if entry is None or not entry.is_harmless or entry.txid is not None:
-            return
-        yield each
+    try:
+        files = files_of(location, location.handle(version), partition_by)
+    except (DeltaError, FileNotFoundError):
+        return None
+    # A vacuum removes files of old versions that the log still has.
+    return None if DataFolder(location).missing(files.values()) else (version, files)

@@ -444,20 +444,18 @@ class TableWriter:
     def reading(self, read: Callable[[], T]) -> T:
         """Return the result of ``read`` on the head or, if that can no longer be read, on the newest version.
 
-        Another writer may have moved the rows to other files, and removed those that the head has; again, meanwhile.
+        Another writer may have moved the rows to other files, and removed those that the head has.
         """
-        tries = self.tries()
         with self.failing("its table cannot be read"):
-            while True:
-                next(tries)
-                try:
-                    return read()
-                except (FailedException, *WORLD_ERRORS):
-                    # With the same version, the next try would fail in the same way.
-                    version = self.version
-                    self.look()
-                    if self.version == version:
-                        raise
+            try:
+                return read()
+            except (FailedException, *WORLD_ERRORS):
+                # With the same version, the second try would fail in the same way.
+                version = self.version
+                self.look()
+                if self.version == version:
+                    raise
+                return read()
 
     def fresh_handle(self) -> DeltaTable:
         """Return a new handle of the latest version."""

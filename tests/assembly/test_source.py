@@ -13,7 +13,7 @@ from txtopo.api.components.partitioned import as_transactional
 from txtopo.api.components.planned import Planned, Turn
 from txtopo.api.components.spout import Coordinator, Lag
 from txtopo.api.store import Lead, Store
-from txtopo.assembly.source import Source
+from txtopo.assembly.source import Source, SpoutSource
 from txtopo.errors import LostLead, SourceFailure
 from txtopo.failpoints import armed
 from txtopo.testing.context import PlainContext
@@ -21,18 +21,19 @@ from txtopo.topology.spout_semantics import OPAQUE, REPEATABLE
 from txtopo.transactional.core.actions import CreateMetadata
 from txtopo.transactional.core.events import MetadataCreated, SourceStatus, TransactionMetadata
 
-PLACE = "topology/source"
+ROOT = "topology/source"
+PLACE = "topology/source/spout"
 NOW_SECS = 1_000.0
 BEFORE = Planned(7)
 """When the transaction before was planned."""
 
 
 def ask(first_txid: int, count: int, previous: Any, before: Planned = BEFORE) -> CreateMetadata:
-    return CreateMetadata(first_txid, count, previous, before)
+    return CreateMetadata(first_txid, count, None if previous is None else {"spout": previous}, before)
 
 
 def planned(txid: int, metadata: Any, turn: Turn = Turn.INPUT, at_secs: float = NOW_SECS) -> TransactionMetadata:
-    return TransactionMetadata(txid, metadata, Planned(round(at_secs * 1_000), turn))
+    return TransactionMetadata(txid, {"spout": metadata}, Planned(round(at_secs * 1_000), turn))
 
 
 class Counting(Coordinator):
@@ -57,9 +58,9 @@ class Counting(Coordinator):
 
 
 def source_over(store: MemoryStore, told: list[Any]) -> tuple[Source, Lead]:
-    source = Source("spout", Counting(told), REPEATABLE, wall_secs=lambda: NOW_SECS)
+    source = Source([SpoutSource("spout", Counting(told), REPEATABLE)], wall_secs=lambda: NOW_SECS)
     lead = store.take_lead("topology", "test")
-    source.open_store(store, lead, PLACE)
+    source.open_store(store, lead, ROOT)
     return source, lead
 
 
@@ -111,9 +112,9 @@ def test_a_partitioned_spouts_coordinator_is_told_too() -> None:
             return coordinator
 
     for spout in (Told(Log({0: ["a"]})), LogSpout(Log({0: ["a"]}))):
-        source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
+        source = Source([SpoutSource("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)])
         store = MemoryStore()
-        source.open_store(store, store.take_lead("topology", "test"), PLACE)
+        source.open_store(store, store.take_lead("topology", "test"), ROOT)
         source.create(ask(1, 1, None), committed=0)
     assert told == [("open_store", PLACE), ("cleanup_before", 1)]
 
@@ -131,7 +132,7 @@ class Spoiling(Coordinator):
 
 def test_asking_what_is_left_harms_nothing() -> None:
     """A coordinator that changes metadata while it tells what is left does not change what was begun."""
-    source = Source("spout", Spoiling(), REPEATABLE, wall_secs=lambda: NOW_SECS)
+    source = Source([SpoutSource("spout", Spoiling(), REPEATABLE)], wall_secs=lambda: NOW_SECS)
     event = source.create(ask(1, 2, None), committed=0)
     begun = (planned(1, {"ends": [1]}), planned(2, {"ends": [2]}))
     assert event == MetadataCreated(begun, SourceStatus.READY)
@@ -148,10 +149,10 @@ class Behind(Spoiling):
 def test_lag() -> None:
     """It is asked for whenever transactions have begun; a coordinator need not know, nor have the method."""
     for coordinator, lag in ((Behind(), 30), (Spoiling(), None), (_Bare(), None)):
-        source = Source("spout", coordinator, REPEATABLE)
-        assert source.lag == Lag()
+        source = Source([SpoutSource("spout", coordinator, REPEATABLE)])
+        assert source.lags == {"spout": Lag()}
         source.create(ask(1, 1, None), committed=0)
-        assert source.lag == Lag(records=lag)
+        assert source.lags == {"spout": Lag(records=lag)}
 
 
 class _Bare:
@@ -171,9 +172,9 @@ def test_lag_of_a_partitioned_spout() -> None:
             return coordinator
 
     for spout, lag in ((Knowing(Log({0: ["a"]})), Lag(7, files=1)), (LogSpout(Log({0: ["a"]})), Lag())):
-        source = Source("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)
+        source = Source([SpoutSource("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)])
         source.create(ask(1, 1, None), committed=0)
-        assert source.lag == lag
+        assert source.lags == {"spout": lag}
 
 
 class Clock:
@@ -205,7 +206,9 @@ class Late(Coordinator):
 
 
 def asked(coordinator: Coordinator, clock: Clock, requests: int = 1) -> list[MetadataCreated]:
-    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    source = Source(
+        [SpoutSource("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
+    )
     return [source.create(ask(1, 1, None), committed=0) for _ in range(requests)]
 
 
@@ -230,7 +233,9 @@ def test_a_source_that_has_waited_long_is_asked_seldom() -> None:
     """A hundred times a second after a second; once it has had something, every two milliseconds again."""
     clock = Clock()
     coordinator = Late(clock, 102.0)
-    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    source = Source(
+        [SpoutSource("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
+    )
     waited = [source.create(ask(1, 1, None), committed=0) for _ in range(10)]
     before, coordinator.asked = coordinator.asked, 0
     waited += [source.create(ask(1, 1, None), committed=0) for _ in range(5)]
@@ -256,7 +261,9 @@ def test_a_slow_answer_keeps_the_source_waiting_for_a_second_at_most() -> None:
     """A question to a dead broker takes half a second, and the broker may be back in the next."""
     clock = Clock()
     coordinator = Late(clock, 110.0, answer_secs=0.5)
-    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    source = Source(
+        [SpoutSource("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
+    )
     while source.create(ask(1, 1, None), committed=0) == NOTHING:
         assert clock.now < 120.0
     assert clock.now <= 110.0 + 1.0 + 3 * coordinator.answer_secs
@@ -287,7 +294,9 @@ def test_a_source_that_can_wait_wakes_the_request(answer_secs: float) -> None:
 
     clock = Clock()
     coordinator = Waking(clock, 101.05, answer_secs)
-    source = Source("spout", coordinator, REPEATABLE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    source = Source(
+        [SpoutSource("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
+    )
     while (event := source.create(ask(1, 1, None), committed=0)) == NOTHING:
         assert clock.now < 102.0
     assert event.begun == (planned(1, 1),)
@@ -333,9 +342,7 @@ def answer(
     wall_ms = [now_ms if asked_ms is None else asked_ms]
     quiet_after = None if quiet_ms is None else dt.timedelta(milliseconds=quiet_ms)
     source = Source(
-        "spout",
-        coordinator,
-        REPEATABLE,
+        [SpoutSource("spout", coordinator, REPEATABLE)],
         lambda: clock.now,
         clock.sleep,
         wall_secs=lambda: wall_ms[-1] / 1_000,
@@ -407,9 +414,7 @@ def test_a_clock_that_is_far_behind(caplog: pytest.LogCaptureFixture) -> None:
     """If a clock was years ahead once, the log says once, also where nothing comes, what waits for it, until when."""
     clock = Clock()
     source = Source(
-        "spout",
-        Status(),
-        REPEATABLE,
+        [SpoutSource("spout", Status(), REPEATABLE)],
         lambda: clock.now,
         clock.sleep,
         wall_secs=lambda: NOW_SECS,
@@ -433,7 +438,9 @@ def test_what_took_nothing_is_not_told() -> None:
             return [0]
 
     coordinator, clock = Opaque(), Clock()
-    source = Source("spout", coordinator, OPAQUE, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    source = Source(
+        [SpoutSource("spout", coordinator, OPAQUE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
+    )
     for first_txid, turn in ((5, Turn.QUIET), (6, Turn.QUIET), (7, Turn.INPUT)):
         source.create(ask(first_txid, 1, {}, Planned(0, turn)), committed=first_txid - 1)
     assert coordinator.told == [4, 6]

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.waiting import DEADLINE_SECS, wait_for
+from txtopo.api.components.spout import Lag
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
 from txtopo.attempts import TransactionAttempt
@@ -43,9 +44,7 @@ PROGRESS = Progress(
     last_failure="the password is hunter2",
     total=40,
     attempts=21,
-    lag=77,
-    lag_files=3,
-    lag_bytes=4096,
+    lags={"numbers": Lag(77, 3, 4096)},
 )
 
 
@@ -115,7 +114,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def metrics(clock: Clock) -> RunMetrics:
-    return RunMetrics("words", "numbers", clock)
+    return RunMetrics("words", clock)
 
 
 def test_transactions_are_followed_from_begin_to_commit(metrics: RunMetrics, clock: Clock) -> None:

@@ -12,13 +12,23 @@ from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTable, Jo
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
 
 HEADER = JournalHeader(
-    "t", "ab12", 3, "opaque", 7, {"from": 1}, {"s": JournalTable("s", "id")}, {"s": 7, "u": None}, {"u": 5}
+    "t",
+    "ab12",
+    3,
+    {"one": "opaque", "two": "repeatable"},
+    7,
+    {"one": {"from": 1}},
+    {"s": JournalTable("s", "id")},
+    {"s": 7, "u": None},
+    {"u": 5},
 )
 ENTRY = JournalEntry(
     {"s": (2, 1)},
     (
-        JournalTransaction(8, 1, [1, {"a": None}], {"spout": (3, 2**63), "bolt": (0, None)}, {"p": (0, None)}),
-        JournalTransaction(9, 2, None, {}, is_dead_letter=True, skipped={"p": ((1, 2),)}),
+        JournalTransaction(
+            8, 1, [1, {"a": None}], {"spout": (3, 2**63), "bolt": (0, None)}, {"one": {"p": (0, None)}, "two": None}
+        ),
+        JournalTransaction(9, 2, None, {}, is_dead_letter=True, skipped={"one": {"p": ((1, 2),)}}),
     ),
 )
 

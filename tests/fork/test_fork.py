@@ -20,8 +20,8 @@ from txtopo.transactional.recovery.plans import GoTo
 
 @pytest.fixture
 def subject(tmp_path):
-    origin = RepairSubject("first", "repeatable", {}, tmp_path / "out" / "_txtopo", {})
-    point = Checkpoint(3, "metadata", "a life", "repeatable", {}, "the journal")
+    origin = RepairSubject("first", {"spout": "repeatable"}, {}, tmp_path / "out" / "_txtopo", {})
+    point = Checkpoint(3, "metadata", "a life", {"spout": "repeatable"}, {}, "the journal")
     begun = [TransactionMetadata(4, "next", Planned(1000)), TransactionMetadata(5, "last", NEVER)]
     plan = GoTo.beside(point, CommittedMark(3, "metadata"))
     return ForkSubject(Fork("second", "own life", "first"), tmp_path / "side", origin, plan, {}, begun, {"a/b": b"1"})
@@ -29,7 +29,7 @@ def subject(tmp_path):
 
 def coordinator_state(store: MemoryStore) -> CoordinatorState:
     state = CoordinatorState(store, store.take_lead("second", "test"), "second")
-    state.check_spout("repeatable")
+    state.check_spouts({"spout": "repeatable"})
     return state
 
 

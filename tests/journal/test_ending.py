@@ -9,7 +9,7 @@ from txtopo.files.folder import LocalFolder
 from txtopo.journal.ending import JournalEnd, last_writes
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTransaction, JournalWriter
 
-HEADER = JournalHeader("top", "life", 1, "repeatable", 3, None, {}, {})
+HEADER = JournalHeader("top", "life", 1, {"spout": "repeatable"}, 3, None, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ HEADER = JournalHeader("top", "life", 1, "repeatable", 3, None, {}, {})
 )
 def test_the_last_group_counts_once_all_of_its_tables_have_it(states, txids, expected):
     """Of tables that are there; a group that wrote none can't be verified. Otherwise the group before it is the last."""
-    transactions = tuple(JournalTransaction(txid, 1, None, {}, None) for txid in (4, 5, 6))
+    transactions = tuple(JournalTransaction(txid, 1, None, {}) for txid in (4, 5, 6))
     end = JournalEnd(HEADER, JournalEntry(dict.fromkeys(states, (1, 0)), transactions))
     assert end.bound(txids) == expected
 
@@ -45,7 +45,7 @@ def test_the_last_write_of_each_state(tmp_path, txid, expected):
     """Up to a transaction, from the newest file only: not before what its coordinator found."""
     journal = JournalWriter(LocalFolder(tmp_path), attrs.evolve(HEADER, states={"t": 2, "u": None}), 1 << 20)
     for first, last, state in ((4, 5, "t"), (6, 6, "u"), (7, 9, "t")):
-        transactions = tuple(JournalTransaction(each, 1, None, {}, None) for each in range(first, last + 1))
+        transactions = tuple(JournalTransaction(each, 1, None, {}) for each in range(first, last + 1))
         journal.enter(JournalEntry({state: (1, 0)}, transactions))
     assert last_writes(LocalFolder(tmp_path), HEADER.epoch, ("t", "u"), txid) == expected
     assert last_writes(LocalFolder(tmp_path), HEADER.epoch + 1, ("t", "u"), txid) is None

@@ -12,7 +12,7 @@ from txtopo.journal import following
 from txtopo.journal.following import JournalFollower
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTransaction, JournalWriter
 
-HEADER = JournalHeader("top", "life", 1, "repeatable", 0, None, {}, {})
+HEADER = JournalHeader("top", "life", 1, {"spout": "repeatable"}, 0, None, {}, {})
 
 
 class Written:
@@ -29,7 +29,7 @@ class Written:
 
     def enter(self, first: int, last: int) -> None:
         transactions = (
-            JournalTransaction(txid, self.epoch, txid, {}, None, planned=Planned(txid * 10))
+            JournalTransaction(txid, self.epoch, txid, {}, planned=Planned(txid * 10))
             for txid in range(first, last + 1)
         )
         self.writer.enter(JournalEntry({"t": (1, 0)}, tuple(transactions)))

@@ -99,7 +99,7 @@ def test_what_old_repairs_have_set_aside_goes(tmp_path: Path) -> None:
 
 def test_racing_first_starts(tmp_path: Path) -> None:
     """A second coordinator of the same epoch, of another store, replaces nothing of the first one's."""
-    header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
+    header = JournalHeader("t", "life", 1, {"spout": "repeatable"}, 0, None, {}, {})
     writer = JournalWriter(LocalFolder(tmp_path), header, 1 << 20)
     writer.enter(JournalEntry({}, (JournalTransaction(1, 1, None, {}),)))
     with pytest.raises(StopError, match="another coordinator has epoch 1"):
@@ -152,7 +152,7 @@ def test_a_new_incarnation_begins_a_new_journal(tmp_path: Path) -> None:
 
 def test_a_journal_that_cannot_be_written(tmp_path: Path) -> None:
     """The run stops and says what to do; nothing of the group is committed."""
-    header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
+    header = JournalHeader("t", "life", 1, {"spout": "repeatable"}, 0, None, {}, {})
     writer = JournalWriter(LocalFolder(tmp_path / "journal"), header, 1 << 20)
     (file,) = (tmp_path / "journal").iterdir()
     with no_file_larger_than(file.stat().st_size + 10), pytest.raises(StopError, match="Free some disk space"):
@@ -162,7 +162,7 @@ def test_a_journal_that_cannot_be_written(tmp_path: Path) -> None:
 
 def test_no_descriptor_for_the_journal(tmp_path: Path) -> None:
     """It says what is missing: no disk is full."""
-    header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
+    header = JournalHeader("t", "life", 1, {"spout": "repeatable"}, 0, None, {}, {})
     writer = JournalWriter(LocalFolder(tmp_path / "journal"), header, 1 << 20)
     with no_descriptor_left(), pytest.raises(StopError, match=r"Too many open files.* Let the process open more files"):
         writer.enter(JournalEntry({}, (JournalTransaction(1, 1, None, {}),)))
@@ -170,7 +170,7 @@ def test_no_descriptor_for_the_journal(tmp_path: Path) -> None:
 
 def part(epoch: int, committed: int, *groups: tuple[int, int]) -> JournalPart:
     """The part of a coordinator that found ``committed`` committed, and entered some groups (first, last)."""
-    header = JournalHeader("t", "life", epoch, "repeatable", committed, None, {}, {})
+    header = JournalHeader("t", "life", epoch, {"spout": "repeatable"}, committed, None, {}, {})
     transactions = [
         tuple(JournalTransaction(txid, epoch, None, {}) for txid in range(first, last + 1)) for first, last in groups
     ]
@@ -203,7 +203,7 @@ def test_the_last_group_counts_if_it_was_written() -> None:
 def test_the_oldest_files_go_and_no_more_than_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest entries are kept, as many as fit; the header of what is left says all of what came before it."""
     monkeypatch.setattr(journal, "PART_BYTES_MAX", 1)  # each entry in a file of its own
-    header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {"words": None, "idle": None})
+    header = JournalHeader("t", "life", 1, {"spout": "repeatable"}, 0, None, {}, {"words": None, "idle": None})
     writer = JournalWriter(LocalFolder(tmp_path / "journal"), header, 1500)
     for txid in range(1, 21):
         transaction = JournalTransaction(txid, 1, "m" * 100, {}, planned=Planned(1000 + txid, Turn.INPUT))
@@ -239,7 +239,7 @@ def test_what_is_held_stays_however_large(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 LATER_MS = 1
-HEADER = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
+HEADER = JournalHeader("t", "life", 1, {"spout": "repeatable"}, 0, None, {}, {})
 
 
 def enter(writer: JournalWriter, *txids: int) -> None:
@@ -354,7 +354,7 @@ def test_a_reader_beside_a_cut_reads_what_is_left(tmp_path: Path, monkeypatch: p
 def test_a_coordinator_removes_no_file_of_its_successors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that leads no more may not know yet, and its journal may be too large: it takes only from its own past."""
     monkeypatch.setattr(journal, "PART_BYTES_MAX", 1)
-    header = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {})
+    header = JournalHeader("t", "life", 1, {"spout": "repeatable"}, 0, None, {}, {})
     folder = LocalFolder(tmp_path)
     former, *_ = [JournalWriter(folder, attrs.evolve(header, epoch=epoch), 1) for epoch in (1, 2, 3)]
     for txid in (1, 2, 3):

@@ -43,7 +43,7 @@ def written(folder, seed):
         if epoch > 1 and draw.random() < 0.2:
             renames = (*renames, Rename(committed, "top", "top", {f"t{epoch}": state}))
             state = f"t{epoch}"
-        header = JournalHeader("top", "life", epoch, "repeatable", committed, None, {}, {state: None})
+        header = JournalHeader("top", "life", epoch, {"spout": "repeatable"}, committed, None, {}, {state: None})
         writer = JournalWriter(folder, attrs.evolve(header, turns=turns, renames=renames), 1 << 40)
         last = committed
         for _ in range(draw.randrange(8)):
@@ -103,7 +103,9 @@ def test_no_journal_and_one_without_entries(tmp_path):
     """Nothing is found."""
     search = JournalSearch(LocalFolder(tmp_path))
     assert (search.headers(), search.find(1), [*search.backwards()]) == ([], None, [])
-    JournalWriter(LocalFolder(tmp_path), JournalHeader("top", "life", 1, "repeatable", 3, None, {}, {}), 1 << 20)
+    JournalWriter(
+        LocalFolder(tmp_path), JournalHeader("top", "life", 1, {"spout": "repeatable"}, 3, None, {}, {}), 1 << 20
+    )
     assert ([header.committed for header in search.headers()], search.find(3), search.find(4)) == ([3], None, None)
 
 

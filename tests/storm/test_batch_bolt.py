@@ -27,7 +27,7 @@ class Executor:
         self.sent: list[ShuffleMessage] = []
 
     def execute(self, attempt: TransactionAttempt) -> None:
-        source = TupleSource("spout", "default", 0, self.plan.spout.streams["default"])
+        source = TupleSource("spout", "default", 0, self.plan.spouts[0].streams["default"])
         encoded = Chunk(source, rows=[(attempt, "word")]).encode()
         run = self.runs.setdefault(
             attempt,

@@ -28,7 +28,7 @@ def entry(*txids: int, tuples: int = 3) -> JournalEntry:
 
 
 def part(epoch: int, committed: int, *entries: JournalEntry) -> JournalPart:
-    return JournalPart(JournalHeader("x", "life", epoch, "repeatable", committed, None, {}, {}), entries)
+    return JournalPart(JournalHeader("x", "life", epoch, {"spout": "repeatable"}, committed, None, {}, {}), entries)
 
 
 def assigned(txid: int, attempt: int, metadata: str, at_ms: int = 7) -> AssignedAttempt:
@@ -118,6 +118,6 @@ def test_journal() -> None:
 
 def test_input() -> None:
     """Tuples that are missing are seen (promise 16)."""
-    check_input([entry(1), entry(2, 3)], "spout", 9)
+    check_input([entry(1), entry(2, 3)], {"spout"}, 9)
     with pytest.raises(Violation, match="promise 16"):
-        check_input([entry(1), entry(2, 3)], "spout", 10)
+        check_input([entry(1), entry(2, 3)], {"spout"}, 10)

@@ -23,7 +23,7 @@ from txtopo.api.store import Store
 from txtopo.assembly.parts import Observer, OnProgress, Parts
 from txtopo.assembly.run_loop import RunLoop
 from txtopo.assembly.snapshot import SnapshotWriter, snapshots_in
-from txtopo.assembly.source import Begins, Source
+from txtopo.assembly.source import Begins, Source, SpoutSource
 from txtopo.assembly.storage import (
     address_from,
     check_places,
@@ -62,13 +62,12 @@ from txtopo.transactional.core.actions import AssignedAttempt, DeadLetter
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import Fenced, Recovered, RuleBroken, TransactionMetadata
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
-from txtopo.transactional.core.spout_policy import POLICIES
+from txtopo.transactional.core.spout_policy import policy_of
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.jobs import JobPlanner
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, rooms_of
 from txtopo.transactional.recovery.membership import Membership
 from txtopo.transactional.recovery.recover import RecoveredRun, recover
-from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 JOB_TARGET_MS = 2_000
@@ -206,14 +205,12 @@ def _start_of(coordinator_state: CoordinatorState, recovered: RecoveredRun) -> R
 
 
 def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Source:
-    spout = plan.spout
-    context = TaskContext(plan, spout, 0, None)
-    with user_code(spout.id, None):
-        coordinator = spout.component.coordinator(task_factory.configuration(spout), context)
+    spouts = []
+    for spout in plan.spouts:
+        with user_code(spout.id, None):
+            spouts.append(SpoutSource(spout.id, task_factory.coordinator(spout), plan.semantics[spout.id]))
     return Source(
-        spout.id,
-        coordinator,
-        plan.semantics,
+        spouts,
         threads.now_secs,
         threads.sleep,
         wall_secs=threads.wall_secs,
@@ -343,7 +340,7 @@ def skip(plan: Plan, config: Config, txid: int, reason: str, agree: Callable[[Se
         stack.callback(task_factory.close)
         coordinator_state, recovered = recovered_alone(plan, config, states, stack)
         transaction = _to_skip(recovered, txid)
-        ranges = input_ranges(plan.spout, transaction.metadata, recovered.committed.metadata)
+        ranges = input_ranges(plan.spouts, transaction.metadata, recovered.committed.metadata)
         agree(SetAside(transaction, ranges, str(states[DEAD_LETTERS].address)))
         header = _journal_header(plan, config, states, recovered, coordinator_state)
         journal = _begin_journal(header, plan, config, environment, list)  # one entry cuts nothing
@@ -395,7 +392,7 @@ def take_lead(
         lead = store.take_lead(plan.topology_id, pathlib.Path(sys.argv[0]).name or "python", epoch_min)
     stack.callback(lead.release)
     coordinator_state = CoordinatorState(store, lead, plan.topology_id, rooms_of(states))
-    coordinator_state.check_spout(plan.semantics.name)
+    coordinator_state.check_spouts(plan.kinds)
     return coordinator_state
 
 
@@ -431,7 +428,7 @@ def _journal_header(
         topology=plan.topology_id,
         incarnation=coordinator_state.incarnation,
         epoch=coordinator_state.epoch,
-        spout=plan.semantics.name,
+        spouts=plan.kinds,
         committed=recovered.committed.txid,
         metadata=recovered.committed.metadata,
         planned=recovered.committed.planned,
@@ -508,7 +505,7 @@ def _limits(plan: Plan, config: Config, until: int | None) -> Limits:
         tries_max=config.transaction_max_attempts,
         give_up_policy=GiveUpPolicy(config.transaction_max_attempts_policy),
         until=until,
-        spout=POLICIES[plan.semantics.name],
+        spout=policy_of(plan.kinds),
     )
     if config.is_real_time:  # what a dead worker held goes to one that lives, at once
         return attrs.evolve(limits, job_target_ms=REAL_TIME_JOB_TARGET_MS, retry_delay_ms=0)

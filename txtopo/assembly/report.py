@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
+from txtopo.api.components.spout import Lag
 from txtopo.transactional.core.readings import Reading
 
 
@@ -88,15 +89,31 @@ class Progress:
     """The approximate txid of the last transaction; None if the spout does not know it."""
     attempts: int = 0
     """The number of attempts whose processing phase began."""
-    lag: int | None = None
-    """The records of the source that no transaction has taken; None if the spout does not know them."""
+    lags: Mapping[str, Lag] = attrs.field(factory=dict)
+    """How much of each spout's source no transaction has taken, as far as the spout knows."""
     readings: tuple[Reading, ...] = ()
     """What components have counted and measured in the committed transactions."""
     emitted: Mapping[str, int] = attrs.field(factory=dict)
     """The tuples that each component emitted in the committed transactions."""
     emitted_on: Mapping[tuple[str, str], int] = attrs.field(factory=dict)
     """Of those, the tuples on each stream but the default one, by component and stream."""
-    lag_files: int | None = None
-    """The files of the source that no transaction has taken whole; None if the spout does not know them."""
-    lag_bytes: int | None = None
-    """About how many bytes of these files are left; None if the spout does not know."""
+
+    @property
+    def lag(self) -> int | None:
+        """The records of all sources that no transaction has taken; None if no spout knows them."""
+        return _known_sum(lag.records for lag in self.lags.values())
+
+    @property
+    def lag_files(self) -> int | None:
+        """The files of all sources that no transaction has taken whole; None if no spout knows them."""
+        return _known_sum(lag.files for lag in self.lags.values())
+
+    @property
+    def lag_bytes(self) -> int | None:
+        """About how many bytes of these files are left; None if no spout knows."""
+        return _known_sum(lag.bytes for lag in self.lags.values())
+
+
+def _known_sum(numbers: Iterable[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if known else None

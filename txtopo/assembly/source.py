@@ -1,20 +1,24 @@
-"""The source: asks the spout's coordinator for transactions, in its own thread.
+"""The source: asks the spouts' coordinators for transactions, in its own thread.
 
-The run creates the coordinator before it takes the lead, so that bad input is reported before anything is written. The
-coordinator gets its place in the store later, from :meth:`Source.open_store`.
+The run creates the coordinators before it takes the lead, so that bad input is reported before anything is written.
+They get their places in the store later, from :meth:`Source.open_store`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+import attrs
+
 from txtopo.api.components.optional import call_if_there
-from txtopo.api.components.planned import Planned, Turn
+from txtopo.api.components.planned import Planned, Turn, last_txid_of, metadata_of
 from txtopo.api.components.spout import Lag
 from txtopo.api.data.copying import copied_json
 from txtopo.api.store import Change, Lead, Store
@@ -26,7 +30,7 @@ from txtopo.topology.user_code.blame import user_code
 from txtopo.topology.user_code.output import ended
 from txtopo.transactional.core.actions import CreateMetadata
 from txtopo.transactional.core.events import Event, MetadataCreated, RuleBroken, SourceStatus, TransactionMetadata
-from txtopo.transactional.recovery.coordinator_state import as_json
+from txtopo.transactional.recovery.coordinator_state import as_json, room_of_spout
 from txtopo.transactional.tasks.failures import FailureLog
 
 WAIT_SECS = 0.1
@@ -65,8 +69,11 @@ class Begins(Protocol):
 
     total: int | None
     """The approximate txid of the last transaction; None if unknown."""
-    lag: Lag
-    """How much of the source no transaction has taken, as far as it is known."""
+
+    @property
+    def lags(self) -> Mapping[str, Lag]:
+        """How much of each spout's source no transaction has taken, as far as it is known."""
+        return {}
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
         """Take a place in the store of the coordinator state; called once, before all else."""
@@ -81,14 +88,132 @@ class Begins(Protocol):
         """Release resources."""
 
 
-class Source(Begins):
-    """Begins transactions as the user's ``coordinator`` of a spout decides."""
+class SpoutSource:
+    """What the coordinator of one spout has, asked no more often than is worth it.
 
-    def __init__(  # noqa: PLR0913 - its parts, its clocks, and what the bolts ask for
+    Args:
+        spout_id: the spout.
+        coordinator: the user's.
+        semantics: those of the spout's kind.
+    """
+
+    def __init__(self, spout_id: str, coordinator: Any, semantics: SpoutSemantics) -> None:
+        self.id = spout_id
+        self.status = SourceStatus.WAITING
+        """What it answered last; a source that has failed waits."""
+        self.answers = False
+        """Whether it answered the last question."""
+        self.ask_again_secs = 0.0
+        """When it is to be asked again."""
+        self.waits_since: float | None = None
+        self.lag = Lag()
+        """How much of the source no transaction has taken, as far as the coordinator knows."""
+        self.remaining: int | None = None
+        """About how many transactions are left, if the coordinator knows."""
+        self._coordinator = coordinator
+        self._semantics = semantics
+        self._failures = FailureLog()
+        self._store: tuple[Store, Lead, str] | None = None
+        self._told: Any = None
+        self._has_resumed = False
+        self._committed = -1
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the last question has failed."""
+        return self._failures.is_source_failing
+
+    def open_store(self, store: Store, lead: Lead, root: str) -> None:
+        """Set the place in the store for the user's coordinator, which gets it before ``resume``."""
+        self._store = store, lead, room_of_spout(root, self.id)
+
+    def prepare(self, last: TransactionMetadata, committed: int) -> None:
+        """Tell the coordinator of the last transaction begun, and of what is committed, as far as it has to know."""
+        self._resume(last)
+        self._clean_up(committed)
+
+    def ask(self) -> None:
+        """Ask whether there is input."""
+        self.status, self.answers = SourceStatus.WAITING, True
+        if call_if_there(self._coordinator, "is_exhausted", default=False):
+            self.status = SourceStatus.EXHAUSTED
+        elif call_if_there(self._coordinator, "is_ready", default=True):
+            self.status = SourceStatus.READY
+            self.waits_since = None
+
+    def begin(self, txid: int, previous: Any) -> Any:
+        """Return this spout's part of a new transaction's metadata."""
+        return self._semantics.begin(self._coordinator, txid, previous)
+
+    def wait(self, secs: float) -> bool:
+        """Let a coordinator that can wait do so, up to some seconds; return whether something has come."""
+        return bool(call_if_there(self._coordinator, "wait_ready", secs, default=False))
+
+    def look_ahead(self, metadata: Any) -> None:
+        """Ask how much is left, for displays and metrics."""
+        self.remaining = call_if_there(self._coordinator, "remaining", copied_json(metadata_of(metadata, self.id)))
+        lag = call_if_there(self._coordinator, "lag")
+        self.lag = lag if isinstance(lag, Lag) else Lag(records=lag)
+
+    def pause(self, started: float, now: float) -> None:
+        """Set when the source is asked again, after an answer without input to a question of a time."""
+        if self.waits_since is None:
+            self.waits_since = started
+        pause_secs = min(max(ASK_SECS, (now - self.waits_since) / IDLE_SHARE), IDLE_ASK_SECS)
+        if self.is_failing:
+            pause_secs = FAILED_SECS
+        again_secs = now + max(pause_secs, min(ASK_SHARE * (now - started), ASK_PAUSE_MAX_SECS))
+        self.ask_again_secs = max(self.ask_again_secs, again_secs)
+
+    def failed(self, error: FailedException) -> None:
+        """Count a question that has failed."""
+        self.status, self.answers = SourceStatus.WAITING, False
+        self._failures.source_failed(error)
+
+    def answered(self) -> None:
+        """Note that a source that may have failed before answers again."""
+        self._failures.source_answered()
+
+    def finish(self, committed: int) -> None:
+        """Tell the user's coordinator what is committed at the end of a run, before it is closed."""
+        if self._has_resumed:
+            # A failure costs nothing: the next run calls cleanup_before again.
+            with contextlib.suppress(FailedException, StopError), user_code(self.id, None):
+                self._clean_up(committed)
+
+    def close(self) -> None:
+        """Close the user's coordinator."""
+        with user_code(self.id, None):
+            call_if_there(self._coordinator, "close")
+
+    def _resume(self, last: TransactionMetadata) -> None:
+        """Pass the last transaction to the spout's coordinator, which has not to know of those without its input."""
+        metadata = metadata_of(last.metadata, self.id)
+        has_input = last.planned.has_input_of(self.id, last.metadata)
+        if self._has_resumed and not has_input and metadata == self._told:
+            return  # an opaque spout's coordinator may look for transactions that took nothing, and ask less often
+        if not self._has_resumed and self._store is not None:
+            call_if_there(self._coordinator, "open_store", *self._store)
+        txid = last_txid_of(self.id, last.txid, last.metadata)
+        self._semantics.resume(self._coordinator, txid, metadata, is_first=not self._has_resumed)
+        self._has_resumed, self._told = True, metadata
+
+    def _clean_up(self, committed: int) -> None:
+        if committed > self._committed:
+            call_if_there(self._coordinator, "cleanup_before", committed + 1)
+            self._committed = committed
+
+
+class Source(Begins):
+    """Begins transactions as the users' coordinators of spouts decide.
+
+    A transaction takes what each source has when it begins. None is waited for: a transaction begins without those that
+    have nothing then, or do not answer.
+    """
+
+    def __init__(  # noqa: PLR0913 - its spouts, its clocks, and what the bolts ask for
         self,
-        spout_id: str,
-        coordinator: Any,
-        semantics: SpoutSemantics,
+        spouts: Sequence[SpoutSource],
         now_secs: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         *,
@@ -96,136 +221,133 @@ class Source(Begins):
         quiet_after: dt.timedelta | None = None,
         at_end: bool = False,
     ) -> None:
-        self._spout_id = spout_id
-        self._semantics = semantics
-        self._coordinator = coordinator
+        self._spouts = tuple(spouts)
+        self._waiters = deque(spouts)
         self._now_secs = now_secs
         self._sleep = sleep
         self._wall_secs = wall_secs
         self._quiet_after_ms = None if quiet_after is None else quiet_after // dt.timedelta(milliseconds=1)
         self._at_end = at_end
         self._asked_since_ms: int | None = None
-        self._has_resumed = False
         self._has_warned_of_clock = False
-        self._failures = FailureLog()
-        self._ask_again_secs = 0.0
-        self._waits_since: float | None = None
-        self._store: tuple[Store, Lead, str] | None = None
-        self._committed = -1
         self.total: int | None = None
-        """The approximate txid of the last transaction; None if the coordinator does not know it."""
-        self.lag = Lag()
-        """How much of the source no transaction has taken, as far as the coordinator knows."""
+        """The approximate txid of the last transaction; None if a coordinator does not know it."""
+
+    @property
+    def lags(self) -> Mapping[str, Lag]:
+        """How much of each spout's source no transaction has taken, as far as the coordinators know."""
+        return {spout.id: spout.lag for spout in self._spouts}
 
     def open_store(self, store: Store, lead: Lead, root: str) -> None:
-        """Set the place in the store for the user's coordinator, which gets it before ``resume``."""
-        self._store = store, _KeepingLead(lead), root
+        """Set the place in the store for the users' coordinators."""
+        for spout in self._spouts:
+            spout.open_store(store, _KeepingLead(lead), root)
 
     def create(self, action: CreateMetadata, committed: int) -> Event:
         """Begin up to the requested number of transactions, and report the source's status.
 
-        While the source has nothing, this waits for it, in the thread that asks: so a transaction begins within two
+        While no source has anything, this waits, in the thread that asks: so a transaction begins within two
         milliseconds, or ten after a second without one, and an idle source costs next to nothing. After
         ``WAIT_SECS`` it reports that the source waits.
 
         Raises:
-            StopError: the spout's coordinator found that the lead is lost.
+            StopError: a spout's coordinator found that the lead is lost.
         """
         deadline = self._now_secs() + WAIT_SECS
         while self._is_due_before(deadline):
-            started = self._now_secs()
             event = self._create(action, committed)
             if event != _NOTHING:
-                self._waits_since = None
                 return event
-            self._pause_after(started)
-            while not self._failures.is_source_failing and self._is_due_before(deadline):
+            while not self._is_failing and self._is_due_before(deadline):
                 if self._has_come():
                     break
         return _NOTHING
 
+    @property
+    def _is_failing(self) -> bool:
+        return any(spout.is_failing for spout in self._spouts)
+
+    def _due(self) -> list[SpoutSource]:
+        now = self._now_secs()
+        return [spout for spout in self._spouts if spout.ask_again_secs <= now]
+
     def _is_due_before(self, deadline: float) -> bool:
-        """Wait until the source is to be asked again, or until the deadline; return whether it is to be asked.
+        """Wait until a source is to be asked again, or until the deadline; return whether one is to be asked.
 
         A coordinator that can wait for its source is let wait, and is asked once something has come: the pauses are
         there because asking costs something.
         """
-        now, until = self._now_secs(), min(self._ask_again_secs, deadline)
+        now, due = self._now_secs(), min(spout.ask_again_secs for spout in self._spouts)
+        until = min(due, deadline)
         if now < until:
-            if self._is_woken(until - now):
-                self._ask_again_secs = self._now_secs()
+            if self._is_woken(until):
                 return True
             self._sleep(max(0.0, until - self._now_secs()))
-        return max(now, self._ask_again_secs) < deadline
+        return max(now, due) < deadline
 
-    def _is_woken(self, secs: float) -> bool:
-        """Let a coordinator that can wait do so, up to some seconds; return whether something has come."""
-        if self._waits_since is None or self._failures.is_source_failing:
-            return False
-        started = self._now_secs()
-        try:
-            with user_code(self._spout_id, None):
-                return bool(call_if_there(self._coordinator, "wait_ready", secs, default=False))
-        except FailedException as error:
-            self._source_failed(error)
-            self._pause_after(started)
-            return False
+    def _is_woken(self, until: float) -> bool:
+        """Let coordinators that can wait do so until a time; return whether something has come.
 
-    def _pause_after(self, started: float) -> None:
-        """Set when the source is asked again, after an answer to a question of that time."""
-        now = self._now_secs()
-        if self._waits_since is None:
-            self._waits_since = started
-        pause_secs = min(max(ASK_SECS, (now - self._waits_since) / IDLE_SHARE), IDLE_ASK_SECS)
-        if self._failures.is_source_failing:
-            pause_secs = FAILED_SECS
-        self._ask_again_secs = now + max(pause_secs, min(ASK_SHARE * (now - started), ASK_PAUSE_MAX_SECS))
-
-    def _has_come(self) -> bool:
-        """Ask a waiting source whether it has something now, which costs less than to begin a transaction in vain."""
-        started = self._now_secs()
-        try:
-            with user_code(self._spout_id, None):
-                if self._status() is not SourceStatus.WAITING:
-                    return True
-        except FailedException as error:
-            self._source_failed(error)
-        self._pause_after(started)
+        The first one that waits takes all of the time, so each is first in turn.
+        """
+        self._waiters.rotate()
+        for spout in self._waiters:
+            started = self._now_secs()
+            if spout.waits_since is None or spout.is_failing or started >= until:
+                continue
+            try:
+                with user_code(spout.id, None):
+                    if spout.wait(until - started):
+                        spout.ask_again_secs = self._now_secs()
+                        return True
+            except FailedException as error:
+                self._failed(spout, error, started)
         return False
 
+    def _has_come(self) -> bool:
+        """Ask waiting sources whether they have something now: it costs less than to begin a transaction in vain."""
+        due = self._due()
+        before = [spout.status for spout in due]
+        for spout in due:
+            self._ask(spout, None, spout.ask)
+        return [spout.status for spout in due] != before
+
+    def _ask(self, spout: SpoutSource, attempt: TransactionAttempt | None, *questions: Callable[[], Any]) -> None:
+        """Ask a source; if it has nothing, or the outside fails, it is asked again after a pause, and others go on."""
+        started = self._now_secs()
+        try:
+            with user_code(spout.id, attempt):
+                for question in questions:
+                    question()
+        except FailedException as error:
+            self._failed(spout, error, started)
+        else:
+            if spout.status is not SourceStatus.READY:
+                spout.pause(started, self._now_secs())
+
+    def _failed(self, spout: SpoutSource, error: FailedException, started: float) -> None:
+        self._asked_since_ms = None
+        spout.failed(error)
+        spout.pause(started, self._now_secs())
+
     def _create(self, action: CreateMetadata, committed: int) -> Event:
-        begun: list[TransactionMetadata] = []
-        previous = action.previous_metadata
+        last = TransactionMetadata(action.first_txid - 1, action.previous_metadata, action.previous_planned)
         attempt = TransactionAttempt(action.first_txid, 0)
         if self._asked_since_ms is None:
             self._asked_since_ms = self._now_ms()
-        self._warn_of_clock(action.first_txid - 1, action.previous_planned)
+        self._warn_of_clock(last.txid, last.planned)
+        due = self._due()
         try:
-            with user_code(self._spout_id, attempt):
-                self._resume(action.first_txid - 1, previous, action.previous_planned)
-                self._clean_up(committed)
-            for txid in range(action.first_txid, action.first_txid + action.count):
-                attempt = TransactionAttempt(txid, 0)
-                with user_code(self._spout_id, attempt):
-                    status = self._status()
-                    if status is not SourceStatus.READY:
-                        self._failures.source_answered()
-                        self._look_ahead(txid - 1, previous)
-                        return self._answer(action, begun, status, committed)
-                    # Through JSON, so that the first attempt sees the same metadata as one after a crash.
-                    previous = as_json(self._semantics.begin(self._coordinator, txid, previous))
-                planned = self._planned(begun[-1].planned if begun else action.previous_planned, Turn.INPUT)
-                begun.append(TransactionMetadata(txid, previous, planned))
-                ended(attempt)
-            with user_code(self._spout_id, attempt):
-                self._look_ahead(action.first_txid + len(begun) - 1, previous)
-                status = self._status()
-            self._failures.source_answered()
-            return self._answer(action, begun, status, committed)
-        except FailedException as error:
-            # An external failure: what was begun before it counts, and the core asks again after its poll interval.
-            self._source_failed(error)
-            return MetadataCreated(tuple(begun), SourceStatus.WAITING)
+            for spout in due:
+                self._ask(spout, attempt, functools.partial(spout.prepare, last, committed), spout.ask)
+            begun = self._begin_up_to(action.count, last, due)
+            last = begun[-1] if begun else last
+            for spout in due:
+                if spout.answers:
+                    self._ask(spout, attempt, functools.partial(spout.look_ahead, last.metadata))
+            left = [spout.remaining for spout in self._spouts]
+            self.total = None if None in left else last.txid + max(filter(None, left), default=0)
+            return self._answer(action, begun, committed)
         except StopError:
             raise
         except TxtopoError as error:
@@ -233,17 +355,49 @@ class Source(Begins):
         finally:
             ended(attempt)
 
-    def _source_failed(self, error: FailedException) -> None:
-        self._asked_since_ms = None
-        self._failures.source_failed(error)
+    def _begin_up_to(
+        self, count: int, last: TransactionMetadata, asked: Sequence[SpoutSource]
+    ) -> list[TransactionMetadata]:
+        """Begin transactions while a source that was asked has something, each with what all of them have."""
+        begun: list[TransactionMetadata] = []
+        while len(begun) < count:
+            attempt = TransactionAttempt(last.txid + 1, 0)
+            ready = [spout for spout in asked if spout.status is SourceStatus.READY]
+            metadata: Any = last.metadata or {}
+            taken = set()
+            for spout in ready:
+                started = self._now_secs()
+                try:
+                    with user_code(spout.id, attempt):
+                        own = spout.begin(attempt.txid, metadata.get(spout.id))
+                        # Through JSON, so that the first attempt sees the same metadata as one after a crash.
+                        metadata = as_json({**metadata, spout.id: own})
+                    taken.add(spout.id)
+                except FailedException as error:
+                    self._failed(spout, error, started)
+            if not taken:
+                break
+            planned = self._planned(last.planned, Turn.INPUT)
+            without = tuple(spout.id for spout in self._spouts if spout.id not in taken)
+            last = TransactionMetadata(attempt.txid, metadata, attrs.evolve(planned, without=without))
+            begun.append(last)
+            for spout in ready:
+                if spout.id in taken:
+                    self._ask(spout, attempt, spout.ask)
+            ended(attempt)
+        return begun
 
-    def _answer(
-        self, action: CreateMetadata, begun: list[TransactionMetadata], status: SourceStatus, committed: int
-    ) -> MetadataCreated:
+    def _answer(self, action: CreateMetadata, begun: list[TransactionMetadata], committed: int) -> MetadataCreated:
         """Return the answer to a request, with a transaction without input if it is time for one.
 
         It begins alone, when it is known where the transaction before has ended: its metadata is the same.
         """
+        status = self._status()
+        for spout in self._spouts:
+            if spout.answers:
+                spout.answered()
+        if self._is_failing:
+            return MetadataCreated(tuple(begun), status)
         if not begun:
             turn = self._turn_without_input(action, status, committed)
             if turn is not None:
@@ -253,6 +407,12 @@ class Source(Begins):
         if status is SourceStatus.EXHAUSTED and begun and self._owes_end(last):
             status = SourceStatus.READY  # so that the core asks again, and gets the end
         return MetadataCreated(tuple(begun), status)
+
+    def _status(self) -> SourceStatus:
+        found = {spout.status for spout in self._spouts}
+        if SourceStatus.READY in found:
+            return SourceStatus.READY
+        return SourceStatus.WAITING if SourceStatus.WAITING in found else SourceStatus.EXHAUSTED
 
     def _turn_without_input(self, action: CreateMetadata, status: SourceStatus, committed: int) -> Turn | None:
         """Return why a transaction without input is to begin; None if none is.
@@ -297,43 +457,15 @@ class Source(Begins):
         return int(self._wall_secs() * 1000)
 
     def finish(self, committed: int) -> None:
-        """Tell the user's coordinator what is committed at the end of a run, before it is closed."""
-        if self._has_resumed:
-            # A failure costs nothing: the next run calls cleanup_before again.
-            with contextlib.suppress(FailedException, StopError), user_code(self._spout_id, None):
-                self._clean_up(committed)
+        """Tell the users' coordinators what is committed at the end of a run, before they are closed."""
+        for spout in self._spouts:
+            spout.finish(committed)
 
     def close(self) -> None:
-        """Close the user's coordinator."""
-        with user_code(self._spout_id, None):
-            call_if_there(self._coordinator, "close")
-
-    def _resume(self, txid: int, metadata: Any, planned: Planned) -> None:
-        """Pass the last transaction to the spout's coordinator, which has not to know of those without input."""
-        if self._has_resumed and not planned.has_input:
-            return  # an opaque spout's coordinator may look for transactions that took nothing, and ask less often
-        if not self._has_resumed and self._store is not None:
-            call_if_there(self._coordinator, "open_store", *self._store)
-        self._semantics.resume(self._coordinator, txid, metadata, is_first=not self._has_resumed)
-        self._has_resumed = True
-
-    def _clean_up(self, committed: int) -> None:
-        if committed > self._committed:
-            call_if_there(self._coordinator, "cleanup_before", committed + 1)
-            self._committed = committed
-
-    def _look_ahead(self, txid: int, metadata: Any) -> None:
-        """Ask how much is left, for displays and metrics."""
-        remaining = call_if_there(self._coordinator, "remaining", copied_json(metadata))
-        self.total = None if remaining is None else txid + remaining
-        lag = call_if_there(self._coordinator, "lag")
-        self.lag = lag if isinstance(lag, Lag) else Lag(records=lag)
-
-    def _status(self) -> SourceStatus:
-        if call_if_there(self._coordinator, "is_exhausted", default=False):
-            return SourceStatus.EXHAUSTED
-        is_ready = call_if_there(self._coordinator, "is_ready", default=True)
-        return SourceStatus.READY if is_ready else SourceStatus.WAITING
+        """Close the users' coordinators."""
+        with contextlib.ExitStack() as stack:
+            for spout in self._spouts:
+                stack.callback(spout.close)
 
 
 class _KeepingLead(Lead):

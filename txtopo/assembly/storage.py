@@ -126,7 +126,7 @@ def subject_of(plan: Plan, config: Config) -> RepairSubject:
     metadata_dir, states = metadata_dir_of(plan, config), states_of(plan, config)
     return RepairSubject(
         topology_id=plan.topology_id,
-        spout=plan.semantics.name,
+        spouts=plan.kinds,
         states=states,
         metadata_dir=metadata_dir,
         addresses={

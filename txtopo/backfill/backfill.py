@@ -43,7 +43,6 @@ from txtopo.journal.journal import (
     journal_files,
 )
 from txtopo.topology.plans.plan import Plan
-from txtopo.topology.spout_semantics import REPEATABLE
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.commit.groups import Journal
 from txtopo.transactional.recovery.coordinator_state import CommittedMark
@@ -126,9 +125,10 @@ def _refuse_spout(plan: Plan, state: str) -> None:
     if state not in plan.states:
         known = ", ".join(map(repr, plan.states)) or "none"
         raise ConfigError(f"topology {plan.topology_id!r} has no state {state!r}; its states are {known}")
-    if plan.semantics.name != REPEATABLE.name:
+    opaque = [name for name, semantics in plan.semantics.items() if semantics.emits_in_turn]
+    if opaque:
         raise ConfigError(
-            f"{plan.spout.id!r} is an opaque spout, which need not emit a transaction again as it was committed, so "
+            f"{opaque[0]!r} is an opaque spout, which need not emit a transaction again as it was committed, so "
             f"state {state!r} can't get the history of the others; begin it empty, with topology.state.start.empty"
         )
 

@@ -150,7 +150,7 @@ class BackfillPlace:
         follower = JournalFollower(self.journal, before)
         refuse_missing_input(self.plan, self.config, follower, self.topology.committed().txid)
         with self.leading() as state:
-            state.check_spout(self.plan.semantics.name)
+            state.check_spouts(self.plan.kinds)
             # A crash from here on to the end leaves a folder with an empty store, and the next call begins anew.
             self.holding.begin(before, first, before if marks else None)
             try:
@@ -181,7 +181,7 @@ class BackfillPlace:
         """Return the newest moment up to a transaction as of which the topology's tables can be copied."""
         origins = {name: self.topology.states[name] for name in self.part.scratch}
         topology = self.topology
-        subject = RepairSubject(topology.topology_id, self.plan.semantics.name, origins, topology.metadata_dir, {})
+        subject = RepairSubject(topology.topology_id, self.plan.kinds, origins, topology.metadata_dir, {})
         points = ForkPoints.of(subject, read_journal(self.journal), topology.committed().txid, is_of_all=True)
         found, obstacles = points.find(before)
         if found is not None:

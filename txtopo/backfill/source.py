@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 
 from txtopo.api.components.planned import Turn
-from txtopo.api.components.spout import Lag
 from txtopo.api.state import OpenedState
 from txtopo.api.store import Lead, Put, Store
 from txtopo.assembly.source import WAIT_SECS, Begins
@@ -82,7 +81,6 @@ class JournalSource(Begins):
         self.last: int | None = None
         """The last transaction of all, once the topology is at rest."""
         self.total: int | None = None
-        self.lag = Lag()
 
     def follow(self, journal: Folder, here: JournalHeader) -> None:
         """Begin to read the topology's journal after what is committed here, before the run begins.

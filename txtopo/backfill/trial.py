@@ -13,13 +13,14 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.components.planned import metadata_of
 from txtopo.attempts import TransactionAttempt
 from txtopo.backfill.difference import difference_between
 from txtopo.config import Config
 from txtopo.errors import ConfigError, FailedException, RuleError
 from txtopo.journal.following import JournalFollower
 from txtopo.journal.journal import JournalTransaction
-from txtopo.topology.plans.plan import DATAFRAMES, Plan
+from txtopo.topology.plans.plan import DATAFRAMES, Plan, PlannedComponent
 from txtopo.transactional.tasks.batch_run import BatchRun
 from txtopo.transactional.tasks.collector import TaskCollector
 from txtopo.transactional.tasks.factory import TaskFactory
@@ -43,9 +44,10 @@ def refuse_missing_input(plan: Plan, config: Config, follower: JournalFollower, 
         FailedException: the source does not answer.
     """
     asked = _with_input(follower.read(committed))
-    if plan.spout.kind in DATAFRAMES or not asked:
+    spouts = {spout.id for spout in plan.spouts if spout.kind not in DATAFRAMES}
+    if not spouts or not asked:
         return
-    with _trial(plan, config) as trial:
+    with _trial(plan.part(spouts, {}), config) as trial:
         problem = trial.problem(asked[0])
         if problem is None:
             return
@@ -70,8 +72,8 @@ def _with_input(transactions: Sequence[JournalTransaction]) -> list[JournalTrans
 
 
 @contextlib.contextmanager
-def _trial(plan: Plan, config: Config) -> Iterator[_Trial]:
-    trial = _Trial(plan.part({plan.spout.id}, {}), config)
+def _trial(spouts_only: Plan, config: Config) -> Iterator[_Trial]:
+    trial = _Trial(spouts_only, config)
     try:
         yield trial
     finally:
@@ -81,9 +83,9 @@ def _trial(plan: Plan, config: Config) -> Iterator[_Trial]:
 class _Trial:
     """Emits transactions to nobody."""
 
-    def __init__(self, spout_only: Plan, config: Config) -> None:
-        self._plan = spout_only
-        self.factory = TaskFactory(spout_only, config, {})
+    def __init__(self, spouts_only: Plan, config: Config) -> None:
+        self._plan = spouts_only
+        self.factory = TaskFactory(spouts_only, config, {})
 
     def problem(self, then: JournalTransaction) -> str | None:
         """Return why a transaction can't be emitted as it was; None if it can."""
@@ -97,19 +99,21 @@ class _Trial:
         raise failure
 
     def _difference(self, then: JournalTransaction) -> str | None:
-        spout, attempt = self._plan.spout, TransactionAttempt(then.txid, then.attempt)
-        emissions = self._plan.semantics.emissions(None)
+        attempt = TransactionAttempt(then.txid, then.attempt)
         run = BatchRun(self.factory, attempt, then.planned)
 
-        def emit(task: int, collector: TaskCollector) -> Any:
-            emitter = self.factory.emitter(task)
-            return emissions.emit(emitter, (task, spout.tasks), attempt, then.metadata, collector)
+        def emit(spout: PlannedComponent, task: int, collector: TaskCollector) -> Any:
+            emitter, metadata = self.factory.emitter(spout, task), metadata_of(then.metadata, spout.id)
+            emissions = self._plan.semantics[spout.id].emissions(None)
+            return emissions.emit(emitter, (task, spout.tasks), attempt, metadata, collector)
 
         try:
-            for task in range(spout.tasks):
-                run.emit(task, functools.partial(emit, task))
+            for spout in self._plan.spouts:
+                for task in range(spout.tasks if then.planned.has_input_of(spout.id, then.metadata) else 0):
+                    run.emit(spout, task, functools.partial(emit, spout, task))
         finally:
             run.close()
         fingerprints = {name: (each.tuples, each.checksum) for name, each in run.tracer.fingerprints().items()}
         now = attrs.evolve(then, fingerprints=fingerprints)
-        return difference_between(then, now, (spout.id,), {spout.id})
+        spouts = tuple(spout.id for spout in self._plan.spouts)
+        return difference_between(then, now, spouts, set(spouts))

@@ -40,7 +40,7 @@ from txtopo.errors import ConfigError
 from txtopo.files.durable import write_whole
 from txtopo.network.acceptor import PAUSE_SECS
 from txtopo.network.connections import Connection, ConnectionLimit
-from txtopo.topology.topology import Topology, TransactionalTopology
+from txtopo.topology.topology import Topology
 from txtopo.transactional.core.readings import ReadingKind
 from txtopo.transactional.core.record.facts import Fact
 from txtopo.transactional.core.record.history import HistoryEvent
@@ -252,13 +252,11 @@ class RunMetrics(Observer, Collector):
 
     Args:
         topology: the value of the label ``topology``.
-        spout: the spout's component, for its lag; of a transactional topology only.
         now_secs: returns the time in seconds.
     """
 
-    def __init__(self, topology: str, spout: str = "", now_secs: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, topology: str, now_secs: Callable[[], float] = time.monotonic) -> None:
         self.topology = topology
-        self._spout = spout
         self._now_secs = now_secs
         self._stage = "starting"
         self._progress: Progress | PlainReport | None = None
@@ -273,8 +271,7 @@ class RunMetrics(Observer, Collector):
     @classmethod
     def of(cls, topology: Topology, name: str | None = None) -> RunMetrics:
         """Return the metrics of a topology that will run."""
-        spout = topology.plan.spout.id if isinstance(topology, TransactionalTopology) else ""
-        return cls(name or topology.id, spout)
+        return cls(name or topology.id)
 
     # The observer of a run.
 
@@ -389,8 +386,9 @@ class RunMetrics(Observer, Collector):
         }
         if progress.total is not None:
             single["source_remaining_transactions"] = max(0, progress.total - progress.committed_txid)
-        lag = {"records": progress.lag, "files": progress.lag_files, "bytes": progress.lag_bytes}
-        values |= {f"source_lag_{of}": {(self._spout,): number} for of, number in lag.items() if number is not None}
+        for of in ("records", "files", "bytes"):
+            lags = {(spout,): getattr(lag, of) for spout, lag in progress.lags.items()}
+            values[f"source_lag_{of}"] = {spout: number for spout, number in lags.items() if number is not None}
         return values | {name: {(): value} for name, value in single.items()}
 
 

@@ -28,12 +28,14 @@ class Format:
 FIRST = Format(1, "0.1.0")
 """The format of anything without a number."""
 
-COORDINATOR_STATE = Format(6, "0.2.0")
-"""Since 5, the note of a keyed table names the files that it replaces, always. Since 6, an incarnation is named so."""
+COORDINATOR_STATE = Format(7, "0.2.0")
+"""Since 5, the note of a keyed table names the files that it replaces, always. Since 6, an incarnation is named so.
+Since 7, metadata and what a spout's coordinator keeps are by spout."""
 
-JOURNAL = Format(4, "0.2.0")
+JOURNAL = Format(5, "0.2.0")
 """Since 2, a header records which states were begun empty, and after which transaction. Since 3, a transaction may
-have no input, whatever its metadata says, and records when it was planned. Since 4, an incarnation is named so."""
+have no input, whatever its metadata says, and records when it was planned. Since 4, an incarnation is named so.
+Since 5, metadata and input are by spout."""
 
 TABLE = Format(2, "0.2.0")
 """Since 2, a table that was renamed names the application id of its txids; others still have format 1."""

@@ -391,7 +391,7 @@ def _header(subject: ForkSubject, coordinator_state: CoordinatorState, marks: Ma
         topology=subject.fork.topology,
         incarnation=subject.fork.incarnation,
         epoch=coordinator_state.epoch,
-        spout=subject.origin.spout,
+        spouts=subject.origin.spouts,
         committed=subject.plan.txid,
         metadata=subject.plan.metadata,
         planned=subject.plan.planned,

@@ -39,9 +39,8 @@ from txtopo.journal.journal import (
     find_journal,
     read_journal,
 )
-from txtopo.topology.plans.plan import Plan
+from txtopo.topology.plans.plan import SPOUTS, Plan, PlannedComponent
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.core.spout_policy import POLICIES
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import (
     CoordinatorState,
@@ -111,7 +110,7 @@ def make_fork(  # noqa: PLR0913, PLR0917 - the topology, where the fork is to be
         try:
             lead = store.take_lead(fork.topology, OWNER)
             state = CoordinatorState(store, lead, fork.topology)
-            state.check_spout(plan.semantics.name)
+            state.check_spouts(plan.kinds)
             make(subject, state)
         finally:
             store.close()
@@ -159,7 +158,7 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
     source = source_in(values)
     if source and not is_all:
         raise ConfigError(
-            f"the coordinator of spout {plan.spout.id!r} keeps values of its own, which are those of now: a fork "
+            f"the coordinator of a spout keeps values of its own, which are those of now: a fork "
             f"at transaction {checkpoint.txid} would need them as they were. Give a later transaction"
         )
     moved_plan, moved_config = _moved(plan, config, folder, fork)
@@ -206,7 +205,7 @@ def _begun_after(
     in_store = {each.txid: each for each in coordinator_state.begun(committed)}
     last = max([committed, point.txid, *in_store])
     # What such a spout emits is part of no metadata that could be begun again.
-    if not POLICIES[plan.semantics.name].repeats:
+    if plan.emits_in_turn:
         return [], last == point.txid
     own = [part for part in parts if part.header.incarnation == point.incarnation]
     known = {
@@ -229,18 +228,22 @@ def _moved(plan: Plan, config: Config, folder: Path, fork: Fork) -> tuple[Plan, 
     home = metadata_dir_of(plan, config).parent
     places = {**_places(plan.states, home), **fork.tables}
     states = {name: _movable(name, state).moved(str(folder / places[name])) for name, state in plan.states.items()}
-    spout = call_if_there(plan.spout.component, "forked", default=plan.spout.component)
     settings: dict[str, Any] = {"topology.state.dir": str(folder / METADATA_DIR)}
     if DEAD_LETTERS in fork.tables and DEAD_LETTERS not in plan.states:
         settings["topology.dead.letter.path"] = str(folder / fork.tables[DEAD_LETTERS])
     moved_plan = Plan(
         fork.topology,
-        (attrs.evolve(plan.spout, component=spout), *plan.components[1:]),
+        tuple(attrs.evolve(each, component=_forked(each)) for each in plan.components),
         plan.edges,
         states,
-        plan.semantics,
     )
     return moved_plan, config.with_settings(settings)
+
+
+def _forked(component: PlannedComponent) -> Any:
+    if component.kind not in SPOUTS:
+        return component.component
+    return call_if_there(component.component, "forked", default=component.component)
 
 
 def _movable(name: str, state: State) -> CanBeForked:

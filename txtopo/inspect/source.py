@@ -452,8 +452,8 @@ def _journal(entry: JournalEntry, transaction: JournalTransaction) -> Entered:
         group=[entry.first, entry.last],
         metadata=transaction.metadata,
         planned_at=None if planned == NEVER else planned.at_ms / 1000,
-        ranges={name: list(span) for name, span in (transaction.ranges or {}).items()},
-        skipped={name: [list(span) for span in spans] for name, spans in transaction.skipped.items()},
+        ranges={name: list(span) for name, span in transaction.input.items()},
+        skipped={name: [list(span) for span in spans] for name, spans in transaction.gaps.items()},
         tuples={name: number for name, (number, _) in transaction.fingerprints.items()},
         is_dead_letter=transaction.is_dead_letter,
     )

@@ -77,12 +77,12 @@ class JournalHeader:
     topology: str
     incarnation: str
     epoch: int
-    spout: str
-    """``repeatable`` or ``opaque``."""
+    spouts: Mapping[str, str]
+    """The kind of each spout by its id: ``repeatable`` or ``opaque``."""
     committed: int
     """The last committed txid."""
     metadata: Any
-    """That transaction's metadata."""
+    """That transaction's metadata, by spout."""
     tables: Mapping[str, JournalTable]
     states: Mapping[str, int | None]
     """All states of the topology, each with the last txid written to it."""
@@ -102,6 +102,19 @@ class JournalHeader:
     """The format of the file; :class:`JournalWriter` sets it."""
 
 
+Ranges = Mapping[str, Mapping[str, tuple[Any, Any]] | None]
+"""Input, (start, end) by spout and partition; None for a spout that does not report it."""
+
+
+def by_partition(by_spout: Mapping[str, Mapping[str, T] | None]) -> dict[str, T]:
+    """Return what is by spout and partition, as people read it: the spout is named if there are several."""
+    return {
+        f"{spout} {partition}" if len(by_spout) > 1 else partition: each
+        for spout, own in by_spout.items()
+        for partition, each in (own or {}).items()
+    }
+
+
 @attrs.frozen
 class JournalTransaction:
     """One transaction of a group."""
@@ -111,15 +124,25 @@ class JournalTransaction:
     metadata: Any
     fingerprints: Mapping[str, tuple[int, int | None]]
     """(number of tuples, checksum or None) of the tuples that each component emitted."""
-    ranges: Mapping[str, tuple[Any, Any]] | None = None
-    """The input that it took, (start, end) by partition; None if the spout does not report it."""
+    ranges: Ranges = attrs.field(factory=dict)
+    """The input that it took of each spout, (start, end) by partition; None if the spout does not report it."""
     is_dead_letter: bool = False
-    skipped: Mapping[str, tuple[tuple[Any, Any], ...]] = attrs.field(factory=dict)
-    """The gaps, (start, end) by partition, in that input: the spout went on without input that was gone."""
+    skipped: Mapping[str, Mapping[str, tuple[tuple[Any, Any], ...]]] = attrs.field(factory=dict)
+    """The gaps in that input, by spout and partition: the spout went on without input that was gone."""
     planned: Planned = NEVER
     """When and why it began."""
     failure: str = ""
     """Why the attempt before the one that was committed failed, in a line; empty if it did not, or in another run."""
+
+    @property
+    def input(self) -> dict[str, tuple[Any, Any]]:
+        """The input that it took, by partition, as people read it."""
+        return by_partition(self.ranges)
+
+    @property
+    def gaps(self) -> dict[str, tuple[tuple[Any, Any], ...]]:
+        """The gaps in that input, by partition, as people read it."""
+        return by_partition({**dict.fromkeys(self.ranges), **self.skipped})
 
 
 @attrs.frozen

@@ -6,7 +6,7 @@ source of the facts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -473,11 +473,11 @@ def check_journal(parts: Sequence[JournalPart], committed: int, after: int = 0) 
     return entries
 
 
-def check_input(entries: Sequence[JournalEntry], spout: str, tuples: int) -> None:
+def check_input(entries: Sequence[JournalEntry], spouts: Collection[str], tuples: int) -> None:
     """Check that all input was committed or dead-lettered (promises 6 and 16).
 
-    Pass the entries that :func:`check_journal` returned, the spout's component id, and the number of tuples that it
-    emits in all.
+    Pass the entries that :func:`check_journal` returned, the spouts' component ids, and the number of tuples that they
+    emit in all.
 
     Raises:
         Violation: some input is missing or was counted twice.
@@ -485,5 +485,5 @@ def check_input(entries: Sequence[JournalEntry], spout: str, tuples: int) -> Non
     transactions = [each for entry in entries for each in entry.transactions]
     if any(each.is_dead_letter for each in transactions):
         return  # the number of tuples in a dead letter is unknown; their txids are checked elsewhere
-    taken = sum(each.fingerprints.get(spout, (0, 0))[0] for each in transactions)
+    taken = sum(each.fingerprints.get(spout, (0, 0))[0] for each in transactions for spout in spouts)
     require(taken == tuples, f"nothing is lost or doubled (promise 16): {taken} tuples were committed, of {tuples}")

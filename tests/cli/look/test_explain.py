@@ -292,7 +292,7 @@ def test_a_predecessor_hides_nothing(tmp_path):
     folder = snapshots_in(tmp_path / METADATA_DIR)
     _, snapshot = read_snapshot(folder, "t")
     old, new, other = (
-        SnapshotWriter(folder, JournalHeader("t", incarnation, epoch, "repeatable", 0, None, {}, {}), {})
+        SnapshotWriter(folder, JournalHeader("t", incarnation, epoch, {"spout": "repeatable"}, 0, None, {}, {}), {})
         for incarnation, epoch in (("i", 4), ("i", 5), ("j", 1))
     )
     for writer, shown in ((old, 4), (new, 5), (old, 5), (other, 1), (other, 1)):

@@ -151,7 +151,7 @@ def topology_folder(tmp_path, table):
     total.write(7, {"all": TransactionalValue(7, 24)})
     words = DeltaState(table, key=Fields("word: string"), value=Fields("n: long")).open("t", "words", "life", 1)
     tables = {"words": JournalTable("words", words.identity), "total": JournalTable("total", total.identity)}
-    header = JournalHeader("t", "life", 1, "repeatable", 7, None, tables, {"words": 7, "total": 7})
+    header = JournalHeader("t", "life", 1, {"spout": "repeatable"}, 7, None, tables, {"words": 7, "total": 7})
     journal = JournalWriter(LocalFolder(tmp_path / "out" / "_txtopo" / FOLDER / "t"), header, 1 << 20)
     journal.enter(JournalEntry({"words": (1, 0), "total": (1, 0)}, (JournalTransaction(8, 1, None, {}),)))
     words.write(8, {"ape": TransactionalValue(8, 9)})

@@ -102,7 +102,7 @@ def test_a_damaged_store_is_put_aside(command_line, place, damage):
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("name", ["incarnation", "spout", "format", "recovered", "group", "committed"])
+@pytest.mark.parametrize("name", ["incarnation", "spouts", "format", "recovered", "group", "committed"])
 def test_a_damaged_value_is_put_aside(command_line, place, name):
     """The same of one value, and of the store nothing else is lost."""
     place.run(3)

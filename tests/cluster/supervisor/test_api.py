@@ -30,7 +30,7 @@ NAME = "counting"
 def driver(folder: Path, topology: str, progress: object) -> Path:
     """Write the metrics of a driver as it does; return the file."""
     folder.mkdir()
-    metrics = RunMetrics(topology, "numbers")
+    metrics = RunMetrics(topology)
     metrics.progressed(progress)
     with written(metrics, DriverFolder(folder).metrics):
         pass

@@ -20,7 +20,8 @@ from txtopo.journal.journal import (
 def group(first, last, *states, epoch=1, tries=0, ranges=None):
     """Return an entry whose transactions each put a row into each of its states."""
     transactions = tuple(
-        JournalTransaction(txid, attempt_number(epoch, tries), txid, {}, ranges) for txid in range(first, last + 1)
+        JournalTransaction(txid, attempt_number(epoch, tries), txid, {}, {"spout": ranges})
+        for txid in range(first, last + 1)
     )
     return JournalEntry(dict.fromkeys(states, (1, 0)), transactions)
 
@@ -29,7 +30,9 @@ def part(epoch, committed, *entries, incarnation="life", **states):
     """Return what one coordinator has entered; ``states`` are the last txids that it found."""
     tables = {"t": JournalTable("t", "identity")}
     metadata = committed or None
-    header = JournalHeader("top", incarnation, epoch, "repeatable", committed, metadata, tables, {"t": None, **states})
+    header = JournalHeader(
+        "top", incarnation, epoch, {"spout": "repeatable"}, committed, metadata, tables, {"t": None, **states}
+    )
     return JournalPart(header, entries)
 
 
@@ -176,6 +179,24 @@ def test_input_ranges():
     assert entered({"a": (5, 7)}, {"a": (6, 9)})[0].startswith("transaction 2: an overlap in partition a")
     assert entered({"a": ("x", "y")}, {"a": ("z", "z")})[0].startswith("transaction 2: a gap or an overlap")
     assert entered({"a": (5, 4)}) == ["transaction 1: partition a goes back, 5 to 4"]
+
+
+def test_input_ranges_of_several_spouts():
+    """Partitions of the same name are each spout's own, and a finding names the spout; one may report nothing."""
+
+    def entered(*by_spout):
+        entries = [
+            JournalTransaction(txid, attempt_number(1, 1), txid, {}, each) for txid, each in enumerate(by_spout, 1)
+        ]
+        return audit([part(1, 0, *(JournalEntry({}, (each,)) for each in entries))], {})
+
+    first, second = {"a": {"0": (0, 3)}}, {"a": {"0": (3, 5)}, "b": {"0": (7, 8)}}
+    assert entered(first, second, {"a": {}, "b": {"0": (8, 9)}}).findings == []
+    (finding,) = entered(first, second, {"a": {"0": (6, 7)}, "b": None}).findings
+    assert str(finding) == (
+        "transaction 3: a gap in partition 0 of spout 'a': transaction 2 ended at 5, this one begins at 6"
+    )
+    assert entered(first, {"a": None, "b": {"0": (0, 1)}}).untold == 1
 
 
 TWO = [part(1, 0, group(1, 2, "t"), group(3, 4, "t")), part(2, 4, t=4)]
@@ -351,7 +372,7 @@ WITHOUT = "without this state, so the table lacks their part, and nothing says s
 
 def of_states(epoch, committed, *entries, begun_after=None, **states):
     """Return a part whose topology has these states only, each with the last txid that was found."""
-    header = JournalHeader("top", "life", epoch, "repeatable", committed, committed or None, {}, states)
+    header = JournalHeader("top", "life", epoch, {"spout": "repeatable"}, committed, committed or None, {}, states)
     return JournalPart(attrs.evolve(header, begun_after=begun_after or {}), entries)
 
 
@@ -414,7 +435,9 @@ def test_states_of_txtopo_may_come_and_go():
 def test_skipped_input_is_told_and_no_finding():
     """It is part of the range, and listed by partition."""
     entry = group(1, 1, "t", ranges={"p": (0, 10)})
-    skipping = attrs.evolve(entry, transactions=(attrs.evolve(entry.transactions[0], skipped={"p": ((2, 5),)}),))
+    skipping = attrs.evolve(
+        entry, transactions=(attrs.evolve(entry.transactions[0], skipped={"spout": {"p": ((2, 5),)}}),)
+    )
     report = audit([part(1, 0, skipping)], {})
     assert (report.findings, report.skipped) == ([], {"p": [(1, 2, 5)]})
 

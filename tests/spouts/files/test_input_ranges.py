@@ -84,7 +84,7 @@ def test_ranges_are_entered_in_the_journal(tmp_path):
     run_inline(topology, config, until=2)
     run_inline(topology, config)
     entries = [entry for part in read_journal(find_journal(tmp_path, "ranges")) for entry in part.entries]
-    told = [transaction.ranges for entry in entries for transaction in entry.transactions]
+    told = [transaction.input for entry in entries for transaction in entry.transactions]
     assert [each for each in told if each] == [{"0": (0, 1)}, {"0": (1, 2)}, {"0": (2, 3)}]
     assert None not in told
 

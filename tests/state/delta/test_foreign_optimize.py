@@ -199,21 +199,6 @@ def test_one_between_our_steps(table, optimize, is_vacuumed):
         assert table.rows() == table.model
 
 
-def test_one_before_a_change_that_is_taken_back(table):
-    """Somebody compacts, vacuums and then deletes: the table goes back to the rows as they were compacted."""
-    table.write(5)
-    compact(DeltaTable(table.path))
-    order(DeltaTable(table.path))
-    DeltaTable(table.path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    DeltaTable(table.path).delete("n = 5")
-    with pytest.raises(DivergenceError, match="DELETE made version"):
-        table.write(6)
-    table.opened.roll_back(5)
-    assert table.rows() == table.model
-    table.write(6)
-    assert table.rows() == table.model
-
-
 def test_ones_before_and_after_a_note_that_a_recovery_publishes(table):
     """A note marks rows in a file of somebody else's, whose rows they then move, and whom a vacuum takes: it is published."""
     compact(DeltaTable(table.path))

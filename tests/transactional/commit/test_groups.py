@@ -207,7 +207,7 @@ def test_what_each_transaction_of_a_group_took(tmp_path):
     total = DeltaState(tmp_path / "total", Fields("name: string"), Fields("n: long"), StateKind.OPAQUE)
     run_inline(committing(spout, CountTuples(), total=total), Config(max_spout_pending=6))
     (part,) = read_journal(opened_journal(tmp_path))
-    taken = [transaction.ranges for entry in part.entries for transaction in entry.transactions]
+    taken = [transaction.input for entry in part.entries for transaction in entry.transactions]
     assert len(part.entries) < len(taken), "some transactions share a group"
     assert taken[:5] == [{"0": (0, 1), "1": (0, 1)}, *({"1": (at, at + 1)} for at in range(1, 5))]
 

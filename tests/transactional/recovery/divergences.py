@@ -49,7 +49,7 @@ class Place:
         plan = self.topology().plan
         metadata_dir = metadata_dir_of(plan, Config())
         addresses = {name: address_from(metadata_dir.parent, state.address) for name, state in plan.states.items()}
-        return RepairSubject(plan.topology_id, "repeatable", plan.states, metadata_dir, addresses)
+        return RepairSubject(plan.topology_id, {"spout": "repeatable"}, plan.states, metadata_dir, addresses)
 
     def repair(self, choose=lambda diagnosis: diagnosis.go_to) -> Diagnosis:
         """Diagnose, and carry out what ``choose`` takes; return the diagnosis."""

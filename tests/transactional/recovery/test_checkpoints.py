@@ -11,7 +11,7 @@ from txtopo.transactional.recovery.checkpoints import checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
 from txtopo.transactional.recovery.divergence import marks_of_topology
 
-HEADER = JournalHeader("t", "life", 1, "repeatable", 0, None, {}, {"a": None, "b": None})
+HEADER = JournalHeader("t", "life", 1, {"spout": "repeatable"}, 0, None, {}, {"a": None, "b": None})
 
 
 def group(txid: int, *states: str) -> JournalEntry:

@@ -135,7 +135,7 @@ def test_the_largest_metadata_fits_with_its_time() -> None:
 
 OF_SPOUT = [Put("t/source/at", b"1"), Delete("t/source/late")]
 ENDS = {
-    "replaced": lambda state: state.rewrite("next", "opaque", CommittedMark(1), Timeline(3), 1, OF_SPOUT),
+    "replaced": lambda state: state.rewrite("next", {"spout": "opaque"}, CommittedMark(1), Timeline(3), 1, OF_SPOUT),
     "put aside": lambda state: state.set_aside(1),
     "moved to another id": lambda state: state.set_gone(),
 }
@@ -145,10 +145,10 @@ def test_copies_of_old_repairs_go() -> None:
     """What the last ones have replaced stays."""
     store = MemoryStore()
     state = opened(store)
-    state.check_spout("repeatable")
+    state.check_spouts({"spout": "repeatable"})
     state.begin()
     for number in range(1, ASIDES_MAX + 3):
-        state.rewrite("i", "repeatable", CommittedMark(number), Timeline(), number)
+        state.rewrite("i", {"spout": "repeatable"}, CommittedMark(number), Timeline(), number)
     assert state.asides() == list(range(3, ASIDES_MAX + 3))
     assert not [path for path in store.place.values if path.startswith(("t/before-repair-1/", "t/before-repair-2/"))]
 
@@ -158,7 +158,7 @@ def test_the_end_of_a_repair_that_a_store_splits(monkeypatch, end) -> None:
     """Whatever of it a crash leaves, its plan is on record, and the next repair keeps what was before the first."""
     begun = MemoryStore()
     state = opened(begun)
-    state.check_spout("repeatable")
+    state.check_spouts({"spout": "repeatable"})
     state.begin()
     state.end_plan(CommittedMark(1))
     state.save_metadata([TransactionMetadata(txid, "begun", Planned(5)) for txid in (3, 4)])

@@ -47,8 +47,8 @@ class Routes:
         subscribe(builder.set_bolt("sums", bolt or Sums(), TASKS))
         builder.set_state("sums", MemoryState())
         plan = builder.build().plan
-        self.source = TupleSource("spout", "default", 0, plan.spout.streams["default"])
-        self.router = Router(plan, plan.edges[0], 0, TaskContext(plan, plan.spout, 0, None))
+        self.source = TupleSource("spout", "default", 0, plan.spouts[0].streams["default"])
+        self.router = Router(plan, plan.edges[0], 0, TaskContext(plan, plan.spouts[0], 0, None))
 
     def __call__(self, rows: Sequence[tuple[Any, ...]], *, columnar: bool = False) -> dict[int, list[Any]]:
         chunk = Chunk(self.source, rows=[(ATTEMPT, *row) for row in rows])

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
@@ -28,6 +30,8 @@ class Planned:
     at_ms: int
     """Wall-clock time in milliseconds since 1970, UTC; never less than that of the transaction before."""
     turn: Turn = Turn.INPUT
+    without: tuple[str, ...] = ()
+    """The spouts whose source had nothing, if others had; their metadata is that of the transaction before."""
 
     @property
     def at(self) -> dt.datetime:
@@ -39,6 +43,26 @@ class Planned:
         """Whether the transaction takes input; otherwise its metadata is that of the transaction before."""
         return self.turn is Turn.INPUT
 
+    def has_input_of(self, spout_id: str, metadata: Mapping[str, Any] | None) -> bool:
+        """Whether the transaction takes input of a spout, given its metadata.
+
+        If not, the spout's part is that of the transaction before, or there is none: the topology did not have it yet.
+        """
+        return self.has_input and spout_id in (metadata or {}) and spout_id not in self.without
+
 
 NEVER = Planned(0)
 """That of no transaction, and of one that a version of txtopo without this record has committed."""
+
+
+def metadata_of(metadata: Mapping[str, Any] | None, spout_id: str) -> Any:
+    """Return the part of a transaction's metadata that is a spout's; None if that has taken nothing yet."""
+    return None if metadata is None else metadata.get(spout_id)
+
+
+def last_txid_of(spout_id: str, txid: int, metadata: Mapping[str, Any] | None) -> int:
+    """Return the transaction that a spout's coordinator goes on after, given the topology's last one and its metadata.
+
+    It is 0 for a spout that has taken nothing yet: to its coordinator nothing has ever begun.
+    """
+    return txid if spout_id in (metadata or {}) else 0

@@ -19,7 +19,7 @@ _PHASE_STYLES = {Phase.PROCESSING: "yellow", Phase.COMMIT: "green"}
 
 def draw_text(plan: Plan) -> Tree:
     """Return the graph: each phase with its components, each component with inputs, outputs and states."""
-    tree = Tree(Text.assemble((plan.topology_id, "bold"), (f"  {plan.semantics.summary}", "dim")))
+    tree = Tree(Text.assemble((plan.topology_id, "bold"), (f"  {summary_of(plan)}", "dim")))
     for phase, title in PHASE_TITLES.items():
         components = plan.of_phase(phase)
         if components:
@@ -33,6 +33,12 @@ def draw_text(plan: Plan) -> Tree:
             if address_of(state):
                 node.add(Text.assemble(("in ", "dim"), address_of(state)))
     return tree
+
+
+def summary_of(plan: Plan) -> str:
+    """Say what a replay carries; several kinds of spouts are named."""
+    summaries = {semantics.summary: name for name, semantics in plan.semantics.items()}
+    return "; ".join(summaries) if len(summaries) == 1 else "; ".join(f"{n}: {s}" for s, n in summaries.items())
 
 
 def _add_component(branch: Tree, plan: Plan, component: PlannedComponent) -> None:

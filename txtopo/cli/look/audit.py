@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -49,8 +49,8 @@ def audit_command(
     if is_json:
         print_json(_document(topology_id, report, is_quick=quick))
     else:
-        spout = None if isinstance(target, OutputFolder) else spout_as_written(target.plan.spout.component)
-        _show(report, _range_method(spout), is_quick=quick)
+        spouts = () if isinstance(target, OutputFolder) else target.plan.spouts
+        _show(report, _range_method([spout_as_written(each.component) for each in spouts]), is_quick=quick)
     ctx.exit(1 if report.findings else 0)
 
 
@@ -169,12 +169,13 @@ def _in_flight_line(report: AuditReport, first: int, last: int) -> str:
     )
 
 
-def _range_method(spout: AnySpout | None) -> str:
-    """Name the method by which a spout reports each transaction's input; ``spout`` is None for an OUTPUT folder."""
+def _range_method(spouts: Sequence[AnySpout]) -> str:
+    """Name the method by which a spout reports each transaction's input, or both ways to do it."""
     of_all = "input_ranges(self, metadata, previous_metadata), which returns {partition: (start, end)}"
     of_one = "input_range(self, metadata, previous_metadata), which returns (start, end) of one partition"
-    if spout is None:
+    if len(spouts) != 1:
         return f"{of_all}; a PartitionedTransactionalSpout {of_one}"
+    (spout,) = spouts
     name = type(spout).__name__
     return f"{of_one if isinstance(spout, PartitionedTransactionalSpout) else of_all}; {name} does not have it"
 

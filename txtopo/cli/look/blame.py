@@ -90,7 +90,7 @@ def _cells(write: KeyWrite, names: list[str]) -> Iterator[str]:
     yield "" if transaction is None else f"{TransactionAttempt(write.txid, transaction.attempt).epoch}"
     is_dated = transaction is not None and transaction.planned != NEVER
     yield f"{transaction.planned.at:%Y-%m-%d %H:%M:%S}" if transaction is not None and is_dated else ""
-    ranges = [] if transaction is None or transaction.ranges is None else list(transaction.ranges.items())
+    ranges = [] if transaction is None else list(transaction.input.items())
     more = "" if len(ranges) <= PARTITIONS_SHOWN else f", and {len(ranges) - PARTITIONS_SHOWN} more"
     yield ", ".join(f"{partition}: {start} to {end}" for partition, (start, end) in ranges[:PARTITIONS_SHOWN]) + more
     if write.value is None:

@@ -273,7 +273,7 @@ def _change_text(looked: Looked, name: str, point: Point) -> str:
 def _input_lines(undone: Sequence[JournalTransaction]) -> Iterator[str]:
     spans: dict[str, tuple[Any, Any]] = {}
     for transaction in undone:
-        for partition, (start, end) in (transaction.ranges or {}).items():
+        for partition, (start, end) in transaction.input.items():
             spans[partition] = (spans.get(partition, (start, end))[0], end)
     for partition, (start, end) in itertools.islice(spans.items(), PARTITIONS_SHOWN):
         yield f"input {partition}: {start} to {end} again"

@@ -169,25 +169,26 @@ class _Order:
 
 def check_ranges(transactions: Sequence[JournalTransaction], report: AuditReport) -> None:
     """Check that each transaction's input begins where it ended before, in each partition."""
-    ends: dict[str, tuple[Any, int]] = {}
+    ends: dict[tuple[str, str], tuple[Any, int]] = {}
     for transaction in transactions:
-        for partition, gaps in transaction.skipped.items():
+        for partition, gaps in transaction.gaps.items():
             report.skipped.setdefault(partition, []).extend((transaction.txid, start, end) for start, end in gaps)
-        if transaction.ranges is None:
-            report.untold += 1
-            continue
-        for partition, (start, end) in transaction.ranges.items():
-            report.ranges += 1
-            if partition in ends and ends[partition][0] != start:
-                before, txid = ends[partition]
-                text = (
-                    f"{_gap_or_overlap(before, start)} in partition {partition}: transaction {txid} ended at {before}, "
-                    f"this one begins at {start}"
-                )
-                report.findings.append(Finding(text, transaction.txid))
-            if _is_number(start) and _is_number(end) and end < start:
-                report.findings.append(Finding(f"partition {partition} goes back, {start} to {end}", transaction.txid))
-            ends[partition] = end, transaction.txid
+        report.untold += None in transaction.ranges.values()
+        for spout, own in transaction.ranges.items():
+            of_spout = f" of spout {spout!r}" if len(transaction.ranges) > 1 else ""
+            for partition, (start, end) in (own or {}).items():
+                report.ranges += 1
+                where = f"partition {partition}{of_spout}"
+                before, txid = ends.get((spout, partition), (start, 0))
+                if before != start:
+                    text = (
+                        f"{_gap_or_overlap(before, start)} in {where}: transaction {txid} ended at {before}, this one "
+                        f"begins at {start}"
+                    )
+                    report.findings.append(Finding(text, transaction.txid))
+                if _is_number(start) and _is_number(end) and end < start:
+                    report.findings.append(Finding(f"{where} goes back, {start} to {end}", transaction.txid))
+                ends[spout, partition] = end, transaction.txid
     report.partitions = len(ends)
 
 

@@ -25,6 +25,7 @@ transaction before, and passes only the partitions that moved.
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from typing import Any, Protocol
 import attrs
 
 from txtopo.api.components.optional import call_if_there
+from txtopo.api.components.planned import metadata_of
 from txtopo.api.state import OpenedState, Writes
 from txtopo.api.table_history import StateComparison
 from txtopo.attempts import TransactionAttempt
@@ -51,10 +53,9 @@ from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.commit.phases import run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, Process
 from txtopo.transactional.core.limits import Limits
-from txtopo.transactional.core.spout_policy import POLICIES
+from txtopo.transactional.core.spout_policy import policy_of
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.jobs.jobs import JobPlanner, Processing
-from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Fingerprint, Fingerprints, joined
 
@@ -221,7 +222,7 @@ class Replay:
         self._job_ids = itertools.count(1)
         self._staging = tempfile.TemporaryDirectory(prefix="txtopo-replay-")
         # No coordinator applies these limits: the planner alone reads them, to share out the bytes.
-        limits = Limits(1, 1, 1, 1, timeout_ms=1, spout=POLICIES[plan.semantics.name])
+        limits = Limits(1, 1, 1, 1, timeout_ms=1, spout=policy_of(plan.kinds))
         self._planner = JobPlanner(
             plan,
             limits,
@@ -511,16 +512,14 @@ class Replay:
 
     def _process(self, transaction: JournalTransaction, previous: Any) -> Processing:
         attempt = TransactionAttempt(transaction.txid, transaction.attempt)
-        spout = self._plan.spout
-
-        def coordinator() -> Any:
-            context = TaskContext(self._plan, spout, 0, None)
-            return spout.component.coordinator(self._task_factory.configuration(spout), context)
-
-        metadata = transaction.metadata
-        if transaction.planned.has_input:
-            with user_code(spout.id, attempt):
-                metadata = self._plan.semantics.metadata_to_replay(coordinator, attempt.txid, previous, metadata)
+        metadata = dict(transaction.metadata or {})
+        for spout in self._plan.spouts:
+            if transaction.planned.has_input_of(spout.id, transaction.metadata):
+                coordinator = functools.partial(self._task_factory.coordinator, spout)
+                with user_code(spout.id, attempt):
+                    metadata[spout.id] = self._plan.semantics[spout.id].metadata_to_replay(
+                        coordinator, attempt.txid, metadata_of(previous, spout.id), metadata.get(spout.id)
+                    )
         action = Process(next(self._job_ids), (AssignedAttempt(attempt, metadata, transaction.planned),), previous)
         job = self._planner.job(action, committed=0)  # so the emitters clean up nothing
         outcome = self._planner.judge(job, self._runner.run(job, lambda: None))[0]
@@ -574,14 +573,16 @@ class Replay:
         components: Sequence[ComponentComparison],
         states: Sequence[StateComparison],
     ) -> Difference | None:
-        spout = self._plan.spout
         txid = group.transaction.txid
-        moved = self._plan.semantics.moved_elsewhere(group.transaction.metadata, runs[0].metadata[txid])
         first = next((each for each in components if not each.is_same), None)
-        if first is not None and first.component == spout.id:
-            return Difference(self._plan.semantics.emits_other_tuples(_counts(first)), spout.id)
-        if moved is not None:
-            return Difference(moved, spout.id)
+        if first is not None and first.component in self._plan.semantics:
+            why = self._plan.semantics[first.component].emits_other_tuples(_counts(first))
+            return Difference(why, first.component)
+        for name, semantics in self._plan.semantics.items():
+            then, now = (metadata_of(each, name) for each in (group.transaction.metadata, runs[0].metadata[txid]))
+            moved = semantics.moved_elsewhere(then, now)
+            if moved is not None:
+                return Difference(moved, name)
         if first is not None:
             return Difference(self._of_bolt(first, components), first.component)
         state = next((each for each in states if each.difference is not None), None)

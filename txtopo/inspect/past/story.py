@@ -169,16 +169,16 @@ def _committed(known: Known, txid: int, entered: EnteredGroup | None) -> Story:
     ]
     if transaction.planned != NEVER:
         lines.append(StoryLine("planned", f"{transaction.planned.at:%Y-%m-%d %H:%M:%S.%f} UTC"))
-    for partition, (start, end) in (transaction.ranges or {}).items():
+    for partition, (start, end) in transaction.input.items():
         lines.append(StoryLine("input", f"{partition}: {start} to {end}"))
-    for partition, gaps in transaction.skipped.items():
+    for partition, gaps in transaction.gaps.items():
         spans = ", ".join(f"{start} to {end}" for start, end in gaps)
         lines.append(StoryLine("skipped", f"{partition}: {spans}: the records were gone, and the spout went on"))
     if transaction.failure:
         lines.append(StoryLine("failed", f"before, at last by: {transaction.failure}"))
     if not transaction.planned.has_input:
         lines.append(StoryLine("input", f"none: {_WITHOUT_INPUT[transaction.planned.turn]}"))
-    elif not transaction.ranges:
+    elif not transaction.input:
         metadata = json.dumps(transaction.metadata, ensure_ascii=False)
         lines.append(StoryLine("input", f"metadata {cut(metadata, METADATA_CHARACTERS_MAX)}"))
     if transaction.fingerprints:
@@ -345,8 +345,8 @@ def _entered_facts(entered: EnteredGroup, txid: int) -> dict[str, Any]:
         "epoch": epoch,
         "group": {"first": entry.first, "last": entry.last},
         "plannedAt": None if transaction.planned == NEVER else _iso(transaction.planned.at_ms / 1000),
-        "input": _spans_of(transaction.ranges or {}),
-        "skipped": {partition: [list(each) for each in gaps] for partition, gaps in transaction.skipped.items()},
+        "input": _spans_of(transaction.input),
+        "skipped": {partition: [list(each) for each in gaps] for partition, gaps in transaction.gaps.items()},
         "metadata": transaction.metadata,
         "failure": transaction.failure or None,
         "tuples": {name: number for name, (number, _) in transaction.fingerprints.items()},

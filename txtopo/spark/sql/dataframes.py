@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StringType, StructType
 
 from txtopo.api.components.groupings import GroupingKind
+from txtopo.api.components.planned import metadata_of
 from txtopo.api.data.copying import copied_json
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.tuples import DEFAULT_STREAM, TupleSource
@@ -114,9 +115,10 @@ class DataFrameStages:
         frames = []
         combiner = self._combiner_below(component)
         for assigned in self._job.attempts:
-            if assigned.planned.has_input:
+            if assigned.planned.has_input_of(component.id, assigned.metadata):
                 with dataframe_code(component.id, assigned.attempt):
-                    frame = component.component.read(self._spark, copied_json(assigned.metadata))
+                    metadata = copied_json(metadata_of(assigned.metadata, component.id))
+                    frame = component.component.read(self._spark, metadata)
             else:
                 frame = self._without_rows(component)
             frames.append(_with_attempt(_of_fields(frame, component, combiner), assigned.attempt, component))

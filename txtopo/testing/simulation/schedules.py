@@ -20,7 +20,7 @@ from txtopo.testing.simulation.schedule import Kinds, Log, Schedule, Simulated
 from txtopo.testing.simulation.sources import standing_in
 from txtopo.testing.simulation.world import Invariant, Subject, World
 from txtopo.topology.topology import TransactionalTopology
-from txtopo.transactional.core.spout_policy import POLICIES
+from txtopo.transactional.core.spout_policy import policy_of
 from txtopo.workers.garbage import collected_when_told
 
 SHARE = 50
@@ -113,17 +113,18 @@ def make_subject(
         if timed_rows != rows:
             subject, world, rows = timed, at_one_time, timed_rows
     transactions = [each for part in world.journal() for entry in part.entries for each in entry.transactions]
-    tuples = sum(each.fingerprints.get(topology.plan.spout.id, (0, 0))[0] for each in transactions)
+    spouts = topology.plan.semantics
+    tuples = sum(each.fingerprints.get(spout, (0, 0))[0] for each in transactions for spout in spouts)
     oracle = Oracle(rows, tuples, len(transactions), world.has_failures)
     if world.has_dried_up and not transactions:
         raise TopologyError(
-            f"{topology.plan.spout.id!r} gives no transaction in a simulated run, so there is nothing to check: it "
-            "never ends, and time is simulated; give it some input that is there, and can be reached, when it begins"
+            f"{' or '.join(map(repr, spouts))} gives no transaction in a simulated run, so there is nothing to check: "
+            "it never ends, and time is simulated; give it some input that is there, and can be reached, when it begins"
         )
     subject = attrs.evolve(subject, oracle=oracle, is_real_time=is_real_time)
     if not world.has_dried_up:
         return subject
-    if POLICIES[topology.plan.semantics.name].repeats and topology.plan.quiet_after is None:
+    if policy_of(topology.plan.kinds).repeats and topology.plan.quiet_after is None:
         return attrs.evolve(subject, until=len(transactions))
     return attrs.evolve(subject, until=None, dries_up=True)
 

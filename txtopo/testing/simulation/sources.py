@@ -24,18 +24,23 @@ from spouts.kafka.spout import KafkaInput
 from txtopo.errors import ConfigError
 from txtopo.testing.memory_log import MemoryLog
 from txtopo.topology.plans.plain_plan import PlainPlan
-from txtopo.topology.plans.plan import Plan
+from txtopo.topology.plans.plan import SPOUTS, Plan, PlannedComponent
 
 _TO_A_BROKER = attrs.fields(KafkaSpoutConfig).connect.default
 
 
 def standing_in(plan: Plan) -> Plan:
-    """Return a transactional plan whose spout takes what is there without waiting, and publishes nothing.
+    """Return a transactional plan whose spouts take what is there without waiting, and publish nothing.
 
     Raises:
-        ConfigError: the spout reads Kafka, which does not answer: each schedule would wait for it in real time.
+        ConfigError: a spout reads Kafka, which does not answer: each schedule would wait for it in real time.
     """
-    spout = copy.copy(plan.spout.component)  # the user may run the topology after it was simulated
+    components = tuple(_standing_in(each) if each.kind in SPOUTS else each for each in plan.components)
+    return attrs.evolve(plan, components=components)
+
+
+def _standing_in(planned: PlannedComponent) -> PlannedComponent:
+    spout = copy.copy(planned.component)  # the user may run the topology after it was simulated
     match spout:
         case FilesTransactionalSpout(watch=WatchTimes()):
             spout.watch = WatchTimes(settle_secs=0, poll_secs=0, now_secs=_no_time)
@@ -44,12 +49,12 @@ def standing_in(plan: Plan) -> Plan:
             with contextlib.closing(spout.make_log({}, is_shared=False)) as log:
                 if not Planner(log, spout.options).check_topics():
                     raise ConfigError(
-                        f"{plan.spout.id!r} reads Kafka at {spout.servers}, which does not answer; a simulated run "
+                        f"{planned.id!r} reads Kafka at {spout.servers}, which does not answer; a simulated run "
                         "reads what is there when it begins, so start Kafka first; 'txtopo kafka dev' starts a broker"
                     )
         case _:
-            return plan
-    return attrs.evolve(plan, components=(attrs.evolve(plan.spout, component=spout), *plan.components[1:]))
+            return planned
+    return attrs.evolve(planned, component=spout)
 
 
 def check_sources(plan: PlainPlan) -> None:

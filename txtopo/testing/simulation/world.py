@@ -56,7 +56,7 @@ from txtopo.transactional.core.actions import AssignedAttempt, StopReason
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import JobEnded, JobLost, Processed
 from txtopo.transactional.core.limits import Limits
-from txtopo.transactional.core.spout_policy import POLICIES
+from txtopo.transactional.core.spout_policy import policy_of
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
@@ -167,7 +167,7 @@ class World(Surroundings):
         self._subject = subject
         self._may_dry_up = subject.oracle is None or subject.dries_up
         self._plan = subject.topology.plan
-        self._repeats = POLICIES[self._plan.semantics.name].repeats
+        self._repeats = policy_of(self._plan.kinds).repeats
         self._begins_alike = self._repeats and self._plan.quiet_after is None
         """Whether the same transactions begin in every schedule; those of a quiet source depend on the time."""
         self._paused = 0
@@ -195,7 +195,7 @@ class World(Surroundings):
         # Tables may differ from the oracle's if transactions are given up, or if others begin.
         oracle = subject.oracle if self._begins_alike and not self._skips else None
         self._tables = TableChecker(oracle, subject.invariant)
-        self._attempts = AttemptChecker(POLICIES[self._plan.semantics.name])
+        self._attempts = AttemptChecker(policy_of(self._plan.kinds))
         states = {name: self._state(name, state) for name, state in self._plan.states.items()}
         self._topology = TransactionalTopology(attrs.evolve(self._plan, states=states))
 
@@ -302,7 +302,11 @@ class World(Surroundings):
     @property
     def can_switch(self) -> bool:
         """Whether the spout's partitions can be switched."""
-        return hasattr(self._plan.spout.component, "set_disabled")
+        return bool(self._switchable)
+
+    @property
+    def _switchable(self) -> list[Any]:
+        return [spout.component for spout in self._plan.spouts if hasattr(spout.component, "set_disabled")]
 
     def kill_current(self) -> None:
         """Kill the acting process."""
@@ -341,7 +345,7 @@ class World(Surroundings):
 
     def switch_partition(self) -> None:
         """Switch a partition of the source off or on."""
-        spout = self._plan.spout.component
+        spout = self.random.choice(self._switchable)
         partition = self.random.choice(list(spout.rows.lengths()))
         spout.set_disabled(partition, self.random.choice((True, False)))
 
@@ -405,9 +409,9 @@ class World(Surroundings):
     def _end_faults(self) -> None:
         self.has_faults = False
         self.log("the faults end")
-        if self.can_switch:  # the checks at the end expect the input of every partition
-            for partition in self._plan.spout.component.rows.lengths():
-                self._plan.spout.component.set_disabled(partition, False)
+        for spout in self._switchable:  # the checks at the end expect the input of every partition
+            for partition in spout.rows.lengths():
+                spout.set_disabled(partition, False)
 
     def _move(self) -> None:
         running = [process for process in self._processes if not process.is_over and not process.is_paused]
@@ -484,7 +488,7 @@ class World(Surroundings):
         """Go back to a point as ``txtopo rewind`` does, or go on with that."""
         subject = _Subject(
             self._plan.topology_id,
-            "repeatable",
+            self._plan.kinds,
             self._topology.plan.states,
             pathlib.Path("/nowhere"),
             {},
@@ -516,7 +520,7 @@ class World(Surroundings):
             runner.close()  # not in a `finally`: a process that dies closes nothing
 
         def make_coordinator(limits: Limits) -> Coordinator:
-            checker = CoreChecker(self._attempts, POLICIES[self._plan.semantics.name], limits.timeout_ms)
+            checker = CoreChecker(self._attempts, policy_of(self._plan.kinds), limits.timeout_ms)
             return ObservedCoordinator(limits, checker, self.log if self.is_logged else None)
 
         def make_journal(header: JournalHeader) -> SimulatedJournal:
@@ -676,7 +680,7 @@ class World(Surroundings):
         self._check_what_is_gone()
         oracle = self._subject.oracle
         if oracle is not None and not after:
-            check_input(entries, self._plan.spout.id, oracle.tuples)
+            check_input(entries, set(self._plan.semantics), oracle.tuples)
             if self._plan.quiet_after is None and not self._repeats and not self._skips:
                 for name in self._plan.states:
                     self._check_values(name, oracle)

@@ -20,7 +20,6 @@ from txtopo.api.components.spout import (
     AnySpout,
     DataFrameSpout,
     Spout,
-    SpoutTable,
 )
 from txtopo.api.data.copying import culprit
 from txtopo.api.data.fields import Fields
@@ -37,11 +36,11 @@ from txtopo.topology.topology import TransactionalTopology
 
 
 class TransactionalTopologyBuilder:
-    """Builds a topology: one spout, the bolts below it, and the states that its committers write.
+    """Builds a topology: its spouts, the bolts below them, and the states that its committers write.
 
     Args:
         topology_id: the name of the topology's coordinator state; no two topologies may share one.
-        spout_id: the spout's component id.
+        spout_id: the first spout's component id.
         spout: the source of the transactions.
         parallelism: the number of tasks that emit a transaction; 1 by default.
     """
@@ -52,8 +51,24 @@ class TransactionalTopologyBuilder:
 
     @property
     def spout_declarer(self) -> ComponentDeclarer:
-        """The declarer that sets the spout's number of tasks and configuration."""
+        """The declarer that sets the first spout's number of tasks and configuration."""
         return ComponentDeclarer(self._graph.declared[0])
+
+    def add_spout(self, spout_id: str, spout: AnySpout, parallelism: int | None = None) -> ComponentDeclarer:
+        """Add another source of the transactions, beside the first one.
+
+        *txtopo* guarantees that each transaction takes what each source has when the transaction begins, and that none
+        is waited for: one that has nothing then, or does not answer, has no tuples in it. A topology that has run
+        before takes what a new spout has from its next transaction on.
+
+        Args:
+            spout_id: the spout's component id, under which its metadata is kept.
+            spout: the source.
+            parallelism: the number of tasks that emit a transaction; 1 by default.
+        """
+        declared = Declared(spout_id, spout, parallelism, is_spout=True)
+        self._graph.declared.append(declared)
+        return ComponentDeclarer(declared)
 
     def set_bolt(self, bolt_id: str, bolt: Bolt, parallelism: int | None = None) -> BoltDeclarer:
         """Add a bolt; a bolt that subclasses ``ICommitter`` becomes a committer.
@@ -86,14 +101,14 @@ class TransactionalTopologyBuilder:
         """
         # Each group of checks relies on those before it: the streams, for example, are asked for by a method whose
         # signature was checked. So a group's mistakes are raised before the next group runs.
-        tables = checks.own_tables_of(self._graph)
-        refuse(list(checks.check_own_tables(self._graph, tables)))
-        graph = _with_own_tables(self._graph, tables)
+        refuse(list(checks.check_own_tables(self._graph)))
+        graph = _with_own_tables(self._graph)
         refuse(
             [
                 *checks.check_ids(graph),
                 *checks.check_places(graph.states),
                 *checks.check_kinds(graph),
+                *checks.check_spouts_together(graph),
                 *checks.check_parallelism(graph),
                 *checks.check_settings(graph),
                 *checks.check_times(graph),
@@ -120,7 +135,7 @@ class TransactionalTopologyBuilder:
         plan = _make_plan(graph, ordered, streams, commit_phase)
         plan = attrs.evolve(plan, requested_states=requested_states(plan))
         refuse(list(find_state_mistakes(plan)))
-        for shared in {shared for d in graph.declared[1:] for shared in shared_defaults(d.component)}:
+        for shared in {shared for d in graph.bolts for shared in shared_defaults(d.component)}:
             warnings.warn(shared.text, SharedStateWarning, stacklevel=2)
         return TransactionalTopology(plan)
 
@@ -130,13 +145,13 @@ class TransactionalTopologyBuilder:
         return BoltDeclarer(declared)
 
 
-def _with_own_tables(graph: Graph, tables: Mapping[str, SpoutTable]) -> Graph:
-    """Return the graph with the spout's own committers and states added.
+def _with_own_tables(graph: Graph) -> Graph:
+    """Return the graph with the spouts' own committers and states added.
 
     Each committer has as many tasks as the spout, and each task reads from the spout task with its index. So nothing is
     shuffled, and the committer needs no stage.
     """
-    spout = graph.declared[0]
+    tables = [(spout, name, table) for spout in graph.spouts for name, table in checks.own_tables_of(spout).items()]
     committers = [
         Declared(
             name,
@@ -147,9 +162,9 @@ def _with_own_tables(graph: Graph, tables: Mapping[str, SpoutTable]) -> Graph:
             subscriptions=[Subscription(spout.id, table.stream, Grouping(GroupingKind.LOCAL_OR_SHUFFLE))],
             is_of_spout=True,
         )
-        for name, table in tables.items()
+        for spout, name, table in tables
     ]
-    states = [(name, table.state) for name, table in tables.items()]
+    states = [(name, table.state) for _, name, table in tables]
     return Graph(graph.topology_id, [*graph.declared, *committers], [*graph.states, *states])
 
 
@@ -227,7 +242,6 @@ def _make_plan(
         components=components,
         edges=edges,
         states=dict(graph.states),
-        semantics=semantics_of(graph.declared[0].component),
     )
 
 

@@ -19,7 +19,12 @@ import pyarrow as pa
 from txtopo.api.components.bolt import Bolt, DataFrameBolt
 from txtopo.api.components.groupings import KEYED, GroupingKind
 from txtopo.api.components.optional import call_if_there
-from txtopo.api.components.spout import AnySpout, SpoutTable
+from txtopo.api.components.spout import (
+    AnySpout,
+    DataFrameSpout,
+    OpaquePartitionedTransactionalSpout,
+    SpoutTable,
+)
 from txtopo.api.data.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
 from txtopo.api.state import State
 from txtopo.api.time_to_live import CLOCK_FIELD
@@ -79,20 +84,23 @@ def _no_file(topology_id: str) -> list[str]:
     return [f"{what}, at most {ID_LENGTH_MAX} fit; give the topology a shorter one"] * (length > ID_LENGTH_MAX)
 
 
-def own_tables_of(graph: Graph) -> Mapping[str, SpoutTable]:
-    """Return the tables that the spout fills itself, by the common name of their committer and state."""
-    spout = graph.declared[0].component
-    tables = call_if_there(spout, "own_tables", default={}) if isinstance(spout, AnySpout) else {}
+def own_tables_of(spout: Declared) -> Mapping[str, SpoutTable]:
+    """Return the tables that a spout fills itself, by the common name of their committer and state."""
+    component = spout.component
+    tables = call_if_there(component, "own_tables", default={}) if isinstance(component, AnySpout) else {}
     return {f"{OWN_PREFIX}{name}": table for name, table in tables.items()}
 
 
-def check_own_tables(graph: Graph, tables: Mapping[str, SpoutTable]) -> Iterator[str]:
-    """Find bolts and states that have the name of one of the spout's own."""
-    spout = graph.declared[0].id
-    for name in tables:
+def check_own_tables(graph: Graph) -> Iterator[str]:
+    """Find bolts and states that have the name of one of the spouts' own, and spouts with tables of the same name."""
+    owners: dict[str, str] = {}
+    for spout, name in [(each.id, name) for each in graph.spouts for name in own_tables_of(each)]:
         for what, names in (("bolt", [d.id for d in graph.declared]), ("state", [each for each, _ in graph.states])):
             if name in names:
                 yield f"{what} {name!r}: spout {spout!r} adds a {what} of that name; give yours another name"
+        if name in owners:
+            yield f"spouts {owners[name]!r} and {spout!r} both add a table {name!r}; let only one of them have it"
+        owners[name] = spout
 
 
 def place_of(address: str) -> PurePath:
@@ -119,13 +127,13 @@ def check_places(states: Iterable[tuple[str, Any]]) -> Iterator[str]:
 
 def check_kinds(graph: Graph) -> Iterator[str]:
     """Find components of the wrong class."""
-    spout, *bolts = graph.declared
-    if not isinstance(spout.component, AnySpout):
-        yield (
-            f"{spout.id!r}: {_not_here(spout.component)}; subclass TransactionalSpout, "
-            "PartitionedTransactionalSpout, OpaquePartitionedTransactionalSpout or DataFrameSpout"
-        )
-    for declared in bolts:
+    for spout in graph.spouts:
+        if not isinstance(spout.component, AnySpout):
+            yield (
+                f"{spout.id!r}: {_not_here(spout.component)}; subclass TransactionalSpout, "
+                "PartitionedTransactionalSpout, OpaquePartitionedTransactionalSpout or DataFrameSpout"
+            )
+    for declared in graph.bolts:
         bolt = declared.component
         if not isinstance(bolt, Bolt):
             what = f"the class {bolt.__name__}, not an object of it," if isinstance(bolt, type) else type(bolt).__name__
@@ -140,6 +148,19 @@ def check_kinds(graph: Graph) -> Iterator[str]:
     for name, state in graph.states:
         if not isinstance(state, State):
             yield f"state {name!r} is a {type(state).__name__}; pass a DeltaState, a MemoryState or another State"
+
+
+def check_spouts_together(graph: Graph) -> Iterator[str]:
+    """Find spouts that can't be in one topology: each of one of these kinds must be alone, or among its kind."""
+    spouts = graph.spouts
+    for kind in (OpaquePartitionedTransactionalSpout, DataFrameSpout):
+        of_kind = [repr(spout.id) for spout in spouts if isinstance(spout.component, kind)]
+        others = [repr(spout.id) for spout in spouts if not isinstance(spout.component, kind)]
+        if of_kind and others:
+            yield (
+                f"spout {of_kind[0]} is a {kind.__name__} and {others[0]} is not: such spouts can't be in one "
+                "topology; make two topologies of them"
+            )
 
 
 def check_clocks(graph: Graph) -> Iterator[str]:
@@ -192,8 +213,7 @@ def check_parallelism(graph: Graph) -> Iterator[str]:
 
 def check_times(graph: Graph) -> Iterator[str]:
     """Find bolts that ask for transactions without input, but not by a usable time."""
-    _, *bolts = graph.declared
-    for declared in bolts:
+    for declared in graph.bolts:
         after = getattr(declared.component, "quiet_after", None)
         if after is not None and (not isinstance(after, dt.timedelta) or after < dt.timedelta(milliseconds=1)):
             yield f"{declared.id!r}: quiet_after is {after!r}; give a timedelta of at least a millisecond, or None"
@@ -227,7 +247,7 @@ def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
     """Find bolts without input, unknown sources, streams and fields, and groupings that do not fit."""
     for declared in graph.bolts:
         if not declared.subscriptions:
-            spout = next((d.id for d in graph.declared if d.is_spout), graph.declared[0].id)
+            spout = next((d.id for d in graph.spouts), graph.declared[0].id)
             yield f"bolt {declared.id!r} has no input; add a grouping, for example .shuffle_grouping({spout!r})"
         for subscription in declared.subscriptions:
             source, stream, grouping = subscription.source, subscription.stream, subscription.grouping

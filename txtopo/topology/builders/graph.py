@@ -133,6 +133,11 @@ class Graph:
     states: list[tuple[str, Any]] = attrs.field(factory=list)
 
     @property
+    def spouts(self) -> list[Declared]:
+        """The declared spouts."""
+        return [declared for declared in self.declared if declared.is_spout]
+
+    @property
     def bolts(self) -> list[Declared]:
         """The declared bolts."""
         return [declared for declared in self.declared if not declared.is_spout]

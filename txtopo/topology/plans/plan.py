@@ -20,7 +20,7 @@ from txtopo.api.components.groupings import Grouping
 from txtopo.api.data.fields import Fields
 from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
-from txtopo.topology.spout_semantics import SpoutSemantics
+from txtopo.topology.spout_semantics import SpoutSemantics, semantics_of
 
 
 class Phase(enum.Enum):
@@ -45,6 +45,9 @@ class ComponentKind(enum.Enum):
 
 DATAFRAMES = frozenset({ComponentKind.DATAFRAME_SPOUT, ComponentKind.DATAFRAME_BOLT})
 """Kinds that Spark SQL runs, not Python tasks."""
+
+SPOUTS = frozenset({ComponentKind.SPOUT, ComponentKind.DATAFRAME_SPOUT})
+"""Kinds of sources."""
 
 
 @attrs.frozen
@@ -86,8 +89,6 @@ class Plan:
     components: tuple[PlannedComponent, ...]
     edges: tuple[Edge, ...]
     states: Mapping[str, State]
-    semantics: SpoutSemantics
-    """The semantics of the spout's kind."""
     row_tables: Mapping[str, State] = attrs.field(
         default=attrs.Factory(
             lambda plan: {name: s for name, s in plan.states.items() if getattr(s, "kind", None) in ROWS_KINDS},
@@ -105,10 +106,30 @@ class Plan:
     requested_states: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
     """The states that each component of the commit phase requests in its ``prepare``, by component."""
 
+    @cached_property
+    def spouts(self) -> tuple[PlannedComponent, ...]:
+        """The spouts, in the order in which they were declared."""
+        return tuple(component for component in self.components if component.kind in SPOUTS)
+
+    @cached_property
+    def bolts(self) -> tuple[PlannedComponent, ...]:
+        """All other components."""
+        return tuple(component for component in self.components if component.kind not in SPOUTS)
+
+    @cached_property
+    def semantics(self) -> Mapping[str, SpoutSemantics]:
+        """The semantics of each spout's kind, by its id."""
+        return {spout.id: semantics_of(spout.component) for spout in self.spouts}
+
     @property
-    def spout(self) -> PlannedComponent:
-        """The spout, which is always the first component."""
-        return self.components[0]
+    def kinds(self) -> Mapping[str, str]:
+        """The name of each spout's kind, as coordinator state and journal have it, by its id."""
+        return {name: semantics.name for name, semantics in self.semantics.items()}
+
+    @cached_property
+    def emits_in_turn(self) -> bool:
+        """Whether the tasks of some spout emit the transactions of a job one after another."""
+        return any(semantics.emits_in_turn for semantics in self.semantics.values())
 
     @cached_property
     def by_id(self) -> Mapping[str, PlannedComponent]:
@@ -123,13 +144,13 @@ class Plan:
     @cached_property
     def quiet_after(self) -> dt.timedelta | None:
         """How long a source may have nothing until a transaction without input begins; None: none begins."""
-        found = [getattr(component.component, "quiet_after", None) for component in self.components[1:]]
+        found = [getattr(component.component, "quiet_after", None) for component in self.bolts]
         return min((each for each in found if each is not None), default=None)
 
     @cached_property
     def at_end(self) -> bool:
         """Whether a transaction without input begins once the source is exhausted."""
-        return any(getattr(component.component, "at_end", False) for component in self.components[1:])
+        return any(getattr(component.component, "at_end", False) for component in self.bolts)
 
     @property
     def delta_users(self) -> tuple[str, ...]:
@@ -159,7 +180,6 @@ class Plan:
             tuple(component for component in self.components if component.id in components),
             tuple(attrs.evolve(edge, index=index) for index, edge in enumerate(edges)),
             states,
-            self.semantics,
             requested_states={name: own for name, own in self.requested_states.items() if name in components},
         )
 

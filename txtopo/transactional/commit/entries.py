@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from txtopo.api.components.optional import call_if_there
+from txtopo.api.components.planned import metadata_of
 from txtopo.api.data.copying import copied, copied_json
 from txtopo.api.state import Writes, put_and_removed
 from txtopo.attempts import TransactionAttempt
-from txtopo.journal.journal import JournalEntry, JournalTransaction
+from txtopo.journal.journal import JournalEntry, JournalTransaction, by_partition
 from txtopo.topology.plans.plan import PlannedComponent
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.core.actions import AssignedAttempt
@@ -25,7 +26,7 @@ _Spans = Mapping[str, Sequence[tuple[Any, Any]]]
 
 
 def journal_entry(
-    spout: PlannedComponent,
+    spouts: Sequence[PlannedComponent],
     group: Sequence[AssignedAttempt],
     previous: Any,
     writes: Mapping[str, Writes],
@@ -38,16 +39,16 @@ def journal_entry(
     transactions = []
     for assigned in group:
         own = {} if fingerprints is None else fingerprints[assigned.attempt]
-        ranges, gaps = _input(spout, assigned, previous, own.get(spout.id))
+        taken = {spout.id: _input(spout, assigned, previous, own.get(spout.id)) for spout in spouts}
         transactions.append(
             JournalTransaction(
                 txid=assigned.attempt.txid,
                 attempt=assigned.attempt.attempt,
                 metadata=assigned.metadata,
                 fingerprints={name: (each.tuples, each.checksum) for name, each in own.items()},
-                ranges=ranges,
+                ranges={name: ranges for name, (ranges, _) in taken.items()},
                 is_dead_letter=fingerprints is None,
-                skipped=gaps,
+                skipped={name: gaps for name, (_, gaps) in taken.items() if gaps},
                 planned=assigned.planned,
                 failure=shortened(" ".join(assigned.failure.split()), FAILURE_CHARACTERS_MAX),
             )
@@ -57,11 +58,17 @@ def journal_entry(
     return JournalEntry(states, tuple(transactions))
 
 
-def input_ranges(spout: PlannedComponent, metadata: Any, previous: Any) -> dict[str, tuple[Any, Any]]:
+def input_ranges(spouts: Sequence[PlannedComponent], metadata: Any, previous: Any) -> dict[str, tuple[Any, Any]]:
     """Return the input of a transaction that is not committed, by partition, for a display; empty if it is not known.
 
     It is between ``previous``, the metadata of the transaction before it, and its own, which an opaque one gets late.
     """
+    return by_partition(
+        {spout.id: _ranges(spout, *(metadata_of(each, spout.id) for each in (metadata, previous))) for spout in spouts}
+    )
+
+
+def _ranges(spout: PlannedComponent, metadata: Any, previous: Any) -> dict[str, tuple[Any, Any]]:
     if metadata is None:
         return {}
     try:
@@ -75,13 +82,13 @@ def input_ranges(spout: PlannedComponent, metadata: Any, previous: Any) -> dict[
 def _input(
     spout: PlannedComponent, assigned: AssignedAttempt, previous: Any, emitted: Fingerprint | None
 ) -> tuple[Mapping[str, tuple[Any, Any]] | None, dict[str, tuple[tuple[Any, Any], ...]]]:
-    """Return the input that a transaction took, and the gaps in it: those of its metadata, and those emitters met."""
+    """Return the input that a transaction took of a spout, and the gaps in it: of its metadata, and met by emitters."""
     ranges: Mapping[str, tuple[Any, Any]] | None = {}
     skipped: _Spans = {}
     with user_code(spout.id, assigned.attempt):
-        if assigned.planned.has_input:
+        if assigned.planned.has_input_of(spout.id, assigned.metadata):
             # Copies: the spout may change its arguments, but not the metadata that is recorded.
-            given = copied_json(assigned.metadata), copied_json(previous)
+            given = [copied_json(metadata_of(each, spout.id)) for each in (assigned.metadata, previous)]
             ranges = call_if_there(spout.component, "input_ranges", *given)
             skipped = call_if_there(spout.component, "input_skipped", *given) or {}
         gaps = {name: tuple((start, end) for start, end in spans) for name, spans in skipped.items() if spans}

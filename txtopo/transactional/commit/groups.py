@@ -152,7 +152,7 @@ class GroupCommitter:
 
     def input_ranges(self, metadata: Any, previous: Any) -> dict[str, tuple[Any, Any]]:
         """Return the input of a transaction that is not committed, by partition; see :func:`input_ranges`."""
-        return input_ranges(self._task_factory.plan.spout, metadata, previous)
+        return input_ranges(self._task_factory.plan.spouts, metadata, previous)
 
     def commit(
         self,
@@ -264,7 +264,7 @@ class GroupCommitter:
         ]
         if self._journal is not None:
             told = [self._discreet(each) for each in group]
-            entry = journal_entry(self._task_factory.plan.spout, told, self._committed.metadata, writes, fingerprints)
+            entry = journal_entry(self._task_factory.plan.spouts, told, self._committed.metadata, writes, fingerprints)
             steps.append(functools.partial(self._enter, self._journal, entry))
         with self._timed("preparing"):
             self._threads.together(steps)

@@ -103,5 +103,11 @@ class _Opaque(SpoutPolicy):
 REPEATABLE = _Repeatable()
 OPAQUE = _Opaque()
 
-POLICIES: Mapping[str, SpoutPolicy] = {"repeatable": REPEATABLE, "opaque": OPAQUE}
+_POLICIES: Mapping[str, SpoutPolicy] = {"repeatable": REPEATABLE, "opaque": OPAQUE}
 """By the name that coordinator state and journal have for the kind of spout."""
+
+
+def policy_of(kinds: Mapping[str, str]) -> SpoutPolicy:
+    """Return the policy of a topology, given the kind of each of its spouts, which are all of one kind."""
+    (policy,) = {_POLICIES[kind] for kind in kinds.values()}
+    return policy

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.components.planned import metadata_of
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.rows_file import remove_rows_files
 from txtopo.errors import FailedException, InternalError, TupleTreeFailure, TxtopoError
@@ -101,7 +102,7 @@ class JobPlanner:
             self._tuples = tuples_max
 
         judge = functools.partial(self._judge_attempt, job.layout)
-        return Judging(job, judge, note, in_order=self._plan.semantics.emits_in_turn)
+        return Judging(job, judge, note, in_order=self._plan.emits_in_turn)
 
     def _choose_layout(self, attempts: tuple[AssignedAttempt, ...]) -> Layout:
         if not runs_together(self._plan) or self._layout == "spread":
@@ -124,9 +125,8 @@ class JobPlanner:
             failure = self._find_gap(layout, attempt, reports)
         metadata = None
         # If the spout did not fail, its batch has an end, and a later transaction may continue from it.
-        if failure is None or failure.component != self._plan.spout.id:
-            emitted = [report.emitted for report in reports if report.emitted is not None]
-            metadata = self._plan.semantics.metadata_after(previous, emitted)
+        if failure is None or failure.component not in self._plan.semantics:
+            metadata = self._metadata_after(previous, reports)
         return Processing(
             attempt=attempt,
             tuples=sum(report.tuples_emitted for report in reports),
@@ -138,16 +138,25 @@ class JobPlanner:
             fingerprints=self._fingerprints(layout, reports),
         )
 
+    def _metadata_after(self, previous: Any, reports: Sequence[Report]) -> dict[str, Any] | None:
+        """Return the metadata of each opaque spout after a transaction; None if all of it was known before."""
+        after = {
+            name: semantics.metadata_after(
+                metadata_of(previous, name), [report.emitted[name] for report in reports if name in report.emitted]
+            )
+            for name, semantics in self._plan.semantics.items()
+        }
+        return {name: metadata for name, metadata in after.items() if metadata is not None} or None
+
     def _fingerprints(self, layout: Layout, reports: Sequence[Report]) -> Fingerprints:
         together = joined(report.fingerprints for report in reports)
         if len(layout.stages) == 1:
             return together
-        spout = self._plan.spout.id
         commit_phase = [c.id for c in self._plan.of_phase(Phase.COMMIT) if c.streams]
         return {  # components that got tuples in any order may emit in any order in the commit phase, too
             **dict.fromkeys(commit_phase, Fingerprint(0, None)),
             **{
-                name: fingerprint if name == spout else attrs.evolve(fingerprint, checksum=None)
+                name: fingerprint if name in self._plan.semantics else attrs.evolve(fingerprint, checksum=None)
                 for name, fingerprint in together.items()
             },
         }

@@ -72,7 +72,7 @@ class Layout:
 
 def runs_together(plan: Plan) -> bool:
     """Return whether a transaction's tasks may all run in one partition."""
-    return not plan.semantics.emits_in_turn and not plan.dataframes
+    return not plan.emits_in_turn and not plan.dataframes
 
 
 def lay_together(plan: Plan, partitions: int) -> Layout:
@@ -96,7 +96,7 @@ def lay_spread(plan: Plan, partitions: int) -> Layout:
     for level in range(count):
         here = [c for c in plan.components if levels[c.id] == level]
         python = tuple(c.id for c in here if c.kind not in DATAFRAMES)
-        by_task = plan.semantics.emits_in_turn and plan.spout.id in python
+        by_task = any(_emits_in_turn(plan, name) for name in python)
         stages.append(
             Stage(python, PartitionAssignment.BY_TASK if by_task else PartitionAssignment.BY_TRANSACTION_AND_TASK)
         )
@@ -109,8 +109,12 @@ def _is_boundary(plan: Plan, source: str, target: PlannedComponent) -> bool:
     origin = plan.by_id[source]
     if origin.kind in DATAFRAMES or target.kind in DATAFRAMES:
         return True
-    if plan.semantics.emits_in_turn and origin is plan.spout:
+    if _emits_in_turn(plan, source):
         return True
     return any(
         edge.grouping.moves(origin.tasks, target.tasks) for edge in plan.inputs(target.id) if edge.source == source
     )
+
+
+def _emits_in_turn(plan: Plan, component: str) -> bool:
+    return component in plan.semantics and plan.semantics[component].emits_in_turn

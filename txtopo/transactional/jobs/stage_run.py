@@ -16,11 +16,12 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.components.planned import metadata_of
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import FailedException, RuleError, TxtopoError
-from txtopo.topology.plans.plan import Phase, PlannedComponent
-from txtopo.topology.spout_semantics import Emitted
+from txtopo.topology.plans.plan import SPOUTS, Phase, PlannedComponent
+from txtopo.topology.spout_semantics import Emissions, Emitted
 from txtopo.topology.user_code.blame import user_code
 from txtopo.topology.user_code.output import ended
 from txtopo.transactional.core.actions import AssignedAttempt
@@ -79,8 +80,8 @@ class Report:
     tasks_finished: int
     carried: tuple[CarriedBolt, ...] = ()
     staged: StagedBolts | None = None
-    emitted: Emitted | None = None
-    """The metadata that the emitters returned for an opaque spout; None otherwise."""
+    emitted: Mapping[str, Emitted] = attrs.field(factory=dict)
+    """The metadata that the emitters of each opaque spout returned, by its id."""
     failure: TxtopoError | None = None
     fingerprints: Fingerprints = attrs.field(factory=dict)
     cpu_secs: float = attrs.field(default=0.0, eq=False)
@@ -113,7 +114,10 @@ class StageRun:
         self._runs: dict[TransactionAttempt, BatchRun] = {}
         self.failures: dict[TransactionAttempt, TxtopoError] = {}
         """The failures of attempts in this partition."""
-        self._emissions = self._plan.semantics.emissions(job.previous_metadata)
+        self._emissions: Mapping[str, Emissions] = {
+            name: semantics.emissions(metadata_of(job.previous_metadata, name))
+            for name, semantics in self._plan.semantics.items()
+        }
         self.bytes_left = job.report_bytes_max
         """The bytes of carried bolts that this partition may still report in memory."""
         self._cpu_secs = 0.0
@@ -164,8 +168,9 @@ class StageRun:
     def clean_up(self) -> None:
         """Call the emitters' ``cleanup_before``; if one fails, fail all attempts of the job in this partition."""
         try:
-            with user_code(self._plan.spout.id, self._job.attempts[0].attempt):
-                self._task_factory.cleanup_before(self._job.committed)
+            for spout in self._plan.spouts:
+                with user_code(spout.id, self._job.attempts[0].attempt):
+                    self._task_factory.cleanup_before(spout.id, self._job.committed)
         except (FailedException, RuleError) as error:
             self.failures.update({each.attempt: error for each in self._job.attempts})
 
@@ -173,27 +178,28 @@ class StageRun:
         return self._plan.edges[message.edge].target in self._stage.components
 
     def _emit(self, index: int, assigned: AssignedAttempt) -> None:
-        spout = self._plan.spout
-        if spout.id not in self._stage.components:
-            return
-        for task in range(spout.tasks):
-            if self._is_here(index, task):
-                self._guard(assigned.attempt, functools.partial(self._emit_share, task, assigned))
+        for spout in self._plan.spouts:
+            if spout.id not in self._stage.components:
+                continue
+            for task in range(spout.tasks):
+                if self._is_here(index, task):
+                    self._guard(assigned.attempt, functools.partial(self._emit_share, spout, task, assigned))
 
-    def _emit_share(self, task: int, assigned: AssignedAttempt, run: BatchRun) -> None:
-        semantics, spout = self._plan.semantics, self._plan.spout
+    def _emit_share(self, spout: PlannedComponent, task: int, assigned: AssignedAttempt, run: BatchRun) -> None:
+        semantics, emissions = self._plan.semantics[spout.id], self._emissions[spout.id]
         # Where a transaction begins follows from how the one before ended, which is unknown if it failed.
         if semantics.emits_in_turn and any(attempt.txid < run.attempt.txid for attempt in self.failures):
             raise FailedException(f"transaction {run.attempt.txid} follows one that failed")
-        if not assigned.planned.has_input:
+        if not assigned.planned.has_input_of(spout.id, assigned.metadata):
             return  # its metadata is that of the transaction before, whose tuples it would emit again
 
         def emit(collector: TaskCollector) -> Emitted | None:
-            emitter = self._task_factory.emitter(task)
-            return self._emissions.emit(emitter, (task, spout.tasks), run.attempt, assigned.metadata, collector)
+            emitter = self._task_factory.emitter(spout, task)
+            metadata = metadata_of(assigned.metadata, spout.id)
+            return emissions.emit(emitter, (task, spout.tasks), run.attempt, metadata, collector)
 
-        emitted = run.emit(task, emit)
-        self._emissions.emitted(run.attempt, emitted)
+        emitted = run.emit(spout, task, emit)
+        emissions.emitted(run.attempt, emitted)
         skipped = semantics.skipped(emitted)
         if skipped:
             run.tracer.skip(spout.id, skipped)
@@ -201,7 +207,7 @@ class StageRun:
     def _finish(self, run: BatchRun) -> None:
         """Finish the components of the processing phase; those of the commit phase only execute tuples here."""
         for component in self._components:
-            if component.phase is Phase.PROCESSING and component is not self._plan.spout:
+            if component.phase is Phase.PROCESSING and component.kind not in SPOUTS:
                 run.finish(component)
 
     def _report(self, index: int, attempt: TransactionAttempt) -> Report:
@@ -227,10 +233,14 @@ class StageRun:
             tasks_finished=sum(self._is_here(index, task) for c in self._components for task in range(c.tasks)),
             carried=tuple(carried) if failure is None else (),
             staged=staged,
-            emitted=self._emissions.metadata_of(attempt),
+            emitted=self._emitted_of(attempt),
             failure=failure,
             fingerprints={} if run is None or failure is not None else run.tracer.fingerprints(),
         )
+
+    def _emitted_of(self, attempt: TransactionAttempt) -> Mapping[str, Emitted]:
+        found = {name: emissions.metadata_of(attempt) for name, emissions in self._emissions.items()}
+        return {name: emitted for name, emitted in found.items() if emitted is not None}
 
     def _put_aside(self, attempt: TransactionAttempt, carried: list[CarriedBolt]) -> StagedBolts:
         folder = pathlib.Path(self._job.staging_dir)

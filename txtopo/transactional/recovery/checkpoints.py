@@ -24,7 +24,7 @@ class Checkpoint:
     txid: int
     metadata: Any
     incarnation: str
-    spout: str
+    spouts: Mapping[str, str]
     states: Mapping[str, StateMark]
     """The mark of each state that the topology has had so far, as far as known."""
     source: str
@@ -38,10 +38,10 @@ class Checkpoint:
         return name in self.states and self.states[name].left_after is None
 
 
-def checkpoint_of(mark: CommittedMark, incarnation: str, spout: str, timeline: Timeline) -> Checkpoint:
+def checkpoint_of(mark: CommittedMark, incarnation: str, spouts: Mapping[str, str], timeline: Timeline) -> Checkpoint:
     """Return the checkpoint in the coordinator state itself."""
     where = "the coordinator state"
-    return Checkpoint(mark.txid, mark.metadata, incarnation, spout, mark.states, where, mark.planned, timeline)
+    return Checkpoint(mark.txid, mark.metadata, incarnation, spouts, mark.states, where, mark.planned, timeline)
 
 
 def checkpoints_in(  # noqa: PLR0913 - what a journal is read with
@@ -118,4 +118,4 @@ def _without_others(marks: Mapping[str, StateMark], part: JournalPart) -> dict[s
 def _checkpoint(
     header: JournalHeader, txid: int, metadata: Any, planned: Planned, marks: Mapping[str, StateMark]
 ) -> Checkpoint:
-    return Checkpoint(txid, metadata, header.incarnation, header.spout, dict(marks), JOURNAL, planned)
+    return Checkpoint(txid, metadata, header.incarnation, header.spouts, dict(marks), JOURNAL, planned)

@@ -3,7 +3,7 @@
 =========================  ==================================================================
 ``<topology>/format``      the format of these values, see :mod:`txtopo.files.formats`
 ``<topology>/incarnation`` a random id drawn at creation, which tables store too
-``<topology>/spout``       the kind of the spout: repeatable or opaque
+``<topology>/spouts``      the kind of each spout, repeatable or opaque, by its id
 ``<topology>/committed``   the last committed txid, its metadata, and each state's table and txid
 ``<topology>/metadata/N``  the metadata of transaction N, begun and not yet committed; below it, when it was planned
 ``<topology>/group``       the last decided commit group: its note, or where it lies
@@ -13,7 +13,7 @@
 ``<topology>/recovered``   the last epoch that has completed its recovery
 ``<topology>/timeline``    the rewinds and repairs that it has gone through
 ``<topology>/points``      the points that all tables keep, see :mod:`txtopo.transactional.recovery.points`
-``<topology>/source/…``    the values of the spout's coordinator
+``<topology>/source/N/…``  the values of the coordinator of the spout N
 ``<topology>/pace``        a transaction's share of a job's time, in microseconds; written with commits
 =========================  ==================================================================
 
@@ -32,6 +32,7 @@ import contextlib
 import json
 import threading
 import time
+import urllib.parse
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -62,9 +63,9 @@ NOTE_BYTES_MAX = VALUE_BYTES_MAX
 _COPY_TRIES_MAX = 20
 
 _FORMAT = "format"
-_INCARNATION, _SPOUT, _COMMITTED, _METADATA, _GROUP = (
+_INCARNATION, _SPOUTS, _COMMITTED, _METADATA, _GROUP = (
     "incarnation",
-    "spout",
+    "spouts",
     "committed",
     "metadata",
     "group",
@@ -161,7 +162,8 @@ class CoordinatorState:
         self._known_incarnation: str | None = self._read(_INCARNATION, str)
         written = self._read(_FORMAT, Format) or (COORDINATOR_STATE if self._known_incarnation is None else FIRST)
         refuse_other(f"the coordinator state of topology {topology_id!r}", written, COORDINATOR_STATE)
-        self._spout: str | None = self._read(_SPOUT, str)
+        self._spouts: dict[str, str] = self._read(_SPOUTS, dict) or {}
+        self._known_spouts = dict(self._spouts)
         # A drawn one becomes durable in begin(): until then a crash leaves nothing, and the next start draws another.
         self.incarnation = self._known_incarnation or uuid.uuid4().hex
         self._kept_us = self._learnt_us = self.transaction_us()
@@ -180,26 +182,27 @@ class CoordinatorState:
 
     @property
     def source_place(self) -> tuple[Store, Lead, str]:
-        """The store and lead of the spout's coordinator, and the path below which it may write."""
+        """The store and lead of the spouts' coordinators, and the path below which they write, each in its own room."""
         return self._store, self._lead, self._path(_SOURCE)
 
     def begin(self) -> None:
-        """Store the incarnation, the format and the kind of the spout if missing; call before any table is made."""
-        drawn = {_INCARNATION: self.incarnation, _SPOUT: self._spout}
-        new = {name: value for name, value in drawn.items() if value is not None and self._read(name, str) is None}
-        if _INCARNATION in new:
-            new[_FORMAT] = to_json(COORDINATOR_STATE)
+        """Store the incarnation, the format and the kinds of the spouts if missing; call before any table is made."""
+        new: dict[str, Any] = {}
+        if self._read(_INCARNATION, str) is None:
+            new |= {_INCARNATION: self.incarnation, _FORMAT: to_json(COORDINATOR_STATE)}
+        if self._spouts != self._known_spouts:
+            new[_SPOUTS] = self._spouts
         if new:
-            # In one step, so that there is never an incarnation without the kind of its spout or its format.
+            # In one step, so that there is never an incarnation without the kinds of its spouts or its format.
             self._lead.write([Put(self._path(name), _encode(value)) for name, value in new.items()])
-        self._known_incarnation = self.incarnation
+        self._known_incarnation, self._known_spouts = self.incarnation, dict(self._spouts)
 
     def found(self, incarnation: str, mark: CommittedMark) -> None:
         """Found the coordinator state of a given incarnation, at a transaction, in one step; there must be none yet."""
         given = {
             _FORMAT: to_json(COORDINATOR_STATE),
             _INCARNATION: incarnation,
-            _SPOUT: self._spout,
+            _SPOUTS: self._spouts,
             _COMMITTED: to_json(mark),
         }
         self._lead.write([Put(self._path(name), _encode(value)) for name, value in given.items()])
@@ -405,16 +408,29 @@ class CoordinatorState:
         """Raise LostLead if the lead is lost."""
         self._lead.write([])  # even an empty write compares the epoch with the store's; is_held() may not know yet
 
-    def check_spout(self, kind: str) -> None:
-        """Raise a DivergenceError if earlier runs had a spout of another kind than ``repeatable`` or ``opaque``."""
-        if self._spout is None:
-            self._spout = kind
-        elif self._spout != kind:
-            raise DivergenceError(
-                f"topology {self.topology_id!r} has run with a spout of kind {self._spout} up to transaction "
-                f"{self.committed().txid}; this one is {kind}, and its metadata has another meaning. Use the "
-                "former spout, or give the topology another id and new tables"
-            )
+    def check_spouts(self, kinds: Mapping[str, str]) -> None:
+        """Raise a DivergenceError if earlier runs had a spout that is missing now, or is of another kind.
+
+        One that they did not have begins at the next transaction.
+
+        Args:
+            kinds: the kind of each spout, ``repeatable`` or ``opaque``, by its id.
+        """
+        for name, kind in self._spouts.items():
+            now = kinds.get(name)
+            where = f"topology {self.topology_id!r} has run with spout {name!r} up to transaction"
+            if now is None:
+                raise DivergenceError(
+                    f"{where} {self.committed().txid}, and the code does not have it: what its source has after that "
+                    "would be left out, silently. Add it again under this id, with a source that has nothing more if "
+                    "it is done; or give the topology another id and new tables"
+                )
+            if now != kind:
+                raise DivergenceError(
+                    f"{where} {self.committed().txid}, of kind {kind}; now it is {now}, and its metadata has another "
+                    "meaning. Use the former spout, or give the topology another id and new tables"
+                )
+        self._spouts = dict(kinds)
 
     def begin_fork(
         self,
@@ -425,7 +441,7 @@ class CoordinatorState:
     ) -> None:
         """Begin the coordinator state of a fork, in place of what an interrupted try has left.
 
-        :meth:`check_spout` must have been called.
+        :meth:`check_spouts` must have been called.
 
         Args:
             incarnation: that of the fork.
@@ -444,7 +460,7 @@ class CoordinatorState:
             },
             _FORMAT: _encode(to_json(COORDINATOR_STATE)),
             _COMMITTED: _encode(to_json(mark)),
-            _SPOUT: _encode(self._spout),
+            _SPOUTS: _encode(self._spouts),
             _INCARNATION: _encode(incarnation),  # last: a store may split the step
         }
         puts = [Put(self._path(name), value) for name, value in values.items()]
@@ -504,7 +520,7 @@ class CoordinatorState:
     def rewrite(  # noqa: PLR0913, PLR0917 - all that a repair replaces
         self,
         incarnation: str,
-        spout: str,
+        spouts: Mapping[str, str],
         mark: CommittedMark,
         timeline: Timeline,
         number: int,
@@ -514,7 +530,7 @@ class CoordinatorState:
 
         ``of_spout`` are changes of the spout's own values, whose former state is kept there too.
         """
-        names = (_INCARNATION, _SPOUT, _COMMITTED, _TIMELINE, _GROUP, _NOTE, _METADATA)
+        names = (_INCARNATION, _SPOUTS, _COMMITTED, _TIMELINE, _GROUP, _NOTE, _METADATA)
         changes: list[Change] = [
             *self._set_aside_changes(names, number),
             Put(self._path(_FORMAT), _encode(to_json(COORDINATOR_STATE))),
@@ -523,7 +539,7 @@ class CoordinatorState:
         if of_spout:
             changes += [*self._copies([_SOURCE], number), *of_spout]
         changes += [
-            Put(self._path(_SPOUT), _encode(spout)),
+            Put(self._path(_SPOUTS), _encode(dict(spouts))),
             Put(self._path(_COMMITTED), _encode(to_json(mark))),
             Put(self._path(_TIMELINE), _encode(to_json(timeline))),
             Put(self._path(_POINTS), _encode(to_json(self.points().until(mark.txid)))),
@@ -635,8 +651,13 @@ def copy_of(store: Store, topology_id: str) -> dict[str, bytes] | None:
     return None
 
 
+def room_of_spout(root: str, spout_id: str) -> str:
+    """Return the path below which the coordinator of a spout keeps its values, below that of all spouts."""
+    return f"{root}/{urllib.parse.quote(spout_id, safe='')}"
+
+
 def source_in(values: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the values of the spout's coordinator in a copy of coordinator state, by path below its own."""
+    """Return the values of the spouts' coordinators in a copy of coordinator state, by path below their own."""
     own = f"{_SOURCE}/"
     return {path.removeprefix(own): value for path, value in values.items() if path.startswith(own)}
 

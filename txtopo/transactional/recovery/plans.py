@@ -31,8 +31,8 @@ class GoTo:
     """The last committed transaction after the repair."""
     metadata: Any
     incarnation: str
-    spout: str
-    """``repeatable`` or ``opaque``."""
+    spouts: Mapping[str, str]
+    """The kind of each spout by its id."""
     states: Mapping[str, int]
     """The last txid of each table after the repair; 0 for none."""
     is_as_it_is: bool
@@ -73,7 +73,7 @@ class GoTo:
         # The journal may name states of a backfill that died just before it joined: that alone means nothing.
         marks = {name: mark for name, mark in each.states.items() if each.has(name)}
         states = {name: mark.txid or 0 for name, mark in marks.items() if name in committed.states}
-        plan = cls(each.txid, each.metadata, each.incarnation, each.spout, states, is_as_it_is=False, number=0)
+        plan = cls(each.txid, each.metadata, each.incarnation, each.spouts, states, is_as_it_is=False, number=0)
         until = max(committed.txid, each.txid)
         return attrs.evolve(plan, marks=marks, planned=each.planned, until=until, held=states, is_beside=True)
 

@@ -105,13 +105,12 @@ class BatchRun:
         self._pending: deque[tuple[Edge, int, Chunk]] = deque()
         self._failure: TxtopoError | None = None
 
-    def emit(self, task: int, emit: Callable[[TaskCollector], Any]) -> Any:
+    def emit(self, spout: PlannedComponent, task: int, emit: Callable[[TaskCollector], Any]) -> Any:
         """Let a spout task emit its share of the batch, process the tuples here, and return what ``emit`` returns.
 
         Raises:
             TxtopoError: the emitter, or a bolt below it, failed.
         """
-        spout = self._plan.spout
 
         def forward(chunk: Chunk, _direct: int | None) -> None:
             self.tuples_emitted += len(chunk)

@@ -79,7 +79,7 @@ class TaskFactory:
     """Tells the run loop what a component's own thread did after its batch was over; called in that thread."""
     record_write: RecordWrite | None = None
     """Told of each write of a component to a state, if anybody asks for that."""
-    _emitters: dict[int, Any] = attrs.field(factory=dict, init=False)
+    _emitters: dict[tuple[str, int], Any] = attrs.field(factory=dict, init=False)
     _configurations: dict[str, _Configured] = attrs.field(factory=dict, init=False)
 
     def configuration(self, component: PlannedComponent) -> Configuration:
@@ -100,18 +100,22 @@ class TaskFactory:
         """Return a new copy of a declared bolt."""
         return maker_of(component.component.__class__, self.prototypes[component.id])()
 
-    def emitter(self, task: int) -> Any:
-        """Return the emitter of a spout task; created once in each process."""
-        if task not in self._emitters:
-            spout = self.plan.spout
-            context = TaskContext(self.plan, spout, task, None)
-            self._emitters[task] = spout.component.emitter(self.configuration(spout), context)
-        return self._emitters[task]
+    def coordinator(self, spout: PlannedComponent) -> Any:
+        """Return a new coordinator of a spout; call this in the driver."""
+        return spout.component.coordinator(self.configuration(spout), TaskContext(self.plan, spout, 0, None))
 
-    def cleanup_before(self, txid: int) -> None:
-        """Call ``cleanup_before`` of every emitter in this process."""
-        for emitter in self._emitters.values():
-            call_if_there(emitter, "cleanup_before", txid)
+    def emitter(self, spout: PlannedComponent, task: int) -> Any:
+        """Return the emitter of a spout task; created once in each process."""
+        if (spout.id, task) not in self._emitters:
+            context = TaskContext(self.plan, spout, task, None)
+            self._emitters[spout.id, task] = spout.component.emitter(self.configuration(spout), context)
+        return self._emitters[spout.id, task]
+
+    def cleanup_before(self, spout_id: str, txid: int) -> None:
+        """Call ``cleanup_before`` of every emitter of a spout in this process."""
+        for (name, _), emitter in self._emitters.items():
+            if name == spout_id:
+                call_if_there(emitter, "cleanup_before", txid)
 
     def close(self) -> None:
         """Close the emitters."""
@@ -130,7 +134,8 @@ def prototypes_of(plan: Plan) -> dict[str, bytes]:
     for component in plan.components:
         with user_code(component.id, None):
             frozen[component.id] = dump_object(component.component)
-    del frozen[plan.spout.id]  # the plan has it already, with all rows that an in-memory spout may hold
+    for spout in plan.spouts:
+        del frozen[spout.id]  # the plan has it already, with all rows that an in-memory spout may hold
     return frozen
 
 

@@ -184,7 +184,7 @@ class _Trickle(Thread):
         """Return how long each arrival took, by the transactions that took it and the Delta log."""
         journal = find_journal(folder / "_txtopo", topology.plan.topology_id)
         ends = [
-            (transaction.txid, transaction.ranges or {})
+            (transaction.txid, transaction.input)
             for entry in counting_entries(read_journal(journal), lambda _entry: True)
             for transaction in entry.transactions
         ]

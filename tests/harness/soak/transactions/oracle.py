@@ -56,7 +56,7 @@ def rows_of_journal(setup: Setup, entries: Sequence[JournalEntry]) -> list[list[
     batches = []
     for transaction in (each for entry in entries for each in entry.transactions):
         batch: list[list[Any]] = []
-        for name, (start, end) in (transaction.ranges or {}).items():
+        for name, (start, end) in transaction.input.items():
             partition = name.rpartition("-")[2]  # Kafka's have the topic in front
             if start != ends[partition]:
                 raise Violation(
@@ -127,7 +127,7 @@ class Judge:
         """Raise a Violation unless all input is committed and every row is exact; return the last committed txid."""
         entries = check_journal(read_journal(self.journal), committed)
         rows = sum(map(len, data_of(self.setup).values()))
-        check_input(entries, SPOUT, rows)
+        check_input(entries, {SPOUT}, rows)
         if self._fixed is not None and committed != self._fixed.transactions:
             raise Violation(f"all input is committed (promise 16): {committed} of {self._fixed.transactions}")
         view = read_tables(self.setup.output)

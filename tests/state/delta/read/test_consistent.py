@@ -117,7 +117,7 @@ class Tables:
         self.opened = {name: each.open("t", name, "life", epoch) for name, each in self.states.items()}
         tables = {name: JournalTable(name, opened.identity) for name, opened in self.opened.items()}
         states = {name: opened.last_txid for name, opened in self.opened.items()}
-        header = JournalHeader("t", "life", epoch, "repeatable", committed, None, tables, states)
+        header = JournalHeader("t", "life", epoch, {"spout": "repeatable"}, committed, None, tables, states)
         return JournalWriter(find_journal(self.folder / METADATA_DIR, "t"), header, 1 << 30)
 
     def enter(self, journal, first, last, *names):

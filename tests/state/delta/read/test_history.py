@@ -38,7 +38,7 @@ def write(state, last, **words):
 def enter(folder, state, *groups, removed=0):
     """Keep a journal beside the table in which these groups wrote it, and removed so many keys of it each."""
     tables = {"words": JournalTable("words", state.identity)}
-    header = JournalHeader("t", "life", 1, "repeatable", 0, None, tables, {"words": None})
+    header = JournalHeader("t", "life", 1, {"spout": "repeatable"}, 0, None, tables, {"words": None})
     journal = JournalWriter(LocalFolder(folder / "_txtopo" / FOLDER / "t"), header, 1 << 20)
     for first, last in groups:
         transactions = tuple(JournalTransaction(txid, 1, None, {}) for txid in range(first, last + 1))

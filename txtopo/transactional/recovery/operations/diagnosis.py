@@ -53,8 +53,8 @@ class RepairSubject:
     """A topology to diagnose and repair."""
 
     topology_id: str
-    spout: str
-    """``repeatable`` or ``opaque``."""
+    spouts: Mapping[str, str]
+    """The kind of each spout, ``repeatable`` or ``opaque``, by its id."""
     states: Mapping[str, State]
     metadata_dir: Path
     addresses: Mapping[str, str]
@@ -237,7 +237,7 @@ class _Found:
             backfilled=backfills_of(subject.metadata_dir, parts) if parts else (),
             unfinished=self.backfills,
         )
-        go_to, rolled_back, obstacles = choice.best(self.checkpoints, subject.spout, number, is_damaged=is_damaged)
+        go_to, rolled_back, obstacles = choice.best(self.checkpoints, subject.spouts, number, is_damaged=is_damaged)
         if go_to is not None:
             held = {} if go_to.is_as_it_is else _held(self.checkpoints, parts, go_to.incarnation)
             after, until = self.unseen(go_to, record, tables)
@@ -306,14 +306,14 @@ class Choice:
     """The states of backfills that have not joined the topology, each with its last transaction."""
 
     def best(
-        self, checkpoints: list[Checkpoint], spout: str, number: int, *, is_damaged: bool
+        self, checkpoints: list[Checkpoint], spouts: Mapping[str, str], number: int, *, is_damaged: bool
     ) -> tuple[GoTo | None, tuple[str, ...], tuple[str, ...]]:
         """Return the best plan, the states that it rolls back, and the obstacles to a better one."""
         # A newer epoch is no obstacle, because the repair takes one above it.
         is_as_it_is = all(each.kind in _ADOPTABLE for each in self.divergences) and self.record.incarnation is not None
         if is_as_it_is and not is_damaged:
             assert self.record.incarnation is not None, "there is coordinator state"
-            own = checkpoint_of(self.record.committed, self.record.incarnation, spout, self.record.timeline)
+            own = checkpoint_of(self.record.committed, self.record.incarnation, spouts, self.record.timeline)
             # A table that has the group in progress stays there, so each is taken at the txid that it is at.
             at = {name: description.last_txid for name, description in self.descriptions.items()}
             marks = {name: own.states.get(name, StateMark("", None)) for name in at}
@@ -415,7 +415,7 @@ class Choice:
             checkpoint.txid,
             checkpoint.metadata,
             checkpoint.incarnation,
-            checkpoint.spout,
+            checkpoint.spouts,
             {name: mark.txid or 0 for name, mark in marks.items()},
             is_as_it_is,
             number,
@@ -517,11 +517,11 @@ def _checkpoints(
         for each in checkpoints_in(parts, subject.topology_id, incarnation, subject.states, descriptions)
     ]
     if record.incarnation is not None:
-        found.append(checkpoint_of(record.committed, record.incarnation, subject.spout, record.timeline))
+        found.append(checkpoint_of(record.committed, record.incarnation, subject.spouts, record.timeline))
     found = [each for each in found if each.txid > 0]
     if not any(description.last_txid for description in descriptions.values()):
         found += [
-            Checkpoint(0, None, incarnation, subject.spout, {}, "the tables") for incarnation in sorted(incarnations)
+            Checkpoint(0, None, incarnation, subject.spouts, {}, "the tables") for incarnation in sorted(incarnations)
         ]
     return sorted(found, key=lambda each: -each.txid)
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.api.components.optional import call_if_there
+from txtopo.api.components.planned import last_txid_of, metadata_of
 from txtopo.api.state import State
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.api.values import ROWS_KINDS
@@ -28,10 +29,10 @@ from txtopo.config import Config
 from txtopo.errors import StateAccessError, StopError
 from txtopo.journal.ending import metadata_dir_with_journal
 from txtopo.journal.journal import JournalPart, find_journal, read_journal
-from txtopo.topology.plans.plan import Plan
+from txtopo.topology.plans.plan import Plan, PlannedComponent
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in, room_of_spout
 from txtopo.transactional.recovery.divergence import CoordinatorRecord, refuse_two_timelines
 from txtopo.transactional.recovery.membership import refuse_what_stays
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
@@ -44,7 +45,6 @@ from txtopo.transactional.recovery.operations.rewind import (
     without_new,
 )
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew, recorded_plan
-from txtopo.transactional.tasks.context import TaskContext
 from txtopo.transactional.tasks.factory import TaskFactory
 
 
@@ -143,20 +143,29 @@ def checked(
     store, _, root = coordinator_state.source_place
     gathering = GatheringLead(coordinator_state.epoch)
     undone = metadata_after(subject, coordinator_state, to)
-    with _coordinator(plan, config) as coordinator:
-        call_if_there(coordinator, "open_store", store, gathering, root)
-        can_go_back = plan.semantics.rewind(coordinator, to.txid, to.metadata, undone)
+    stuck = []
+    for spout in plan.spouts:
+        own, room = metadata_of(to.metadata, spout.id), room_of_spout(root, spout.id)
+        with _coordinator(plan, config, spout) as coordinator:
+            call_if_there(coordinator, "open_store", store, gathering, room)
+            known = [each[spout.id] for each in undone if spout.id in (each or {})]
+            txid = last_txid_of(spout.id, to.txid, to.metadata)
+            if not plan.semantics[spout.id].rewind(coordinator, txid, own, known) and store.children(room):
+                stuck.append(spout.id)
     if to.is_beside:  # it begins with the values as they are, and with these transactions
         return []
-    if not can_go_back and store.children(root):
+    for name in stuck:
         raise StateAccessError(
-            f"the coordinator of spout {plan.spout.id!r} keeps values of its own, and has no method rewind() to bring "
-            f"them back to transaction {to.txid}: give it one, see Coordinator.rewind"
+            f"the coordinator of spout {name!r} keeps values of its own, and has no method rewind() to bring them back "
+            f"to transaction {to.txid}: give it one, see Coordinator.rewind"
         )
     after = _ChangedStore(store, gathering.changes)
-    with _coordinator(plan, config) as coordinator:
-        call_if_there(coordinator, "open_store", after, GatheringLead(coordinator_state.epoch), root)
-        plan.semantics.resume(coordinator, to.txid, to.metadata, is_first=True)
+    for spout in plan.spouts:
+        own, room = metadata_of(to.metadata, spout.id), room_of_spout(root, spout.id)
+        with _coordinator(plan, config, spout) as coordinator:
+            call_if_there(coordinator, "open_store", after, GatheringLead(coordinator_state.epoch), room)
+            txid = last_txid_of(spout.id, to.txid, to.metadata)
+            plan.semantics[spout.id].resume(coordinator, txid, own, is_first=True)
     return gathering.changes
 
 
@@ -266,22 +275,25 @@ def forgo(
         committed = TransactionMetadata(mark.txid, mark.metadata, mark.planned)
         last = max((committed, *coordinator_state.begun_as_far_as_known()), key=lambda each: each.txid)
         gathering = GatheringLead(coordinator_state.epoch)
-        with _coordinator(plan, config) as coordinator:
-            call_if_there(coordinator, "open_store", store, gathering, root)
-            lines = call_if_there(coordinator, "forgo", last.txid, last.metadata, names)
+        lines: list[str] = []
+        for spout in plan.spouts:
+            with _coordinator(plan, config, spout) as coordinator:
+                call_if_there(coordinator, "open_store", store, gathering, room_of_spout(root, spout.id))
+                own = metadata_of(last.metadata, spout.id)
+                lines += call_if_there(coordinator, "forgo", last.txid, own, names) or []
         if not lines:
-            raise StopError(f"spout {plan.spout.id!r} has promised nothing by name; nothing was changed")
+            whose = " or ".join(repr(spout.id) for spout in plan.spouts)
+            raise StopError(f"spout {whose} has promised nothing by name; nothing was changed")
         agree(lines)
         # One step: a crash before it leaves all as it was.
         lead.write(gathering.changes)
 
 
 @contextlib.contextmanager
-def _coordinator(plan: Plan, config: Config) -> Iterator[Any]:
-    """Yield a fresh coordinator of the spout; what is done with it is the user's code."""
-    spout, factory = plan.spout, TaskFactory(plan, config, {})
+def _coordinator(plan: Plan, config: Config, spout: PlannedComponent) -> Iterator[Any]:
+    """Yield a fresh coordinator of a spout; what is done with it is the user's code."""
     with user_code(spout.id, None):
-        coordinator = spout.component.coordinator(factory.configuration(spout), TaskContext(plan, spout, 0, None))
+        coordinator = TaskFactory(plan, config, {}).coordinator(spout)
         try:
             yield coordinator
         finally:

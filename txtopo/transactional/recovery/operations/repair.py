@@ -150,7 +150,7 @@ def _end_elsewhere(
     with durable_step("repair.end"):
         coordinator_state.rewrite(
             plan.incarnation,
-            plan.spout,
+            plan.spouts,
             CommittedMark(plan.txid, plan.metadata, marks, plan.planned),
             timeline,
             plan.number,
@@ -280,7 +280,7 @@ def _enter(
         topology=subject.topology_id,
         incarnation=plan.incarnation,
         epoch=timeline.epoch,
-        spout=plan.spout,
+        spouts=plan.spouts,
         committed=plan.txid,
         metadata=plan.metadata,
         planned=plan.planned,

@@ -93,7 +93,7 @@ class Past:
                 txid=decided,
             )
         if checkpoints[-1].txid:
-            checkpoints.append(Checkpoint(0, None, newest.incarnation, newest.spout, {}, "the tables"))
+            checkpoints.append(Checkpoint(0, None, newest.incarnation, newest.spouts, {}, "the tables"))
         entries = _entries(parts, checkpoints[0].txid)
         now = checkpoints[0]
         mark = CommittedMark(now.txid, now.metadata, {**now.states, **known.committed.states}, now.planned)
