@@ -34,6 +34,7 @@ from typing import Any, Protocol
 
 import attrs
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from state.delta.log.checkpoints import Removal, checkpoint_path, make_checkpoint, places_in, removals_in
 from state.delta.log.data_files import DATA_FOLDER, DataFolder
@@ -325,7 +326,10 @@ class DeltaPast(TablePast):
 
     def look(self) -> int:
         """Look at the newest version, and check the fence."""
-        self._opened.update_incremental()
+        try:
+            self._opened.update_incremental()
+        except DeltaError:  # its listing lacks an entry that is put meanwhile, or the handle's log is gone
+            self.open()
         self._fence.check(self._opened)
         return self._opened.version()
 

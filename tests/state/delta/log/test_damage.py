@@ -11,6 +11,8 @@ from deltalake import DeltaTable
 from state import DeltaState, read_table
 from state.delta.log.damage import damage_of_log
 from state.delta.log.location import Location
+from state.delta.log.ownership import Fence
+from state.delta.upkeep import DeltaPast
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
 from txtopo.errors import StateAccessError, StateFailure
@@ -49,7 +51,15 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-@pytest.fixture(params=[5, 6], ids=["behind a checkpoint", "between two entries"])
+@pytest.fixture
+def past(table):
+    """The table as its upkeep sees it, at version 6."""
+    past = DeltaPast(Location.resolve(str(table), None), Fence("topology", "s", 1))
+    past.open()
+    return past
+
+
+@pytest.fixture(params=[5, 6, 7], ids=["behind a checkpoint", "between two entries", "behind a handle"])
 def lists_late(table, monkeypatch, request):
     """Let the first listing of the log lack an entry that is put meanwhile, as one beside a writer may."""
     opened = state_at(table).open("topology", "s", "life", 1)
@@ -73,6 +83,12 @@ def test_an_entry_that_is_put_during_a_listing(table):
     """A listing that has the entry after it, but not this one, is no damage: the log is listed again."""
     assert Location.resolve(str(table), None).handle().version() == 8
     assert read_table(table).num_rows == 6
+
+
+@pytest.mark.usefixtures("past", "lists_late")
+def test_upkeep_beside_a_writer(past):
+    """It looks at the newest version though the listing for it lacks an entry that is put meanwhile."""
+    assert past.look() == 8
 
 
 def test_a_file_that_goes_during_a_look_for_damage(table, monkeypatch):
