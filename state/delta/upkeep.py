@@ -553,11 +553,13 @@ class LogUpkeep:
         old = [each for each, item in log.entries.items() if each <= version and item.modified_secs < oldest_secs]
         first = self._past.last_transaction(max(old, default=0))
         base = max((each for each in log.checkpoints if each <= first), default=0)
-        for each in [each for each in log.files if each < base]:
+        past_ones = [each for each in log.files if each < base]
+        own_turns = self._past.own_turns() if past_ones else ()  # once: delta-rs reads the log for it
+        for each in past_ones:
             kept: tuple[str, ...] = ()
             if each in of_points:
                 kept = (entry_path(each), checkpoint_path(each))
-            elif self._held.is_turn(each):
+            elif self._held.is_turn(each, own_turns):
                 kept = (entry_path(each),)
             deletion.delete(path for path in log.files[each] if path not in kept)
         return first < self._past.last_transaction(version)
@@ -639,10 +641,13 @@ class _Held:
         """Whether a version that :meth:`hold` was called with needs a file."""
         return any(place in places for places in self._places.values())
 
-    def is_turn(self, version: int) -> bool:
-        """Return whether a version has turned the table back, or marks a turn."""
+    def is_turn(self, version: int, own_turns: Collection[int]) -> bool:
+        """Return whether a version has turned the table back, or marks a turn.
+
+        ``own_turns`` are the last ones of :meth:`TablePast.own_turns`.
+        """
         if self._first is None or version > self._first:
-            return version in self._past.own_turns()
+            return version in own_turns
         if version not in self._turns:
             self._turns[version] = self._past.is_turn(version)
         return self._turns[version]

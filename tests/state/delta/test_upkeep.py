@@ -24,7 +24,7 @@ from state import DeltaRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DATA_FOLDER
 from state.delta.log.location import Location
 from state.delta.table import kept_version
-from state.delta.upkeep import ENTRIES_SECS, Upkeep, log_secs
+from state.delta.upkeep import ENTRIES_SECS, DeltaPast, Upkeep, log_secs
 from tests.state.delta.delta_tables import all_of, fold, hold_no_rows, maintain
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.rows.rows_tables import put
@@ -257,6 +257,26 @@ def test_the_log_is_still_cleaned_of_what_is_too_old(tmp_path):
     assert declared.table().kept(range(6)) == {0, 3, 4, 5}
     assert read_table(tmp_path / "t", 4)["n"].to_pylist() == [4]
     assert not (log / f"{1:020d}.json").exists()
+
+
+def test_turns_are_looked_up_once_a_round(tmp_path, monkeypatch):
+    """However many versions go: delta-rs reads the log for it, so the end of a run would wait for minutes."""
+    looked, own_turns = [], DeltaPast.own_turns
+    monkeypatch.setattr(DeltaPast, "own_turns", lambda past: looked.append(past) or own_turns(past))
+    declared = DeltaState(tmp_path / "t", Fields("k: string"), Fields("n: long"), upkeep_every_writes=1)
+    opened = declared.open("topology", "s", "life", 1)
+    opened.keep_history(all_of(40 * 24))
+    for txid in range(1, 8):
+        opened.write(txid, {"k": TransactionalValue(txid, txid)})
+    maintain(opened)
+    looked.clear()
+    log = tmp_path / "t" / "_delta_log"
+    for file in log.iterdir():
+        os.utime(file, (time.time() - 60 * DAY_SECS,) * 2)
+    opened.write(8, {"k": TransactionalValue(8, 8)})
+    maintain(opened)
+    assert not any((log / f"{version:020d}.json").exists() for version in range(1, 6))
+    assert len(looked) == 1
 
 
 def test_the_versions_before_a_column_was_added(tmp_path):
