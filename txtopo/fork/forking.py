@@ -138,7 +138,9 @@ def fork_points(plan: Plan, config: Config) -> ForkPoints:
 
 
 def _origin(plan: Plan, config: Config) -> RepairSubject:
-    metadata_dir_with_journal(metadata_dir_of(plan, config), plan.topology_id)
+    """Return the topology to fork; refuse a state that can't be forked, whatever the point."""
+    metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, config), plan.topology_id)
+    _places(plan.states, metadata_dir.parent)
     return subject_of(plan, config)
 
 

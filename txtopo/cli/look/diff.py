@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -12,7 +12,7 @@ from state.delta.read.difference import TableDifference
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.columnar.conversion import python_rows
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, StateAccessError
 from txtopo.inspect.past.difference import Compared, Moment, Output, is_table
 from txtopo.text.printable import escaped
 from txtopo.text.words import count_of
@@ -64,8 +64,9 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
     """Compare the tables of two outputs, for example of a topology and its fork, as of the same transaction.
 
     A and B are folders that hold a topology's tables and its folder '_txtopo', or two tables. Nothing is run or
-    written, and the topologies may be running. Tables are compared as of M; by default as of the newest transaction
-    that ends a commit group in both outputs, because between two Delta writes a table can't always be shown.
+    written, and the topologies may be running. Tables are compared as of M, or of the newest transaction before it as
+    of which both can be shown, which is said; by default as of the newest transaction that ends a commit group in both
+    outputs, because between two Delta writes a table can't always be shown.
 
     Rows with equal keys are compared by their other columns; those of a table without keys as a multiset. The exit
     status is 0 if there is no difference, 1 if there is one, and 2 if the tables can't be compared.
@@ -83,11 +84,12 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
 
     if is_table(a):
         compared = Compared.pair(a, b, to)
-        if to is None and compared.txid is not None:
+        if compared.txid is not None and to is None:
             say(f"as of transaction {compared.txid}")
     else:
         own_a, own_b = (topologies or (None,))[0], (topologies or (None,))[-1]
         compared = _outputs(Output.of(a, own_a), Output.of(b, own_b), to, say)
+    _tell_moved(to, compared.txid, since, say)
     found = compared.differences(since, with_txids=with_txids)
     for name, each in found.items():
         say(f"{name}: {_numbers(each)}", "bold" if each.count else "")
@@ -115,9 +117,32 @@ def _outputs(a: Output, b: Output, to: int | None, say: Callable[[str], None]) -
         say(f"A, {a.path}, is at transaction {of_a}; B, {b.path}, at {of_b}")
         if moment.later is not None:
             say(f"to compare them later, run {'A' if of_a <= of_b else 'B'} with --until {moment.later}")
-    compared = Compared.outputs(a, b, states, to)
-    say(f"as of transaction {to}")
+        compared = Compared.outputs(a, b, states, to)
+    else:
+        compared = _as_of(a, b, states, to)
+    say(f"as of transaction {compared.txid}")
     return compared
+
+
+def _tell_moved(to: int | None, txid: int | None, since: int | None, say: Callable[[str], None]) -> None:
+    """Tell that tables are compared as of an earlier transaction than the one that was asked for, if they are."""
+    if to is None or txid is None or txid == to:
+        return
+    say(f"both can't be shown as of transaction {to}; as of {txid}, the newest before it, they can")
+    if since is not None and since > txid:
+        raise CommandLineError(f"--from {since} is after that; give a later --to")
+
+
+def _as_of(a: Output, b: Output, states: Sequence[str], to: int) -> Compared:
+    """Read tables as of a transaction, or of the newest one before it as of which both can be shown."""
+    try:
+        return Compared.outputs(a, b, states, to)
+    except StateAccessError as error:
+        try:
+            before = Moment.of(a, b, states, before=to).txid
+        except ConfigError:
+            raise error from None
+        return Compared.outputs(a, b, states, before)
 
 
 def _numbers(found: TableDifference) -> str:

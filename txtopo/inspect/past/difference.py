@@ -19,7 +19,7 @@ from state.delta.read.consistent import (
 from state.delta.read.difference import TableDifference, difference
 from state.delta.read.history import FoundTable
 from state.delta.read.points import ShownPoints
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, StateAccessError
 from txtopo.files.durable import is_folder
 from txtopo.journal.backfills import backfills_of
 from txtopo.journal.ending import journal_below, table_path
@@ -63,14 +63,17 @@ class Moment:
     """
 
     @classmethod
-    def of(cls, a: Output, b: Output, states: Collection[str]) -> Moment:
-        """Find it.
+    def of(cls, a: Output, b: Output, states: Collection[str], before: int | None = None) -> Moment:
+        """Find it: the newest of all, or the newest before a transaction, which is not 0, where all is empty.
 
         Raises:
             ConfigError: there is none.
         """
         found_a, found_b = _Reach.of(a, states), _Reach.of(b, states)
         common = found_a.ends & found_b.ends
+        if before is not None:
+            committed = min(found_a.committed, found_b.committed)
+            common = frozenset(end for end in common if 0 < end < before <= committed)
         if not common:
             raise ConfigError(
                 f"no transaction that both {a.path} and {b.path} still show ends a commit group in both: name one with "
@@ -98,12 +101,21 @@ class Compared:
 
     @classmethod
     def pair(cls, a: str, b: str, txid: int | None) -> Compared:
-        """Read two single tables, by default as of the last transaction that both have."""
+        """Read two single tables, by default as of the last transaction that both have.
+
+        As of a transaction that they can't both be shown as of, they are read as of the newest before it that they can.
+        """
         found = FoundTable.at(a), FoundTable.at(b)
         last = tuple(table.last_txid for table in found)
         if txid is None and None not in last and last[0] != last[1]:
             txid = _newest_of_both(found[0].points(), found[1].points())
-        return cls(txid, {Path(a).name: (found[0].rows(txid), found[1].rows(txid))})
+        try:
+            return cls(txid, {Path(a).name: (found[0].rows(txid), found[1].rows(txid))})
+        except StateAccessError:
+            before = txid and _newest_of_both(found[0].points(), found[1].points(), before=txid)
+            if not before or before == txid:
+                raise
+            return cls(before, {Path(a).name: (found[0].rows(before), found[1].rows(before))})
 
     def differences(self, since: int | None, *, with_txids: bool) -> dict[str, TableDifference]:
         """Return the difference of each table; see :func:`state.delta.read.difference.difference`."""
@@ -113,11 +125,16 @@ class Compared:
         }
 
 
-def _newest_of_both(a: ShownPoints, b: ShownPoints) -> int:
-    """Return the last transaction that both tables have, or the last one before it as of which both can be shown."""
-    txid = min(a.last.txid, b.last.txid)
-    known = [txid, *(point.txid for each in (a, b) for point in each.points)]
-    return max((each for each in known if each <= txid and a.shows(each) and b.shows(each)), default=txid)
+def _newest_of_both(a: ShownPoints, b: ShownPoints, before: int | None = None) -> int:
+    """Return the last transaction that both tables have, or the last one before it as of which both can be shown.
+
+    With ``before``, return the last one before that as of which both can be shown; itself if there is none.
+    """
+    txid = min(a.last.txid, b.last.txid) if before is None else before
+    known = [point.txid for each in (a, b) for point in each.points if point.txid < txid]
+    if before is None:
+        known.append(txid)
+    return max((each for each in known if a.shows(each) and b.shows(each)), default=txid)
 
 
 def is_table(path: str) -> bool:
