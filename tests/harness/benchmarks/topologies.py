@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from array import array
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
@@ -43,16 +44,16 @@ class NumberedCoordinator(Coordinator):
 
     Args:
         transactions: the last txid.
-        available_at: takes the time at which each was begun, or was due, in seconds since the epoch.
+        available_at: takes the time at which each was begun, or was due, in seconds since the epoch, in their order.
         interval_secs: the time between two that are due; None: each is begun as soon as it is asked for.
     """
 
     def __init__(
-        self, transactions: int, available_at: dict[int, float] | None = None, interval_secs: float | None = None
+        self, transactions: int, available_at: array[float] | None = None, interval_secs: float | None = None
     ) -> None:
         self._transactions = transactions
         self._begun = 0
-        self._available_at = {} if available_at is None else available_at
+        self._available_at = array("d") if available_at is None else available_at
         self._interval_secs = interval_secs
 
     def resume(self, txid: int, metadata: Any) -> None:
@@ -60,7 +61,8 @@ class NumberedCoordinator(Coordinator):
 
     def initialize_transaction(self, txid: int, previous_metadata: Any) -> int:
         self._begun = txid
-        self._available_at.setdefault(txid, time.time())
+        if len(self._available_at) < txid:
+            self._available_at.append(time.time())
         return txid
 
     def is_ready(self) -> bool:
@@ -69,8 +71,8 @@ class NumberedCoordinator(Coordinator):
             return True
         if not self._available_at:
             start = time.time()
-            self._available_at |= {n: start + n * self._interval_secs for n in range(1, self._transactions + 1)}
-        return time.time() >= self._available_at[self._begun + 1]
+            self._available_at.extend(start + n * self._interval_secs for n in range(1, self._transactions + 1))
+        return time.time() >= self._available_at[self._begun]
 
     def is_exhausted(self) -> bool:
         return self._begun >= self._transactions
@@ -98,8 +100,11 @@ class WordSpout(TransactionalSpout):
         self._words = words
         self._transactions = transactions
         self._interval_secs = interval_secs
-        self.begun_at: dict[int, float] = {}
-        """When each transaction was begun; with an interval, when it was due. Filled in the driver only."""
+        self.begun_at = array("d")
+        """When each transaction was begun; with an interval, when it was due. Filled in the driver only.
+
+        A long run is measured with it, so it takes 8 bytes for each: a dictionary took 100 MB for a million.
+        """
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
         return NumberedCoordinator(self._transactions, self.begun_at, self._interval_secs)

@@ -132,7 +132,7 @@ def _ours(
             }
             config = config.with_settings({"topology.state.store": "zookeeper", **store})
         report = run_checked(bench.spark, topology, config, folder, words, transactions)
-        available = np.array([spout.begun_at[txid] for txid in range(1, transactions + 1)])
+        available = np.array(spout.begun_at)
         visible = visible_at(folder / STATE, application(topology.plan.topology_id), 1, transactions)
         return latency_sample(available, visible, report)
 
