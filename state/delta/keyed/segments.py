@@ -51,6 +51,7 @@ class _Segment:
         slots: the slot of each row's key in the index, if there is one: so rows that move to another segment need not
             be looked up. Those of dead rows mean nothing.
         chunks: the rows in portions that Arrow takes rows from, each with the position of its first one.
+        nbytes: the bytes of the rows, which each write adds up and which Arrow counts buffer by buffer.
     """
 
     file: DataFile
@@ -61,6 +62,7 @@ class _Segment:
     chunks: Sequence[tuple[int, pa.Table]] = attrs.field(
         default=attrs.Factory(lambda self: chunks_of(self.rows), takes_self=True)
     )
+    nbytes: int = attrs.field(default=attrs.Factory(lambda self: int(self.rows.nbytes), takes_self=True))
 
     @property
     def end(self) -> int:
@@ -156,7 +158,7 @@ class Segments:
     @property
     def nbytes(self) -> int:
         """The bytes of the rows."""
-        return sum(segment.rows.nbytes for segment in list(self._by_path.values()))
+        return sum(segment.nbytes for segment in list(self._by_path.values()))
 
     @property
     def num_rows(self) -> int:
