@@ -724,7 +724,7 @@ def test_the_spouts_own_values_go_back_in_the_same_step(command_line, place):
     target = load_target("keeping", {}, place.folder)
     run_inline(target.topology, target.config)
 
-    def kept(below: str = "keeping/source") -> object:
+    def kept(below: str = "keeping/source/spout") -> object:
         store = SqliteStore(place.store)
         try:
             return TransactionalState(store, None, below).get_data("last")
@@ -739,7 +739,7 @@ def test_the_spouts_own_values_go_back_in_the_same_step(command_line, place):
         with armed(Crash(1, only=step)):
             command_line("rewind", "keeping", "2", "--yes")
         assert kept() == (2 if step == "repair.end.after" else 6)
-    assert kept("keeping/before-repair-1/source") == 6
+    assert kept("keeping/before-repair-1/source/spout") == 6
     report = run_inline(target.topology, target.config)
     assert (report.transactions, kept()) == (4, 6)
     command_line.told("audit", ".")
