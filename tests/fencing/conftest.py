@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.harness.soak.changes.story import Undisturbed
 from txtopo.testing.zookeeper import ZooKeeperServer, running_zookeeper
 
 TICK_TIME_MS = 300
@@ -24,3 +25,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer
 def root() -> str:
     """A root node that no other test uses."""
     return f"/fencing-{next(_ROOTS)}"
+
+
+@pytest.fixture(scope="package")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """A topology that nothing happens to."""
+    undisturbed = Undisturbed(tmp_path_factory.mktemp("undisturbed"))
+    undisturbed.run()
+    return undisturbed

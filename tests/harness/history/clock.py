@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import bisect
+import os
 import time
 import types
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -41,8 +43,16 @@ class SimulatedClock:
         self._simulated.append(self.now_secs)
 
     def at(self, real_secs: float) -> float:
-        """Return what this clock showed at a time of the real one."""
-        return self._simulated[max(0, bisect.bisect(self._real, real_secs + _TICK_SECS) - 1)]
+        """Return what this clock showed at a time of the real one; what is older than this clock has its own time."""
+        index = bisect.bisect(self._real, real_secs + _TICK_SECS) - 1
+        return real_secs if index < 0 else self._simulated[index]
+
+    def settle(self, folder: Path) -> None:
+        """Give files the times that they have by this clock, so that they keep them in another process."""
+        for path in folder.rglob("*"):
+            if path.is_file():
+                secs = self.at(path.stat().st_mtime)
+                os.utime(path, (secs, secs))
 
     @contextmanager
     def instead_of_the_real_one(self) -> Iterator[None]:
