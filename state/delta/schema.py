@@ -185,7 +185,8 @@ class RowFormat:
         columns = self._key_columns(keys)
         table = None
         if self.is_typed:
-            table = pa.Table.from_arrays([column.array for column in columns], names=list(self.key))
+            schema = pa.schema(list(self.schema())[: len(self.key)])
+            table = pa.Table.from_arrays([column.array for column in columns], schema=schema)
         return FittedKeys(_joined(columns), table)
 
     def fitted(self, key: Key, value: Any) -> Key:

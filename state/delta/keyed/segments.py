@@ -250,6 +250,11 @@ class Segments:
 
     def found_among(self, keys: pa.Table) -> tuple[Positions, pa.Table]:
         """Return the rows of those of some keys that are there, and the position of each one's key among them."""
+        found = self._found
+        if found is not None and found.keys.equals(keys):  # those of an update, whose old values were just read
+            own = np.flatnonzero(found.numbers >= 0)
+            own = own[np.argsort(found.numbers[own])]
+            return own, self._in_order(found.numbers[own], self._schema.names)
         self._found, own, rows = self._look_up(keys, self._schema.names)
         return own, rows
 

@@ -20,7 +20,7 @@ from tests.state.delta.delta_tables import held_merges, hold_no_rows, merge, ste
 from tests.state.delta.foreign import live_files
 from tests.transactional.recovery.altered_tables import put_entry
 from txtopo import Fields
-from txtopo.api.values import KEYED_KINDS
+from txtopo.api.values import KEYED_KINDS, StateKind
 from txtopo.columnar import key_index
 from txtopo.transactional.commit.write_buffer import group_state
 
@@ -336,6 +336,32 @@ def test_rows_whose_vectors_change_are_not_read_again(tmp_path, monkeypatch, row
     assert [rows.num_rows for rows in read] == [1], "all rows of the second file had died, so it was let go"
     table.write("put", {"a": 4, "g": 4})
     table.check()
+    table.state.close()
+
+
+@pytest.mark.parametrize("kind", [StateKind.TRANSACTIONAL, StateKind.OPAQUE])
+def test_an_update_looks_its_keys_up_once(tmp_path, monkeypatch, kind) -> None:
+    """In a table of more keys than are cached, an update's old values, its fold and its marks are of one look-up."""
+    looked_up, slots_of = [], key_index.HashIndex.slots_of
+    monkeypatch.setattr(
+        key_index.HashIndex,
+        "slots_of",
+        lambda self, hashes, are_same: looked_up.append(len(hashes)) or slots_of(self, hashes, are_same),
+    )
+    table = Table(tmp_path / "t", kind, cached_keys_max=1)
+    for txid, keys in enumerate(["cab", "dbac"], 1):
+        looked_up.clear()
+        group = group_state(table.state)
+        view = group.begin(txid)
+        view.multi_update([*keys], lambda old: (old or 0) + 1)
+        view.check()
+        view.finish()
+        table.state.write(txid, group.writes())
+        assert looked_up == [len(keys)]
+    found = table.state.multi_get([*"abcd"])
+    assert [each.value for each in found] == [2, 2, 2, 1]
+    if kind is StateKind.OPAQUE:
+        assert [each.previous for each in found] == [1, 1, 1, None]
     table.state.close()
 
 
