@@ -533,12 +533,19 @@ class LogUpkeep:
         now_secs = schedule.now_secs
         deletion = _Deletion(past, version, needed)
         deletion.look()  # a coordinator that leads may keep the log longer
-        is_log_aging = self._clean_log(schedule, deletion, version, of_points)
+        is_log_aging = self._clean_log(schedule, deletion, version, of_points, is_there)
         past.remove_late()
         is_aging = schedule.files_secs is not None and self._clean_files(schedule, deletion, version, is_there)
         self._cleaned_secs, self._points, self._is_aging = now_secs, schedule.points, is_log_aging or is_aging
 
-    def _clean_log(self, schedule: Upkeep, deletion: _Deletion, version: int, of_points: Collection[int]) -> bool:
+    def _clean_log(
+        self,
+        schedule: Upkeep,
+        deletion: _Deletion,
+        version: int,
+        of_points: Collection[int],
+        is_there: Callable[[str], bool],
+    ) -> bool:
         """Remove the log of versions that nobody needs; return whether time alone will leave more of them.
 
         What stays can be opened from a checkpoint on. The oldest goes first: a crash leaves entries before a gap, by
@@ -552,6 +559,12 @@ class LogUpkeep:
         # The newest that is too old itself was the newest version when the time began.
         old = [each for each, item in log.entries.items() if each <= version and item.modified_secs < oldest_secs]
         first = self._past.last_transaction(max(old, default=0))
+        is_aging = first < self._past.last_transaction(version)
+        if not is_aging and first not in log.checkpoints and first in log.versions():
+            # Versions without a transaction have followed, so no round has made one of it, and none would.
+            self._past.make_checkpoint(first, is_there, is_newest=False)
+            self._past.sync()
+            log = self._past.log()
         base = max((each for each in log.checkpoints if each <= first), default=0)
         past_ones = [each for each in log.files if each < base]
         own_turns = self._past.own_turns() if past_ones else ()  # once: delta-rs reads the log for it
@@ -562,7 +575,7 @@ class LogUpkeep:
             elif self._held.is_turn(each, own_turns):
                 kept = (entry_path(each),)
             deletion.delete(path for path in log.files[each] if path not in kept)
-        return first < self._past.last_transaction(version)
+        return is_aging
 
     def _clean_files(
         self, schedule: Upkeep, deletion: _Deletion, version: int, is_there: Callable[[str], bool]

@@ -135,6 +135,18 @@ def test_a_table_that_is_idle_becomes_small(tmp_path, monkeypatch):
     assert life.declared.table().foreign_change(None) is None
 
 
+def test_what_was_before_the_last_transaction_goes_although_a_start_has_followed(tmp_path, monkeypatch):
+    """No checkpoint was made of it as the newest version; it gets one."""
+    life = Life(monkeypatch, tmp_path / "t")
+    for txid in range(1, 30):
+        life.write(txid)
+    life.opened = life.declared.open("topology", "s", "life", 2)
+    life.date()
+    for _ in range(8):
+        life.maintain(61)
+    assert [life.txid_of(version) for version in life.versions()] == [29, None]
+
+
 def test_a_start_compares_what_came_after_the_last_transaction(tmp_path, monkeypatch):
     """Its entry stays, and those of starts since, however old they are."""
     life = Life(monkeypatch, tmp_path / "t")
