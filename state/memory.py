@@ -18,7 +18,7 @@ from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.copying import copying_of_value
 from txtopo.api.data.fields import Fields
-from txtopo.api.map_state import Key
+from txtopo.api.map_state import Key, split_columns
 from txtopo.api.state import KeyedWrites, OpenedState, State, Writes, by_key
 from txtopo.api.values import StateKind, StateValue
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
@@ -241,8 +241,8 @@ class OpenedMemoryState(OpenedState):
         """
         rows = self._table.rows if txid is None else self._rows_as_of(txid)
         parts = [
-            *_parts(list(rows), len(self._rows.key)),
-            *_parts([row.kept.value for row in rows.values()], len(self._rows.value)),
+            *split_columns(list(rows), len(self._rows.key)),
+            *split_columns([row.kept.value for row in rows.values()], len(self._rows.value)),
         ]
         types = [*self._rows.key.types, *self._rows.value.types]
         columns = [_shown(part, kind) for part, kind in zip(parts, types, strict=True)]
@@ -275,12 +275,6 @@ class OpenedMemoryState(OpenedState):
                 txid=txid,
             )
         return rows
-
-
-def _parts(rows: Sequence[Any], width: int) -> list[Sequence[Any]]:
-    if width == 1:
-        return [rows]
-    return list(zip(*rows, strict=True)) if rows else [()] * width
 
 
 def _shown(values: Sequence[Any], kind: pa.DataType | None) -> Any:

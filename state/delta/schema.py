@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from state.delta.columns import Column, column_values, fit_column, is_key_type, no_equality
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
-from txtopo.api.map_state import Key, joined_columns
+from txtopo.api.map_state import Key, joined_columns, split_columns
 from txtopo.api.state import KeyedWrites
 from txtopo.api.values import StateKind, StateValue, stored_values
 from txtopo.columnar.conversion import misfit_of
@@ -249,15 +249,13 @@ class RowFormat:
     def _split(self, rows: Sequence[Any], keys: Sequence[Key], fields: Fields, role: str) -> list[Sequence[Any]]:
         """Return one sequence per field, from one value or tuple per row."""
         width = len(fields)
-        if width == 1:
-            return [rows]
-        for key, row in zip(keys, rows, strict=True):
+        for key, row in zip(keys, rows, strict=True) if width > 1 else ():
             if not isinstance(row, tuple | list) or len(row) != width:
                 raise FieldsError(
                     f"state {self.state!r}, key {key!r}: {role} {row!r} is not a tuple of {width} values, "
                     f"one for each of {fields}; nothing was written",
                 )
-        return list(zip(*rows, strict=True)) if rows else [()] * width
+        return split_columns(rows, width)
 
     def _refuse_all_null(self, values: Sequence[Any], keys: Sequence[Key]) -> None:
         """Refuse a value that, as a previous value, would look like no value."""

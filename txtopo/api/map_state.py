@@ -245,6 +245,13 @@ def joined_columns(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
+def split_columns(rows: Sequence[Any], width: int) -> list[Sequence[Any]]:
+    """Return one sequence per column, from one value per row, or a tuple for several columns."""
+    if width == 1:
+        return [rows]
+    return list(zip(*rows, strict=True)) if rows else [()] * width
+
+
 def folded_by_key(
     pairs: Iterable[tuple[Key, Any]], function: Callable[[Any, Any], Any]
 ) -> tuple[list[Key], Callable[[Any, Any], Any]]:

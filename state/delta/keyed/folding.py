@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from state.delta.columns import fit_column
 from state.delta.read.reading import key_mask
 from state.delta.schema import TXID_FIELD, RowFormat, reaches
+from txtopo.api.map_state import split_columns
 from txtopo.api.reduction import ColumnReduction, Folding, Reducible, Reduction, RowsFile, TransactionRows
 from txtopo.api.state import Key, StateKind
 from txtopo.columnar.key_index import Positions
@@ -240,12 +241,10 @@ class Reducer:
     def _of_mapping(self, values: Mapping[Key, Any]) -> pa.Table | None:
         columns: list[Any] = []
         for fields, given in ((self.rows.key, list(values)), (self.rows.value, list(values.values()))):
-            parts: Sequence[Sequence[Any]] = [given]
-            if len(fields) > 1:
-                if not all(isinstance(row, tuple) and len(row) == len(fields) for row in given):
-                    return None
-                parts = list(zip(*given, strict=True)) if given else [()] * len(fields)
-            for part, kind in zip(parts, fields.types, strict=True):
+            width = len(fields)
+            if width > 1 and not all(isinstance(row, tuple) and len(row) == width for row in given):
+                return None
+            for part, kind in zip(split_columns(given, width), fields.types, strict=True):
                 column = fit_column(part, kind)
                 if column is None or column.is_changed:
                     return None
