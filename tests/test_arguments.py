@@ -15,7 +15,9 @@ import spouts.kafka
 import state
 from committers import (
     AppendCommitter,
+    Collect,
     Count,
+    CountDistinct,
     Days,
     Deduplicate,
     DeltaAppendBolt,
@@ -173,6 +175,8 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (ReduceCommitter, {"state": "s", "key": "k", "value": "n", "function": max}),
     (ReduceCommitter, {"state": "s", "key": ["k"], "values": {"n": Sum("n")}}),
     *((kind, {"field": "n"}) for kind in (Count, Sum, Mean, Min, Max)),
+    (Collect, {"field": "n", "distinct": True, "values_max": 5}),
+    (CountDistinct, {"field": "n", "values_max": 5}),
     *((kind, {"field": "n", "by": "at"}) for kind in (First, Last)),
     *((kind, {"zone": "UTC"}) for kind in (Days, Hours)),
     (Tumbling, {"size": SECOND}),

@@ -328,15 +328,16 @@ class DataFolder:
         return is_there
 
     def left_by_groups(self, txid: int, since_secs: float) -> list[str]:
-        """Return the files that groups after a transaction may have left, written at a time or later.
+        """Return the files that groups after a transaction may have left, written after a time.
 
+        Not at that time: stores tell whole seconds, so such a file may be of a version before, which readers have.
         Those of data say in their names with which transaction their group begins; those of vectors do not.
         """
         found = []
         for item in self.location.folder.list(DATA_FOLDER):
             name = _OF_GROUP.fullmatch(Path(item.path).name)
             is_of_group = is_vector_file(item.path) if name is None else int(name[1]) > txid
-            if is_of_group and item.modified_secs >= since_secs:
+            if is_of_group and item.modified_secs > since_secs:
                 found.append(item.path)
         return found
 

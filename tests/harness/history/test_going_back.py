@@ -53,12 +53,14 @@ class Past:
         """Run up to a transaction, and compare."""
         self.look_secs = look_secs
         target = load_target(MODULE, {"output": str(self.folder), "grown": "yes", "later": "yes"})
-        run_inline(target.topology, target.config, until=until, wall_secs=self._look)
+        with self.clock.instead_of_the_real_one():
+            run_inline(target.topology, target.config, until=until, wall_secs=self._look)
         self.check()
 
     def call(self, *words: str) -> str:
         """Call a command, and return what it has told."""
-        told = CliRunner().invoke(command_line, list(words))
+        with self.clock.instead_of_the_real_one():
+            told = CliRunner().invoke(command_line, list(words))
         assert told.exit_code == 0, told.output
         return told.output
 
@@ -91,8 +93,7 @@ class Past:
 def past(undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Past:
     monkeypatch.setattr(state.delta.upkeep, "_CLEAN_UP_SECS", 0)
     past = Past(tmp_path, undisturbed)
-    with past.clock.instead_of_the_real_one():  # else all files are newer than the day, and nothing of it goes
-        past.run(LAST)
+    past.run(LAST)
     words = DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long", "number: long")).table()
     assert len(words.kept(range(LAST))) < len(past.points()) + 3, "what is of no point is gone"
     return past

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import attrs
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -390,8 +391,17 @@ def test_what_was_prepared_and_never_decided_is_removed(place):
 
 
 @pytest.mark.few(4)
-def test_what_a_roll_back_has_undone_stays(place):
-    """Its files are of transactions that the table no longer has, and of versions that the log still has."""
+@pytest.mark.parametrize("is_of_one_second", [False, True])
+def test_what_a_roll_back_has_undone_stays(place, monkeypatch, is_of_one_second):
+    """Its files are of transactions that the table no longer has, and of versions that the log still has.
+
+    So it is within a second, too, on a store that tells whole ones.
+    """
+    if is_of_one_second:
+        listed = LocalFolder.list
+        monkeypatch.setattr(
+            LocalFolder, "list", lambda *args: [attrs.evolve(each, modified_secs=9.0) for each in listed(*args)]
+        )
     state = place.opened()
     state.publish(2, place.prepare(state))
     before = data_files_of(place.path)
