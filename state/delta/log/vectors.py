@@ -112,7 +112,7 @@ class Vector:
             "cardinality": self.cardinality,
         }
 
-    @property
+    @functools.cached_property
     def place(self) -> str | None:
         """The path of its file in the table's folder; None if it is in the log, or somewhere else."""
         if self.storage_type != _IN_FILE:
