@@ -430,13 +430,31 @@ def test_a_clock_that_is_far_behind(caplog: pytest.LogCaptureFixture) -> None:
     assert [record.message for record in caplog.records] == [expected]
 
 
+class Opaque(Status):
+    """The coordinator of an opaque spout of one partition."""
+
+    def partitions(self) -> list[int]:
+        return [0]
+
+
+@pytest.mark.parametrize(("previous", "turn"), [(None, Turn.INPUT), ({}, Turn.INPUT), ({}, Turn.QUIET)])
+def test_a_roll_back_is_told(previous: Any, turn: Turn) -> None:
+    """Whatever the transaction is that it goes back to, also none: what came after it is to be taken again."""
+    coordinator, clock = Opaque(SourceStatus.READY), Clock()
+    source = Source(
+        [SpoutSource("spout", coordinator, OPAQUE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
+    )
+    last = 0 if previous is None else 4
+    for _ in range(3):
+        event = source.create(ask(last + 1, 1, previous, Planned(0, turn)), committed=last)
+        assert isinstance(event, MetadataCreated)
+        assert [each.txid for each in event.begun] == [last + 1]
+        clock.now += 10
+    assert coordinator.told == [last, last, last]
+
+
 def test_what_took_nothing_is_not_told() -> None:
     """An opaque spout's coordinator does not hear of transactions without input, which it might take for fruitless."""
-
-    class Opaque(Status):
-        def partitions(self) -> list[int]:
-            return [0]
-
     coordinator, clock = Opaque(), Clock()
     source = Source(
         [SpoutSource("spout", coordinator, OPAQUE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS

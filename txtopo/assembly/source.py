@@ -116,6 +116,8 @@ class SpoutSource:
         self._store: tuple[Store, Lead, str] | None = None
         self._told: Any = None
         self._has_resumed = False
+        self._has_begun = False
+        """Whether it has begun a transaction since it was told of the last one: that may be rolled back."""
         self._committed = -1
 
     @property
@@ -143,6 +145,7 @@ class SpoutSource:
 
     def begin(self, txid: int, previous: Any) -> Any:
         """Return this spout's part of a new transaction's metadata."""
+        self._has_begun = True
         return self._semantics.begin(self._coordinator, txid, previous)
 
     def wait(self, secs: float) -> bool:
@@ -190,13 +193,13 @@ class SpoutSource:
         """Pass the last transaction to the spout's coordinator, which has not to know of those without its input."""
         metadata = metadata_of(last.metadata, self.id)
         has_input = last.planned.has_input_of(self.id, last.metadata)
-        if self._has_resumed and not has_input and metadata == self._told:
+        if self._has_resumed and not self._has_begun and not has_input and metadata == self._told:
             return  # an opaque spout's coordinator may look for transactions that took nothing, and ask less often
         if not self._has_resumed and self._store is not None:
             call_if_there(self._coordinator, "open_store", *self._store)
         txid = last_txid_of(self.id, last.txid, last.metadata)
         self._semantics.resume(self._coordinator, txid, metadata, is_first=not self._has_resumed)
-        self._has_resumed, self._told = True, metadata
+        self._has_resumed, self._has_begun, self._told = True, False, metadata
 
     def _clean_up(self, committed: int) -> None:
         if committed > self._committed:
