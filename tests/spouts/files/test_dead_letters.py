@@ -144,7 +144,7 @@ def test_nothing_is_done_without_bad_records(tmp_path, monkeypatch):
     assert len(read_table(tmp_path / "out" / "bad")) == 0
     plain = topology(tmp_path / "in", tmp_path / "out", dead_letter=None).plan
     assert [component.id for component in plain.components] == ["files", "append", "copy", "sum"]
-    assert (list(plain.states), list(plain.spout.streams)) == (["rows", "sums"], ["default"])
+    assert (list(plain.states), [list(each.streams) for each in plain.spouts]) == (["rows", "sums"], [["default"]])
 
 
 def test_names_do_not_collide(tmp_path):
