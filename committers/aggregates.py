@@ -453,7 +453,7 @@ class Collect(_OfOrder):
 
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
         """Return a list of each value, null for a null."""
-        (values,) = (each.combine_chunks() if isinstance(each, pa.ChunkedArray) else each for each in columns)
+        values = columns[0].combine_chunks() if isinstance(columns[0], pa.ChunkedArray) else columns[0]
         if pa.types.is_floating(values.type):  # all NaN are one, whatever their bits
             values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), values)
         mask = pc.is_null(values) if values.null_count else None

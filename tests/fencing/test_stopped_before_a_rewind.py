@@ -13,17 +13,13 @@ import attrs
 import pytest
 
 import state.delta.upkeep
-from state import read_table, read_tables
 from tests.fencing.aging_process import call, run
 from tests.fencing.zookeeper_view import viewing
 from tests.harness.history.clock import SimulatedClock
-from tests.harness.soak.changes.story import LAST, MODULE, TABLES, Undisturbed, rows_of
+from tests.harness.soak.changes.story import LAST, MODULE, Undisturbed, points_of
 from tests.processes import DEADLINE_SECS, python
 from tests.waiting import wait_for
-from txtopo.assembly.storage import store_place, subject_of
 from txtopo.testing.zookeeper import ZooKeeperServer
-from txtopo.topology.user_code.loading import load_target
-from txtopo.transactional.recovery.operations.going_back import Looked
 
 pytestmark = pytest.mark.long
 
@@ -48,7 +44,7 @@ class Aging:
     def run(self, until: int, look_secs: float = LOOK_SECS) -> None:
         """Run up to a transaction, and compare."""
         run(until, self.clock, look_secs, self.values)
-        self.check()
+        self.undisturbed.check(self.folder)
 
     def stopped(self, when: object, failpoint: str = "", **values: object) -> subprocess.Popen[str]:
         """Start another coordinator, and return it once it has stopped where it was told to."""
@@ -64,30 +60,14 @@ class Aging:
         """Go back to a point."""
         return call("rewind", MODULE, str(txid), "--yes", values=self.values)
 
-    def points(self) -> list[int]:
-        """Return the points that are listed, newest first."""
-        target = load_target(MODULE, self.values)
-        past = Looked.of(subject_of(target.plan, target.config), store_place(target.plan, target.config).open).past
-        return [point.txid for point in past.standing if 0 < point.txid < past.committed.txid]
-
-    def check(self) -> int:
-        """Compare the tables with the undisturbed ones; return the transaction that they are as of."""
-        view = read_tables(self.folder)
-        for name in TABLES:
-            assert rows_of(name, view.tables[name]) == self.undisturbed.rows(name, view.txid, 0), (name, view.txid)
-        return view.txid
-
     def check_points(self) -> None:
         """Read each point that is listed, go back to it, and on to the end; the audit finds nothing."""
-        points = self.points()
-        for point in points:
-            for name in TABLES:
-                as_of = rows_of(name, read_table(self.folder / name, point, nearest=True))
-                assert as_of == self.undisturbed.rows(name, point, 0), (name, point)
+        points = points_of(self.values)
+        self.undisturbed.check_points(self.folder, points)
         call("audit", str(self.folder), values={})
         for point in points:
             self.go_back(point)
-            assert self.check() == point
+            assert self.undisturbed.check(self.folder) == point
         call("audit", str(self.folder), values={})
         self.run(LAST)
         call("audit", str(self.folder), values={})
@@ -135,12 +115,14 @@ def test_it_wakes_up_after_a_rewind(aging: Aging, step: str) -> None:
         ) as view:
             wait_for("its session ends", lambda: not view.client.exists(f"{view.root}/leads/changing/holder"))
         aging.clock.go_on(40 * LOOK_SECS)
-        aging.go_back(rng.choice(aging.points() or [0]))
-        aging.run(min(LAST - 3, aging.check() + rng.randint(3, 20)), rng.choice([1, 60, 400, 4000]))
+        aging.go_back(rng.choice(points_of(aging.values) or [0]))
+        aging.run(
+            min(LAST - 3, aging.undisturbed.check(aging.folder) + rng.randint(3, 20)), rng.choice([1, 60, 400, 4000])
+        )
         process.send_signal(signal.SIGCONT)
         process.communicate(timeout=DEADLINE_SECS)
         assert process.returncode != 0
     finally:
         process.kill()
-    aging.check()
+    aging.undisturbed.check(aging.folder)
     aging.check_points()

@@ -16,19 +16,17 @@ from click.testing import CliRunner
 from deltalake import DeltaTable
 
 import state.delta.upkeep
-from state import DeltaState, read_table, read_tables
+from state import DeltaState, read_table
 from state.delta.log.location import Location
 from state.delta.read.reading import read_rows
 from tests.harness.history.clock import SimulatedClock
-from tests.harness.soak.changes.story import LAST, MODULE, TABLES, Undisturbed, rows_of
+from tests.harness.soak.changes.story import LAST, MODULE, TABLES, Undisturbed, points_of, rows_of
 from tests.harness.soak.changes.topology import TRANSACTIONS
 from tests.variants import variants
 from txtopo import Fields
-from txtopo.assembly.storage import store_place, subject_of
 from txtopo.main.group import txtopo as command_line
 from txtopo.testing.inline import run_inline
 from txtopo.topology.user_code.loading import load_target
-from txtopo.transactional.recovery.operations.going_back import Looked
 
 DAY_LOOK_SECS = 400
 """By so much the clock goes on at each look, so that all transactions take about a day."""
@@ -71,17 +69,11 @@ class Past:
 
     def points(self) -> list[int]:
         """Return the points that are listed, newest first."""
-        target = load_target(MODULE, {"output": str(self.folder), "grown": "yes", "later": "yes"})
-        place = store_place(target.plan, target.config)
-        past = Looked.of(subject_of(target.plan, target.config), place.open).past
-        return [point.txid for point in past.standing if 0 < point.txid < past.committed.txid]
+        return points_of({"output": str(self.folder), "grown": "yes", "later": "yes"})
 
     def check(self) -> int:
         """Compare the tables with the undisturbed ones; return the transaction that they are as of."""
-        view = read_tables(self.folder)
-        for name in TABLES:
-            assert rows_of(name, view.tables[name]) == self.undisturbed.rows(name, view.txid, 0), (name, view.txid)
-        return view.txid
+        return self.undisturbed.check(self.folder)
 
     def opened(self) -> Iterator[tuple[str, DeltaTable]]:
         """Yield the tables as a reader opens them now."""
@@ -103,10 +95,7 @@ def test_each_point_of_a_day(past: Past) -> None:
     """Newest first, each can be gone back to and read before; from the oldest one, all runs again."""
     points = past.points()
     assert len(points) > 3
-    for point in points:
-        for name in TABLES:
-            as_of = rows_of(name, read_table(past.folder / name, point, nearest=True))
-            assert as_of == past.undisturbed.rows(name, point, 0), (name, point)
+    past.undisturbed.check_points(past.folder, points)
     for point in points:
         past.rewind(str(point), "--yes")
         assert past.check() == point

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,7 +23,7 @@ import txtopo.cli.mend.backfill
 from state import read_table, read_tables
 from tests.crashes import Crash
 from tests.harness.soak.changes.topology import GROUP_MAX, LATER, TRANSACTIONS
-from txtopo.assembly.storage import make_store
+from txtopo.assembly.storage import make_store, store_place, subject_of
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import armed
 from txtopo.fork.fork import find_fork
@@ -34,6 +34,7 @@ from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import load_target
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, committed_in
+from txtopo.transactional.recovery.operations.going_back import Looked
 
 MODULE = "tests.harness.soak.changes.topology"
 TABLES = ("words", "total", "copies", "minutes", LATER)
@@ -61,6 +62,27 @@ class Undisturbed:
             self._seen[name, txid] = read_table(self.folder / name, as_of, nearest=True) if txid else None
         table = self._seen[name, txid]
         return [] if table is None else rows_of(name, table, grown_after)
+
+    def check(self, folder: Path) -> int:
+        """Compare the tables in a folder with these; return the transaction that they are as of."""
+        view = read_tables(folder)
+        for name in TABLES:
+            assert rows_of(name, view.tables[name]) == self.rows(name, view.txid, 0), (name, view.txid)
+        return view.txid
+
+    def check_points(self, folder: Path, points: Iterable[int]) -> None:
+        """Compare the tables in a folder as of points with these."""
+        for point in points:
+            for name in TABLES:
+                as_of = rows_of(name, read_table(folder / name, point, nearest=True))
+                assert as_of == self.rows(name, point, 0), (name, point)
+
+
+def points_of(values: Mapping[str, str]) -> list[int]:
+    """Return the points that are listed of a topology, by the values of its function, newest first."""
+    target = load_target(MODULE, values)
+    past = Looked.of(subject_of(target.plan, target.config), store_place(target.plan, target.config).open).past
+    return [point.txid for point in past.standing if 0 < point.txid < past.committed.txid]
 
 
 def rows_of(name: str, table: pa.Table, grown_after: int = 0) -> list[tuple[Any, ...]]:
