@@ -11,7 +11,7 @@ def times_of(*facts: tuple[float, HistoryEvent, int]) -> PhaseTimes:
     """Return the times of facts: the moment, what, and the job or group."""
     times = PhaseTimes()
     for at_secs, what, number in facts:
-        times.note(Fact(at_secs, what, (), job_id=number, group_id=number))
+        times.add(Fact(at_secs, what, (), job_id=number, group_id=number))
     return times
 
 

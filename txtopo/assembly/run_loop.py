@@ -221,7 +221,7 @@ class RunLoop:
     def _record_fact(self, fact: Fact) -> None:
         """Keep a fact, and tell it to whoever makes something of it."""
         self._record.add(fact)
-        self._statistics.note(fact)
+        self._statistics.add(fact)
         self._observer.recorded(fact)
 
     def _carry_out(self, action: Action) -> None:

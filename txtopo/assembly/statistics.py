@@ -46,7 +46,7 @@ class PhaseTimes:
         self._groups: dict[int | None, float] = {}
         self._processing_secs = self._commit_secs = 0.0
 
-    def note(self, fact: Fact) -> None:
+    def add(self, fact: Fact) -> None:
         """Add the time of a job or group that has ended."""
         match fact.what:
             case HistoryEvent.PROCESSING:
@@ -87,7 +87,7 @@ class RunStatistics:
         self._step_secs: dict[str, float] = {}
         self._readings = Readings()
 
-    def note(self, fact: Fact) -> None:
+    def add(self, fact: Fact) -> None:
         """Count what a fact says, and log it if it is a failure."""
         match fact.what:
             case HistoryEvent.PROCESSING:
@@ -98,8 +98,8 @@ class RunStatistics:
             case HistoryEvent.DEAD_LETTER_WRITTEN:
                 self._dead_letters += 1
             case HistoryEvent.FAILED if isinstance(fact, Trouble) and fact.times:
-                self._failures.note(fact)
-        self._times.note(fact)
+                self._failures.add(fact)
+        self._times.add(fact)
         self._executor_secs += fact.cpu_secs
         if fact.measures is not None:
             self._add(fact.measures)

@@ -22,5 +22,5 @@ def test_a_busy_machine(caplog, monkeypatch, error, load, is_hinted):
     monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     with caplog.at_level(logging.INFO, "txtopo"):
-        FailureLog().note(Trouble(0.0, HistoryEvent.FAILED, (7,), (TransactionAttempt(7, 1),), reason=error, times=1))
+        FailureLog().add(Trouble(0.0, HistoryEvent.FAILED, (7,), (TransactionAttempt(7, 1),), reason=error, times=1))
     assert ("raise topology.message.timeout.secs" in caplog.text) == is_hinted

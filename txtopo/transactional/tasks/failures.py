@@ -61,7 +61,7 @@ class FailureLog:
     last: Trouble | None = None
     _source_failures: int = 0
 
-    def note(self, failure: Trouble) -> None:
+    def add(self, failure: Trouble) -> None:
         """Count a failed attempt, and log it if that is due."""
         self.failures += 1
         self.last = failure
