@@ -2,6 +2,7 @@
 
 from committers.event_time.clock import EventClock
 from committers.event_time.deduplicate import Deduplicate
+from committers.event_time.sources import EventTime
 from committers.event_time.timers import TimerCommitter
 from committers.event_time.windowed import WindowCommitter, WindowUpdateCommitter
 from committers.event_time.windows import Days, Hours, Sessions, Sliding, Tumbling, Window
@@ -10,6 +11,7 @@ __all__ = [
     "Days",
     "Deduplicate",
     "EventClock",
+    "EventTime",
     "Hours",
     "Sessions",
     "Sliding",

@@ -179,3 +179,48 @@ class PartitionedClock:
         if reached and (before is None or max(reached) - delay > before):
             self.watermark = max(reached) - delay
         return before, self.watermark
+
+
+@attrs.define
+class ClockOfSources:
+    """The watermark over several sources, each with its own settings, which may change, come and go at any time."""
+
+    watermark: dt.datetime | None = None
+    places: dict[tuple[str, Any], tuple[dt.datetime | None, dt.datetime]] = attrs.field(factory=dict)
+    """The largest event time of each source and partition, and when its last event came; none of a source that is new."""
+
+    def move(
+        self,
+        rows: Sequence[tuple[dt.datetime | None, str, Any]],
+        now: dt.datetime,
+        sources: dict[str, dict[str, Any]],
+    ) -> tuple[dt.datetime | None, dt.datetime | None]:
+        """Take a transaction's rows of time, source and partition; return the watermark before it and after it."""
+        self.places = {
+            (source, partition): found
+            for (source, partition), found in self.places.items()
+            if source in sources and (partition is None or sources[source]["partition"])
+        }
+        for time, source, name in rows:
+            if time is not None and source in sources:
+                place = source, (f"{name}" if sources[source]["partition"] else None)
+                old = self.places.get(place, (None, now))[0]
+                self.places[place] = max(time, old or time), now
+        for source in sources:
+            if any(each == source and partition is not None for each, partition in self.places):
+                self.places.pop((source, None), None)
+            elif (source, None) not in self.places:
+                self.places[source, None] = None, now
+        awake, asleep = [], []
+        for (source, _), (seen, active) in self.places.items():
+            own = sources[source]
+            silent = now - active
+            if own["idle_after"] is None or silent < own["idle_after"]:
+                awake.append(seen and seen - own["delay"])
+            elif seen is not None:
+                asleep.append(seen + silent - own["idle_after"] - own["delay"])
+        before = self.watermark
+        reached = None if None in awake else min(awake) if awake else max(asleep, default=None)
+        if reached is not None and (before is None or reached > before):
+            self.watermark = reached
+        return before, self.watermark

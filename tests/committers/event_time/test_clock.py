@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from committers import EventClock
+from committers import EventClock, EventTime
 from committers.event_time.times import MICROS_MAX
 from spouts import MemoryTransactionalSpout
-from state import read_table
+from state import DeltaRows, read_table
 from tests.budgets import examples
-from tests.committers.event_time.oracle import PartitionedClock
-from tests.committers.event_time.scripted import SECOND, START, Planned, Script, run_clock, told
-from txtopo import ArrowBatchBolt, Fields, TransactionalTopologyBuilder
+from tests.committers.event_time.oracle import ClockOfSources, PartitionedClock
+from tests.committers.event_time.scripted import SECOND, START, TOLD, Planned, Script, Telling, run_clock, told
+from txtopo import ArrowBatchBolt, BasicBolt, Config, Fields, TransactionalTopologyBuilder
 from txtopo.api.data.utc import MICROS_MIN
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.testing.inline import run_inline
@@ -245,3 +245,172 @@ def test_a_wrong_declaration(time, tasks, error, said, fields, tmp_path):
     builder.set_state("clock", clock.state(tmp_path / "clock"))
     with pytest.raises(error, match=said):
         run_inline(builder.build())
+
+
+SOURCED = Fields("at: timestamp", "source: string", "part: string")
+
+
+class Only(BasicBolt):
+    """Emits the rows of one source, under a field of its own."""
+
+    def __init__(self, source, is_typed):
+        self.source = source
+        self.output_fields = Fields(
+            "attempt", *(f"at_{source}: timestamp", "part: string") if is_typed else (f"at_{source}", "part")
+        )
+
+    def execute(self, tuple, collector):
+        if tuple["source"] == self.source:
+            collector.emit((tuple.attempt, tuple["at"], tuple["part"]))
+
+
+def run_sources(
+    root: Path,
+    transactions: Sequence[Planned],
+    sources: dict[str, EventTime],
+    *,
+    until: int | None = None,
+    is_typed: bool = True,
+    group: int = 4,
+    **options: Any,
+) -> None:
+    """Run a clock over the sources of a script, each of which is a component."""
+    script = Script(transactions, SOURCED)
+    builder = TransactionalTopologyBuilder("clock", "rows", script)
+    clock = EventClock("clock", sources=sources, **options)
+    declared = builder.set_committer_bolt("clock", clock)
+    for source in sources:
+        builder.set_bolt(source, Only(source, is_typed)).shuffle_grouping("rows")
+        declared.global_grouping(source)
+    builder.set_state("clock", clock.state(root / "clock"))
+    builder.set_committer_bolt("telling", Telling()).all_grouping("clock")
+    builder.set_state("told", DeltaRows(root / "told", TOLD))
+    config = Config(max_spout_pending=4, group_transactions_max=group)
+    run_inline(builder.build(), config, until=until, wall_secs=script.wall_secs)
+
+
+def of(second: float | None, source: str, part: Any = "p") -> tuple[Any, ...]:
+    return None if second is None else START + second * SECOND, source, part
+
+
+def source_time(source: str, **options: Any) -> EventTime:
+    return EventTime(f"at_{source}", **{"delay": dt.timedelta(), **options})
+
+
+def test_the_slowest_of_several_sources(tmp_path: Path) -> None:
+    """It is the smallest of the sources' watermarks, each by its own field and delay; a silent one is waited for."""
+    script = (
+        Planned(0, [of(100, "a")]),
+        Planned(1, [of(70, "b")]),
+        Planned(2, [of(300, "a"), of(90, "b"), of(80, "b")]),
+        Planned(3, [of(500, "b")]),
+    )
+    sources = {"a": source_time("a", delay=20 * SECOND), "b": source_time("b")}
+    run_sources(tmp_path, script, sources, close_at_end=True)
+    assert [after for _, after, _ in told(tmp_path)] == [None, 70, 90, 280, ENDED]
+
+
+def test_a_source_that_is_idle_is_not_waited_for(tmp_path: Path) -> None:
+    """Not even if it has brought nothing yet; when it comes back, the watermark waits for it again, and never falls."""
+    script = (
+        Planned(0, [of(10, "a")]),
+        Planned(29, [of(20, "a")]),
+        Planned(30, [of(30, "a")]),
+        Planned(31, [of(25, "b"), of(40, "a")]),
+        Planned(32, [of(50, "a"), of(35, "b")]),
+    )
+    run_sources(tmp_path, script, {"a": source_time("a"), "b": source_time("b", idle_after=30 * SECOND)})
+    assert [after for _, after, _ in told(tmp_path)] == [None, None, 30, 30, 35]
+
+
+def test_one_setting_for_all_sources(tmp_path: Path) -> None:
+    """A clock with one field and delay, too, waits for each component that it subscribes to."""
+
+    class Same(Only):
+        def __init__(self, source):
+            self.source, self.output_fields = source, Fields("attempt", "at: timestamp", "part: string")
+
+    script = Script([Planned(0, [of(10, "a")]), Planned(1, [of(5, "b")]), Planned(2, [of(7, "b")])], SOURCED)
+    builder = TransactionalTopologyBuilder("clock", "rows", script)
+    clock = EventClock("clock", time="at", delay=SECOND)
+    declared = builder.set_committer_bolt("clock", clock)
+    for source in ("a", "b"):
+        builder.set_bolt(source, Same(source)).shuffle_grouping("rows")
+        declared.global_grouping(source)
+    builder.set_state("clock", clock.state(tmp_path / "clock"))
+    report = run_inline(builder.build(), wall_secs=script.wall_secs)
+    gauges = {each.of: each.value - START.timestamp() for each in report.readings if each.name == "watermark"}
+    assert gauges == {"": 6, "a": 9, "b": 6}
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "either time= and delay="),
+        ({"time": "at"}, "either time= and delay="),
+        ({"sources": {}}, "either time= and delay="),
+        ({"delay": SECOND, "sources": {"a": source_time("a")}}, "either time= and delay="),
+    ],
+)
+def test_neither_one_setting_nor_several(options: dict[str, Any], said: str) -> None:
+    """There is one event time for all sources, or one for each."""
+    with pytest.raises(ConfigError, match=said):
+        EventClock("clock", **options)
+
+
+def test_sources_and_subscriptions_differ(tmp_path: Path) -> None:
+    """A component without an event time, a source without a subscription, and a field that is not there are named."""
+    builder = TransactionalTopologyBuilder(
+        "clocked", "rows", MemoryTransactionalSpout(ONE_ROW, Fields("at: timestamp"), 1)
+    )
+    sources = {"row": EventTime("at", delay=SECOND)}
+    builder.set_committer_bolt("clock", EventClock("clock", sources=sources)).global_grouping("rows")
+    builder.set_state("clock", EventClock.state(tmp_path / "clock"))
+    with pytest.raises(
+        TopologyError, match=r"no event time of 'rows'(.|\n)*source 'row', but does not subscribe to it"
+    ):
+        builder.build()
+
+
+sourced_rows = st.builds(of, seconds, st.sampled_from(["a", "b"]), st.sampled_from(["p", None]))
+sourced_steps = st.tuples(st.integers(0, 60), st.lists(sourced_rows, max_size=4))
+settings_of_sources = st.fixed_dictionaries(
+    {
+        "delay": st.integers(0, 40).map(lambda n: n * SECOND),
+        "partition": st.sampled_from([None, "part"]),
+        "idle_after": st.sampled_from([None, 30 * SECOND, 100 * SECOND]),
+    }
+)
+
+
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    script=st.lists(sourced_steps, min_size=1, max_size=10),
+    runs=st.lists(
+        st.dictionaries(st.sampled_from(["a", "b", "c"]), settings_of_sources, min_size=2), min_size=1, max_size=3
+    ),
+    is_typed=st.booleans(),
+    group=st.integers(1, 4),
+)
+def test_generated_sources(script: Sequence[Any], runs: list[dict[str, Any]], is_typed: bool, group: int) -> None:
+    """Whatever comes from which source, and whichever sources come and go with restarts: a plain loop says the same."""
+    now, transactions = 0, []
+    for pause, taken in script:
+        now += pause
+        transactions.append(Planned(now, taken))
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").exists() else None) as folder:
+        expected, oracle = [], ClockOfSources()
+        for number, each in enumerate(runs, 1):
+            first, last = (len(transactions) * part // len(runs) for part in (number - 1, number))
+            if first == last:
+                continue
+            sources = {source: source_time(source, **options) for source, options in each.items()}
+            until = None if number == len(runs) else last
+            run_sources(Path(folder), transactions, sources, until=until, is_typed=is_typed, group=group)
+            expected += [
+                oracle.move(planned.rows or (), START + planned.second * SECOND, each)
+                for planned in transactions[first:last]
+            ]
+        found = [(before, after) for before, after, _ in told(Path(folder))]
+    in_seconds = [[each and (each - START).total_seconds() for each in pair] for pair in expected]
+    assert found == [pytest.approx(tuple(pair)) for pair in in_seconds]

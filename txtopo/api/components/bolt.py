@@ -229,6 +229,15 @@ class BatchBolt(_TakesBatches):
         """
         return None
 
+    def combiner_of(self, source: str) -> Combiner | None:
+        """Return how rows of one component may be combined; by default as those of all, by :meth:`combiner`.
+
+        Args:
+            source: the id of a component that this bolt subscribes to.
+        """
+        del source
+        return self.combiner()
+
     @abstractmethod
     def execute(self, tuple: Tuple) -> None:
         """Process one tuple of the batch.

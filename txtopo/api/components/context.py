@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.data.tuples import Tuple
+from txtopo.api.data.tuples import Tuple, TupleSource
 from txtopo.api.map_state import MapState
 from txtopo.errors import StateAccessError
 
@@ -111,6 +111,30 @@ class TopologyContext(ABC):
             StateAccessError: as for :attr:`planned_at`.
         """
         raise self._no_transaction("is_at_end")
+
+    @property
+    def source(self) -> TupleSource:
+        """The component and the stream of the batch that the bolt executes; of a tuple it is ``tuple.source``.
+
+        Ask in ``execute_batch`` and ``execute_combined`` of a batch bolt, and in ``execute`` of an Arrow batch bolt,
+        whose batches do not tell.
+
+        Raises:
+            StateAccessError: no batch is executed, or the topology is a plain one.
+        """
+        raise StateAccessError(
+            "no batch is executed here that could have a source; ask in execute_batch() of a batch bolt",
+            component=self.this_component_id,
+        )
+
+    @property
+    def this_sources(self) -> tuple[tuple[str, str], ...]:
+        """The component and the stream of each subscription of this bolt; of a transactional topology only.
+
+        Raises:
+            StateAccessError: the topology is a plain one.
+        """
+        raise self._no_transaction("this_sources")
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to a count of this component, in the commit phase; see :meth:`gauge`.

@@ -43,6 +43,7 @@ class BoltTask(ABC):
     ) -> None:
         self._component = component
         self._attempt = attempt
+        self._context = context
         self._index = context.this_task_index
         self._probe = probe
         self.collector = collector
@@ -58,6 +59,7 @@ class BoltTask(ABC):
     def execute(self, chunk: Chunk) -> None:
         """Let the bolt execute the tuples of a chunk."""
         self._probe.attempt = self._attempt
+        self._context.executes(chunk.source)
         with user_code(self._component.id, self._attempt, self._index):
             reach("bolt.execute")
             self._execute(chunk)

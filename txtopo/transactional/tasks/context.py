@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.planned import Planned, Turn
+from txtopo.api.data.tuples import TupleSource
 from txtopo.api.map_state import MapState
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
@@ -48,6 +49,7 @@ class TaskContext(TopologyContext, Local):
         self._readings = readings
         self._record_write = record_write
         self._handles: list[StateHandle] = []
+        self._source: TupleSource | None = None
 
     @property
     def planned_at(self) -> dt.datetime:
@@ -58,6 +60,21 @@ class TaskContext(TopologyContext, Local):
     def is_at_end(self) -> bool:
         """Whether the transaction ends a bounded source."""
         return super().is_at_end if self._planned is None else self._planned.turn is Turn.END
+
+    @property
+    def source(self) -> TupleSource:
+        """The source of the batch that is executed."""
+        return super().source if self._source is None else self._source
+
+    def executes(self, source: TupleSource) -> None:
+        """Take note of the source of what the bolt executes from now on."""
+        self._source = source
+
+    @property
+    def this_sources(self) -> tuple[tuple[str, str], ...]:
+        """The component and the stream of each subscription."""
+        edges = self._plan.inputs(self.this_component_id)
+        return tuple(dict.fromkeys((edge.source, edge.stream) for edge in edges))
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to a count."""

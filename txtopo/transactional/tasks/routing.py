@@ -162,7 +162,7 @@ class Router:
 def _combiner_of(target: PlannedComponent, edge: Edge, fields: Fields) -> Combiner | None:
     """Return a bolt's combiner for a stream with these fields; None if it has none, or if the grouping rules it out."""
     bolt = target.component
-    combiner = bolt.combiner() if isinstance(bolt, BatchBolt) and takes_batches(type(bolt)) else None
+    combiner = bolt.combiner_of(edge.source) if isinstance(bolt, BatchBolt) and takes_batches(type(bolt)) else None
     if combiner is None or not {*combiner.key, *combiner.fields} <= set(fields.names[1:]):
         return None
     grouped_by = set(edge.grouping.fields or ()) - {fields.names[0]}
