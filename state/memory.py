@@ -89,6 +89,11 @@ class MemoryState(State):
         self.kind = StateKind(kind)
         self._table = _Table()
 
+    def forked(self, topology_id: str) -> MemoryState:
+        """Return an empty one; see :meth:`State.forked`."""
+        del topology_id
+        return MemoryState(self.key, self.value, self.kind)
+
     @property
     def is_durable(self) -> bool:
         """False: the state ends with the process."""

@@ -149,6 +149,18 @@ class State(ABC):
         """Return the state's table for inspection without opening the state; None if that is not supported."""
         return None
 
+    def forked(self, topology_id: str) -> State | None:
+        """Return this state for a fork of its topology: empty, at a place of its own. By default None: it has none.
+
+        For states that are no :class:`CanBeForked`. It is called before each run of the fork, and must name the same
+        place each time; nothing is opened.
+
+        Args:
+            topology_id: the fork's.
+        """
+        del topology_id
+        return None
+
     @property
     def is_durable(self) -> bool:
         """Whether the state outlives the process."""

@@ -191,7 +191,7 @@ class BackfillPlace:
         ways_on = [
             *(["leave --from out to run all transactions"] if not points.checkpoints[-1].txid else []),
             *([f"begin with --from {later + 1}"] if later is not None else []),
-        ]
+        ] or ["bring that table back first"]
         raise ConfigError(
             f"the backfill needs {which} as of transaction {before} or a point before it, which is gone ({why}): "
             f"{', or '.join(ways_on)}"

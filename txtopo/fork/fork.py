@@ -124,6 +124,11 @@ class ForkPoints:
         return cls(origin, tuple(points), tables, descriptions, kept, entered, is_of_all)
 
     @property
+    def unversioned(self) -> tuple[str, ...]:
+        """The states that keep no versions."""
+        return tuple(name for name in self.origin.states if name not in self._tables)
+
+    @property
     def standing(self) -> tuple[Checkpoint, ...]:
         """The checkpoints as of which all tables are kept, newest first."""
         return tuple(each for each in self.checkpoints if next(self._obstacles(each), None) is None)
@@ -170,7 +175,7 @@ class ForkPoints:
 
     def _obstacles(self, point: Checkpoint, *, is_sure: bool = False) -> Iterator[str]:
         """Yield what is in the way of a checkpoint; ``is_sure`` looks at the files of its versions once more."""
-        for name in self.origin.states:
+        for name in self._tables:
             if point.has(name):
                 mark = point.states[name]
                 is_kept = not mark.txid or mark.txid in self._kept.get(name, ())
@@ -213,6 +218,8 @@ class ForkSubject:
     """The transactions after the point that the origin has begun by now: the fork gives them the same input."""
     source: Mapping[str, bytes]
     """What the spout's coordinator keeps as of the last of these, by path below its own."""
+    empty: Mapping[str, str] = attrs.field(factory=dict)
+    """The states that begin empty at the point though the origin has rows of them, each with why."""
 
     @property
     def metadata_dir(self) -> Path:
@@ -221,8 +228,9 @@ class ForkSubject:
 
     @property
     def marks(self) -> dict[str, StateMark]:
-        """The origin's marks of the states that it had at the point; the fork has tables of these."""
-        return {name: mark for name, mark in self.plan.marks.items() if name in self.states}
+        """The marks of the states that the fork begins with: those of the origin at the point, and of empty ones."""
+        of_origin = {name: mark for name, mark in self.plan.marks.items() if name in self.states}
+        return {**of_origin, **dict.fromkeys(self.empty, StateMark("", None, begun_after=self.plan.txid))}
 
 
 def find_fork(folder: str | os.PathLike[str]) -> Fork | None:
@@ -313,12 +321,14 @@ def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
     files.put(_FILE, _encoded(subject.fork))
     opened: dict[str, OpenedState] = {}
     try:
-        for name, mark in subject.marks.items():
+        # What is no table of the fork's folder is opened by its first run: no next try could remove it.
+        marks = subject.marks
+        for name in [name for name in marks if name in subject.fork.tables]:
             # A crash leaves some of the tables, perhaps one without a log; the next try removes them all.
             with durable_step("fork.table"):
                 state, origin = subject.states[name], subject.origin.states[name]
-                opened[name] = copied(state, origin, mark, coordinator_state, name, subject.fork.incarnation)
-        marks = {name: mark_of(each, subject.marks[name]) for name, each in opened.items()}
+                opened[name] = copied(state, origin, marks[name], coordinator_state, name, subject.fork.incarnation)
+        marks |= {name: mark_of(each, marks[name]) for name, each in opened.items()}
         with durable_step("fork.journal"):
             JournalWriter(
                 find_journal(subject.metadata_dir, subject.fork.topology),
@@ -395,7 +405,11 @@ def _header(subject: ForkSubject, coordinator_state: CoordinatorState, marks: Ma
         committed=subject.plan.txid,
         metadata=subject.plan.metadata,
         planned=subject.plan.planned,
-        tables={name: JournalTable(subject.fork.tables[name], mark.identity) for name, mark in marks.items()},
+        tables={
+            name: JournalTable(path, marks[name].identity)
+            for name, path in subject.fork.tables.items()
+            if name in marks
+        },
         states={name: mark.txid for name, mark in marks.items()},
         begun_after={name: mark.begun_after for name, mark in marks.items() if mark.begun_after},
     )

@@ -8,7 +8,7 @@ what a second topology must not do, see :meth:`~txtopo.api.components.spout.AnyS
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from txtopo.fork.fork import (
     find_fork,
     make,
 )
+from txtopo.journal.backfills import backfills_of
 from txtopo.journal.ending import METADATA_DIR, READS_MAX, metadata_dir_with_journal, read_beside
 from txtopo.journal.journal import (
     DEAD_LETTERS,
@@ -43,6 +44,7 @@ from txtopo.topology.plans.plan import SPOUTS, Plan, PlannedComponent
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import (
+    CommittedMark,
     CoordinatorState,
     committed_in,
     copy_of,
@@ -141,6 +143,9 @@ def _origin(plan: Plan, config: Config) -> RepairSubject:
     """Return the topology to fork; refuse a state that can't be forked, whatever the point."""
     metadata_dir = metadata_dir_with_journal(metadata_dir_of(plan, config), plan.topology_id)
     _places(plan.states, metadata_dir.parent)
+    for name, state in plan.states.items():
+        if not isinstance(state, CanBeForked):
+            _elsewhere(name, state, plan.topology_id)
     return subject_of(plan, config)
 
 
@@ -154,7 +159,8 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
     checkpoint = point.checkpoint
     places = _places(origin.states, origin.metadata_dir.parent)
     state = _state_of(origin, values)
-    to = GoTo.beside(checkpoint, state.committed())
+    committed_mark = state.committed()
+    to = GoTo.beside(checkpoint, committed_mark)
     fork = attrs.evolve(fork, origin=str(origin.metadata_dir.parent), txid=checkpoint.txid, tables=places, plan=to)
     begun, is_all = _begun_after(plan, checkpoint, parts, state)
     source = source_in(values)
@@ -166,7 +172,22 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
     moved_plan, moved_config = _moved(plan, config, folder, fork)
     checked(moved_plan, moved_config, origin, state, to)
     moved_states = states_of(moved_plan, moved_config)
-    return ForkSubject(fork, folder, origin, to, moved_states, begun, source), point
+    empty = dict(_begun_empty(origin, checkpoint, committed_mark, backfills_of(origin.metadata_dir, parts)))
+    return ForkSubject(fork, folder, origin, to, moved_states, begun, source, empty), point
+
+
+def _begun_empty(
+    origin: RepairSubject, point: Checkpoint, committed: CommittedMark, backfilled: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the states that begin empty in a fork at a point, each with why."""
+    for name, state in origin.states.items():
+        mark = point.states[name] if point.has(name) else committed.states.get(name)
+        if mark is None or mark.left_after is not None or not point.txid:
+            continue
+        if point.has(name) and mark.txid and not isinstance(state, CanBeForked):
+            yield name, "keeps no versions"
+        elif not point.has(name) and mark.begun_after >= point.txid and name not in backfilled:
+            yield name, f"was begun empty after transaction {mark.begun_after}"
 
 
 def _state_of(origin: RepairSubject, values: Mapping[str, bytes]) -> CoordinatorState:
@@ -229,7 +250,12 @@ def _moved(plan: Plan, config: Config, folder: Path, fork: Fork) -> tuple[Plan, 
     # A state that the module has got since lies where it would lie in the original.
     home = metadata_dir_of(plan, config).parent
     places = {**_places(plan.states, home), **fork.tables}
-    states = {name: _movable(name, state).moved(str(folder / places[name])) for name, state in plan.states.items()}
+    states = {
+        name: state.moved(str(folder / places[name]))
+        if isinstance(state, CanBeForked)
+        else _elsewhere(name, state, fork.topology)
+        for name, state in plan.states.items()
+    }
     settings: dict[str, Any] = {"topology.state.dir": str(folder / METADATA_DIR)}
     if DEAD_LETTERS in fork.tables and DEAD_LETTERS not in plan.states:
         settings["topology.dead.letter.path"] = str(folder / fork.tables[DEAD_LETTERS])
@@ -248,17 +274,23 @@ def _forked(component: PlannedComponent) -> Any:
     return call_if_there(component.component, "forked", default=component.component)
 
 
-def _movable(name: str, state: State) -> CanBeForked:
-    if not isinstance(state, CanBeForked):
-        raise ConfigError(f"state {name!r} is a {type(state).__name__}, which can't be forked: only Delta tables can")
-    return state
+def _elsewhere(name: str, state: State, topology_id: str) -> State:
+    """Return a state without a table of its own as a fork has it."""
+    forked = state.forked(topology_id)
+    if forked is None:
+        raise ConfigError(
+            f"state {name!r} is a {type(state).__name__}, which can't be forked: the fork would write to the place of "
+            "the topology. Give it a method forked(), which returns it empty at another one; see State.forked"
+        )
+    return forked
 
 
 def _places(states: Mapping[str, State], home: Path) -> dict[str, str]:
     """Return the path of each state's table in a fork: as in the origin, or the state's name if it lies elsewhere."""
     places: dict[str, str] = {}
     for name, state in states.items():
-        _movable(name, state)
+        if not isinstance(state, CanBeForked):
+            continue
         address = address_from(home, state.address or name)
         places[name] = name if "://" in address or os.path.isabs(address) else address  # noqa: PTH117 - a text
         twice = next((other for other, place in places.items() if place == places[name] and other != name), None)

@@ -37,18 +37,6 @@ def topology(output: str = "out", topology_id: str = "words"):
     return words_topology(output, make_data(2, 20), take=4, topology_id=topology_id)
 """
 
-WITH_MEMORY = """
-import attrs
-from state import MemoryState
-from tests.acceptance.topologies import make_data, words_topology
-from txtopo import Fields, TransactionalTopology
-
-def topology():
-    plan = words_topology("out", make_data(2, 20), take=4).plan
-    states = {**plan.states, "recent": MemoryState(Fields("word: string"), Fields("n: long"))}
-    return TransactionalTopology(attrs.evolve(plan, states=states))
-"""
-
 WITH_OWN_VALUES = """
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, TransactionalState
@@ -441,13 +429,3 @@ def test_what_a_spout_keeps(command_line, tmp_path):
     plan, config = moved(keeping.topology().plan, CONFIG, "side")
     assert run_inline(TransactionalTopology(plan), config).transactions == 3
     assert read_table("side/total").to_pylist() == read_table("out/total").to_pylist()
-
-
-def test_a_state_that_can_not_be_forked_is_refused_by_name(command_line, both):
-    """Where points are listed, too: no point helps, and none is to blame."""
-    both.run()
-    command_line.write_module("remembering", WITH_MEMORY)
-    for words in ((), ("3", "side")):
-        refusal = command_line.refusal("fork", "remembering", *words)
-        assert "state 'recent' is a MemoryState, which can't be forked: only Delta tables can" in refusal
-    assert not pathlib.Path("side").exists()

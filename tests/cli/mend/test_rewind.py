@@ -17,6 +17,7 @@ from state.delta.log.ownership import rolled_back_application
 from state.transactional import TransactionalState
 from tests.backfill.backfills import history_of
 from tests.cli.mend.test_repair import MODULE
+from tests.cli.test_states_of_the_past import BESIDE
 from tests.crashes import Crash, CrashError, dying, survives
 from tests.journals import journal_in
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
@@ -804,77 +805,6 @@ def test_an_opaque_source_and_a_table_of_rows(command_line, tmp_path):
     assert rows[0] == rows[1]
     assert seen[0]["total"]["n"].to_pylist() == seen[1]["total"]["n"].to_pylist() == [23]
     command_line.told("audit", "rewound")
-
-
-BESIDE = """
-import pickle, uuid
-from pathlib import Path
-
-import pyarrow as pa
-
-from committers import ReduceCommitter
-from spouts import MemoryTransactionalSpout
-from state import DeltaState, MemoryState
-from txtopo import Fields, State, StateKind, TransactionalTopologyBuilder
-from txtopo.api.state import OpenedState
-
-WORD, N = Fields("word: string"), Fields("n: long")
-ROWS = [(f"w{n % 3}", 1) for n in range(8)]
-MEMORY = MemoryState(WORD, N)
-
-
-class Kept(State):
-    '''A durable state without versions.'''
-
-    key, value, kind = WORD, N, StateKind.TRANSACTIONAL
-
-    def open(self, topology_id, name, incarnation, epoch):
-        return OpenedKept(self)
-
-    def snapshot(self, txid=None):
-        return OpenedKept(self).snapshot()
-
-
-class OpenedKept(OpenedState):
-    def __init__(self, declared):
-        self.declared, self.place = declared, Path("kept.pickle")
-        if not self.place.exists():
-            self.place.write_bytes(pickle.dumps((uuid.uuid4().hex, None, {})))
-
-    def _all(self):
-        return pickle.loads(self.place.read_bytes())
-
-    @property
-    def identity(self):
-        return self._all()[0]
-
-    @property
-    def last_txid(self):
-        return self._all()[1]
-
-    def multi_get(self, keys):
-        return [self._all()[2].get(key) for key in keys]
-
-    def write(self, txid, values):
-        identity, last, rows = self._all()
-        if (last or 0) < txid:
-            self.place.write_bytes(pickle.dumps((identity, txid, {**rows, **values})))
-
-    def snapshot(self, txid=None):
-        rows = self._all()[2]
-        return pa.table({"word": list(rows), "n": [each.value for each in rows.values()]})
-
-
-def topology(beside: str = "kept"):
-    spout = MemoryTransactionalSpout(ROWS, Fields("word: string", "n: long"), 1)
-    builder = TransactionalTopologyBuilder("beside", "rows", spout)
-    others = {"kept": Kept(), "memory": MEMORY, "table": DeltaState("later", WORD, N)}
-    states = {"table": DeltaState("table", WORD, N), **({"other": others[beside]} if beside else {})}
-    for name, state in states.items():
-        builder.set_committer_bolt(f"into-{name}", ReduceCommitter(name, "word", "n"), 1).fields_grouping("rows", WORD)
-        builder.set_state(name, state)
-    return builder.build()
-"""
 
 
 @pytest.mark.few(1)

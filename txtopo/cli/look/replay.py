@@ -13,7 +13,7 @@ from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.cli.target import journal_place, takes_target
 from txtopo.config import Config
-from txtopo.inspect.audit.replay import RangeReport, Replay, ReplayReport, Tally
+from txtopo.inspect.audit.replay import RangeReport, Replay, ReplayedPart, ReplayReport, Tally
 from txtopo.journal.journal import find_journal, read_journal
 from txtopo.text.words import count_of
 from txtopo.topology.plans.plan import Plan
@@ -40,7 +40,8 @@ def replay_command(ctx: click.Context, target: Target, txid: int | None, first: 
     running meanwhile.
 
     A group runs on the tables as they were before it. If they keep no version of that, all transactions since the
-    nearest point before run, and the command says so.
+    nearest point before run, and the command says so. What depends on a state that keeps no versions, or that the
+    topology did not have, is left out, and named.
 
     With --from and --to it replays all transactions from one to another, with the code that is here: the first that
     differs is shown in full, and the others are counted by component and state. Each commit group runs on the tables as
@@ -50,13 +51,15 @@ def replay_command(ctx: click.Context, target: Target, txid: int | None, first: 
         raise CommandLineError("give either a TXID, or both --from and --to")
     if first is not None and last is not None and last < first:
         raise CommandLineError(f"--from {first} is after --to {last}")
-    plan, config = target.plan, target.config
+    config = target.config
     parts = read_journal(find_journal(*journal_place(target)))
-    prototypes = prototypes_of(plan)
-    with user_output_logged(config.given), _runner(plan, config, prototypes) as runner:
-        replay = Replay(plan, config, prototypes, runner, has_edge_tallies=config.acker_executors > 0)
+    part = ReplayedPart.of(target.plan, parts, first or txid or 1, last or txid or 1)
+    prototypes = prototypes_of(part.plan)
+    with user_output_logged(config.given), _runner(part.plan, config, prototypes) as runner:
+        replay = Replay(part, config, prototypes, runner, has_edge_tallies=config.acker_executors > 0)
         with contextlib.closing(replay):
             console = Console()
+            _print_left_out(part, console)
             if txid is None:
                 found = replay.run_range(parts, first or 1, last or 1)
                 difference = found.earliest
@@ -81,6 +84,13 @@ def _runner(plan: Plan, config: Config, prototypes: Mapping[str, bytes]) -> Iter
 
     with spark_job_runner(plan, config, prototypes) as on_spark:
         yield on_spark
+
+
+def _print_left_out(part: ReplayedPart, console: Console) -> None:
+    for name, why in part.causes.items():
+        console.print(Text(f"state {name!r} {why}"), soft_wrap=True)
+    if part.left_out:
+        console.print(Text(f"so it can't be judged, and is left out: {', '.join(part.left_out)}"), soft_wrap=True)
 
 
 def _print_range(report: RangeReport, console: Console) -> None:

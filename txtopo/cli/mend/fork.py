@@ -43,6 +43,8 @@ def fork(target: Target, txid: int | None, output: str | None, topology_id: str 
         ends = [each for each in reversed(points.checkpoints) if each.txid]
         for line in point_lines((planned_point(each.txid, each.planned), each.txid in standing) for each in ends):
             click.echo(line)
+        for name in points.unversioned:
+            click.echo(f"state {name!r} keeps no versions: it begins empty in a fork")
         return
     if output is None:
         raise CommandLineError("the folder of the fork is missing: give OUTPUT after TXID")
@@ -56,6 +58,9 @@ def fork(target: Target, txid: int | None, output: str | None, topology_id: str 
         f"{output}"
     )
     for name, state in made.states.items():
+        if name in made.empty:
+            click.echo(f"  state {name!r}: begins empty, because it {made.empty[name]}")
+            continue
         last = f"at transaction {made.marks[name].txid or 0}" if name in made.marks else "none, it is new"
         click.echo(f"  table of state {name!r}: {last}, {state.address}")
     if made.begun:

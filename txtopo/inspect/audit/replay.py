@@ -12,6 +12,9 @@ table as it was before the group. It writes nothing, takes no lead and fences no
 3. Components of the commit phase also depend on the earlier transactions of the group. If one of those emits different
    tuples, this transaction cannot be judged, and the report names the other one.
 
+States that keep no versions are left out, and so are those that the topology did not have at the transaction: with them
+go the components that request one, what is downstream of these, and the other states that these write.
+
 Where tables no longer keep the versions before and after the group, all groups between the nearest points are run as
 if they were one: from the point before, forward to the transaction.
 
@@ -204,19 +207,65 @@ class _Run:
     """The components that have written each state, by txid."""
 
 
+@attrs.frozen
+class ReplayedPart:
+    """The part of a topology that a replay of some transactions can judge."""
+
+    plan: Plan
+    whole: Plan
+    causes: Mapping[str, str]
+    """The states because of which something is left out, each with why."""
+
+    @classmethod
+    def of(cls, whole: Plan, parts: Sequence[JournalPart], first: int, last: int) -> ReplayedPart:
+        """Return the part for the transactions from ``first`` to ``last``, given the journal."""
+        causes = dict(_without_past(whole, parts, first, last))
+        states, components, size = set(causes), set[str](), -1
+        while size < len(states) + len(components):
+            size = len(states) + len(components)
+            components |= {each for each, own in whole.requested_states.items() if not states.isdisjoint(own)}
+            components |= {edge.target for edge in whole.edges if edge.source in components}
+            states |= {each for component in components for each in whole.requested_states.get(component, ())}
+            living = {name: each.time_to_live for name, each in whole.states.items()}
+            states |= {name for name, each in living.items() if each is not None and each.clock in states}
+        kept = [each.id for each in whole.components if each.id not in components]
+        part = whole.part(kept, {name: each for name, each in whole.states.items() if name not in states})
+        return cls(part if causes else whole, whole, causes)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The names of what is left out: components, then states."""
+        components = [each.id for each in self.whole.components if each.id not in self.plan.by_id]
+        return (*components, *(f"state {name}" for name in self.whole.states if name not in self.plan.states))
+
+
+def _without_past(whole: Plan, parts: Sequence[JournalPart], first: int, last: int) -> Iterator[tuple[str, str]]:
+    """Yield the states that can't be shown as of some transactions, each with why."""
+    headers = [part.header for part in parts if any(each.first <= last and each.last >= first for each in part.entries)]
+    begun_after = parts[-1].header.begun_after if parts else {}
+    for name, state in whole.states.items():
+        if not hasattr(state, "open_as_of"):
+            yield name, "keeps no versions"
+        elif first <= begun_after.get(name, 0):
+            yield name, f"was begun empty after transaction {begun_after[name]}"
+        elif any(name not in header.states for header in headers) and not name.startswith(OWN_PREFIX):
+            yield name, "was not in the topology at all of them"
+
+
 class Replay:
-    """Replays transactions of one topology."""
+    """Replays transactions of one topology, as far as they can be judged."""
 
     def __init__(
         self,
-        plan: Plan,
+        part: ReplayedPart,
         config: Mapping[str, Any],
         prototypes: Mapping[str, bytes],
         runner: JobRunner,
         *,
         has_edge_tallies: bool = True,
     ) -> None:
-        self._plan = plan
+        plan = self._plan = part.plan
+        self._whole = part.whole
         self._task_factory = TaskFactory(plan, config, prototypes)
         self._runner = runner
         self._job_ids = itertools.count(1)
@@ -237,8 +286,7 @@ class Replay:
         """Replay a transaction and compare the results.
 
         Raises:
-            ConfigError: the transaction is not committed, not in the journal or was given up, or its states are in
-                memory.
+            ConfigError: the transaction is not committed, not in the journal or was given up.
             DivergenceError: the topology, or a table, is not the one that committed the transaction.
             StateAccessError: the table's version before the group no longer exists.
             RuleError: a spout or bolt broke a rule during the replay.
@@ -259,7 +307,7 @@ class Replay:
         """Replay the transactions from ``first`` to ``last`` and compare the results.
 
         Raises:
-            ConfigError: a transaction is not committed or not in the journal, or a state is in memory.
+            ConfigError: a transaction is not committed or not in the journal.
             DivergenceError: the states, or a table, are not those that committed the transactions.
             StateAccessError: a table's version before one of the groups no longer exists.
             RuleError: a spout or bolt broke a rule during the replay.
@@ -271,7 +319,7 @@ class Replay:
         self._check_tables(parts)
         report = RangeReport(first, last, groups=len(known))
         changed = {name for entry in known for t in entry.transactions for name in t.fingerprints}
-        report.changed = tuple(sorted(changed - set(self._plan.by_id)))
+        report.changed = tuple(sorted(changed - set(self._whole.by_id)))
         headers = {id(entry): part.header for part in parts for entry in part.entries}
         rest = list(known)
         while rest:
@@ -367,7 +415,7 @@ class Replay:
             raise ConfigError(
                 f"transaction {txid} was given up, so there are no results to compare; see its dead letter"
             )
-        unknown = {name for t in transactions for name in t.fingerprints} - set(self._plan.by_id)
+        unknown = {name for t in transactions for name in t.fingerprints} - set(self._whole.by_id)
         if unknown:
             raise DivergenceError(
                 f"transaction {txid} was committed by a topology with {min(unknown)!r}, which this one does not have; "
@@ -444,7 +492,8 @@ class Replay:
 
     def _check_states(self, header: JournalHeader, newest: JournalHeader, entry: JournalEntry) -> None:
         """Check that the topology had the same states at a group, and that their tables still hold it."""
-        others = (header.states.keys() ^ self._plan.states.keys()) - {DEAD_LETTERS}
+        gone, new = header.states.keys() - self._whole.states.keys(), self._plan.states.keys() - header.states.keys()
+        others = (gone | new) - {DEAD_LETTERS}
         for name in sorted(name for name in others if not name.startswith(OWN_PREFIX)):
             which, this = ("with", "does not have") if name in header.states else ("without", "has")
             raise DivergenceError(
@@ -464,10 +513,7 @@ class Replay:
                 raise DivergenceError(f"the table of state {name!r} is not the one in the journal")
 
     def _as_of(self, name: str, txid: int) -> Any:
-        past = call_if_there(self._plan.states[name], "open_as_of", self._plan.topology_id, name, txid)
-        if past is None:
-            raise ConfigError(f"state {name!r} keeps no earlier versions to replay on; only a DeltaState does")
-        return past
+        return call_if_there(self._plan.states[name], "open_as_of", self._plan.topology_id, name, txid)
 
     # Running it.
 
