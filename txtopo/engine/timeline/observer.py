@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
-
-import attrs
 
 from txtopo.assembly.parts import Observer
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
 from txtopo.attempts import TransactionAttempt, epoch_and_try
 from txtopo.config import Config
-from txtopo.engine.timeline.records import (
-    ATTEMPT,
-    ERRORS_MAX,
-    FAILED,
-    GIVEN_UP,
-    OPEN,
-    RETURNED,
-    SLOTS,
-    VISIBLE,
-    WRITE,
-    Entry,
-    ErrorRecord,
-    RunRecord,
-)
+from txtopo.engine.timeline.attempts import AttemptFacts, entries_of, reason_alone
+from txtopo.engine.timeline.records import ERRORS_MAX, SLOTS, Entry, ErrorRecord, RunRecord
 from txtopo.engine.timeline.samples import Sample, Sampler
 from txtopo.engine.timeline.writer import FLUSH_SECS, TimelineWriter
 from txtopo.errors import TxtopoError
@@ -43,19 +29,6 @@ OPEN_SECS = 1.0
 """An attempt that is open for so long is recorded before it ends."""
 
 ERROR_CHARACTERS_MAX = 4_000
-
-_NOT_YET = (None,) * 5
-_PLACES = {
-    HistoryEvent.BEGUN: 0,
-    HistoryEvent.RECOVERED: 0,
-    HistoryEvent.METADATA_SAVED: 1,
-    HistoryEvent.PROCESSING: 2,
-    HistoryEvent.PROCESSED: 3,
-    HistoryEvent.COMMITTING: 4,
-    HistoryEvent.WRITING_DEAD_LETTER: 4,
-    HistoryEvent.RETURNED: 4,
-}
-"""Which of the moments of an attempt a fact is: begun, metadata durable, started, processed, grouped."""
 
 
 class Timeline(Observer):
@@ -75,7 +48,8 @@ class Timeline(Observer):
         self._given = config.given
         self._settings = {name: without_secrets(str(shown(name, value))) for name, value in config.given.items()}
         self._started = time.time()
-        self._queue: collections.deque[Entry] = collections.deque(maxlen=SLOTS)
+        self._ended: collections.deque[AttemptFacts] = collections.deque(maxlen=SLOTS)
+        """The attempts that are to be recorded."""
         self._errors: collections.deque[ErrorRecord] = collections.deque(maxlen=ERRORS_MAX)
         self._error_count = 0
         self._sampler = Sampler()
@@ -113,90 +87,21 @@ class Timeline(Observer):
                 self._sampler.jobs += 1
             case HistoryEvent.COMMITTING | HistoryEvent.WRITING_DEAD_LETTER:
                 self._sampler.groups += 1
-            case HistoryEvent.COMMITTED:
-                self._committed(fact, VISIBLE)
-            case HistoryEvent.DEAD_LETTER_WRITTEN:
-                self._committed(fact, GIVEN_UP)
-            case HistoryEvent.ROLLED_BACK if fact.attempts:
-                self._ended(fact, RETURNED)
+            case HistoryEvent.COMMITTED | HistoryEvent.DEAD_LETTER_WRITTEN:
+                # No fact follows for these transactions, so their lists stay as they are.
+                self._ended.extend([AttemptFacts(txid, self._record.of(txid), fact) for txid in fact.txids])
             case HistoryEvent.FAILED | HistoryEvent.STOPPED if isinstance(fact, Trouble):
                 self._failed(fact)
-
-    def _committed(self, fact: Fact, outcome: int) -> None:
-        shift_secs = _shift_secs()
-        ended_us = _micros(fact, shift_secs)
-        writes = {} if fact.measures is None else fact.measures.writes
-        phases_secs = min((write.prepared[0] for write in writes.values()), default=None)
-        phases_us = 0 if phases_secs is None else int((shift_secs + phases_secs) * 1e6)
-        group = 0
-        for txid in fact.txids:
-            facts = self._record.of(txid)
-            entry = self._entry(txid, facts, shift_secs, outcome, phases_us=phases_us, ended_us=ended_us)
-            self._sampler.visible(ended_us - entry.times[0])
-            self._queue.append(entry)
-            group = entry.group
-        for state, write in writes.items():
-            times = [int((shift_secs + secs) * 1e6) for secs in (*write.prepared, *write.published)]
-            self._queue.append(Entry(WRITE, (*times, write.removed), group=group, number=write.rows, name=state))
-            self._sampler.wrote(state, write)
-
-    def _ended(self, fact: Fact, outcome: int, component: str = "", text: str = "") -> None:
-        shift_secs = _shift_secs()
-        ended_us = _micros(fact, shift_secs)
-        for txid in fact.txids:
-            facts = self._record.of(txid)
-            entry = self._entry(txid, facts, shift_secs, outcome, ended_us=ended_us)
-            self._queue.append(attrs.evolve(entry, name=component, text=text))
+            case HistoryEvent.ROLLED_BACK if fact.attempts:
+                self._unfinished(fact)
 
     def _failed(self, fact: Trouble) -> None:
-        component = fact.component or ""
         if fact.times or fact.what is HistoryEvent.STOPPED:  # otherwise it failed only because the run stops
-            self._record_error(fact.reason, component, fact.attempts[0] if fact.attempts else None)
-        self._ended(fact, FAILED, component, first_line(_own_reason(fact.reason)))
+            self._record_error(fact.reason, fact.component or "", fact.attempts[0] if fact.attempts else None)
+        self._unfinished(fact)
 
-    def _entry(  # noqa: PLR0913 - as an entry's
-        self,
-        txid: int,
-        facts: Sequence[Fact],
-        shift_secs: float,
-        outcome: int = OPEN,
-        *,
-        phases_us: int = 0,
-        ended_us: int = 0,
-    ) -> Entry:
-        """Return the record of a transaction's last attempt; ``shift_secs`` makes the run's clock that of the day."""
-        last: list[Fact | None] = [*_NOT_YET]
-        reached = -1
-        for fact in facts:
-            place = _PLACES.get(fact.what)
-            if place is None:
-                continue
-            if place < reached:
-                last[place:] = _NOT_YET[place:]  # what came later was of another attempt, or of another group
-            last[place], reached = fact, place
-        begun, saved, started, processed, grouped = last
-        if grouped is not None and grouped.what is HistoryEvent.WRITING_DEAD_LETTER:
-            started = processed = None  # an attempt of its own, which processes nothing
-        elif grouped is not None and grouped.what is HistoryEvent.RETURNED:
-            grouped = None  # its turn did not come: it joins a later group
-        group = 0 if grouped is None else grouped.group_id or 0
-        begun_us = _micros(begun, shift_secs)
-        planned_us = 0 if begun is None else begun.planned_ms[txid - begun.txids[0]] * 1000
-        times = (
-            planned_us or begun_us,
-            begun_us,
-            _micros(saved, shift_secs) or begun_us,
-            _micros(started, shift_secs),
-            _micros(processed, shift_secs),
-            _micros(grouped, shift_secs),
-            phases_us,
-            ended_us,
-        )
-        attempts_of = grouped or started
-        attempt = None if attempts_of is None else attempts_of.attempt_of(txid)
-        job = 0 if started is None else started.job_id or 0
-        tuples = 0 if processed is None else processed.tuples[txid - processed.txids[0]]
-        return Entry(ATTEMPT, times, outcome, attempt, job, group, tuples)
+    def _unfinished(self, fact: Fact) -> None:
+        self._ended.extend([AttemptFacts(txid, tuple(self._record.of(txid)), fact) for txid in fact.txids])
 
     def progressed(self, progress: Progress | PlainReport) -> None:
         """Note the progress."""
@@ -223,7 +128,7 @@ class Timeline(Observer):
         cut = text if len(text) <= ERROR_CHARACTERS_MAX else f"{text[:ERROR_CHARACTERS_MAX]} …"
         epoch, tries = (None, None) if attempt is None else epoch_and_try(attempt.attempt)
         txid = None if attempt is None else attempt.txid
-        self._errors.append(ErrorRecord(time.time(), component, _own_reason(cut), txid, tries, epoch))
+        self._errors.append(ErrorRecord(time.time(), component, reason_alone(cut), txid, tries, epoch))
 
     # Called by the writer's thread.
 
@@ -244,15 +149,18 @@ class Timeline(Observer):
         )
 
     def taken(self) -> list[Entry]:
-        """Return the records that were recorded since the last call."""
-        return [self._queue.popleft() for _ in range(len(self._queue))]
+        """Return the records of what has ended since the last call."""
+        entries = list(entries_of([self._ended.popleft() for _ in range(len(self._ended))]))
+        for entry in entries:
+            self._sampler.recorded(entry)
+        return entries
 
     def open_records(self, now_us: int) -> list[Entry]:
         """Return the attempts that are open for long and have moved on since they were recorded."""
         found, before, self._recorded = [], self._recorded, {}
-        shift_secs = _shift_secs()
-        for txid, facts in self._record.open():
-            entry, last_secs = self._entry(txid, facts, shift_secs), facts[-1].at_secs
+        is_open = [AttemptFacts(txid, facts) for txid, facts in self._record.open()]
+        for (txid, facts, _), entry in zip(is_open, entries_of(is_open), strict=True):
+            last_secs = facts[-1].at_secs
             if now_us - (entry.times[3] or entry.times[1]) >= OPEN_SECS * 1e6:
                 self._recorded[txid] = last_secs
                 if before.get(txid) != last_secs:
@@ -272,22 +180,8 @@ class Timeline(Observer):
         return without_secrets(text, self._given)
 
 
-def _shift_secs() -> float:
-    """Return how far the time of day is ahead of a run's clock."""
-    return time.time() - time.monotonic()
-
-
-def _micros(fact: Fact | None, shift_secs: float) -> int:
-    return 0 if fact is None else int((shift_secs + fact.at_secs) * 1e6)
-
-
 def _described(topology: Topology) -> dict[str, Any]:
     if isinstance(topology, PlainTopology):
         return described_plain(topology.plan)
     assert isinstance(topology, TransactionalTopology), "there are two kinds"
     return described(topology.plan)
-
-
-def _own_reason(text: str) -> str:
-    """Return a reason without its leading origin, which stands beside it."""
-    return text.partition("] ")[2] or text if text.startswith("[component ") else text

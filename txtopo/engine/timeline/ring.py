@@ -100,10 +100,9 @@ class RingWriter:
     def put(self, kind: int, small: int, number: int, body: bytes) -> None:
         """Add a record: a kind, a number below 256, one below 65,536, and 112 bytes."""
         self.seq += 1
-        prefix = _PREFIX.pack(0, kind, small, number, self.seq)
-        self._parts += _CRC.pack(zlib.crc32(body, zlib.crc32(prefix)))
-        self._parts += prefix[4:]
-        self._parts += body
+        record = _PREFIX.pack(0, kind, small, number, self.seq) + body
+        self._parts += _CRC.pack(zlib.crc32(record))
+        self._parts += record[4:]
 
     def text(self, text: str) -> int:
         """Return the SEQ of a text, 0 for an empty one; write it (again) if no young half of the ring holds it."""

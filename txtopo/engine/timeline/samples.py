@@ -15,6 +15,7 @@ from txtopo.assembly.report import Progress
 from txtopo.engine.timeline.records import (
     COMPONENT,
     DRIVER,
+    GIVEN_UP,
     LAG,
     PROGRESS,
     READING,
@@ -23,10 +24,12 @@ from txtopo.engine.timeline.records import (
     SERIES_MAX,
     STATE,
     STREAM,
+    VISIBLE,
+    WRITE,
+    Entry,
 )
 from txtopo.files.proc import memory_bytes
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
-from txtopo.transactional.core.measures import StateWrite
 
 NUMBERS = 12
 """How many numbers a sample has."""
@@ -49,7 +52,7 @@ class Sample:
 
 
 class Sampler:
-    """Counts what a run's progress does not tell, and takes the samples. Any thread may take them."""
+    """Counts what a run's progress does not tell, and takes the samples, in the timeline's thread."""
 
     def __init__(self) -> None:
         self.progress: Progress | PlainReport | None = None
@@ -59,15 +62,15 @@ class Sampler:
         self._latencies_us: collections.deque[int] = collections.deque(maxlen=_LATENCIES_MAX)
         self._complete: collections.Counter[int] = collections.Counter()
 
-    def visible(self, latency_us: int) -> None:
-        """Note how long a transaction took from when it was available until it was visible."""
-        self._latencies_us.append(latency_us)
-
-    def wrote(self, state: str, write: StateWrite) -> None:
-        """Note a write."""
-        count, secs, rows, removed = self._writes.get(state, (0.0, 0.0, 0.0, 0.0))
-        took = write.published[1] - write.prepared[0]
-        self._writes[state] = (count + 1, secs + took, rows + write.rows, removed + write.removed)
+    def recorded(self, entry: Entry) -> None:
+        """Count a record: how long a visible transaction took from when it was available, and what was written."""
+        times = entry.times
+        if entry.kind == WRITE:
+            count, secs, rows, removed = self._writes.get(entry.name, (0.0, 0.0, 0.0, 0.0))
+            took = (times[3] - times[0]) / 1e6
+            self._writes[entry.name] = (count + 1, secs + took, rows + entry.number, removed + times[4])
+        elif entry.outcome in {VISIBLE, GIVEN_UP}:
+            self._latencies_us.append(times[7] - times[0])
 
     def samples(self) -> list[Sample]:
         """Return the samples of now."""
@@ -104,7 +107,7 @@ class Sampler:
         return [
             Sample(PROGRESS, "", numbers),
             *([] if files == (None, None) else [Sample(LAG, "", files)]),
-            *(Sample(STATE, name, sums) for name, sums in self._writes.copy().items()),
+            *(Sample(STATE, name, sums) for name, sums in self._writes.items()),
             *(Sample(COMPONENT, name, (emitted,)) for name, emitted in progress.emitted.items()),
             *(_of_stream(*origin, tuples) for origin, tuples in progress.emitted_on.items()),
             *(

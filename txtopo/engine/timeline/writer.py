@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import attrs
 
 from txtopo.assembly.snapshot import Writer
-from txtopo.attempts import epoch_and_try
 from txtopo.engine.timeline.records import (
     ERRORS_MAX,
     FILES,
@@ -32,6 +31,7 @@ from txtopo.engine.timeline.records import (
     epochs_in,
     errors_in,
     folder_of,
+    packed,
     past_in,
     past_path,
     path_of,
@@ -47,7 +47,6 @@ FLUSH_SECS = 0.25
 """How often it writes."""
 
 _CLOSE_SECS = 1.0
-_USHORT = 0xFFFF
 _LOG = logging.getLogger("txtopo")
 
 
@@ -156,8 +155,8 @@ class TimelineWriter:
         if former is not None:
             self._former_errors = errors_in(folder, former)
             self._put_json("errors", self._former_errors)
-        begun = Entry(RUN, (base_us,), number=os.getpid())
-        records.put(RUN, 0, 0, begun.packed(self._epoch, 0, 0))
+        begun = Entry(RUN, (base_us, *[0] * 7), number=os.getpid())
+        records.put(RUN, 0, *packed(begun, self._epoch, 0, 0))
         self._put_run()
         for epoch in reversed(others):
             if epoch != self._epoch:
@@ -176,8 +175,7 @@ class TimelineWriter:
         for entry in taken:
             safe = self._recorded.discreet(entry.text) if entry.text else ""
             name, text = records.text(entry.name), records.text(safe)
-            tries = 0 if entry.attempt is None else epoch_and_try(entry.attempt.attempt)[1]
-            records.put(entry.kind, entry.outcome, min(tries, _USHORT), entry.packed(self._epoch, name, text))
+            records.put(entry.kind, entry.outcome, *packed(entry, self._epoch, name, text))
         if is_full:
             for each in self._recorded.samples():
                 samples.put(each.kind, 0, 0, each.packed(now, samples.text(each.name)))
