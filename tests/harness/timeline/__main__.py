@@ -15,11 +15,13 @@ from functools import partial
 from pathlib import Path
 
 from tests.acceptance.topologies import make_data, words_topology
+from tests.waiting import wait_for
 from txtopo import Config
 from txtopo.api.components.planned import NEVER
 from txtopo.assembly.report import Progress
 from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline.observer import Timeline
+from txtopo.engine.timeline.records import path_of
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, Process, SaveMetadata
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.core.measures import Measures, StateWrite
@@ -83,8 +85,11 @@ def main(rate: int, secs: float) -> None:
     """Measure, and print the shares."""
     with tempfile.TemporaryDirectory() as scratch:
         topology = words_topology(scratch, make_data(2, 20))
-        with Timeline(topology, Config(), Path(scratch) / "timeline") as timeline:
+        folder = Path(scratch) / "timeline"
+        with Timeline(topology, Config(), folder) as timeline:
             timeline.leads("measured", 1)
+            # What it costs to begin is no share of a run's time.
+            wait_for("the timeline has begun", path_of(folder, 1, "run").exists)
             began, cpu_began, own_began = time.monotonic(), time.process_time(), time.thread_time()
             count, observed = fed(timeline, rate, secs)
             elapsed, cpu = time.monotonic() - began, time.process_time() - cpu_began
