@@ -32,6 +32,7 @@ from txtopo.topology.user_code.modules import refuse_twins
 from txtopo.topology.user_code.output import user_output_logged
 from txtopo.transactional.jobs.job_runner import JobRunner
 from txtopo.workers.garbage import seldom_collected
+from txtopo.workers.process_wide import until_the_last
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -218,6 +219,7 @@ def run_with(  # noqa: PLR0913 - as above
             return loop.run(assembly.start)
 
 
+@until_the_last
 @contextlib.contextmanager
 def _short_turns() -> Iterator[None]:
     """Let threads hand one another Python's interpreter lock soon within the context."""

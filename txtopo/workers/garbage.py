@@ -10,6 +10,8 @@ import contextlib
 import gc
 from collections.abc import Callable, Iterator
 
+from txtopo.workers.process_wide import until_the_last
+
 _THRESHOLDS = (50_000, 20, 50)
 """The thresholds of the three generations, as for :func:`gc.set_threshold`."""
 
@@ -23,6 +25,7 @@ def collect_seldom() -> None:
     gc.set_threshold(*_THRESHOLDS)
 
 
+@until_the_last
 @contextlib.contextmanager
 def seldom_collected() -> Iterator[None]:
     """Make this process collect garbage seldom within the context.

@@ -22,6 +22,7 @@ import attrs
 from txtopo.attempts import TransactionAttempt, attempt_words, epoch_and_try
 from txtopo.text.printable import escaped
 from txtopo.text.secrecy import secrets_kept, without_secrets
+from txtopo.workers.process_wide import until_the_last
 
 USER_LOGGER = "txtopo.user"
 """The logger of all output of user code."""
@@ -459,6 +460,13 @@ def user_output_logged(settings: Mapping[str, object]) -> Iterator[None]:
     If logging is not configured, the output goes to standard error. Printed lines are shown unless the logger has a
     level of its own.
     """
+    with _user_logger_ready(), secrets_kept(settings), capturing(Capture(log_line)):
+        yield
+
+
+@until_the_last
+@contextlib.contextmanager
+def _user_logger_ready() -> Iterator[None]:
     logger = logging.getLogger(USER_LOGGER)
     level = logger.level
     handler: logging.Handler | None = None
@@ -469,8 +477,7 @@ def user_output_logged(settings: Mapping[str, object]) -> Iterator[None]:
         handler.setFormatter(logging.Formatter("%(message)s"))
         logger.addHandler(handler)
     try:
-        with secrets_kept(settings), capturing(Capture(log_line)):
-            yield
+        yield
     finally:
         logger.setLevel(level)
         if handler is not None:
