@@ -19,6 +19,7 @@ __all__ = [
     "HashIndex",
     "HashedKeys",
     "KeyNumbers",
+    "Mask",
     "Positions",
     "RowIndex",
     "Slots",

@@ -222,14 +222,13 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         def found_among(keys: pa.Table) -> tuple[Positions, pa.Table]:
             return writer.reading(lambda: self._cache.found_among(writer, keys))
 
-        if reduction is None:
-            return RowWrites(self._reducer.put(parts, found_among), is_by_key=True, until=parts[-1].until)
         try:
             folded = self._reducer.fold(parts, reduction, found_among, rows_max)
         except TooManyKeys:
             assert executors is not None, "only then there is a maximum"
+            assert reduction is not None, "it is of rows to reduce"
             return self._folded_on_executors(executors, parts, reduction)
-        return None if folded is None else RowWrites(folded, until=parts[-1].until)
+        return None if folded is None else RowWrites(folded, is_by_key=reduction is None, until=parts[-1].until)
 
     def _folded_on_executors(
         self, executors: Executors, parts: Sequence[TransactionRows], reduction: Folding
