@@ -21,7 +21,7 @@ from txtopo.plain.tasks.output import OutputStream, TaskOutput
 from txtopo.plain.tasks.queues import TaskQueue
 from txtopo.plain.trees.pending import PendingRoots
 from txtopo.plain.trees.tuples import TreeTuple
-from txtopo.topology.plans.groupings import Choice
+from txtopo.topology.plans.groupings import Choice, KeyChoice
 
 LOCAL, REMOTE, FAR = 11, 12, 13
 """Tasks: in this worker, which is 0, and in the workers 1 and 2."""
@@ -277,16 +277,37 @@ def test_message_ids_that_are_false(message_id):
     assert [pending.message_id for pending in bench.pending.roots.values()] == [message_id]
 
 
+class Odd(str):
+    """A key that can't be looked up the first time."""
+
+    __slots__ = ("asked",)
+
+    def __hash__(self):
+        if not hasattr(self, "asked"):
+            self.asked = True
+            raise KeyError("the user's own")
+        return super().__hash__()
+
+
+def test_the_errors_of_a_key():
+    """What a key's own hash raises is the bolt's error."""
+    bench = Bench(LOCAL)
+    bench.output.streams["default"].choices[:] = [Choice(one=lambda _: LOCAL, key=KeyChoice(0, lambda _: LOCAL))]
+    with pytest.raises(KeyError, match="own"):
+        bench.bolt().emit((Odd("a"),))
+
+
 @pytest.mark.parametrize("key", ["a", 7, ("a", "b"), ["a"], {"a": 1}, "a" * 1_000], ids=type)
 def test_a_key_leads_to_one_task(key):
     """A key that was seen before, also one that no cache takes, leads where the grouping says, and its tuple counts."""
     bench, asked = Bench(), list[Any]()
 
-    def one(values: Sequence[Any]) -> int:
-        asked.append(values[0])
+    def task(key: Any) -> int:
+        asked.append(key)
         return REMOTE
 
-    bench.output.streams["default"].choices.append(Choice(one=one, key=0))
+    choice = Choice(one=lambda values: task(values[0]), key=KeyChoice(0, task))
+    bench.output.streams["default"].choices.append(choice)
     collector = bench.bolt()
     assert [collector.emit([key]) for _ in range(3)] == [[REMOTE]] * 3
     assert len(asked) == (3 if isinstance(key, (list, dict)) or len(str(key)) > 256 else 1)

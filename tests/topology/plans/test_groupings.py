@@ -115,6 +115,25 @@ def test_keys_are_remembered_within_bounds(monkeypatch):
         assert all(len(key) < 10 for key in by_key)
 
 
+class Folded(str):
+    """A string that is equal to those that differ only in case."""
+
+    __slots__ = ()
+
+    def __eq__(self, other):
+        return self.casefold() == other.casefold()
+
+    def __hash__(self):
+        return hash(self.casefold())
+
+
+def test_a_key_goes_by_its_characters_whatever_came_before():
+    """Also one that its class makes equal to another one: a replay, which may begin elsewhere, sends it there too."""
+    by_key = groupings.task_by_key(1 << 20)
+    keys = [Folded("Word"), Folded("word"), (Folded("WORD"), 1), (Folded("word"), 1)]
+    assert [by_key[key] for key in keys] == [by_key.decide(key) for key in keys]
+
+
 def test_global_and_all():
     """Global is the lowest task, all is every task once."""
     tasks = [7, 4, 9]

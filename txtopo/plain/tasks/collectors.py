@@ -85,8 +85,8 @@ class BoltCollector(OutputCollector):
         else:
             try:
                 columns = lane.by_key[values[key]]
-            except (KeyError, TypeError):  # a new key, or an unhashable one, such as a list
-                columns = lane.place(values, key)
+            except TypeError:  # an unhashable key, such as a list
+                columns = lane.by_key.decide(values[key])
         if not root:
             columns.values.append(values)
             columns.is_short = True

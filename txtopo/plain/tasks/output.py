@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import attrs
@@ -19,7 +18,7 @@ from txtopo.plain.tasks.metrics import Counts
 from txtopo.plain.tasks.outbox import ColumnsByTask, Outbox
 from txtopo.plain.trees.acker import RandomBits
 from txtopo.plain.trees.tuples import Edges, Roots
-from txtopo.topology.plans.groupings import KEYS_MAX, Choice, is_small
+from txtopo.topology.plans.groupings import ByKey, Choice
 
 
 @attrs.frozen
@@ -177,17 +176,10 @@ class Lane:
         self.width = width
         """The number of values of a tuple."""
         self.choose = choice.one
-        self.key = choice.key
+        self.key: int | None = None
         """The position of the only value that ``choose`` looks at; None: it looks at others."""
-        self.by_key: dict[Any, Columns] = {}
-        """The columns of the keys seen last, for :meth:`place`."""
-
-    def place(self, values: tuple[Any, ...], key: int) -> Columns:
-        """Return the columns that get a tuple, and remember them by its key, which is at this position."""
-        columns = self.columns[self.choose(values)]
-        if is_small(values[key]):
-            if len(self.by_key) >= KEYS_MAX:
-                self.by_key.clear()
-            with suppress(TypeError):  # an unhashable key, such as a list
-                self.by_key[values[key]] = columns
-        return columns
+        self.by_key: ByKey[Columns] = ByKey(columns.__getitem__)
+        """The columns that get a tuple, by that value."""
+        if choice.key is not None:
+            task = choice.key.task
+            self.key, self.by_key = choice.key.position, ByKey(lambda key: columns[task(key)])

@@ -9,10 +9,13 @@ version must send a key to the same task.
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import itertools
 import random
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from operator import itemgetter
 from typing import Any, Generic, TypeVar
 
@@ -63,19 +66,26 @@ class ByKey(dict[Any, T], Generic[T]):
         self.decide = decide
 
     def __missing__(self, key: Any) -> T:
-        """Decide, and remember the decision unless the key is long."""
+        """Decide, and remember the decision unless the key is long or compares as its user says."""
         decided = self.decide(key)
-        if is_small(key):
+        if _can_remember(key):
             if len(self) >= KEYS_MAX:
                 self.clear()
             self[key] = decided
         return decided
 
 
-def is_small(key: Any) -> bool:
-    """Return whether a cache may remember a key."""
+_EQUALITIES = {
+    each.__eq__ for each in (object, str, bytes, int, float, complex, tuple, dt.date, dt.datetime, uuid.UUID, Decimal)
+}
+
+
+def _can_remember(key: Any) -> bool:
+    """Return whether keys that are equal to this one lead where it does, and it is short."""
+    if key.__class__.__eq__ not in _EQUALITIES and not isinstance(key, np.generic):
+        return False  # such as a str that ignores case: the task is that of the characters
     if isinstance(key, tuple):
-        return len(key) <= KEY_LENGTH_MAX and all(map(is_small, key))
+        return len(key) <= KEY_LENGTH_MAX and all(map(_can_remember, key))
     return not isinstance(key, (str, bytes)) or len(key) <= KEY_LENGTH_MAX
 
 
@@ -182,6 +192,14 @@ def _at(positions: Sequence[int]) -> Pick:
 
 
 @attrs.frozen
+class KeyChoice:
+    """How an edge chooses by one value of a tuple: its position, and the task that gets the tuples with a value."""
+
+    position: int
+    task: Callable[[Any], int]
+
+
+@attrs.frozen
 class Choice:
     """How an edge chooses tasks: either one or some."""
 
@@ -189,8 +207,8 @@ class Choice:
     some: ChooseSome | None = None
     many: ChooseForMany | None = None
     """The same as ``one`` for many tuples, if there is a faster way than to call it for each."""
-    key: int | None = None
-    """The position of the only value that ``one`` looks at, for a fields grouping on one field."""
+    key: KeyChoice | None = None
+    """The same as ``one``, for a fields grouping on one field."""
 
     def tasks_of(self, rows: Sequence[Sequence[Any]]) -> Mapping[int, Pick]:
         """Return, by task, how to pick what belongs to the rows that it gets."""
@@ -258,7 +276,9 @@ def _by_key(positions: Sequence[int], tasks: Sequence[int]) -> Choice:
         except TypeError:
             return list(map(known.decide, keys))
 
-    return Choice(one=choose, many=choose_for_many, key=positions[0] if len(positions) == 1 else None)
+    if len(positions) == 1:
+        return Choice(one=choose, many=choose_for_many, key=KeyChoice(positions[0], known.decide))
+    return Choice(one=choose, many=choose_for_many)
 
 
 def _by_half(positions: Sequence[int], tasks: Sequence[int]) -> ChooseOne:
