@@ -97,13 +97,13 @@ def both_sides(*steps: str, reached: int = 1) -> list[str]:
 
 IN_ITS_START = both_sides("table.open", "recovery.confirm")
 IN_ITS_RUN = [*both_sides("group.journal", "group.decide", reached=2), *both_sides("table.write", reached=9)]
-IN_A_DELETION = [f"deletion {number}" for number in (1, 5, 17, 40)]
+IN_A_DELETION = [f"deletion {number}" for number in (1, 5, 17, 30)]
 IN_A_REWIND = both_sides("repair.begin", "repair.table", "repair.journal", "repair.end")
 
 
 @pytest.mark.parametrize("step", [*IN_ITS_START, *IN_ITS_RUN, *IN_A_DELETION, *IN_A_REWIND])
 def test_it_wakes_up_after_a_rewind(aging: Aging, step: str) -> None:
-    """Whatever it was about to do, it ends by an error, and tables, journal and points are as if it had not been."""
+    """Whatever it was about to write, it ends by an error, and tables, journal and points are as if it had not been."""
     rng = random.Random(step)
     if step in IN_A_DELETION:
         process = aging.stopped(LAST - 3, stop_at_deletion=step.split()[1])
@@ -114,14 +114,20 @@ def test_it_wakes_up_after_a_rewind(aging: Aging, step: str) -> None:
             aging.settings["transactional.zookeeper.servers"], aging.settings["transactional.zookeeper.root"]
         ) as view:
             wait_for("its session ends", lambda: not view.client.exists(f"{view.root}/leads/changing/holder"))
+        # It may have stopped after its last write.
+        was_done = step == IN_A_REWIND[-1] or (
+            step in IN_A_DELETION and aging.undisturbed.check(aging.folder) == LAST - 3
+        )
         aging.clock.go_on(40 * LOOK_SECS)
+        if step in IN_A_REWIND:  # which is finished first
+            aging.go_back(5)
         aging.go_back(rng.choice(points_of(aging.values) or [0]))
         aging.run(
             min(LAST - 3, aging.undisturbed.check(aging.folder) + rng.randint(3, 20)), rng.choice([1, 60, 400, 4000])
         )
         process.send_signal(signal.SIGCONT)
         process.communicate(timeout=DEADLINE_SECS)
-        assert process.returncode != 0
+        assert was_done or process.returncode != 0
     finally:
         process.kill()
     aging.undisturbed.check(aging.folder)
