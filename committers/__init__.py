@@ -15,6 +15,7 @@ from committers.event_time import (
     WindowCommitter,
     WindowUpdateCommitter,
 )
+from committers.lookup_join import LookupJoin
 from committers.reduce import ReduceCommitter
 from committers.rows import AppendCommitter, ReplaceCommitter
 from committers.sinks import DeltaAppendBolt, DeltaUpsertBolt
@@ -33,6 +34,7 @@ __all__ = [
     "First",
     "Hours",
     "Last",
+    "LookupJoin",
     "Max",
     "Mean",
     "Min",

@@ -1,6 +1,7 @@
 """States: tables that record transactions, and stores for coordinator state.
 
-Pass a ``DeltaState``, ``DeltaRows``, ``DeltaExpiringRows`` or ``MemoryState`` to ``builder.set_state``.
+Pass a ``DeltaState``, ``DeltaRows``, ``DeltaExpiringRows`` or ``MemoryState`` to ``builder.set_state``, and a
+``DeltaReference``, a table that the topology only reads, to ``builder.set_reference``.
 ``TransactionalState`` and ``RotatingTransactionalState`` are for your own coordinators and emitters, over a
 ``SqliteStore`` (one file, no server), a ``ZooKeeperStore`` or a ``MemoryStore``. ``read_table`` reads one table without
 a topology, ``read_tables`` reads all tables of a topology as of one transaction, and ``read_points`` returns the
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         read_tables as read_tables,
     )
     from state.delta.read.points import ShownPoint as ShownPoint, ShownPoints as ShownPoints
+    from state.delta.reference.declared import DeltaReference as DeltaReference
     from state.delta.rows.state import DeltaRows as DeltaRows
     from state.memory import MemoryState as MemoryState
     from state.stores.memory import MemoryStore as MemoryStore

@@ -27,6 +27,7 @@ from committers import (
     First,
     Hours,
     Last,
+    LookupJoin,
     Max,
     Mean,
     Min,
@@ -57,6 +58,7 @@ from spouts.kafka import (
 )
 from state import (
     DeltaExpiringRows,
+    DeltaReference,
     DeltaRows,
     DeltaState,
     MemoryState,
@@ -205,8 +207,23 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (Timers, {"values": "v", "timers": "t", "clock": "c", "key": N}),
     (DeltaAppendBolt, {"path": "p", "fields": N, **BOUNDS}),
     (DeltaUpsertBolt, {"path": "p", "key": N, "value": V, "version": "v", **BOUNDS}),
+    (
+        LookupJoin,
+        {"key": ["k"], "reference": "r", "fields": N, "values": V, "rename": {}, "how": "left"},
+    ),
     (DeltaRows, {"path": "p", "fields": N + V, "partition_by": ["n"], "schema_evolution": "add", **TABLE}),
     (DeltaExpiringRows, {"path": "p", "fields": TIMED, "expires": "at", "key": ["k"], **TABLE}),
+    (
+        DeltaReference,
+        {
+            "path": "p",
+            "key": ["k"],
+            "columns": ["n"],
+            "refresh": dt.timedelta(0),
+            "bytes_max": 1,
+            "storage_options": {},
+        },
+    ),
     (
         DeltaState,
         {

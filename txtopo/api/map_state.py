@@ -100,6 +100,16 @@ class MapState(ABC):
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all durable rows (key fields, value fields, txid), as of transaction ``txid`` or the latest."""
 
+    def values_before(self, keys: Sequence[Key]) -> Sequence[Any]:
+        """Return the value that each key had after the transaction before this one; None if it had none.
+
+        What this transaction puts makes no difference, so the order of its committers makes none, either.
+
+        Raises:
+            StateAccessError: this state does not keep values by key.
+        """
+        raise StateAccessError(f"a {type(self._named).__name__} can't tell values of the transaction before")
+
     def append(self, rows: Rows) -> None:
         """Add rows to a rows table.
 

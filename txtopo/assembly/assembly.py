@@ -16,11 +16,12 @@ from typing import Any
 import attrs
 
 from state.delta.keyed.state import DeltaState
-from txtopo.api.components.planned import Turn
+from txtopo.api.components.planned import NEVER, Turn
 from txtopo.api.data.fields import Fields
 from txtopo.api.state import HoldsRows, OpenedState, State, UsesExecutors
 from txtopo.api.store import Store
 from txtopo.assembly.parts import Observer, OnProgress, Parts
+from txtopo.assembly.references import References
 from txtopo.assembly.run_loop import RunLoop
 from txtopo.assembly.snapshot import SnapshotWriter, snapshots_in
 from txtopo.assembly.source import Begins, Source, SpoutSource
@@ -144,9 +145,12 @@ def assembled(
         stack.callback(task_factory.close)
         threads = environment.make_threads(config.jobs_in_flight_max)
         environment.on_stage("looking at the input")
-        source = (
-            environment.make_source(threads) if environment.make_source else _make_source(plan, task_factory, threads)
+        references = References(plan.references, threads.now_secs)
+        references.after(NEVER)  # refuses one that is none before anything is written
+        make_source = environment.make_source or functools.partial(
+            _make_source, plan, task_factory, references=references
         )
+        source = make_source(threads)
         stack.callback(source.close)
         store = environment.make_store() if environment.make_store else make_store(plan, config)
         stack.callback(store.close)
@@ -158,6 +162,7 @@ def assembled(
         if DEAD_LETTERS not in states and _has_dead_letters_to_publish(coordinator_state):
             states |= dead_letters_of(plan, config, environment.make_dead_letters)
         recovered = _recover(plan, config, states, coordinator_state, stack)
+        recovered = _complete(recovered, references, coordinator_state)
         source.open_store(*coordinator_state.source_place)
         header = _journal_header(plan, config, states, recovered, coordinator_state)
         holds = functools.partial(holds_in, metadata_dir_of(plan, config), plan.topology_id)
@@ -192,6 +197,18 @@ def _has_dead_letters_to_publish(coordinator_state: CoordinatorState) -> bool:
     return group is not None and DEAD_LETTERS in group.states
 
 
+def _complete(recovered: RecoveredRun, references: References, coordinator_state: CoordinatorState) -> RecoveredRun:
+    """Let transactions that were begun without a reference of today's code see its newest version."""
+    completed = references.completed(recovered.begun)
+    if not completed:
+        return recovered
+    # A crash before this leaves them without it, and the next start completes them: none of them has run with it.
+    with durable_step("references.complete"):
+        coordinator_state.save_metadata(completed)
+    news = {each.txid: each for each in completed}
+    return attrs.evolve(recovered, begun=tuple(news.get(each.txid, each) for each in recovered.begun))
+
+
 def _start_of(coordinator_state: CoordinatorState, recovered: RecoveredRun) -> Recovered:
     return Recovered(
         coordinator_state.epoch,
@@ -204,7 +221,7 @@ def _start_of(coordinator_state: CoordinatorState, recovered: RecoveredRun) -> R
     )
 
 
-def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Source:
+def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads, references: References) -> Source:
     spouts = []
     for spout in plan.spouts:
         with user_code(spout.id, None):
@@ -216,6 +233,7 @@ def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads) -> Sou
         wall_secs=threads.wall_secs,
         quiet_after=plan.quiet_after,
         at_end=plan.at_end,
+        references=references,
     )
 
 

@@ -21,7 +21,9 @@ from txtopo.api.components.optional import call_if_there
 from txtopo.api.components.planned import Planned, Turn, last_txid_of, metadata_of
 from txtopo.api.components.spout import Lag
 from txtopo.api.data.copying import copied_json
+from txtopo.api.reference import SeenVersion
 from txtopo.api.store import Change, Lead, Store
+from txtopo.assembly.references import References
 from txtopo.attempts import FIRST_TXID, TransactionAttempt
 from txtopo.errors import FailedException, StopError, TxtopoError
 from txtopo.failpoints import durable_step
@@ -223,7 +225,9 @@ class Source(Begins):
         wall_secs: Callable[[], float] = time.time,
         quiet_after: dt.timedelta | None = None,
         at_end: bool = False,
+        references: References | None = None,
     ) -> None:
+        self._references = references or References({})
         self._spouts = tuple(spouts)
         self._waiters = deque(spouts)
         self._now_secs = now_secs
@@ -366,6 +370,9 @@ class Source(Begins):
         while len(begun) < count:
             attempt = TransactionAttempt(last.txid + 1, 0)
             ready = [spout for spout in asked if spout.status is SourceStatus.READY]
+            seen = self._seen(last.planned, ready) if ready else ()
+            if seen is None:
+                break
             metadata: Any = last.metadata or {}
             taken = set()
             for spout in ready:
@@ -380,7 +387,7 @@ class Source(Begins):
                     self._failed(spout, error, started)
             if not taken:
                 break
-            planned = self._planned(last.planned, Turn.INPUT)
+            planned = self._planned(last.planned, Turn.INPUT, seen)
             without = tuple(spout.id for spout in self._spouts if spout.id not in taken)
             last = TransactionMetadata(attempt.txid, metadata, attrs.evolve(planned, without=without))
             begun.append(last)
@@ -403,8 +410,9 @@ class Source(Begins):
             return MetadataCreated(tuple(begun), status)
         if not begun:
             turn = self._turn_without_input(action, status, committed)
-            if turn is not None:
-                planned = self._planned(action.previous_planned, turn)
+            seen = None if turn is None else self._seen(action.previous_planned, self._spouts)
+            if turn is not None and seen is not None:
+                planned = self._planned(action.previous_planned, turn, seen)
                 begun = [TransactionMetadata(action.first_txid, action.previous_metadata, planned)]
         last = begun[-1].planned if begun else action.previous_planned
         if status is SourceStatus.EXHAUSTED and begun and self._owes_end(last):
@@ -438,8 +446,19 @@ class Source(Begins):
     def _owes_end(self, last: Planned) -> bool:
         return self._at_end and last.turn is not Turn.END
 
-    def _planned(self, before: Planned, turn: Turn) -> Planned:
-        return Planned(max(self._now_ms(), before.at_ms), turn)  # somebody may have set the clock back
+    def _seen(self, before: Planned, waiting: Sequence[SpoutSource]) -> tuple[SeenVersion, ...] | None:
+        """Return the versions of reference tables for a transaction; None if one can't be read at the moment."""
+        started = self._now_secs()
+        try:
+            return self._references.after(before)
+        except FailedException as error:  # nothing can begin, as if no source did answer
+            for spout in waiting:
+                self._failed(spout, error, started)
+            return None
+
+    def _planned(self, before: Planned, turn: Turn, seen: tuple[SeenVersion, ...]) -> Planned:
+        at_ms = max(self._now_ms(), before.at_ms)  # somebody may have set the clock back
+        return Planned(at_ms, turn, references=seen)
 
     def _warn_of_clock(self, txid: int, before: Planned) -> None:
         """Log once that transactions are planned at a time that has not come yet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -106,6 +107,17 @@ class HashIndex:
     def nbytes(self) -> int:
         """Its size in bytes."""
         return self._hashes.nbytes + self._numbers.nbytes
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no key was ever added."""
+        return not self._used
+
+    def copy(self) -> HashIndex:
+        """Return another index of the same keys, in memory."""
+        made = copy.copy(self)
+        vars(made).update(_hashes=self._hashes.copy(), _numbers=self._numbers.copy())
+        return made
 
     def find(self, hashes: Hashes, are_same: Callable[[Positions, Positions], Mask]) -> Positions:
         """Return the number of each key, given the keys' hashes; -1 for keys that are not there.

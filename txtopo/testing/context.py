@@ -10,6 +10,7 @@ import attrs
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.data.utc import EPOCH
 from txtopo.api.map_state import MapState
+from txtopo.api.reference import ReferenceTable
 from txtopo.errors import StateAccessError, TopologyError
 
 
@@ -24,6 +25,7 @@ class PlainContext(TopologyContext):
         topology_id: the topology's id.
         components: the number of tasks of each other component, by id.
         states: the states that :meth:`state` returns, by name.
+        references: the reference tables that :meth:`reference` returns, by name.
         planned_at: when the transaction was planned.
         is_at_end: whether it ends a bounded source.
         counts: what :meth:`count` was told, by name.
@@ -36,6 +38,7 @@ class PlainContext(TopologyContext):
     topology_id: str = "topology"
     components: Mapping[str, int] = attrs.field(factory=dict)
     states: Mapping[str, MapState] = attrs.field(factory=dict)
+    references: Mapping[str, ReferenceTable] = attrs.field(factory=dict)
     planned_at: dt.datetime = EPOCH
     is_at_end: bool = False
     counts: dict[str, int] = attrs.field(factory=dict)
@@ -70,3 +73,13 @@ class PlainContext(TopologyContext):
         if name not in self.states:
             raise StateAccessError(f"there is no state {name!r} here; name it in PlainContext(states=…)")
         return self.states[name]
+
+    def reference(self, name: str) -> ReferenceTable:
+        """Return the reference table of that name.
+
+        Raises:
+            StateAccessError: the context has no such reference.
+        """
+        if name not in self.references:
+            raise StateAccessError(f"there is no reference {name!r} here; name it in PlainContext(references=…)")
+        return self.references[name]

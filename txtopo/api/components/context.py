@@ -12,6 +12,7 @@ import attrs
 
 from txtopo.api.data.tuples import Tuple, TupleSource
 from txtopo.api.map_state import MapState
+from txtopo.api.reference import ReferenceTable
 from txtopo.errors import StateAccessError
 
 
@@ -226,3 +227,16 @@ class TopologyContext(ABC):
             StateAccessError: there is no such state, this component runs in the processing phase, or the topology is
                 a plain one, which has no states.
         """
+
+    def reference(self, name: str) -> ReferenceTable:
+        """Return the reference table that the builder's ``set_reference`` declared under ``name``.
+
+        Call it in ``prepare``. A bolt of either phase may use it in all of its methods.
+
+        Raises:
+            StateAccessError: there is no such reference, or the topology is a plain one, which has none.
+        """
+        raise StateAccessError(
+            f"there is no reference {name!r} here; a transactional topology has those of builder.set_reference",
+            component=self.this_component_id,
+        )

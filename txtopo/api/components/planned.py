@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from txtopo.api.data.utc import EPOCH
+from txtopo.api.reference import SeenVersion
 
 
 class Turn(enum.Enum):
@@ -32,6 +33,12 @@ class Planned:
     turn: Turn = Turn.INPUT
     without: tuple[str, ...] = ()
     """The spouts whose source had nothing, if others had; their metadata is that of the transaction before."""
+    references: tuple[SeenVersion, ...] = ()
+    """The version of each reference table of the topology."""
+
+    def seen(self, name: str) -> SeenVersion | None:
+        """The version of a reference table; None if the topology had no such reference then."""
+        return next((each for each in self.references if each.name == name), None)
 
     @property
     def at(self) -> dt.datetime:

@@ -7,7 +7,7 @@ is the attempt and never has a type: ``Fields("attempt", "word: string")`` is co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -77,6 +77,17 @@ class Fields:
         """Return the named fields, in the given order, with their types."""
         specifications = self._specifications()
         return Fields(*(specifications[self.index(name)] for name in names))
+
+    def renamed(self, names: Mapping[str, str]) -> Fields:
+        """Return these fields with other names for some of them, and their types.
+
+        Raises:
+            FieldsError: there is no field of a name that is to be replaced, or a name is there twice then.
+        """
+        for name in names:
+            self.index(name)
+        pairs = zip(self.names, self._specifications(), strict=True)
+        return Fields(*(f"{names.get(name, name)}{text.removeprefix(name)}" for name, text in pairs))
 
     def arrow_schema(self) -> pa.Schema:
         """Return the Arrow schema of these fields.

@@ -23,6 +23,7 @@ from txtopo.api.components.spout import (
 )
 from txtopo.api.data.copying import culprit
 from txtopo.api.data.fields import Fields
+from txtopo.api.reference import Reference
 from txtopo.api.state import State
 from txtopo.errors import SharedStateWarning, TopologyError
 from txtopo.topology.builders import checks
@@ -88,6 +89,15 @@ class TransactionalTopologyBuilder:
         """Add a state; committers and the bolts below them get it from ``context.state(name)``."""
         self._graph.states.append((name, state))
 
+    def set_reference(self, name: str, reference: Reference) -> None:
+        """Add a table that the topology only reads; bolts of both phases get it from ``context.reference(name)``.
+
+        Args:
+            name: its name; a transaction records under it which version it sees.
+            reference: the table, a ``DeltaReference``.
+        """
+        self._graph.references.append((name, reference))
+
     def build(self) -> TransactionalTopology:
         """Check the graph and return the topology.
 
@@ -113,6 +123,7 @@ class TransactionalTopologyBuilder:
                 *checks.check_settings(graph),
                 *checks.check_times(graph),
                 *checks.check_clocks(graph),
+                *checks.check_references(graph),
             ]
         )
         refuse([mistake for d in graph.declared for mistake in signature_mistakes(d.id, d.component)])
@@ -165,7 +176,7 @@ def _with_own_tables(graph: Graph) -> Graph:
         for spout, name, table in tables
     ]
     states = [(name, table.state) for _, name, table in tables]
-    return Graph(graph.topology_id, [*graph.declared, *committers], [*graph.states, *states])
+    return Graph(graph.topology_id, [*graph.declared, *committers], [*graph.states, *states], graph.references)
 
 
 def refuse(mistakes: list[str]) -> None:
@@ -242,6 +253,7 @@ def _make_plan(
         components=components,
         edges=edges,
         states=dict(graph.states),
+        references=dict(graph.references),
     )
 
 

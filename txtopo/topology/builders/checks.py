@@ -26,6 +26,7 @@ from txtopo.api.components.spout import (
     SpoutTable,
 )
 from txtopo.api.data.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
+from txtopo.api.reference import Reference
 from txtopo.api.state import State
 from txtopo.api.time_to_live import CLOCK_FIELD
 from txtopo.api.values import StateKind
@@ -182,6 +183,17 @@ def check_clocks(graph: Graph) -> Iterator[str]:
                 f"{where}, which is a {type(clock).__name__} without a watermark; name the state of an EventClock: one "
                 f"string as its key, and a value field '{CLOCK_FIELD}: timestamp'"
             )
+
+
+def check_references(graph: Graph) -> Iterator[str]:
+    """Find reference tables that are none, and names that are none or set twice."""
+    for name, reference in graph.references:
+        yield from _no_text("reference", name)
+        if not isinstance(reference, Reference):
+            yield f"reference {name!r} is a {type(reference).__name__}; pass a DeltaReference"
+    for name, count in Counter(name for name, _ in graph.references if isinstance(name, str)).items():
+        if count > 1:
+            yield f"reference {name!r} is set {count} times; give each reference its own name"
 
 
 def _is_clock(state: State) -> bool:

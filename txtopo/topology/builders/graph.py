@@ -131,6 +131,7 @@ class Graph:
     topology_id: str
     declared: list[Declared] = attrs.field(factory=list)
     states: list[tuple[str, Any]] = attrs.field(factory=list)
+    references: list[tuple[str, Any]] = attrs.field(factory=list)
 
     @property
     def spouts(self) -> list[Declared]:

@@ -13,6 +13,7 @@ from txtopo.api.components.context import TopologyContext
 from txtopo.api.data.copying import copied
 from txtopo.api.data.utc import EPOCH
 from txtopo.api.map_state import MapState
+from txtopo.api.reference import ReferenceTable
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
 from txtopo.topology.plans.plan import ComponentKind, Phase, Plan, PlannedComponent
@@ -86,6 +87,20 @@ class _ProbeContext(TopologyContext):
         self.requested.append(name)
         return _ProbeState()
 
+    def reference(self, name: str) -> ReferenceTable:
+        del name
+        return _ProbeReference()
+
+
+class _ProbeReference(ReferenceTable):
+    """Refuses all reads: there is no transaction."""
+
+    def _refuse(self, *_: Any, **__: Any) -> Any:
+        raise StateAccessError("a reference can be read in a transaction only")
+
+    version = rows = property(_refuse)
+    find = take = _refuse
+
 
 class _ProbeState(MapState):
     """Refuses all reads and writes: no commit phase is running."""
@@ -93,7 +108,7 @@ class _ProbeState(MapState):
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise StateAccessError("state can be read and written in the commit phase only")
 
-    multi_get = multi_put = multi_update = multi_remove = snapshot = _refuse
+    multi_get = values_before = multi_put = multi_update = multi_remove = snapshot = _refuse
 
 
 class _SilentCollector(BatchOutputCollector):

@@ -18,6 +18,7 @@ import attrs
 
 from txtopo.api.components.groupings import Grouping
 from txtopo.api.data.fields import Fields
+from txtopo.api.reference import Reference
 from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.topology.spout_semantics import SpoutSemantics, semantics_of
@@ -105,6 +106,8 @@ class Plan:
     """The declared states that override ``fitted`` to check keys and values. Executors have them too."""
     requested_states: Mapping[str, tuple[str, ...]] = attrs.field(factory=dict)
     """The states that each component of the commit phase requests in its ``prepare``, by component."""
+    references: Mapping[str, Reference] = attrs.field(factory=dict)
+    """The tables that the topology only reads."""
 
     @cached_property
     def spouts(self) -> tuple[PlannedComponent, ...]:
@@ -181,6 +184,7 @@ class Plan:
             tuple(attrs.evolve(edge, index=index) for index, edge in enumerate(edges)),
             states,
             requested_states={name: own for name, own in self.requested_states.items() if name in components},
+            references=self.references,
         )
 
     def of_phase(self, phase: Phase) -> tuple[PlannedComponent, ...]:

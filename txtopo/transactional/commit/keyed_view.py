@@ -262,6 +262,15 @@ class KeyedView(TransactionView):
         """Put a value for one key, unless its stored value contains this transaction already."""
         self._put((key,), (self._bare(value),))
 
+    def values_before(self, keys: Sequence[Key]) -> Sequence[Any]:
+        """Return the bare value of each key after the transaction before."""
+        self._begin_by_key()
+        own, self.own = self.own, {}
+        try:
+            return self._befores(keys)[0]
+        finally:
+            self.own = own
+
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key, unless its stored value contains this transaction already."""
         values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))

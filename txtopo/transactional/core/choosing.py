@@ -23,6 +23,7 @@ def choose_job(
     - Transactions beyond the bound of pending ones wait; an earlier run with a higher bound may have begun them.
     - A transaction whose job was lost runs in a job of its own.
     - One whose loss is unproven waits for others; if all losses are, the one that was lost first is tried again first.
+    - All see the same versions of reference tables, so a process goes from one version to the next once.
     - No transaction is chosen after one whose end the spout must know first.
     """
     job: list[Transaction] = []
@@ -36,6 +37,7 @@ def choose_job(
             is_ready = False
         has_witness |= is_ready
         fits = is_ready and transaction.tries.not_before_ms <= now_ms and not (job and transaction.tries.is_suspect)
+        fits = fits and not (job and transaction.planned.references != job[0].planned.references)
         if fits:
             job.append(transaction)
             if transaction.tries.is_suspect or len(job) >= transactions_max:

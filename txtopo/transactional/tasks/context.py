@@ -14,6 +14,7 @@ from txtopo.errors import StateAccessError
 from txtopo.topology.plans.plan import Phase, Plan, PlannedComponent
 from txtopo.transactional.core.readings import Readings
 from txtopo.transactional.tasks.objects import Local, LocalReference
+from txtopo.transactional.tasks.reference_handle import ReferenceHandle
 from txtopo.transactional.tasks.state_handle import RecordLate, RecordWrite, StateHandle, StateView
 
 StateViews = Mapping[str, StateView]
@@ -116,6 +117,18 @@ class TaskContext(TopologyContext, Local):
         )
         self._handles.append(handle)
         return handle
+
+    def reference(self, name: str) -> ReferenceHandle:
+        """Return the reference table with this name."""
+        found = self._plan.references.get(name)
+        if found is None:
+            known = ", ".join(map(repr, self._plan.references)) or "none"
+            raise StateAccessError(
+                f"there is no reference {name!r}; add builder.set_reference({name!r}, …); references that are set: "
+                f"{known}",
+                component=self.this_component_id,
+            )
+        return ReferenceHandle(name, found, self._planned)
 
     def end(self, attempt: TransactionAttempt, record_late: RecordLate) -> None:
         """Release the states, because the batch of ``attempt`` is over."""

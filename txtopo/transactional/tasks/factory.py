@@ -15,6 +15,7 @@ from txtopo.topology.plans.plan import Plan, PlannedComponent
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.tasks.context import CONTEXT, TaskContext
 from txtopo.transactional.tasks.objects import Local, LocalReference, dump_object, maker_of
+from txtopo.transactional.tasks.reference_handle import REFERENCE
 from txtopo.transactional.tasks.state_handle import RecordLate, RecordWrite
 
 
@@ -140,11 +141,12 @@ def prototypes_of(plan: Plan) -> dict[str, bytes]:
 
 
 class TaskBindings(dict[LocalReference, Any]):
-    """The targets of references in a task of the commit phase; states are looked up on access."""
+    """The targets of references in a task of the commit phase; states and reference tables are looked up on access."""
 
     def __init__(self, context: TaskContext, collector: Any, configuration: Configuration) -> None:
         super().__init__({COLLECTOR: collector, CONTEXT: context, CONFIGURATION: configuration})
         self._context = context
 
     def __missing__(self, reference: LocalReference) -> Any:
-        return self._context.state(reference.name)
+        own = self._context.reference if reference.role == REFERENCE else self._context.state
+        return own(reference.name)

@@ -108,6 +108,13 @@ class StateHandle(MapState, Local):
             stored = view.multi_get(self._keys(keys))
             return self._each(view, stored, self._handed_whole) if self._is_copied else stored
 
+    def values_before(self, keys: Sequence[Key]) -> Sequence[Any]:
+        """Return the value of each key after the transaction before."""
+        with self._lock:
+            view = self._reach()
+            values = view.values_before(self._keys(keys))
+            return self._each(view, values, self._handed) if self._is_copied else values
+
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key."""
         with self._lock:

@@ -1,0 +1,149 @@
+"""``LookupJoin``: joins a stream with a table by key, each row with the version that its transaction sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from committers.inputs import Inputs, field_mistakes
+from txtopo import ArrowBatchBolt, BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext
+from txtopo.api.arguments import checked_arguments
+from txtopo.api.data.types import python_values
+from txtopo.api.map_state import joined_columns, split_columns
+from txtopo.api.state import State
+from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.conversion import cast_rows, fitted_array
+from txtopo.errors import ConfigError
+
+HOW = ("inner", "left")
+
+
+class LookupJoin(ArrowBatchBolt):
+    """Joins each row of a stream with the row of its key in a reference table, or in a keyed state of the topology.
+
+    With a reference it is a bolt of the processing phase, on the executors, and sees the version of the table that the
+    transaction was planned with. With a state it is a committer, and sees the state as of the transaction before,
+    whatever the transaction itself puts into it and in which order. So a replay finds the same rows either way.
+
+    A row with a null in its key matches nothing. An inner join leaves out rows that match nothing; a left join passes
+    them on, with nulls.
+
+    A key of a state whose only value is null counts as not there.
+
+    *You* subscribe it by any grouping; with a state, add it by ``set_committer_bolt``, and all bolts below it run in
+    the commit phase. The stream's fields need types.
+
+    Args:
+        key: the stream's field or fields to look up, in the order of the table's key.
+        reference: the name of the reference in ``builder.set_reference``.
+        state: the name of the state in ``builder.set_state``, a keyed one. Give one of the two.
+        fields: the stream's fields to pass on, each with a type.
+        values: the columns to add, or the state's value fields, each with a type.
+        rename: other names in the output for some of ``values``.
+        how: ``"inner"`` or ``"left"``.
+
+    Raises:
+        ConfigError: there is not one of ``reference`` and ``state``, or another ``how``.
+        FieldsError: a field has no type, is there twice, or is not one of ``values`` and renamed.
+    """
+
+    @checked_arguments
+    def __init__(  # noqa: PLR0913 - what to join, by what, and what comes of it
+        self,
+        key: str | Sequence[str],
+        *,
+        fields: Fields,
+        values: Fields,
+        reference: str | None = None,
+        state: str | None = None,
+        rename: Mapping[str, str] | None = None,
+        how: str = "inner",
+    ) -> None:
+        if (reference is None) == (state is None):
+            raise ConfigError("a LookupJoin joins with one table: give either reference= or state=")
+        if how not in HOW:
+            raise ConfigError(f"how of a LookupJoin is {how!r}; it is 'inner' or 'left'")
+        self._key = (key,) if isinstance(key, str) else tuple(key)
+        self._reference, self._state = reference, state
+        self._fields, self._values = fields, values
+        self._is_left = how == "left"
+        self._added = values.arrow_schema()
+        self._output = fields + values.renamed(rename or {})
+        self._passed = fields.arrow_schema()
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the stream's fields and those that are added."""
+        declarer.declare(self._output.with_attempt())
+
+    def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
+        """Return the fields that a stream lacks."""
+        return field_mistakes((*self._key, *self._fields), inputs)
+
+    def table_mistakes(self, inputs: Inputs, states: Mapping[str, State]) -> Iterator[str]:
+        """Return what the state lacks."""
+        state = states.get(self._state or "")
+        if state is None:
+            return
+        for name in self._values:
+            if name not in state.value:
+                yield f"looks up {name!r} in state {self._state!r}, which has {state.value}"
+        if len(state.key) != len(self._key):
+            yield f"looks up {', '.join(self._key)} in state {self._state!r}, whose key is {state.key}"
+
+    def prepare(
+        self,
+        config: Mapping[str, Any],
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Take the table."""
+        self._batches: list[pa.RecordBatch] = []
+        self._table: Any = (
+            context.reference(self._reference) if self._reference is not None else context.state(self._state or "")
+        )
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        """Join a batch with the reference, or keep it for the commit phase."""
+        if self._reference is None:
+            self._batches.append(batch)
+            return
+        numbers = self._table.find(pa.Table.from_batches([batch.select(list(self._key))]))
+        if numbers.null_count and not self._is_left:
+            batch, numbers = batch.filter(numbers.is_valid()), numbers.drop_null()
+        if batch.num_rows:
+            self._emit(batch, self._table.take(numbers, self._values.names))
+
+    def finish_batch(self) -> None:
+        """Join the batches with the state."""
+        batches, self._batches = self._batches, []
+        for batch in batches:
+            self._join_state(batch)
+
+    def _join_state(self, batch: pa.RecordBatch) -> None:
+        keys = joined_columns([python_values(batch[name]) for name in self._key])
+        is_whole = [key is not None and (len(self._key) == 1 or None not in key) for key in keys]
+        wanted = list(dict.fromkeys(key for key, whole in zip(keys, is_whole, strict=True) if whole))
+        found = dict(zip(wanted, self._table.values_before(wanted), strict=True))
+        values = [found.get(key) if whole else None for key, whole in zip(keys, is_whole, strict=True)]
+        if not self._is_left:
+            batch = batch.filter(pa.array([value is not None for value in values], pa.bool_()))
+            values = [value for value in values if value is not None]
+        if not batch.num_rows:
+            return
+        names = self._table.value.names
+        nothing = (None,) * len(names)
+        rows = values if len(names) == 1 else [nothing if value is None else value for value in values]
+        columns = dict(zip(names, split_columns(rows, len(names)), strict=True))
+        arrays = [fitted_array(f.name, columns[f.name], f.type, "a row that is joined") for f in self._added]
+        self._emit(batch, pa.Table.from_arrays(arrays, schema=self._added))
+
+    def _emit(self, batch: pa.RecordBatch, rows: pa.Table) -> None:
+        own = cast_rows(batch.select(self._fields.names), self._passed, "a row to join")
+        found = cast_rows(rows, self._added, "a row that is joined").combine_chunks()
+        columns = [column.combine_chunks() if column.num_chunks != 1 else column.chunk(0) for column in found.columns]
+        self.collector.emit_batch(
+            pa.RecordBatch.from_arrays([*own.columns, *columns], schema=self._output.arrow_schema())
+        )
