@@ -2,6 +2,8 @@
 
 from committers.event_time.clock import EventClock
 from committers.event_time.deduplicate import Deduplicate
+from committers.event_time.interval_join import IntervalJoin
+from committers.event_time.join_streams import JoinStream
 from committers.event_time.sources import EventTime
 from committers.event_time.timers import TimerCommitter
 from committers.event_time.windowed import WindowCommitter, WindowUpdateCommitter
@@ -13,6 +15,8 @@ __all__ = [
     "EventClock",
     "EventTime",
     "Hours",
+    "IntervalJoin",
+    "JoinStream",
     "Sessions",
     "Sliding",
     "TimerCommitter",

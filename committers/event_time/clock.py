@@ -281,12 +281,16 @@ class EventClock(BatchBolt, ICommitter):
         self._state.multi_put(rows)
 
 
-def timed_input_mistakes(clock: str, names: Iterable[str], inputs: Inputs) -> Iterator[str]:
-    """Yield what a committer misses that reads fields of each stream but a clock's, given the clock that it names."""
-    rows = {each: fields for each, fields in inputs.items() if fields != EventClock.output_fields}
-    clocks = [source for source, stream in inputs if (source, stream) not in rows]
+def clock_mistakes(clock: str, inputs: Inputs) -> Iterator[str]:
+    """Yield what is wrong with the clock of a committer that names it."""
+    clocks = [source for (source, _), fields in inputs.items() if fields == EventClock.output_fields]
     if clocks and clock not in clocks:
         yield f"has the clock {clock!r}, but subscribes to {clocks[0]!r}; write clock={clocks[0]!r}"
     elif not clocks:
         yield f"has the clock {clock!r}; give an EventClock that id, and subscribe to it by .all_grouping({clock!r})"
-    yield from field_mistakes(names, rows)
+
+
+def timed_input_mistakes(clock: str, names: Iterable[str], inputs: Inputs) -> Iterator[str]:
+    """Yield what a committer misses that reads fields of each stream but a clock's, given the clock that it names."""
+    yield from clock_mistakes(clock, inputs)
+    yield from field_mistakes(names, {each: own for each, own in inputs.items() if own != EventClock.output_fields})

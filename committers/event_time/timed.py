@@ -40,8 +40,63 @@ TUPLES_WAITING_MAX = 10_000
 """The maximum number of tuples that wait to be converted to columns."""
 
 
-class TimedCommitter(ReducingCommitter):
-    """Reduces the rows of a batch, and splits what is left by the watermark in the commit phase.
+class WaitingTuples:
+    """Tuples that wait to be converted to columns.
+
+    Args:
+        fields: the fields to read, each with a type.
+        time: the field with the event time.
+        component: the component that reads them, for errors.
+    """
+
+    def __init__(self, fields: Fields, time: str, component: str) -> None:
+        self._fields, self._time, self._component = fields, time, component
+        self._rows: list[list[Any]] = []
+        self._source: TupleSource | None = None
+        """The source of the last tuple, whose fields' positions are known."""
+        self._positions: list[int] = []
+
+    def add(self, tuple: Tuple) -> bool:
+        """Add a tuple; return whether so many wait that they should be taken."""
+        if tuple.source is not self._source:
+            self._source = tuple.source
+            self._positions = [tuple.source.fields.index(name) for name in self._fields]
+        values = tuple.values
+        self._rows.append([values[position] for position in self._positions])
+        return len(self._rows) >= TUPLES_WAITING_MAX
+
+    def take(self) -> pa.Table | None:
+        """Return the waiting tuples as columns, and forget them; None for none.
+
+        Raises:
+            FieldsError: a value does not fit its field.
+        """
+        rows, self._rows, self._source = self._rows, [], None
+        if not rows:
+            return None
+        columns = zip(self._fields.arrow_schema(), zip(*rows, strict=True), strict=True)
+        return pa.table({field.name: self._column(field, values) for field, values in columns})
+
+    def _column(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
+        first = next((value for value in values if value is not None), None)
+        # An event time without a zone is UTC, in whatever form it comes.
+        is_utc = field.name == self._time and isinstance(first, dt.datetime) and first.tzinfo is None
+        kind = pa.timestamp("us") if is_utc else field.type
+        return fitted_array(field.name, values, kind, f"in {self._component!r}")
+
+
+def with_ahead(rows: pa.Table, time: str, planned_at: dt.datetime) -> tuple[pa.Table, pa.ChunkedArray]:
+    """Return rows of a stream with the column ``AHEAD``, and their event times, of years that Python knows."""
+    raw = event_times(rows, time)
+    times = in_known_years(raw)
+    if not times.equals(raw):  # nobody can read the others in Python
+        rows = rows.set_column(rows.column_names.index(time), time, times)
+    is_ahead = pc.greater(raw.cast(pa.int64()), micros_at(planned_at))
+    return rows.append_column(AHEAD, pc.if_else(is_ahead, raw, _NO_TIME)), times
+
+
+class ClockedCommitter(ReducingCommitter):
+    """Splits rows by the watermark in the commit phase: into those in time, and those that are late or without a time.
 
     Rows of reduced form have a column ``expires``, which is null if they have no event time, and a column
     ``AHEAD``. They are merged only if all of them are late, too far ahead, or in time, whatever the watermark is.
@@ -49,24 +104,17 @@ class TimedCommitter(ReducingCommitter):
     Args:
         state: the name of the state of rows that expire.
         clock: the component id of the clock.
-        time: the field with the event time.
-        inputs: the fields to read, each with a type.
         lateness: how far the watermark must be past the time at which a row expires, in microseconds.
     """
 
-    _source: TupleSource | None = None
-    """The source of the last tuple, whose fields' positions are known."""
-
-    def __init__(self, state: str, clock: str, time: str, inputs: Fields, lateness: int = 0) -> None:
+    def __init__(self, state: str, clock: str, lateness: int = 0) -> None:
         self._state_name = state
         self._lateness = lateness
         self._clock = clock
-        self._time = time
-        self._inputs = inputs if time in inputs else inputs + Fields(f"{time}: timestamp")
 
     @abstractmethod
-    def reduced(self, rows: pa.Table, times: pa.ChunkedArray) -> pa.Table:
-        """Return input rows, which have a column ``AHEAD``, too, and whose event times are given, in reduced form."""
+    def _make_columns(self) -> None:
+        """Take the tuples that wait to be converted to columns."""
 
     @abstractmethod
     def _merged(self, rows: pa.Table) -> pa.Table:
@@ -92,10 +140,6 @@ class TimedCommitter(ReducingCommitter):
         """Return the time up to which earlier transactions have taken what expires; None if nothing was taken."""
         return self._state.taken_until()
 
-    def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
-        """Return the fields that a stream lacks, and what is wrong with the clock."""
-        return timed_input_mistakes(self._clock, self._inputs, inputs)
-
     def prepare(
         self,
         config: Mapping[str, Any],
@@ -106,61 +150,11 @@ class TimedCommitter(ReducingCommitter):
         """Start with no rows."""
         self._state = context.state(self._state_name)
         self._watermark: Watermark | None = None
-        self._tuples: list[list[Any]] = []
         self._begin()
-
-    def execute(self, tuple: Tuple) -> None:
-        """Take a row of the stream, or the watermark."""
-        if tuple.source_component == self._clock:
-            self._watermark = Watermark.of(tuple)
-            return
-        if tuple.source is not self._source:
-            self._source = tuple.source
-            self._inputs_at = [tuple.source.fields.index(name) for name in self._inputs]
-        values = tuple.values
-        self._tuples.append([values[position] for position in self._inputs_at])
-        if len(self._tuples) >= TUPLES_WAITING_MAX:
-            self._make_columns()
-
-    def execute_batch(self, batch: pa.RecordBatch) -> None:
-        """Take rows of the stream as columns."""
-        self._wait_for(self._reduced(pa.Table.from_batches([batch]), self.context.planned_at))
-
-    def combiner(self) -> Combiner | None:
-        """Return how a batch becomes rows of reduced form."""
-        return FirstStep(self.keys, self._inputs.names, self._reduced)
-
-    def _reduced(self, rows: pa.Table, planned_at: dt.datetime) -> pa.Table:
-        raw = event_times(rows, self._time)
-        times = in_known_years(raw)
-        if not times.equals(raw):  # nobody can read the others in Python
-            rows = rows.set_column(rows.column_names.index(self._time), self._time, times)
-        is_ahead = pc.greater(raw.cast(pa.int64()), micros_at(planned_at))
-        return self.reduced(rows.append_column(AHEAD, pc.if_else(is_ahead, raw, _NO_TIME)), times)
-
-    def execute_combined(self, batch: pa.RecordBatch) -> None:
-        """Take rows of reduced form."""
-        self._wait_for(pa.Table.from_batches([batch]).select(batch.schema.names[1:]))
 
     def _reduce(self) -> None:
         if len(self._rows) > 1:  # what has come at once is reduced already
             super()._reduce()
-
-    def _make_columns(self) -> None:
-        """Convert the waiting tuples to columns; raise FieldsError if a value does not fit its field."""
-        if not self._tuples:
-            return
-        tuples, self._tuples = self._tuples, []
-        columns = zip(self._inputs.arrow_schema(), zip(*tuples, strict=True), strict=True)
-        rows = pa.table({field.name: self._column(field, values) for field, values in columns})
-        self._wait_for(self._reduced(rows, self.context.planned_at))
-
-    def _column(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
-        first = next((value for value in values if value is not None), None)
-        # An event time without a zone is UTC, in whatever form it comes.
-        is_utc = field.name == self._time and isinstance(first, dt.datetime) and first.tzinfo is None
-        kind = pa.timestamp("us") if is_utc else field.type
-        return fitted_array(field.name, values, kind, f"in {self.context.this_component_id!r}")
 
     def finish_batch(self) -> None:
         """Add the batch; the last task then goes on to the watermark after this transaction."""
@@ -211,15 +205,76 @@ class TimedCommitter(ReducingCommitter):
         if "_rows" in self.__dict__:
             self._make_columns()
             self._reduce_to_move(self.keys)
-        state = super().__getstate__()
-        for name in ("_source", "_inputs_at"):  # only used in the processing phase
-            state.pop(name, None)
-        return state
+        return super().__getstate__()
 
     @property
     @abstractmethod
     def keys(self) -> Sequence[str]:
         """The key's columns in rows of reduced form."""
+
+
+class TimedCommitter(ClockedCommitter):
+    """Reduces the rows of a batch of one stream, and splits what is left by the watermark in the commit phase.
+
+    Args:
+        state: the name of the state of rows that expire.
+        clock: the component id of the clock.
+        time: the field with the event time.
+        inputs: the fields to read, each with a type.
+        lateness: how far the watermark must be past the time at which a row expires, in microseconds.
+    """
+
+    def __init__(self, state: str, clock: str, time: str, inputs: Fields, lateness: int = 0) -> None:
+        super().__init__(state, clock, lateness)
+        self._time = time
+        self._inputs = inputs if time in inputs else inputs + Fields(f"{time}: timestamp")
+
+    @abstractmethod
+    def reduced(self, rows: pa.Table, times: pa.ChunkedArray) -> pa.Table:
+        """Return input rows, which have a column ``AHEAD``, too, and whose event times are given, in reduced form."""
+
+    def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
+        """Return the fields that a stream lacks, and what is wrong with the clock."""
+        return timed_input_mistakes(self._clock, self._inputs, inputs)
+
+    def prepare(
+        self,
+        config: Mapping[str, Any],
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Start with no rows."""
+        super().prepare(config, context, collector, attempt)
+        self._tuples = WaitingTuples(self._inputs, self._time, context.this_component_id)
+
+    def execute(self, tuple: Tuple) -> None:
+        """Take a row of the stream, or the watermark."""
+        if tuple.source_component == self._clock:
+            self._watermark = Watermark.of(tuple)
+        elif self._tuples.add(tuple):
+            self._make_columns()
+
+    def execute_batch(self, batch: pa.RecordBatch) -> None:
+        """Take rows of the stream as columns."""
+        self._wait_for(self._reduced(pa.Table.from_batches([batch]), self.context.planned_at))
+
+    def combiner(self) -> Combiner | None:
+        """Return how a batch becomes rows of reduced form."""
+        return FirstStep(self.keys, self._inputs.names, self._reduced)
+
+    def _reduced(self, rows: pa.Table, planned_at: dt.datetime) -> pa.Table:
+        return self.reduced(*with_ahead(rows, self._time, planned_at))
+
+    def execute_combined(self, batch: pa.RecordBatch) -> None:
+        """Take rows of reduced form."""
+        self._wait_for(pa.Table.from_batches([batch]).select(batch.schema.names[1:]))
+
+    def _make_columns(self) -> None:
+        """Convert the waiting tuples to columns; raise FieldsError if a value does not fit its field."""
+        rows = self._tuples.take()
+        if rows is not None:
+            self._wait_for(self._reduced(rows, self.context.planned_at))
 
 
 def is_last_task(context: TopologyContext) -> bool:

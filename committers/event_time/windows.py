@@ -272,9 +272,10 @@ def sessions(rows: pa.Table, keys: Sequence[str]) -> tuple[Micros, Micros]:
 def key_ids(rows: pa.Table, keys: Sequence[str]) -> Micros:
     """Return a number for each row's key, the same for equal keys; less than the number of rows."""
     ids = np.zeros(rows.num_rows, dtype=np.int64)
-    for name in keys:
-        codes = pc.dictionary_encode(rows[name].combine_chunks(), null_encoding="encode").indices
-        _, ids = np.unique(ids * (rows.num_rows + 1) + codes.to_numpy(zero_copy_only=False), return_inverse=True)
+    for number, name in enumerate(keys):
+        encoded = pc.dictionary_encode(rows[name].combine_chunks(), null_encoding="encode").indices
+        codes = encoded.to_numpy(zero_copy_only=False).astype(np.int64)
+        ids = np.unique(ids * (rows.num_rows + 1) + codes, return_inverse=True)[1] if number else codes
     return ids.astype(np.int64)
 
 

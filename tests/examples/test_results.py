@@ -13,7 +13,7 @@ from txtopo.testing.inline import run_inline
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
-    "name", ["global_count", "no_reading", "orders", "orders_by_minute", "ring", "transactional_words"]
+    "name", ["global_count", "no_reading", "orders", "orders_by_minute", "payments", "ring", "transactional_words"]
 )
 def test_results_of_tables_without_a_row(name, tmp_path, monkeypatch):
     """``txtopo run --until 0`` has tables to show, with nothing in them."""

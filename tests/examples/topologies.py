@@ -19,6 +19,7 @@ from examples import (
     no_reading,
     orders,
     orders_by_minute,
+    payments,
     ring,
     single_join,
     transactional_words,
@@ -87,6 +88,7 @@ EXAMPLES: Mapping[str, Callable[[Path, str], TransactionalTopology]] = {
     "orders": lambda _, output: orders.topology(output=output, orders=400),
     "orders_by_minute": _by_minute,
     "orders_by_minute of a topic": _by_minute_of_topic,
+    "payments": lambda _, output: payments.topology(output),
     "ring": lambda _, output: ring.topology(output, turns=40),
 }
 """By the name of its module, from a folder for its input and one for its tables."""

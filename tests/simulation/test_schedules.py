@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import examples.global_count
 import examples.ring
 from tests.processes import ran
-from tests.simulation import event_time
+from tests.simulation import event_time, joins
 from tests.simulation.subjects import check_state, words
 from txtopo import Topology
 from txtopo.main.group import txtopo
@@ -25,6 +25,8 @@ CI_SEEDS = {
     "global count": 1_000,
     "event time": 200,
     "event time, idle": 200,
+    "join": 200,
+    "join, real-time": 200,
     "words, real-time": 800,
     "ring, real-time": 800,
 }
@@ -32,7 +34,7 @@ GATE = ("words", "words, opaque source")
 """Those of which as many are in ``make test``; the others' are left to ``make long``."""
 FAST_SEEDS = 120
 """As many of the gate are in the fast suite; the others are slow. The simulator catches each mutant by then."""
-LARGE = ("event time", "event time, idle")
+LARGE = ("event time", "event time, idle", "join", "join, real-time")
 """Those with so many tables that less than a tenth is in the fast suite."""
 
 
@@ -61,6 +63,10 @@ def case(name: str) -> Case:
             return Case(event_time.topology(), event_time.check_state)
         case "event time, idle":
             return Case(event_time.topology(idle=True), event_time.check_state)
+        case "join":
+            return Case(joins.topology(), joins.check_state)
+        case "join, real-time":
+            return Case(joins.topology("left"), joins.check_state, is_real_time=True)
         case _:
             return Case(examples.global_count.topology(), None)
 

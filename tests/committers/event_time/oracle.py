@@ -9,6 +9,8 @@ from typing import Any
 
 import attrs
 
+from tests.committers.event_time.scripted import START
+
 Row = tuple[dt.datetime | None, str | None, int | None]
 """Event time, key, value."""
 
@@ -224,3 +226,57 @@ class ClockOfSources:
         if reached is not None and (before is None or reached > before):
             self.watermark = reached
         return before, self.watermark
+
+
+Timed = tuple[str, dt.datetime | None, str | None, int]
+"""A row of a join: its side, event time, key and value."""
+
+
+@attrs.define
+class Joined:
+    """What a join says, each with its transaction."""
+
+    pairs: list[tuple[Any, ...]] = attrs.field(factory=list)
+    """Txid, key, the values of both rows, None for no partner."""
+    late: dict[str, list[tuple[Any, ...]]] = attrs.field(factory=lambda: {"left": [], "right": []})
+    untimed: dict[str, list[tuple[Any, ...]]] = attrs.field(factory=lambda: {"left": [], "right": []})
+
+
+def joined(
+    transactions: Sequence[Sequence[Timed]],
+    lower: dt.timedelta,
+    upper: dt.timedelta,
+    how: str,
+    sources: dict[str, dict[str, Any]],
+) -> Joined:
+    """Return what an interval join says of rows, of which those of both sides end."""
+    clock, said = ClockOfSources(), Joined()
+    taken: list[tuple[int, Timed]] = []
+    marks = []
+    for txid, rows in enumerate(transactions, 1):
+        before, after = clock.move([(time, side, None) for side, time, *_ in rows], START, sources)
+        marks.append((txid, after))
+        for side, time, key, value in rows:
+            if time is None:
+                said.untimed[side].append((txid, key, value))
+            elif before is not None and time < before:
+                said.late[side].append((txid, time, key, value))
+            else:
+                taken.append((txid, (side, time, key, value)))
+    matched = set()
+    for one, (txid, (side, time, key, value)) in enumerate(taken):
+        for other, (its_txid, (its_side, its_time, its_key, its_value)) in enumerate(taken):
+            assert time is not None
+            assert its_time is not None
+            is_pair = side == "left" and its_side == "right" and key == its_key and key is not None
+            if is_pair and time + lower <= its_time <= time + upper:
+                said.pairs.append((max(txid, its_txid), key, value, its_value))
+                matched |= {one, other}
+    for number, (txid, (side, time, key, value)) in enumerate(taken):
+        if number not in matched and (how == "full" or (how == "left" and side == "left")):
+            assert time is not None
+            until = time + upper if side == "left" else time - lower
+            passed = [at for at, after in marks if at >= txid and after is not None and until < after]
+            end = passed[0] if passed else len(transactions) + 1
+            said.pairs.append((end, key, value, None) if side == "left" else (end, key, None, value))
+    return said

@@ -1,0 +1,201 @@
+"""The two streams of an :class:`IntervalJoin`, and the columns in which rows of both wait for their partners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from committers.aggregates import fields_of
+from committers.event_time.timed import AHEAD, EXPIRES
+from committers.event_time.times import TIMESTAMP
+from state.delta.columns import is_key_type, no_equality
+from txtopo import Fields
+from txtopo.api.arguments import checked_arguments
+from txtopo.api.data.tuples import DEFAULT_STREAM
+from txtopo.columnar.conversion import cast_rows
+from txtopo.errors import FieldsError
+
+LEFT, RIGHT = 0, 1
+SIDES = (LEFT, RIGHT)
+
+NAMES = ("left", "right")
+"""The names of the sides."""
+
+MARK = 2
+"""Added to a side for a row that says of the side's rows of a key and a time that they have matched."""
+
+SIDE, AT, UNTIL = "side", "at", "until"
+"""Columns of the state: the side, the event time, and the last time at which a partner may have its own."""
+
+MATCHED = ("matched_left", "matched_right")
+"""Columns of the state: whether a row of a side has matched when it came, if rows without a partner are emitted."""
+
+
+class JoinStream:
+    """A stream of an :class:`IntervalJoin`.
+
+    Args:
+        source: the id of the component.
+        key: the field or fields of the key, which are among ``fields``.
+        time: the field with the event time, a ``timestamp``.
+        fields: the fields to pass on, each with a type.
+        rename: the names of fields in joined rows that differ from their own.
+        stream: the component's stream.
+
+    Raises:
+        FieldsError: a field of the key, or one to rename, is not among ``fields``; a field has no type, or one of the
+            key a type that keys cannot have.
+    """
+
+    @checked_arguments
+    def __init__(  # noqa: PLR0913 - the last two have defaults
+        self,
+        source: str,
+        *,
+        key: str | Sequence[str],
+        time: str,
+        fields: Fields,
+        rename: Mapping[str, str] | None = None,
+        stream: str = DEFAULT_STREAM,
+    ) -> None:
+        self.source, self.stream, self.time, self.fields = source, stream, time, fields
+        self.key = (key,) if isinstance(key, str) else tuple(key)
+        for name in (*self.key, *(rename or {})):
+            fields.index(name)
+        self.schema = fields.arrow_schema()
+        for name in self.key:
+            if not is_key_type(self.schema.field(name).type):
+                raise no_equality(name, self.schema.field(name).type)
+        self.inputs = fields if time in fields else fields + Fields(f"{time}: timestamp")
+        self.shown = {name: (rename or {}).get(name, name) for name in fields}
+        """The name of each field in joined rows."""
+
+    @property
+    def is_time_shown(self) -> bool:
+        """Whether the event time is one of the fields, as a ``timestamp``: then it need not be kept twice."""
+        return self.time in self.fields and self.schema.field(self.time).type == TIMESTAMP
+
+    @property
+    def payload(self) -> Sequence[str]:
+        """The fields that are neither of the key nor the event time."""
+        return [name for name in self.fields if name not in self.key and not (name == self.time and self.is_time_shown)]
+
+
+@attrs.frozen
+class Layout:
+    """The columns of rows that wait for partners: both sides have the same, and null in those of the other.
+
+    Args:
+        sides: the left and the right stream.
+        outer: the sides whose rows are emitted without a partner, too.
+    """
+
+    sides: tuple[JoinStream, JoinStream]
+    outer: Sequence[int]
+
+    def __attrs_post_init__(self) -> None:
+        """Raise a FieldsError if the keys differ, or two fields of joined rows have the same name."""
+        kinds = [[each.schema.field(name).type for name in each.key] for each in self.sides]
+        if kinds[LEFT] != kinds[RIGHT] or not kinds[LEFT]:
+            keys = (each.fields.subset(each.key) for each in self.sides)
+            raise FieldsError(
+                f"the keys of the two streams must have the same types, not {' and '.join(map(str, keys))}"
+            )
+        for name in [name for name in self.sides[RIGHT].shown.values() if name in self.sides[LEFT].shown.values()]:
+            if name not in self.common:
+                raise FieldsError(
+                    f"both streams have a field {name!r}; give one of them another name in the joined rows: "
+                    f"rename={{{name!r}: 'other_{name}'}}"
+                )
+
+    @property
+    def common(self) -> Sequence[str]:
+        """The fields of the key that have the same name in joined rows, which have them once."""
+        left, right = self.sides
+        named = ((left.shown[one], right.shown[other]) for one, other in zip(left.key, right.key, strict=True))
+        return [one for one, other in named if one == other]
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The columns of the key."""
+        return [f"key_{name}" for name in self.sides[LEFT].key]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the state."""
+        left = self.sides[LEFT]
+        fields = [pa.field(SIDE, pa.int8())]
+        fields += [pa.field(f"key_{name}", left.schema.field(name).type) for name in left.key]
+        fields += [pa.field(AT, TIMESTAMP), pa.field(UNTIL, TIMESTAMP)]
+        fields += [pa.field(MATCHED[side], pa.bool_()) for side in self.outer]
+        for side in SIDES:
+            fields += [self.sides[side].schema.field(name).with_name(kept) for name, kept in self._payload(side)]
+        return pa.schema(fields)
+
+    @property
+    def joined_fields(self) -> Fields:
+        """The fields of joined rows: those of the left stream, then those of the right one."""
+        return fields_of(pa.schema([field for side in SIDES for field in self._shown_schema(side)]))
+
+    def waiting(self, side: int, rows: pa.Table, times: pa.ChunkedArray) -> pa.Table:
+        """Return rows of a stream, which have a column ``AHEAD``, too, as rows that wait, by their event time."""
+        own = self.sides[side]
+        fitted = cast_rows(rows.select(own.fields.names), own.schema, f"a row of {own.source!r}")
+        columns = {SIDE: pa.array(np.full(rows.num_rows, side, np.int8))}
+        columns |= {kept: fitted[name] for name, kept in zip(own.key, self.keys, strict=True)}
+        columns |= {kept: fitted[name] for name, kept in self._payload(side)}
+        made = self.filled(columns, rows.num_rows).drop_columns([AT, UNTIL])
+        return made.append_column(EXPIRES, times).append_column(AHEAD, rows[AHEAD])
+
+    def filled(self, columns: Mapping[str, pa.ChunkedArray | pa.Array], count: int) -> pa.Table:
+        """Return columns of the state with those that are missing, which are null."""
+        schema = self.schema
+        return pa.table([columns.get(each.name, pa.nulls(count, each.type)) for each in schema], schema)
+
+    def whole(self, side: int, rows: pa.Table, time: str = AT) -> pa.Table:
+        """Return rows of a side with the fields of their stream; ``time`` is the column with the event time."""
+        own = self.sides[side]
+        kept = dict(zip(own.key, self.keys, strict=True)) | dict(self._payload(side))
+        if own.is_time_shown:
+            kept[own.time] = time
+        return rows.select([kept[name] for name in own.fields]).rename_columns(own.fields.names)
+
+    def shown(self, side: int, rows: pa.Table) -> pa.Table:
+        """Return rows of a side with the names that they have in joined rows."""
+        return self.whole(side, rows).rename_columns(list(self.sides[side].shown.values()))
+
+    def joined(self, left: pa.Table, right: pa.Table) -> pa.Table:
+        """Return pairs of rows, in the same order, as joined rows."""
+        right = right.drop_columns(list(self.common))
+        return pa.table([*left.columns, *right.columns], names=[*left.column_names, *right.column_names])
+
+    def alone(self, side: int, rows: pa.Table) -> pa.Table:
+        """Return rows of a side as joined rows without a partner."""
+        shown = self.shown(side, rows)
+        names = self.joined_fields
+        return pa.table(
+            [
+                shown[field.name] if field.name in shown.column_names else pa.nulls(rows.num_rows, field.type)
+                for field in names.arrow_schema()
+            ],
+            names=names.names,
+        )
+
+    def _payload(self, side: int) -> Iterator[tuple[str, str]]:
+        """Yield the fields of a side that have columns of their own, and these."""
+        return ((name, f"{NAMES[side]}_{name}") for name in self.sides[side].payload)
+
+    def _shown_schema(self, side: int) -> Iterator[pa.Field]:
+        own = self.sides[side]
+        for name, shown in own.shown.items():
+            if side == LEFT or shown not in self.common:
+                yield own.schema.field(name).with_name(shown)
+
+
+def of_side(rows: pa.Table, side: int) -> pa.Table:
+    """Return the rows of a side."""
+    return rows.filter(pc.equal(rows[SIDE], pa.scalar(side, pa.int8())))

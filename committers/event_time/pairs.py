@@ -1,0 +1,84 @@
+"""Pairs of rows with equal keys whose times are near each other, found in sorted arrays."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Literal
+
+import attrs
+import numpy as np
+import numpy.typing as npt
+
+from committers.event_time.times import Micros
+
+Positions = npt.NDArray[np.int64]
+"""Positions of rows, from 0."""
+
+PAIRS_MAX = 1 << 20
+"""The number of pairs that are found at a time, unless one row alone has more."""
+
+
+@attrs.frozen(eq=False)
+class Timed:
+    """Rows of one side: for each a number of its key, the same for equal keys on both sides, and its time."""
+
+    keys: Positions
+    times: Micros
+
+    def first(self, count: int) -> Timed:
+        """Return the first of the rows."""
+        return Timed(self.keys[:count], self.times[:count])
+
+    def after(self, count: int) -> Timed:
+        """Return the rows but the first ones."""
+        return Timed(self.keys[count:], self.times[count:])
+
+    @functools.cached_property
+    def moments(self) -> Micros:
+        """The times that there are, each once, in order."""
+        return np.unique(self.times)
+
+    @functools.cached_property
+    def places(self) -> tuple[Positions, Positions]:
+        """The rows in the order of key and time, and for each a number that rises with these."""
+        places = self.place(self.times)
+        order = np.argsort(places, kind="stable")
+        return order, places[order]
+
+    def place(self, times: Micros, keys: Positions | None = None, side: Literal["left", "right"] = "left") -> Positions:
+        """Return the numbers of keys, by default the rows' own, and times, before or after the rows with that time."""
+        own = self.keys if keys is None else keys
+        places: Positions = own * (len(self.moments) + 1) + self.moments.searchsorted(times, side=side)
+        return places
+
+
+def pairs(left: Timed, right: Timed, lower: int, upper: int) -> Iterator[tuple[Positions, Positions]]:
+    """Yield the positions of left and right rows with equal keys whose right time is near the left one, in portions.
+
+    Args:
+        left: the left rows.
+        right: the right rows.
+        lower: how far after the left time the right one is at least, in microseconds; negative: before it.
+        upper: how far after the left time the right one is at most.
+    """
+    if not (len(left.times) and len(right.times)):
+        return
+    order, places = right.places
+    # Both bounds as numbers of the right rows' own times: so key and time together are one number to look for.
+    first = places.searchsorted(right.place(left.times + lower, left.keys))
+    end = places.searchsorted(right.place(left.times + upper, left.keys, "right"))
+    counts = end - first
+    for some in _portions(counts):
+        own = np.repeat(some, counts[some])
+        begins = np.repeat(first[some] - (np.cumsum(counts[some]) - counts[some]), counts[some])
+        yield own, order[begins + np.arange(len(own))]
+
+
+def _portions(counts: Positions) -> Iterator[Positions]:
+    """Yield the positions of the numbers that are not 0, those together whose sum is at most ``PAIRS_MAX``."""
+    left = np.flatnonzero(counts)
+    while len(left):
+        end = max(1, int(np.cumsum(counts[left]).searchsorted(PAIRS_MAX, side="right")))
+        yield left[:end]
+        left = left[end:]
