@@ -2,6 +2,7 @@
 
 import txtopo as txtopo  # first: it refuses modules that hide those of txtopo, which would be a traceback here
 from committers.aggregates import Collect, Count, CountDistinct, First, Last, Max, Mean, Min, Sum
+from committers.approximate import ApproxCountDistinct, ApproxQuantile
 from committers.event_time import (
     Days,
     Deduplicate,
@@ -24,6 +25,8 @@ from committers.sinks import DeltaAppendBolt, DeltaUpsertBolt
 
 __all__ = [
     "AppendCommitter",
+    "ApproxCountDistinct",
+    "ApproxQuantile",
     "Collect",
     "Count",
     "CountDistinct",

@@ -43,6 +43,7 @@ __all__ = [
     "Max",
     "Mean",
     "Min",
+    "OfField",
     "Sum",
 ]
 
@@ -172,7 +173,9 @@ class Count(Aggregate):
 
 
 @attrs.frozen
-class _OfField(Aggregate):
+class OfField(Aggregate):
+    """An aggregate of one field, whose values are its operands."""
+
     field: Fields = attrs.field(converter=_field)
 
     @property
@@ -198,7 +201,7 @@ class _OfField(Aggregate):
 
 @checked_class
 @attrs.frozen
-class Sum(_OfField):
+class Sum(OfField):
     """The sum of a field: of integers a ``long``, of decimals one with 10 digits more, of all others a ``double``.
 
     A sum that does not fit raises a ``FieldsError``; it never wraps round.
@@ -299,7 +302,7 @@ def _mean(total: decimal.Decimal, count: int, scale: int) -> decimal.Decimal:
 
 
 @attrs.frozen
-class _OfOrder(_OfField):
+class _OfOrder(OfField):
     """Of a field whose values have an order; the result has its type."""
 
     @property

@@ -21,7 +21,7 @@ from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import TupleSource
 from txtopo.api.data.types import ddl_name
 from txtopo.api.map_state import pairs_of
-from txtopo.api.reduction import Combiner, Reduction, Reductions, combining
+from txtopo.api.reduction import Combiner, Merge, Reduction, Reductions, combining
 from txtopo.columnar.conversion import fitted_array
 from txtopo.columnar.reducing import ReductionCombiner, is_reducible, reduced
 from txtopo.errors import FieldsError, TopologyError
@@ -300,10 +300,12 @@ class _Aggregates:
         return cls(name, aggregation, Reductions(tuple((each, aggregation.reductions[each]) for each in names)))
 
     def lifted(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Return rows with the key fields and the value fields of the state."""
+        """Return rows with the key fields and the value fields of the state; several may have the same key."""
         if self._of_rows is None or not rows.schema.equals(self._schema):
             self._of_rows, self._schema = self.aggregation.typed(rows.schema), rows.schema
-        return self._checked(self._of_rows.lifted(rows))
+        lifted = self._checked(self._of_rows.lifted(rows))
+        # What is merged by a function is a value for a table only once it is merged: single values are no sketch.
+        return self.merged(lifted) if any(isinstance(how, Merge) for _, how in self.reductions.columns) else lifted
 
     def of_partials(self, rows: pa.RecordBatch) -> pa.Table:
         """Return partials that a combiner has made as :meth:`lifted` does."""

@@ -15,6 +15,8 @@ import spouts.kafka
 import state
 from committers import (
     AppendCommitter,
+    ApproxCountDistinct,
+    ApproxQuantile,
     Collect,
     Count,
     CountDistinct,
@@ -182,6 +184,8 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     *((kind, {"field": "n"}) for kind in (Count, Sum, Mean, Min, Max)),
     (Collect, {"field": "n", "distinct": True, "values_max": 5}),
     (CountDistinct, {"field": "n", "values_max": 5}),
+    (ApproxCountDistinct, {"field": "n", "lg_k": 10}),
+    (ApproxQuantile, {"field": "n", "q": 0.5, "accuracy": 0.1}),
     *((kind, {"field": "n", "by": "at"}) for kind in (First, Last)),
     *((kind, {"zone": "UTC"}) for kind in (Days, Hours)),
     (Tumbling, {"size": SECOND}),

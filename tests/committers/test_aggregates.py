@@ -12,7 +12,19 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from committers import Collect, Count, CountDistinct, First, Last, Max, Mean, Min, Sum
+from committers import (
+    ApproxCountDistinct,
+    ApproxQuantile,
+    Collect,
+    Count,
+    CountDistinct,
+    First,
+    Last,
+    Max,
+    Mean,
+    Min,
+    Sum,
+)
 from committers.aggregates import Aggregation
 from txtopo import Fields
 from txtopo.api.data.types import parse_type
@@ -69,8 +81,10 @@ def aggregation(kind: str, key: tuple[str, ...] = ("shop: string", "line: int"))
             f"closing{end}": Last(value, by="at: timestamp", where=where),
             f"sorted{end}": Collect(value, where=where),
             f"different{end}": Collect(value, distinct=True, where=where),
+            f"about{end}": ApproxCountDistinct(value, where=where),
         }
         if kind in NUMBERS:
+            aggregates[f"median{end}"] = ApproxQuantile(value, where=where)
             aggregates[f"total{end}"] = Sum(value, where=where)
     return Aggregation(Fields(*key), aggregates)
 
@@ -85,6 +99,23 @@ def order(value):
     return (isinstance(value, float) and math.isnan(value), value)
 
 
+def middle_of(values: list) -> float | None:
+    """The middle of the steps, 1 % above and below it, in which the median is; 0 far below the largest."""
+    step = math.log(1.01 / 0.99)
+    finite = [float(abs(value)) for value in values if math.isfinite(value) and value]
+    steps = {size: math.ceil(math.log(size) / step) for size in finite}
+    smallest = max(steps.values(), default=0) - math.ceil(math.log(1e35) / step)
+
+    def middle(value: float) -> float:
+        if not value or not math.isfinite(value):
+            return value
+        place = steps[abs(value)]
+        return 0.0 if place < smallest else math.copysign(math.exp(place * step) * 0.99, value)
+
+    middles = sorted((middle(float(value)) for value in values), key=order)
+    return middles[(len(middles) - 1) // 2] if middles else None
+
+
 def plain(value):
     """A value as it comes out: without -0.0, and a NaN that equals itself."""
     if isinstance(value, list):
@@ -92,6 +123,11 @@ def plain(value):
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     return value
+
+
+def near(value):
+    """A number without its last digits, which logarithms by columns and by Python's own need not share."""
+    return f"{value:.9g}" if isinstance(value, float) else value
 
 
 def by_hand(rows: pa.Table, kind: str, key: tuple[str, ...]) -> dict:
@@ -126,7 +162,10 @@ def of_rows(own: list, kind: str) -> dict:
         "closing": plain(max(timed)[1][1]) if timed else None,
         "sorted": plain(sorted(values, key=order)) or None,
         "different": list(dict.fromkeys(plain(sorted(values, key=order)))) or None,
+        "about": len(set(map(plain, values))),
     }
+    if kind in NUMBERS:
+        made["median"] = near(plain(middle_of(values)))
     if kind in NUMBERS and is_exact("total", kind):
         add = EXACT.add if kind.startswith("decimal") else int.__add__
         made["total"] = functools.reduce(add, values) if values else None
@@ -136,7 +175,12 @@ def of_rows(own: list, kind: str) -> dict:
 def by_key(results: pa.Table, key: tuple[str, ...], names) -> dict:
     """Results as :func:`by_hand` has them."""
     rows = results.to_pylist()
-    made = {tuple(row[name] for name in key): {name: plain(row[name]) for name in names} for row in rows}
+    made = {
+        tuple(row[name] for name in key): {
+            name: near(plain(row[name])) if name.startswith("median") else plain(row[name]) for name in names
+        }
+        for row in rows
+    }
     assert len(made) == len(rows), "one row a key"
     return made
 

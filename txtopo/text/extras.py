@@ -6,6 +6,7 @@ import importlib.metadata
 
 _EXTRAS = {
     "confluent_kafka": "kafka",
+    "datasketches": "sketches",
     "delta": "spark-delta",
     "httpx": "cluster",
     "obstore": "object-store",

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from committers import (
+    ApproxCountDistinct,
+    ApproxQuantile,
     Collect,
     Count,
     CountDistinct,
@@ -214,6 +216,8 @@ AGGREGATES = {
     "closing": Last("word: string", by="at: timestamp"),
     "words": CountDistinct("word: string"),
     "prices": Collect("price: decimal(18,2)"),
+    "about": ApproxCountDistinct("word: string"),
+    "middle": ApproxQuantile("price: decimal(18,2)"),
 }
 SALES = ("at: timestamp", "key: string", "price: decimal(18,2)", "word: string")
 
@@ -235,6 +239,8 @@ def expected_of(rows: list[Any]) -> tuple[Any, ...]:
         *(ends or [None] * 2),
         len({word for _, word in words}),
         sorted(prices) or None,
+        len({word for _, word in words}),
+        pytest.approx(sorted(map(float, prices))[(len(prices) - 1) // 2], rel=0.01) if prices else None,
     )
 
 

@@ -1,0 +1,118 @@
+"""Approximate aggregates: near the exact ones, of bounded size, and the same in whatever steps rows were reduced."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from committers import ApproxCountDistinct, ApproxQuantile, ReduceCommitter
+from committers.aggregates import Aggregation
+from spouts import MemoryTransactionalSpout
+from state import read_table
+from tests.budgets import examples
+from tests.crashes import run_inline
+from tests.topologies import committing
+from txtopo import Fields
+from txtopo.errors import FieldsError
+
+RANKS = (0.0, 0.01, 0.5, 0.99, 1.0)
+BOTH = Aggregation(Fields(), {"users": ApproxCountDistinct("n: long"), "cost": ApproxQuantile("cost: double", RANKS)})
+
+
+def rows_of(count: int) -> pa.Table:
+    """Rows of different numbers, whose costs are of all sizes and signs."""
+    costs = np.random.default_rng(count).lognormal(sigma=3, size=count) * np.where(np.arange(count) % 5, 1, -1)
+    return pa.table({"n": np.arange(count), "cost": costs})
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(data=st.data(), count=st.sampled_from([7, 8, 384, 385, 386, 1_000, 9_000]))
+def test_in_any_steps(data, count) -> None:
+    """Sketches and histograms are the same to the last byte, also where sketches change their form."""
+    rows = rows_of(count)
+    whole = BOTH.partials(rows)
+    order = np.random.default_rng(data.draw(st.integers(0, 9))).permutation(count)
+    cuts = sorted(data.draw(st.lists(st.integers(0, count), max_size=4)))
+    steps = zip([0, *cuts], [*cuts, count], strict=True)
+    parts = [BOTH.partials(rows.take(order[start:end])) for start, end in steps if end > start]
+    some = BOTH.merged(pa.concat_tables(parts[:2]))
+    assert BOTH.merged(pa.concat_tables([some, *parts[2:]])) == whole
+
+
+@pytest.mark.parametrize("count", [1, 300, 5_000, 200_000])
+def test_near_the_exact(count) -> None:
+    """A count is within three standard deviations; each quantile within 1 % of the value at its rank."""
+    rows = rows_of(count)
+    [made] = BOTH.results(BOTH.partials(rows)).to_pylist()
+    assert made["users"] == pytest.approx(count, rel=3 * 1.04 / 64)
+    exact = np.sort(rows["cost"])[[max(0, int(np.ceil(rank * count)) - 1) for rank in RANKS]]
+    assert made["cost"] == pytest.approx(list(exact), rel=0.01001)
+
+
+def test_what_has_no_magnitude() -> None:
+    """Infinities and NaN stand where they are in order, NaN as the largest; what is far below the largest is 0."""
+    values = [-np.inf, -1.0, 0.0, 5e-324, 1e-30, 1e300, np.inf, np.nan]
+    ranks = [(place + 1) / len(values) for place in range(len(values))]
+    each = Aggregation(Fields(), {"all": ApproxQuantile("v: double", ranks)})
+    [found] = each.results(each.partials(pa.table({"v": values})))["all"].to_pylist()
+    assert found == pytest.approx([-np.inf, 0.0, 0.0, 0.0, 0.0, 1e300, np.inf, np.nan], rel=0.01, nan_ok=True)
+    huge = Aggregation(Fields(), {"all": ApproxQuantile("v: double", [0, 0.5, 1])})
+    [found] = huge.results(huge.partials(pa.table({"v": [-1.7e308, 5e-324, 1.7e308]})))["all"].to_pylist()
+    assert found == pytest.approx([-1.7e308, 0.0, 1.7e308], rel=0.01)
+    [found] = huge.results(huge.partials(pa.table({"v": [5e-324, 6e-324, 1e-320]})))["all"].to_pylist()
+    assert found == pytest.approx([5e-324, 6e-324, 1e-320], rel=0.4, abs=0), "doubles that small have few digits"
+
+
+def test_mistakes() -> None:
+    """What has no quantile, and limits that cannot be kept, are refused by name."""
+    with pytest.raises(FieldsError, match="ApproxQuantile needs a number, but field 'word' is string"):
+        Aggregation(Fields(), {"middle": ApproxQuantile("word: string")})
+    with pytest.raises(FieldsError, match="ApproxCountDistinct needs values that are not nested"):
+        Aggregation(Fields(), {"tags": ApproxCountDistinct("tags: array<string>")})
+    with pytest.raises(FieldsError, match=r"q=1\.5"):
+        ApproxQuantile("n", 1.5)
+    with pytest.raises(FieldsError, match="q=\\[\\]"):
+        ApproxQuantile("n", [])
+    with pytest.raises(FieldsError, match=r"accuracy=0\.5"):
+        ApproxQuantile("n", accuracy=0.5)
+    with pytest.raises(FieldsError, match="lg_k=3"):
+        ApproxCountDistinct("n", lg_k=3)
+
+
+def approximate_table(folder, rows) -> None:
+    """Write a table of both by word, in transactions of 7 rows."""
+    values = {"numbers": ApproxCountDistinct("n: long"), "middle": ApproxQuantile("n: long", (0.5, 1.0))}
+    committer = ReduceCommitter("table", Fields("word: string"), values=values)
+    spout = MemoryTransactionalSpout({0: rows}, Fields("word: string", "n: long"), 7)
+    run_inline(committing(spout, committer, 2, by="word", table=committer.state(folder)))
+
+
+def test_single_values_in_a_table(tmp_path) -> None:
+    """A table has sketches and histograms only, also of a key with one value or with nulls alone."""
+    approximate_table(tmp_path / "table", [["a", 1], ["b", None], ["c", 3], ["c", 4], ["c", 4]])
+    found = {row["word"]: row for row in read_table(tmp_path / "table").to_pylist()}
+    assert {word: row["numbers_sketch"] and row["numbers_sketch"][0] for word, row in found.items()} == {
+        "a": 2,
+        "b": None,
+        "c": 2,
+    }, "the first byte of a list of hashes"
+    assert [each["count"] for each in found["c"]["middle_histogram"]] == [1, 2]
+
+
+def test_spark_reads_sketches(tmp_path, spark) -> None:
+    """Spark estimates the table's sketches, and unites them with its own."""
+    from pyspark.sql import functions as f
+
+    approximate_table(tmp_path / "table", [["ab"[n % 2], n] for n in range(2_000)])
+    pandas = read_table(tmp_path / "table").to_pandas()[["word", "numbers_sketch"]]
+    frame = spark.createDataFrame(pandas, "word string, sketch binary")
+    own = spark.range(500, 1_500).select(f.hll_sketch_agg("id").alias("sketch"))
+    estimates = [row[0] for row in frame.orderBy("word").select(f.hll_sketch_estimate("sketch")).collect()]
+    both = frame.select("sketch").unionAll(own).agg(f.hll_sketch_estimate(f.hll_union_agg("sketch"))).head()[0]
+    assert [*estimates, both] == [
+        pytest.approx(1_000, rel=0.05),
+        pytest.approx(1_000, rel=0.05),
+        pytest.approx(2_000, rel=0.05),
+    ]
