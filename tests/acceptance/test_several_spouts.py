@@ -46,13 +46,13 @@ class Count(BatchBolt, ICommitter):
             self.state.update(key, lambda old, number=number: (old or 0) + number)
 
 
-def topology(output: Path, *, opaque: bool = False, tasks: int = 1, **spouts: Any) -> Topology:
+def topology(output: Path, *, opaque: bool = False, tasks: int = 1, committer: Any = None, **spouts: Any) -> Topology:
     """Return a topology that counts what some spouts emit."""
     (first, *others) = spouts
     builder = TransactionalTopologyBuilder("both", first, spouts[first], tasks)
     for name in others:
         builder.add_spout(name, spouts[name], tasks)
-    bolt = builder.set_committer_bolt("count", Count(), 2)
+    bolt = builder.set_committer_bolt("count", committer or Count(), 2)
     for name in spouts:
         bolt.fields_grouping(name, Fields(spouts[name].output_fields.names[-1]))
     kind = StateKind.OPAQUE if opaque else StateKind.TRANSACTIONAL
@@ -153,8 +153,8 @@ def test_a_spout_that_is_left_out_is_refused(tmp_path: Path) -> None:
 
 def test_what_may_not_be_together(tmp_path: Path) -> None:
     """It is refused by build(), by name."""
-    with pytest.raises(TopologyError, match=r"spout 'payments' is a OpaquePartitioned.* and 'orders' is not"):
-        topology(tmp_path, orders=rows("a"), payments=opaque_rows("a"))
+    with pytest.raises(TopologyError, match=r"spout 'payments' is a DataFrameSpout and 'orders' is not"):
+        topology(tmp_path, orders=rows("a"), payments=Numbers(2))
     with pytest.raises(TopologyError, match="component id 'orders' is used 2 times"):
         builder = TransactionalTopologyBuilder("t", "orders", rows("a"))
         builder.add_spout("orders", rows("b"))

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from committers import AppendCommitter
-from spouts import OpaqueMemoryTransactionalSpout
+from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, MemoryState, SqliteStore, read_tables
 from tests.backfill.backfills import BAD, CONFIG, WORLD, Place, counting, history_of, windows
 from tests.cli.conftest import command_line
 from tests.crashes import Crash, dying, survives
 from tests.variants import variants
 from tests.waiting import wait_for
-from txtopo import Fields, TransactionalTopologyBuilder
+from txtopo import Fields, Topology, TransactionalTopologyBuilder
 from txtopo.api.components.planned import Turn
 from txtopo.engine.control import RunControl
 from txtopo.errors import AlreadyRunning, ConfigError, DivergenceError, InternalError
@@ -292,16 +292,26 @@ def test_what_was_given_up_is_left_out(place):
     assert place.rows("turns") == [{"word": "all", "n": 11, "txid": 12}]
 
 
-def test_an_opaque_spout_is_refused(tmp_path):
-    """It need not emit again what it emitted."""
-    builder = TransactionalTopologyBuilder(
-        "t", "rows", OpaqueMemoryTransactionalSpout(["a"], Fields("word: string"), 1)
-    )
-    builder.set_committer_bolt("append", AppendCommitter("lengths")).shuffle_grouping("rows")
-    builder.set_state("lengths", DeltaRows(tmp_path / "lengths", Fields("word: string")))
-    topology = builder.build()
-    with pytest.raises(ConfigError, match=r"'rows' is an opaque spout.*topology.state.start.empty"):
-        Place(tmp_path, lambda *_: topology).backfill("lengths")
+def orders_and_clicks(folder: Path, *names: str) -> Topology:
+    """Return a topology that appends what a repeatable and an opaque spout emit to tables of these names."""
+    fields = Fields("word: string")
+    builder = TransactionalTopologyBuilder("t", "orders", MemoryTransactionalSpout(["a", "b", "c"], fields, 1))
+    builder.add_spout("clicks", OpaqueMemoryTransactionalSpout(["x", "y"], fields, 1))
+    for name in names:
+        bolt = builder.set_committer_bolt(f"append-{name}", AppendCommitter(name))
+        bolt.shuffle_grouping(name.split("-", maxsplit=1)[0])
+        builder.set_state(name, DeltaRows(folder / name, fields))
+    return builder.build()
+
+
+def test_a_state_that_an_opaque_spout_feeds_is_refused(tmp_path):
+    """It need not emit again what it emitted; a repeatable one beside it does."""
+    place = Place(tmp_path, orders_and_clicks)
+    place.run("orders", "clicks")
+    with pytest.raises(ConfigError, match=r"'clicks' is an opaque spout.*topology.state.start.empty"):
+        place.backfill("clicks-again", "orders", "clicks", "clicks-again")
+    place.backfill("orders-again", "orders", "clicks", "orders-again")
+    assert place.rows("orders-again") == place.rows("orders")
 
 
 @pytest.mark.few(1)

@@ -143,36 +143,40 @@ def drawing(title: str, width: int, height: int, parts: Sequence[Box | Arrow | L
 
 
 _BOXES: Mapping[Status, tuple[int, int, str]] = {
-    Status.READY: (30, 24, _FILL),
-    Status.PROCESSING: (230, 24, _FILL),
-    Status.PROCESSED: (430, 24, _FILL),
-    Status.COMMITTING: (630, 24, _FILL),
-    Status.COMMITTED: (830, 24, _DONE),
-    Status.DEAD: (30, 224, _BAD),
-    Status.WRITING_DEAD_LETTER: (430, 224, _BAD),
+    Status.READY: (30, 120, _FILL),
+    Status.PROCESSING: (230, 120, _FILL),
+    Status.PROCESSED: (430, 120, _FILL),
+    Status.COMMITTING: (630, 120, _FILL),
+    Status.COMMITTED: (830, 120, _DONE),
+    Status.DEAD: (30, 320, _BAD),
+    Status.WRITING_DEAD_LETTER: (430, 320, _BAD),
 }
 """Where the box of each state stands: its left upper corner."""
 
 _WIDTH, _HEIGHT = 120, 44
 
 _ARROWS: Mapping[tuple[Status, Trigger], tuple[tuple[Point, ...], Point, str]] = {
-    (Status.READY, Trigger.START): (((150, 46), (230, 46)), (190, 40), "middle"),
-    (Status.PROCESSING, Trigger.PROCESSED): (((350, 46), (430, 46)), (390, 40), "middle"),
-    (Status.PROCESSED, Trigger.COMMIT): (((550, 38), (630, 38)), (590, 32), "middle"),
-    (Status.COMMITTING, Trigger.RETURN): (((630, 56), (550, 56)), (590, 72), "middle"),
-    (Status.COMMITTING, Trigger.COMMITTED): (((750, 46), (830, 46)), (790, 40), "middle"),
-    (Status.PROCESSING, Trigger.FAIL): (((290, 68), (290, 104), (130, 104), (130, 68)), (210, 99), "middle"),
-    (Status.PROCESSED, Trigger.FAIL): (((490, 68), (490, 134), (110, 134), (110, 68)), (390, 129), "middle"),
-    (Status.COMMITTING, Trigger.FAIL): (((690, 68), (690, 164), (90, 164), (90, 68)), (590, 159), "middle"),
-    (Status.READY, Trigger.GIVE_UP): (((50, 68), (50, 224)), (56, 200), "start"),
-    (Status.DEAD, Trigger.WRITE_DEAD_LETTER): (((150, 234), (430, 234)), (290, 228), "middle"),
-    (Status.WRITING_DEAD_LETTER, Trigger.FAIL): (((430, 246), (150, 246)), (290, 260), "middle"),
+    (Status.READY, Trigger.START): (((150, 142), (230, 142)), (190, 136), "middle"),
+    (Status.PROCESSING, Trigger.PROCESSED): (((350, 142), (430, 142)), (390, 136), "middle"),
+    (Status.PROCESSED, Trigger.COMMIT): (((550, 134), (630, 134)), (590, 128), "middle"),
+    (Status.COMMITTING, Trigger.RETURN): (((630, 152), (550, 152)), (590, 168), "middle"),
+    (Status.COMMITTING, Trigger.COMMITTED): (((750, 142), (830, 142)), (790, 136), "middle"),
+    (Status.PROCESSING, Trigger.FAIL): (((290, 164), (290, 200), (130, 200), (130, 164)), (210, 195), "middle"),
+    (Status.PROCESSED, Trigger.FAIL): (((490, 164), (490, 230), (110, 230), (110, 164)), (390, 225), "middle"),
+    (Status.COMMITTING, Trigger.FAIL): (((690, 164), (690, 260), (90, 260), (90, 164)), (590, 255), "middle"),
+    (Status.READY, Trigger.GIVE_UP): (((50, 164), (50, 320)), (44, 310), "end"),
+    (Status.DEAD, Trigger.WRITE_DEAD_LETTER): (((150, 330), (430, 330)), (290, 324), "middle"),
+    (Status.WRITING_DEAD_LETTER, Trigger.FAIL): (((430, 342), (150, 342)), (290, 356), "middle"),
     (Status.WRITING_DEAD_LETTER, Trigger.RETURN): (
-        ((450, 268), (450, 290), (90, 290), (90, 268)),
-        (290, 285),
+        ((450, 364), (450, 386), (90, 386), (90, 364)),
+        (290, 381),
         "middle",
     ),
-    (Status.WRITING_DEAD_LETTER, Trigger.COMMITTED): (((550, 246), (890, 246), (890, 68)), (720, 240), "middle"),
+    (Status.WRITING_DEAD_LETTER, Trigger.COMMITTED): (((550, 342), (890, 342), (890, 164)), (720, 336), "middle"),
+    (Status.PROCESSING, Trigger.ROLL_BACK): (((290, 120), (290, 84), (130, 84), (130, 120)), (210, 79), "middle"),
+    (Status.PROCESSED, Trigger.ROLL_BACK): (((490, 120), (490, 54), (110, 54), (110, 120)), (390, 49), "middle"),
+    (Status.COMMITTING, Trigger.ROLL_BACK): (((690, 120), (690, 24), (90, 24), (90, 120)), (590, 19), "middle"),
+    (Status.DEAD, Trigger.ROLL_BACK): (((70, 320), (70, 164)), (76, 310), "start"),
 }
 """Along which points the arrow of each transition goes, and where its label is."""
 
@@ -192,7 +196,7 @@ def transaction_states() -> str:
         if not (_touches(status, points[0]) and _touches(target, points[-1])):
             raise ValueError(f"the arrow of {trigger} does not go from {status} to {target}: lay it out anew")
     arrows = [Arrow(points, trigger.value, at, anchor) for (_, trigger), (points, at, anchor) in _ARROWS.items()]
-    return drawing("The states of a transaction", 980, 314, [*boxes, *arrows])
+    return drawing("The states of a transaction", 980, 410, [*boxes, *arrows])
 
 
 def _touches(status: Status, point: Point) -> bool:

@@ -21,14 +21,14 @@ from txtopo.transactional.core.events import (
     StopRequested,
 )
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
-from txtopo.transactional.core.spout_policy import OPAQUE, REPEATABLE
+from txtopo.transactional.core.spout_policy import MIXED, OPAQUE, REPEATABLE, SpoutPolicy
 
 INDEX = st.integers(0, 11)
 ENDS = [*["go on"] * 12, "crash", "crash among the next actions", "be asked to stop"]
 
 
 @st.composite
-def bounds(draw: st.DrawFn, *, is_opaque: bool) -> Limits:
+def bounds(draw: st.DrawFn, spout: SpoutPolicy) -> Limits:
     """Small limits, so that all of them are met."""
     return Limits(
         pending_max=draw(st.integers(1, 6)),
@@ -41,26 +41,26 @@ def bounds(draw: st.DrawFn, *, is_opaque: bool) -> Limits:
         job_failures_max=draw(st.integers(0, 4)),
         retry_delay_ms=100,
         until=draw(st.none() | st.none() | st.integers(0, 40)),
-        spout=OPAQUE if is_opaque else REPEATABLE,
+        spout=spout,
     )
 
 
 class CoordinatorMachine(RuleBasedStateMachine):
     """What may happen to a coordinator."""
 
-    is_opaque = False
+    spout: SpoutPolicy = REPEATABLE
 
     @initialize(total=st.integers(0, 24), data=st.data())
     def begin(self, total: int, data: st.DataObject) -> None:
-        self.world = World(total, is_opaque=self.is_opaque)
-        self.world.start(data.draw(bounds(is_opaque=self.is_opaque)))
+        self.world = World(total, self.spout)
+        self.world.start(data.draw(bounds(self.spout)))
 
     # Leaders.
 
     @precondition(lambda self: not self.world.is_running)
     @rule(data=st.data(), more=st.integers(0, 12))
     def a_new_leader_starts(self, data: st.DataObject, more: int) -> None:
-        self.world.start(data.draw(bounds(is_opaque=self.is_opaque)), more)
+        self.world.start(data.draw(bounds(self.spout)), more)
 
     @precondition(lambda self: self.world.is_running)
     @rule(end=st.sampled_from(ENDS), actions_max=st.integers(0, 3))
@@ -87,7 +87,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def the_lead_may_be_lost(self, data: st.DataObject, *, loses: bool, events: int) -> None:
         """Rarely, too; the zombie goes on beside its successor."""
         if loses:
-            self.world.lose_lead(data.draw(bounds(is_opaque=self.is_opaque)), events)
+            self.world.lose_lead(data.draw(bounds(self.spout)), events)
 
     @precondition(lambda self: self.world.is_running)
     @rule(choices=st.lists(INDEX, min_size=1, max_size=20))
@@ -195,7 +195,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """All is committed once the faults stop."""
         if hasattr(self, "world"):
-            self.world.finish(Limits(4, 4, 2, 4, 1_000, spout=OPAQUE if self.is_opaque else REPEATABLE))
+            self.world.finish(Limits(4, 4, 2, 4, 1_000, spout=self.spout))
 
     # Leaves.
 
@@ -212,8 +212,15 @@ class CoordinatorMachine(RuleBasedStateMachine):
 class OpaqueMachine(CoordinatorMachine):
     """What may happen to the coordinator of an opaque spout."""
 
-    is_opaque = True
+    spout = OPAQUE
+
+
+class MixedMachine(CoordinatorMachine):
+    """What may happen to the coordinator of a repeatable spout beside an opaque one."""
+
+    spout = MIXED
 
 
 TestRepeatable = CoordinatorMachine.TestCase
 TestOpaque = OpaqueMachine.TestCase
+TestMixed = MixedMachine.TestCase

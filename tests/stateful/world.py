@@ -52,10 +52,12 @@ from txtopo.transactional.core.events import (
     TransactionMetadata,
 )
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
-from txtopo.transactional.core.spout_policy import OPAQUE, REPEATABLE
+from txtopo.transactional.core.spout_policy import MIXED, SpoutPolicy
 from txtopo.transactional.core.transitions import Status
 
 UNKNOWN = "where it ends is not known"
+REPEATS, EMITTED = "repeatable", "opaque"
+"""The spouts of a topology of both kinds."""
 ERROR = "told to fail"
 LETTER_ERROR = "the letter was told to fail"
 
@@ -103,13 +105,13 @@ class World:
     """What surrounds one coordinator after another.
 
     Args:
-        total: transactions (repeatable) or numbers (opaque) that the source has.
-        is_opaque: which of the two it is.
+        total: transactions (repeatable) or numbers (opaque) that the source has; of both kinds, as many of each.
+        spout: the policy of its kind, or of both.
     """
 
-    def __init__(self, total: int, *, is_opaque: bool) -> None:
+    def __init__(self, total: int, spout: SpoutPolicy) -> None:
         self.total = total
-        self.is_opaque = is_opaque
+        self.spout = spout
         self.now_ms = 0
         self.epoch = 0
         # Durable.
@@ -122,7 +124,7 @@ class World:
         self.planned: dict[int, Planned] = {}
         self.made = 0
         self.is_finished = False
-        self.attempts = AttemptChecker(OPAQUE if is_opaque else REPEATABLE)
+        self.attempts = AttemptChecker(spout)
         self._lead(Limits(1, 1, 1, 1, 1))
 
     def _lead(self, limits: Limits) -> None:
@@ -190,8 +192,7 @@ class World:
         attempts = [attempt for job in jobs for attempt in job.unanswered][:events]
         self.start(limits)
         for attempt in attempts:
-            metadata = self.emitted[attempt].end if self.is_opaque else None
-            zombie.handle(Processed(attempt, metadata))  # what it says to that, nobody carries out
+            zombie.handle(Processed(attempt, self._emitted_by(attempt)))  # what it says to that, nobody carries out
             validate(zombie)
         error = LostLead("another coordinator leads")
         actions = zombie.handle(Fenced(error))
@@ -218,7 +219,7 @@ class World:
             return
         first = question.asked.first_txid
         count = min(count, question.asked.count)
-        if not self.is_opaque:
+        if self.spout.keeps_begun:
             count = min(count, self.total - first + 1)
             if first + count > self.total:
                 status = SourceStatus.EXHAUSTED
@@ -232,7 +233,7 @@ class World:
     def answer(self, job: Job, index: int, *, fails: bool, knows_metadata: bool = False) -> None:
         """Answer for one of the attempts of a job."""
         attempt = job.unanswered.pop(index)
-        metadata = self.emitted[attempt].end if self.is_opaque else None
+        metadata = self._emitted_by(attempt)
         if fails:
             self.tell(Failed(attempt, ERROR, metadata if knows_metadata else None))
         else:
@@ -353,37 +354,42 @@ class World:
         assert self.question is None, "one question at a time"
         assert 1 <= action.count <= self.core.limits.pending_max, "it asks for no more than may be pending"
         assert action.previous_planned == self.planned.get(action.first_txid - 1, NEVER), "it goes on from that time"
-        if self.is_opaque:
-            assert action.previous_metadata != UNKNOWN, "the chain of metadata has no hole"
-            self.question = Question(action, (action.previous_metadata or 0) == self.total)
-        else:
+        end = self._end_of(action.previous_metadata)
+        if not self.spout.repeats:
+            assert end != UNKNOWN, "the chain of metadata has no hole"
+        if self.spout.keeps_begun:
             assert action.first_txid == len(self.metadata) + 1, "it goes on behind what is durable"
-            assert action.previous_metadata == self.metadata.get(action.first_txid - 1), "from its metadata"
-            self.question = Question(action, action.first_txid > self.total)
+            before = self.metadata.get(action.first_txid - 1)
+            assert _planned_in(action.previous_metadata) == _planned_in(before), "from its metadata"
+        self.question = Question(
+            action, action.first_txid > self.total if self.spout.keeps_begun else end == self.total
+        )
 
     def _save(self, begun: Iterable[TransactionMetadata]) -> None:
         for each in begun:
-            assert not self.is_opaque, "nothing of an opaque transaction is known beforehand"
+            assert self.spout.keeps_begun, "nothing of an opaque transaction is known beforehand"
             assert each.txid not in self.metadata, "metadata never changes (promise 2)"
             self.metadata[each.txid] = each.metadata
 
     def _process(self, action: Process) -> None:
-        end = action.previous_metadata or 0
+        end = self._end_of(action.previous_metadata)
         for assigned in action.attempts:
             attempt = assigned.attempt
             self._rise(attempt)
             assert assigned.planned == self.planned[attempt.txid], "when it was planned never changes"
-            if self.is_opaque:
-                assert end != UNKNOWN, "the chain of metadata has no hole"
+            if self.spout.keeps_begun:
+                assert assigned.metadata == self.metadata[attempt.txid], "it is durable before (promise 2)"
+            else:
                 assert assigned.metadata == UNKNOWN, "it is begun anew"
+            if self.spout.repeats:
+                assert attempt.txid not in self.kept, "what was processed keeps its work (promise 5)"
+            else:
+                assert end != UNKNOWN, "the chain of metadata has no hole"
                 start, end = end, min(self.total, end + 1 + (attempt.txid + attempt.attempt) % 3)
                 self.emitted[attempt] = Span(start, end)
-            else:
-                assert assigned.metadata == self.metadata[attempt.txid], "it is durable before (promise 2)"
-                assert attempt.txid not in self.kept, "what was processed keeps its work (promise 5)"
-        if not self.is_opaque:
+        if self.spout.keeps_begun:
             before = self.metadata.get(action.attempts[0].attempt.txid - 1)
-            assert action.previous_metadata == before, "a job goes on from the one before"
+            assert _planned_in(action.previous_metadata) == _planned_in(before), "a job goes on from the one before"
         self.jobs[action.job_id] = Job([assigned.attempt for assigned in action.attempts])
 
     def _start_group(self, group_id: int, group: tuple[AssignedAttempt, ...], *, is_letter: bool = False) -> None:
@@ -422,22 +428,35 @@ class World:
         assert isinstance(error, (PoisonTransaction, JobFailure)), "nothing else goes wrong here"
         if isinstance(error, PoisonTransaction):
             assert limits.tries_max is not None, "tries are bounded"
-            assert self.is_opaque or limits.give_up_policy is GiveUpPolicy.WAIT, "or it is skipped"
+            assert not self.spout.repeats or limits.give_up_policy is GiveUpPolicy.WAIT, "or it is skipped"
             if limits.give_up_policy is GiveUpPolicy.WAIT:
                 assert error.txid == len(self.committed) + 1, "what is before it has committed (promise 6)"
 
     def _check_complete(self) -> None:
         """Nothing is lost: all that the source has is committed or in a dead letter (promises 6 and 16)."""
-        if self.is_opaque:
-            assert (self.committed_metadata or 0) == self.total
-        else:
+        if not self.spout.repeats:
+            assert self._end_of(self.committed_metadata) == self.total
+        if self.spout.keeps_begun:
             assert len(self.committed) == self.total
 
     # Leaves.
 
     def _make(self, txid: int) -> Any:
         self.made += 1
-        return UNKNOWN if self.is_opaque else f"{txid}, made as {self.made}"
+        planned = f"{txid}, made as {self.made}"
+        if self.spout is MIXED:
+            return {REPEATS: planned, EMITTED: UNKNOWN}
+        return planned if self.spout.repeats else UNKNOWN
+
+    def _emitted_by(self, attempt: TransactionAttempt) -> Any:
+        if self.spout.repeats:
+            return None
+        end = self.emitted[attempt].end
+        return {EMITTED: end} if self.spout is MIXED else end
+
+    def _end_of(self, metadata: Any) -> Any:
+        """Return the number that an opaque transaction ended before."""
+        return (metadata[EMITTED] if isinstance(metadata, dict) else metadata) or 0
 
     def _rise(self, attempt: TransactionAttempt) -> None:
         highest = self.highest.get(attempt.txid)
@@ -448,13 +467,13 @@ class World:
     def _make_durable(self, attempt: TransactionAttempt, group: Group) -> None:
         assert attempt.txid == len(self.committed) + 1, "each commits once, in order (promise 1)"
         metadata = group.metadata[attempt]
-        if self.is_opaque:
-            span = Span(self.committed_metadata or 0, metadata)
+        if self.spout.keeps_begun:
+            assert _planned_in(metadata) == _planned_in(self.metadata[attempt.txid]), "it never changes (promise 2)"
+        if not self.spout.repeats:
+            span = Span(self._end_of(self.committed_metadata), self._end_of(metadata))
             tried = self.emitted.items()
             own = {each for each, _ in tried if each == attempt or (group.is_letter and each.txid == attempt.txid)}
             assert span in {self.emitted[each] for each in own}, "it goes from the end of the one before to its own"
-        else:
-            assert metadata == self.metadata[attempt.txid], "metadata never changes (promise 2)"
         self.committed.append(attempt)
         self.committed_metadata = metadata
 
@@ -474,3 +493,8 @@ class World:
         elif isinstance(event, Failed) and self.is_live(event.attempt):
             self.processed.discard(event.attempt)
             self.kept.discard(event.attempt.txid)
+
+
+def _planned_in(metadata: Any) -> Any:
+    """Return what a repeatable transaction has begun with."""
+    return metadata[REPEATS] if isinstance(metadata, dict) else metadata

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import pathlib
 import shutil
@@ -74,6 +75,8 @@ from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 JOB_TARGET_MS = 2_000
 """How long a job should take: Spark needs some 100 ms for one however small, which is 5 % of it, and what is committed
 waits for no more than that."""
+
+logger = logging.getLogger("txtopo")
 
 REAL_TIME_JOB_TARGET_MS = 250
 """The same in real-time mode, where a job has almost no cost of its own."""
@@ -357,7 +360,7 @@ def skip(plan: Plan, config: Config, txid: int, reason: str, agree: Callable[[Se
         task_factory = TaskFactory(plan, config, {})
         stack.callback(task_factory.close)
         coordinator_state, recovered = recovered_alone(plan, config, states, stack)
-        transaction = _to_skip(recovered, txid)
+        transaction = _to_skip(plan, recovered, txid)
         ranges = input_ranges(plan.spouts, transaction.metadata, recovered.committed.metadata)
         agree(SetAside(transaction, ranges, str(states[DEAD_LETTERS].address)))
         header = _journal_header(plan, config, states, recovered, coordinator_state)
@@ -377,7 +380,7 @@ def _no_runner(*_: Any) -> AbstractContextManager[JobRunner]:
     raise InternalError("nothing is processed")
 
 
-def _to_skip(recovered: RecoveredRun, txid: int) -> TransactionMetadata:
+def _to_skip(plan: Plan, recovered: RecoveredRun, txid: int) -> TransactionMetadata:
     committed = recovered.committed.txid
     if txid <= committed:
         raise StopError(f"transaction {txid} is committed or set aside already; nothing was written", txid=txid)
@@ -389,7 +392,7 @@ def _to_skip(recovered: RecoveredRun, txid: int) -> TransactionMetadata:
             txid=txid,
         )
     found = next((each for each in recovered.begun if each.txid == txid), None)
-    if found is None:
+    if found is None or not policy_of(plan.kinds).can_skip(was_emitted=False):
         raise StopError(
             "it has not begun, or it is one of an opaque spout and the end of its batch is unknown; nothing was "
             "written",
@@ -410,8 +413,19 @@ def take_lead(
         lead = store.take_lead(plan.topology_id, pathlib.Path(sys.argv[0]).name or "python", epoch_min)
     stack.callback(lead.release)
     coordinator_state = CoordinatorState(store, lead, plan.topology_id, rooms_of(states))
-    coordinator_state.check_spouts(plan.kinds)
+    _tell_of_opaque(plan, coordinator_state.check_spouts(plan.kinds))
     return coordinator_state
+
+
+def _tell_of_opaque(plan: Plan, new: frozenset[str]) -> None:
+    """Log what changes for a topology of repeatable spouts that gets its first opaque one."""
+    opaque = [name for name, semantics in plan.semantics.items() if semantics.emits_in_turn]
+    if opaque and new >= set(opaque):
+        logger.warning(
+            "the new spout %s is opaque: from now on a transaction that fails is replayed with all later ones, one job "
+            "is in flight at a time, and a transaction is skipped only if it is known where it ends",
+            " and ".join(map(repr, opaque)),
+        )
 
 
 def _recover(

@@ -123,6 +123,11 @@ class SpoutSource:
         self._committed = -1
 
     @property
+    def may_roll_back(self) -> bool:
+        """Whether it may have more again: what it had in transactions is cut anew if one of them fails."""
+        return self._semantics.emits_in_turn
+
+    @property
     def is_failing(self) -> bool:
         """Whether the last question has failed."""
         return self._failures.is_source_failing
@@ -415,8 +420,9 @@ class Source(Begins):
                 planned = self._planned(action.previous_planned, turn, seen)
                 begun = [TransactionMetadata(action.first_txid, action.previous_metadata, planned)]
         last = begun[-1].planned if begun else action.previous_planned
-        if status is SourceStatus.EXHAUSTED and begun and self._owes_end(last):
-            status = SourceStatus.READY  # so that the core asks again, and gets the end
+        has_any = begun or action.first_txid > FIRST_TXID
+        if status is SourceStatus.EXHAUSTED and has_any and self._owes_end(last):
+            status = SourceStatus.READY if begun else SourceStatus.WAITING  # so that the core asks for the end
         return MetadataCreated(tuple(begun), status)
 
     def _status(self) -> SourceStatus:
@@ -433,8 +439,9 @@ class Source(Begins):
         before = action.previous_planned
         if action.first_txid == FIRST_TXID:  # nothing has come yet, so there is nothing to end
             return None
+        is_certain = committed == action.first_txid - 1 or not any(spout.may_roll_back for spout in self._spouts)
         if status is SourceStatus.EXHAUSTED:
-            return Turn.END if self._owes_end(before) else None
+            return Turn.END if is_certain and self._owes_end(before) else None
         # After an end there is nothing open. And one at a time: while a transaction is tried again and again, those
         # behind it would only take the place of input.
         if self._quiet_after_ms is None or before.turn is Turn.END or committed < action.first_txid - 1:

@@ -10,7 +10,7 @@ run's journal stays there: it is the evidence for the tables up to the transacti
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from urllib.parse import unquote
 
@@ -106,7 +106,7 @@ def backfill(  # noqa: PLR0913 - keyword arguments of an entry point
         StopError: another process runs the same backfill.
     """
     plan = topology.plan
-    _refuse_spout(plan, state)
+    _refuse_unknown(plan, state)
     with ExitStack() as stack:
         joined = _topology_to_join(plan, config, environment, stack)
         part = _part_of(plan, state, joined)
@@ -121,11 +121,14 @@ def backfill(  # noqa: PLR0913 - keyword arguments of an entry point
         return BackfillReport(part, report, last if is_done else None)
 
 
-def _refuse_spout(plan: Plan, state: str) -> None:
+def _refuse_unknown(plan: Plan, state: str) -> None:
     if state not in plan.states:
         known = ", ".join(map(repr, plan.states)) or "none"
         raise ConfigError(f"topology {plan.topology_id!r} has no state {state!r}; its states are {known}")
-    opaque = [name for name, semantics in plan.semantics.items() if semantics.emits_in_turn]
+
+
+def _refuse_opaque(plan: Plan, state: str, components: Collection[str]) -> None:
+    opaque = [name for name, semantics in plan.semantics.items() if semantics.emits_in_turn and name in components]
     if opaque:
         raise ConfigError(
             f"{opaque[0]!r} is an opaque spout, which need not emit a transaction again as it was committed, so "
@@ -160,6 +163,7 @@ def _part_of(plan: Plan, state: str, joined: JoinedTopology) -> BackfillPart:
                 shutil.rmtree(folder / SCRATCH, ignore_errors=True)
         raise ConfigError(f"topology {plan.topology_id!r} has state {state!r} already: there is nothing to backfill")
     part = part_of(plan, state, known)
+    _refuse_opaque(plan, state, part.components)
     joined.new = {name: plan.states[name] for name in part.new}
     joined.states = {name: each for name, each in joined.states.items() if name not in part.new}
     return part

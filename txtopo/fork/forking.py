@@ -16,6 +16,7 @@ import attrs
 
 from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.components.optional import call_if_there
+from txtopo.api.components.planned import Turn, metadata_of
 from txtopo.api.state import CanBeForked, State
 from txtopo.api.store import Put
 from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, states_of, subject_of
@@ -36,12 +37,14 @@ from txtopo.journal.ending import METADATA_DIR, READS_MAX, metadata_dir_with_jou
 from txtopo.journal.journal import (
     DEAD_LETTERS,
     JournalPart,
+    JournalTransaction,
     counting_entries,
     find_journal,
     read_journal,
 )
 from txtopo.topology.plans.plan import SPOUTS, Plan, PlannedComponent
 from txtopo.transactional.core.events import TransactionMetadata
+from txtopo.transactional.core.spout_policy import policy_of
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import (
     CommittedMark,
@@ -227,23 +230,31 @@ def _begun_after(
     committed = coordinator_state.committed().txid
     in_store = {each.txid: each for each in coordinator_state.begun(committed)}
     last = max([committed, point.txid, *in_store])
-    # What such a spout emits is part of no metadata that could be begun again.
-    if plan.emits_in_turn:
+    if not policy_of(plan.kinds).keeps_begun:
         return [], last == point.txid
     own = [part for part in parts if part.header.incarnation == point.incarnation]
-    known = {
-        each.txid: TransactionMetadata(each.txid, each.metadata, each.planned)
-        for entry in counting_entries(own, lambda _: True)
-        for each in entry.transactions
-        if each.txid <= last
-    }
+    known, before = {}, point.metadata
+    for each in (each for entry in counting_entries(own, lambda _: True) for each in entry.transactions):
+        if point.txid < each.txid <= last:
+            again = _begun_again(plan, before, each)
+            known[each.txid] = TransactionMetadata(each.txid, again, each.planned)
+            before = each.metadata
     known |= in_store
     begun = []
     for txid in range(point.txid + 1, min(last, point.txid + BEGUN_MAX) + 1):
-        if txid not in known:
+        # An opaque spout may have more at that end, this time.
+        if txid not in known or (plan.emits_in_turn and known[txid].planned.turn is Turn.END):
             break
         begun.append(known[txid])
     return begun, point.txid + len(begun) == last
+
+
+def _begun_again(plan: Plan, before: Any, then: JournalTransaction) -> Any:
+    """Return the metadata with which a committed transaction begins again."""
+    return {
+        name: plan.semantics[name].begun_again(metadata_of(before, name), own) if name in plan.semantics else own
+        for name, own in (then.metadata or {}).items()
+    }
 
 
 def _moved(plan: Plan, config: Config, folder: Path, fork: Fork) -> tuple[Plan, Config]:

@@ -85,13 +85,13 @@ class AttemptChecker:
             return  # a zombie's, which writes nothing; it may have begun the transaction at another time
         else:
             raise Violation(f"attempts rise (promise 3): {attempt} after {highest}")
-        if self.spout.repeats and not is_dead_letter and self.metadata.get(attempt.txid, metadata) != metadata:
+        if self.spout.keeps_begun and not is_dead_letter and self.metadata.get(attempt.txid, metadata) != metadata:
             raise Violation(f"every attempt gets the same metadata (promise 2): {attempt} got {metadata}")
 
     def emits(self, assigned: AssignedAttempt, durable: tuple[Any, Planned] | None) -> None:
         """Check an attempt of the leading coordinator before it emits; ``durable`` is the metadata in the store."""
         attempt, metadata = assigned.attempt, (assigned.metadata, assigned.planned)
-        if self.spout.repeats and durable != metadata:
+        if self.spout.keeps_begun and durable != metadata:
             raise Violation(
                 f"metadata is durable before a tuple is emitted (promise 2): {attempt} emits {metadata}, not {durable}"
             )

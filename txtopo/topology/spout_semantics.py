@@ -23,6 +23,9 @@ from txtopo.api.components.spout import OpaquePartitionedTransactionalSpout, Par
 from txtopo.api.data.copying import copied_json
 from txtopo.attempts import TransactionAttempt
 
+_PARTITIONS = "partitions"
+"""The key of what an opaque transaction begins with. Partition keys are JSON, as this is not."""
+
 Emitted = Mapping[str, Any]
 """The metadata that one task's emitter returned for its share of a batch, by partition key."""
 
@@ -78,6 +81,14 @@ class SpoutSemantics(ABC):
     def begin(self, coordinator: Any, txid: int, previous_metadata: Any) -> Any:
         """Return the initial metadata of a new transaction."""
 
+    def begun_again(self, previous_metadata: Any, metadata: Any) -> Any:
+        """Return the initial metadata of a transaction that another topology is to begin as this one has.
+
+        ``previous_metadata`` is that of the transaction before, ``metadata`` what this transaction was committed with.
+        """
+        del previous_metadata
+        return metadata
+
     @abstractmethod
     def emissions(self, previous_metadata: Any) -> Emissions:
         """Return the object that emits a job's batches, given the metadata of the transaction before the first."""
@@ -85,6 +96,11 @@ class SpoutSemantics(ABC):
     @abstractmethod
     def metadata_after(self, previous_metadata: Any, emitted: Iterable[Emitted]) -> Any:
         """Return a transaction's metadata, merged from its emitters' reports; None if it was known before."""
+
+    def is_complete(self, metadata: Any) -> bool:
+        """Return whether metadata says what its transaction holds, not only what it has begun with."""
+        del metadata
+        return True
 
     def skipped(self, emitted: Emitted | None) -> tuple[tuple[str, Any, Any], ...]:
         """Return the input, (partition, start, end), that an emitter says it has skipped."""
@@ -172,11 +188,15 @@ class _Opaque(SpoutSemantics):
         call_if_there(coordinator, "resume", txid, copied_json(metadata) or {})
 
     def rewind(self, coordinator: Any, txid: int, metadata: Any, undone: Sequence[Any]) -> bool:
-        return super().rewind(coordinator, txid, metadata or {}, undone)
+        # What was never emitted has taken no input.
+        return super().rewind(coordinator, txid, metadata or {}, [each for each in undone if self.is_complete(each)])
 
     def begin(self, coordinator: Any, txid: int, previous_metadata: Any) -> Any:
         del txid, previous_metadata
-        return {"partitions": partition_list(coordinator.partitions())}
+        return {_PARTITIONS: partition_list(coordinator.partitions())}
+
+    def begun_again(self, previous_metadata: Any, metadata: Any) -> Any:
+        return {_PARTITIONS: [json.loads(key) for key in sorted(_moved(previous_metadata, metadata))]}
 
     def emissions(self, previous_metadata: Any) -> Emissions:
         return _Chained(dict(previous_metadata or {}))
@@ -188,26 +208,34 @@ class _Opaque(SpoutSemantics):
             metadata |= each
         return metadata
 
+    def is_complete(self, metadata: Any) -> bool:
+        return metadata is None or _PARTITIONS not in metadata
+
     def metadata_to_replay(
         self, coordinator: Callable[[], Any], txid: int, previous_metadata: Any, metadata: Any
     ) -> Any:
         """Return the partitions that the transaction took input from, in the coordinator's order, then unknown ones."""
-        previous, metadata = previous_metadata or {}, metadata or {}
-        moved = {key for key, now in metadata.items() if previous.get(key) != now}
+        moved = _moved(previous_metadata, metadata)
         asked = coordinator()
         try:
-            call_if_there(asked, "resume", txid - 1, copied_json(dict(previous)))
+            call_if_there(asked, "resume", txid - 1, copied_json(dict(previous_metadata or {})))
             known = {partition_key(each): each for each in partition_list(asked.partitions())}
         finally:
             call_if_there(asked, "close")
         ordered = [partition for key, partition in known.items() if key in moved]
-        return {"partitions": [*ordered, *(json.loads(key) for key in sorted(moved - set(known)))]}
+        return {_PARTITIONS: [*ordered, *(json.loads(key) for key in sorted(moved - set(known)))]}
 
     def moved_elsewhere(self, then: Any, now: Any) -> str | None:
         return None if now == then else f"the opaque source ended at {then} when committed, and at {now} in the replay"
 
     def emits_other_tuples(self, counts: str) -> str:
         return f"the opaque source emits different tuples now, as it may ({counts}), so the replay proves nothing"
+
+
+def _moved(previous_metadata: Any, metadata: Any) -> set[str]:
+    """Return the keys of the partitions that an opaque transaction took input from."""
+    previous = previous_metadata or {}
+    return {key for key, now in (metadata or {}).items() if previous.get(key) != now}
 
 
 REPEATABLE = _Repeatable()
@@ -265,7 +293,7 @@ class _Chained(Emissions):
     ) -> Emitted:
         task, tasks = share
         emitted = {}
-        for partition in metadata["partitions"]:
+        for partition in metadata[_PARTITIONS]:
             key = partition_key(partition)
             if owner_of(partition, tasks) == task:
                 previous = copied_json(self.chain.get(key))

@@ -19,12 +19,7 @@ import pyarrow as pa
 from txtopo.api.components.bolt import Bolt, DataFrameBolt
 from txtopo.api.components.groupings import KEYED, GroupingKind
 from txtopo.api.components.optional import call_if_there
-from txtopo.api.components.spout import (
-    AnySpout,
-    DataFrameSpout,
-    OpaquePartitionedTransactionalSpout,
-    SpoutTable,
-)
+from txtopo.api.components.spout import AnySpout, DataFrameSpout, SpoutTable
 from txtopo.api.data.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
 from txtopo.api.reference import Reference
 from txtopo.api.state import State
@@ -152,16 +147,14 @@ def check_kinds(graph: Graph) -> Iterator[str]:
 
 
 def check_spouts_together(graph: Graph) -> Iterator[str]:
-    """Find spouts that can't be in one topology: each of one of these kinds must be alone, or among its kind."""
-    spouts = graph.spouts
-    for kind in (OpaquePartitionedTransactionalSpout, DataFrameSpout):
-        of_kind = [repr(spout.id) for spout in spouts if isinstance(spout.component, kind)]
-        others = [repr(spout.id) for spout in spouts if not isinstance(spout.component, kind)]
-        if of_kind and others:
-            yield (
-                f"spout {of_kind[0]} is a {kind.__name__} and {others[0]} is not: such spouts can't be in one "
-                "topology; make two topologies of them"
-            )
+    """Find DataFrame spouts beside others."""
+    dataframes = [repr(spout.id) for spout in graph.spouts if isinstance(spout.component, DataFrameSpout)]
+    others = [repr(spout.id) for spout in graph.spouts if not isinstance(spout.component, DataFrameSpout)]
+    if dataframes and others:
+        yield (
+            f"spout {dataframes[0]} is a DataFrameSpout and {others[0]} is not: such spouts can't be in one "
+            "topology; make two topologies of them"
+        )
 
 
 def check_clocks(graph: Graph) -> Iterator[str]:

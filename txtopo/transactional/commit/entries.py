@@ -13,6 +13,7 @@ from txtopo.api.state import Writes, put_and_removed
 from txtopo.attempts import TransactionAttempt
 from txtopo.journal.journal import JournalEntry, JournalTransaction, by_partition
 from txtopo.topology.plans.plan import PlannedComponent
+from txtopo.topology.spout_semantics import semantics_of
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.core.actions import AssignedAttempt
 from txtopo.transactional.core.record.history import shortened
@@ -69,7 +70,8 @@ def input_ranges(spouts: Sequence[PlannedComponent], metadata: Any, previous: An
 
 
 def _ranges(spout: PlannedComponent, metadata: Any, previous: Any) -> dict[str, tuple[Any, Any]]:
-    if metadata is None:
+    is_complete = semantics_of(spout.component).is_complete
+    if metadata is None or not (is_complete(metadata) and is_complete(previous)):
         return {}
     try:
         ranges = call_if_there(spout.component, "input_ranges", copied_json(metadata), copied_json(previous))

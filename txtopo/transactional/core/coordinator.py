@@ -105,6 +105,17 @@ end of N is known only after N was emitted. Four rules follow:
   3. The spout answers with a 4 that begins where the former 3 ended. The next 3 may end elsewhere, so this answer is
      stale: it is dropped, and the spout is asked again.
 
+In a topology of *both* kinds, the same rules hold for the order of jobs, but what has begun is kept. A transaction
+begins with the range of each repeatable spout and the partitions of each opaque one, which is durable before it is
+emitted. A roll-back of N takes it and all later ones back to that: they stay pending and wait for a job again. Their
+repeatable parts stay as they were planned, for the spouts have gone on from there. The opaque parts are cut anew; one
+may turn out to be empty. An answer of the spouts that comes after a roll-back counts for the same reason, but for
+what it says of the source: that may have more again.
+
+  1. Transactions 3 and 4 begin with the orders 20 to 30 and 30 to 40, and with what the partitions of clicks have.
+  2. Both are processed. The commit phase of 3 fails, and a broker of clicks is away now.
+  3. 3 and 4 are emitted again. They have the same orders; 3 has no clicks, and 4 begins with those that 3 had.
+
 Giving up
 =========
 By default, a transaction is tried without limit. With a limit, a transaction that has failed that often by its own
@@ -353,14 +364,14 @@ class Coordinator:
         self._source_asked = False
         if self._source_answer_is_stale:  # it continues from a transaction that was rolled back in the meantime
             self._source_answer_is_stale = False
-            event = MetadataCreated((), SourceStatus.READY)
+            event = MetadataCreated(event.begun if self.limits.spout.keeps_begun else (), SourceStatus.READY)
         self._source = event.source
         for transaction in event.begun:
             if transaction.txid != self._last_begun + 1:
                 raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
             self._add(transaction)
         self._tell_pending(HistoryEvent.BEGUN, event.begun)
-        if event.begun and self.limits.spout.repeats:
+        if event.begun and self.limits.spout.keeps_begun:
             actions.append(SaveMetadata(event.begun))
 
     def _add(self, begun: TransactionMetadata) -> None:
@@ -473,11 +484,15 @@ class Coordinator:
 
     def _roll_back(self, first_txid: int, failed_txid: int) -> None:
         for txid in [txid for txid in self._pending if txid >= first_txid]:
-            transaction = self._pending.pop(txid)
+            transaction = self._pending[txid]
             if txid != failed_txid:
                 self._note(transaction, HistoryEvent.ROLLED_BACK, f"it follows transaction {failed_txid}, which failed")
             if transaction.status is Status.PROCESSING:
                 self._jobs.record_rolled_back(transaction.job_id)
+            if self.limits.spout.keeps_begun:
+                transaction.roll_back()
+            else:
+                del self._pending[txid]
         self._source_answer_is_stale = self._source_asked
         if self._source is SourceStatus.EXHAUSTED:  # it was exhausted after the transactions that were rolled back
             self._source = SourceStatus.READY

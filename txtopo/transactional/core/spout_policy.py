@@ -6,6 +6,10 @@ from then on transactions are independent of each other until they commit.
 An *opaque* spout emits each transaction from where the one before ended, and may emit different tuples each time. So
 its metadata is known only after a batch was emitted, transactions are emitted one after another, and the failure of N
 rolls back N and all later ones.
+
+In a topology of both kinds, a transaction has a part of each. What it begins with is made durable first, as of a
+repeatable spout: a roll-back keeps the repeatable parts as they were planned, and only the opaque ones are emitted anew
+from where the transaction before ends now.
 """
 
 from __future__ import annotations
@@ -23,7 +27,10 @@ class SpoutPolicy(ABC):
     """The decisions about transactions that depend on the kind of spout. Stateless and pure."""
 
     repeats: ClassVar[bool]
-    """Whether every attempt of a transaction emits the same tuples, so metadata is saved before the first attempt."""
+    """Whether every attempt of a transaction emits the same tuples."""
+    keeps_begun: ClassVar[bool]
+    """Whether a transaction keeps what it has begun with: that is saved before the first attempt, and outlives a
+    roll-back."""
     unknown: ClassVar[frozenset[Status]]
     """Statuses in which a transaction's end is unknown: while it has one of them, no later one may start."""
 
@@ -52,7 +59,7 @@ class SpoutPolicy(ABC):
 class _Repeatable(SpoutPolicy):
     """The metadata determines the batch: transactions are processed in parallel, and each fails alone."""
 
-    repeats = True
+    repeats = keeps_begun = True
     unknown = frozenset()
 
     def metadata_after(self, begun: Any, emitted: Any) -> Any:
@@ -79,7 +86,7 @@ class _Repeatable(SpoutPolicy):
 class _Opaque(SpoutPolicy):
     """Each transaction continues from the one before: one job at a time, and a failure rolls back all later ones."""
 
-    repeats = False
+    repeats = keeps_begun = False
     unknown = frozenset({Status.READY, Status.PROCESSING})
 
     def metadata_after(self, begun: Any, emitted: Any) -> Any:
@@ -100,14 +107,28 @@ class _Opaque(SpoutPolicy):
         return 1
 
 
+@attrs.frozen
+class _Mixed(_Opaque):
+    """The opaque part of a transaction ties it to the one before; the repeatable part stays as it was planned."""
+
+    keeps_begun = True
+
+    def metadata_after(self, begun: Any, emitted: Any) -> Any:
+        return {**begun, **emitted}
+
+
 REPEATABLE = _Repeatable()
 OPAQUE = _Opaque()
+MIXED = _Mixed()
 
-_POLICIES: Mapping[str, SpoutPolicy] = {"repeatable": REPEATABLE, "opaque": OPAQUE}
-"""By the name that coordinator state and journal have for the kind of spout."""
+_POLICIES: Mapping[frozenset[str], SpoutPolicy] = {
+    frozenset({"repeatable"}): REPEATABLE,
+    frozenset({"opaque"}): OPAQUE,
+    frozenset({"repeatable", "opaque"}): MIXED,
+}
+"""By the names that coordinator state and journal have for the kinds of spouts."""
 
 
 def policy_of(kinds: Mapping[str, str]) -> SpoutPolicy:
-    """Return the policy of a topology, given the kind of each of its spouts, which are all of one kind."""
-    (policy,) = {_POLICIES[kind] for kind in kinds.values()}
-    return policy
+    """Return the policy of a topology, given the kind of each of its spouts."""
+    return _POLICIES[frozenset(kinds.values())]

@@ -45,6 +45,8 @@ class Transaction:
     attempt: TransactionAttempt | None = None
     job_id: int | None = None
     deadline_ms: int = 0
+    begun: Any = attrs.field(default=attrs.Factory(lambda self: self.metadata, takes_self=True))
+    """The metadata that it has begun with; an opaque spout's part of :attr:`metadata` changes when it is emitted."""
     tuples: int = 0
     """Of its last attempt that was processed, the tuples of the spout; for displays."""
 
@@ -54,6 +56,12 @@ class Transaction:
         if self.status not in LIVE:
             self.attempt = None
             self.job_id = None
+
+    def roll_back(self) -> None:
+        """Let it wait for another attempt, with the metadata that it has begun with."""
+        if self.status is not Status.READY:
+            self.move(Trigger.ROLL_BACK)
+        self.metadata = self.begun
 
     def begin_attempt(self, epoch: int, trigger: Trigger) -> TransactionAttempt:
         """Create the next attempt and make it the live one."""

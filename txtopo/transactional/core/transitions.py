@@ -8,7 +8,8 @@
       └──give up──▶ DEAD ──write dead letter──▶ WRITING_DEAD_LETTER ──committed────────────────────┘
                      ▲────────fail, return──────────────┘
 
-A pair that is not in the table is a bug of txtopo.
+Beside repeatable spouts, a failure of an opaque one's transaction rolls back those that follow: from PROCESSING,
+PROCESSED, COMMITTING and DEAD they go back to READY. A pair that is not in the table is a bug of txtopo.
 """
 
 from __future__ import annotations
@@ -53,6 +54,8 @@ class Trigger(enum.Enum):
     COMMITTED = "committed"
     GIVE_UP = "give up"
     WRITE_DEAD_LETTER = "write dead letter"
+    ROLL_BACK = "roll back"
+    """It follows one that failed, and goes on from another end of it."""
 
 
 TRANSITIONS: dict[tuple[Status, Trigger], Status] = {
@@ -69,6 +72,10 @@ TRANSITIONS: dict[tuple[Status, Trigger], Status] = {
     (Status.WRITING_DEAD_LETTER, Trigger.COMMITTED): Status.COMMITTED,
     (Status.WRITING_DEAD_LETTER, Trigger.FAIL): Status.DEAD,
     (Status.WRITING_DEAD_LETTER, Trigger.RETURN): Status.DEAD,
+    (Status.PROCESSING, Trigger.ROLL_BACK): Status.READY,
+    (Status.PROCESSED, Trigger.ROLL_BACK): Status.READY,
+    (Status.COMMITTING, Trigger.ROLL_BACK): Status.READY,
+    (Status.DEAD, Trigger.ROLL_BACK): Status.READY,
 }
 
 LIVE = frozenset({Status.PROCESSING, Status.PROCESSED, Status.COMMITTING, Status.WRITING_DEAD_LETTER})

@@ -124,8 +124,9 @@ class JobPlanner:
         if failure is None:
             failure = self._find_gap(layout, attempt, reports)
         metadata = None
-        # If the spout did not fail, its batch has an end, and a later transaction may continue from it.
-        if failure is None or failure.component not in self._plan.semantics:
+        # If no opaque spout failed, its batch has an end, and a later transaction may continue from it.
+        blamed = None if failure is None else self._plan.semantics.get(failure.component or "")
+        if blamed is None or not blamed.emits_in_turn:
             metadata = self._metadata_after(previous, reports)
         return Processing(
             attempt=attempt,

@@ -178,7 +178,8 @@ class StageRun:
         return self._plan.edges[message.edge].target in self._stage.components
 
     def _emit(self, index: int, assigned: AssignedAttempt) -> None:
-        for spout in self._plan.spouts:
+        # Opaque ones first: if a repeatable one fails, it is known all the same where they end.
+        for spout in sorted(self._plan.spouts, key=lambda each: not self._plan.semantics[each.id].emits_in_turn):
             if spout.id not in self._stage.components:
                 continue
             for task in range(spout.tasks):

@@ -408,13 +408,14 @@ class CoordinatorState:
         """Raise LostLead if the lead is lost."""
         self._lead.write([])  # even an empty write compares the epoch with the store's; is_held() may not know yet
 
-    def check_spouts(self, kinds: Mapping[str, str]) -> None:
-        """Raise a DivergenceError if earlier runs had a spout that is missing now, or is of another kind.
-
-        One that they did not have begins at the next transaction.
+    def check_spouts(self, kinds: Mapping[str, str]) -> frozenset[str]:
+        """Return the spouts that earlier runs did not have, which begin at the next transaction; none in the first run.
 
         Args:
             kinds: the kind of each spout, ``repeatable`` or ``opaque``, by its id.
+
+        Raises:
+            DivergenceError: earlier runs had a spout that is missing now, or is of another kind.
         """
         for name, kind in self._spouts.items():
             now = kinds.get(name)
@@ -430,7 +431,9 @@ class CoordinatorState:
                     f"{where} {self.committed().txid}, of kind {kind}; now it is {now}, and its metadata has another "
                     "meaning. Use the former spout, or give the topology another id and new tables"
                 )
+        new = frozenset(kinds.keys() - self._spouts.keys() if self._spouts else ())
         self._spouts = dict(kinds)
+        return new
 
     def begin_fork(
         self,

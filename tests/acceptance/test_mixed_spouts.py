@@ -1,0 +1,223 @@
+"""Repeatable and opaque spouts in one topology: what is planned is kept, and opaque parts are cut anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, OpaquePartitionedEmitter
+from tests.acceptance.test_several_spouts import (
+    WORDS,
+    Count,
+    command_line,
+    counts,
+    opaque_rows,
+    rows,
+    topology,
+    transactions,
+)
+from txtopo import Config, FailedException, run
+from txtopo.api.components.planned import Turn
+from txtopo.attempts import epoch_and_try
+from txtopo.errors import PoisonTransaction
+from txtopo.fork.forking import moved
+from txtopo.testing.inline import run_inline
+from txtopo.testing.simulation.schedules import make_subject, run_schedules
+from txtopo.topology.topology import TransactionalTopology
+from txtopo.topology.user_code.loading import load_target
+
+__all__ = ["command_line"]
+
+
+class Fickle(OpaqueMemoryTransactionalSpout):
+    """Emits none, one or two rows of a partition, depending on the attempt."""
+
+    def emitter(self, config: Any, context: Any) -> OpaquePartitionedEmitter:
+        return _FickleEmitter(lambda take: OpaqueMemoryTransactionalSpout.emitter(self._taking(take), config, context))
+
+    def _taking(self, take: int) -> OpaqueMemoryTransactionalSpout:
+        taking = OpaqueMemoryTransactionalSpout(WORDS_OF_PARTITIONS, WORDS, take)
+        taking.rows = self.rows
+        return taking
+
+
+WORDS_OF_PARTITIONS = {0: [["x"], ["y"], ["x"], ["z"]], 1: [["p"], ["q"], ["p"]]}
+
+
+class _FickleEmitter(OpaquePartitionedEmitter):
+    def __init__(self, taking: Any) -> None:
+        self._taking = taking
+
+    def emit_batch(self, attempt: Any, collector: Any, partition: Any, previous_metadata: Any) -> Any:
+        take = (attempt.txid + epoch_and_try(attempt.attempt)[1] + partition) % 3
+        return self._taking(take).emit_batch(attempt, collector, partition, previous_metadata) if take else None
+
+
+def fickle() -> Fickle:
+    """Return a spout that emits other rows at each attempt."""
+    return Fickle(WORDS_OF_PARTITIONS, WORDS, 1)
+
+
+class Failing(Count):
+    """Fails once in the commit phase of the transaction 2, and always from a word on."""
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        super().prepare(config, context, collector, attempt)
+        self.attempt = attempt
+
+    def finish_batch(self) -> None:
+        if any("poison" in key for key in self.counts):
+            raise FailedException("poison")
+        if self.attempt.txid == 2 and epoch_and_try(self.attempt.attempt)[1] == 1:
+            raise FailedException("once")
+        super().finish_batch()
+
+
+TAKEN = {
+    "orders a": 2, "orders b": 1, "orders c": 1,
+    "clicks x": 2, "clicks y": 1, "clicks z": 1, "clicks p": 2, "clicks q": 1,
+}  # fmt: skip
+
+
+def test_what_is_rolled_back_keeps_what_was_planned(tmp_path: Path) -> None:
+    """The transaction 2 and those behind it take the same orders again, and other clicks; nothing is lost or doubled."""
+    made = topology(tmp_path, opaque=True, committer=Failing(), orders=rows("a b c a"), clicks=fickle())
+    assert run_inline(made).replays
+    assert counts(tmp_path) == TAKEN
+    taken = [each.ranges["orders"] for each in transactions(tmp_path)]
+    assert taken[:4] == [{"0": (at, at + 1)} for at in range(4)]
+
+
+@pytest.mark.parametrize("mode", ["micro-batch", "real-time"])
+def test_on_spark(tmp_path: Path, spark: Any, mode: str) -> None:
+    """Emitters of both kinds share the executors, in jobs and in real-time workers."""
+    made = topology(tmp_path, opaque=True, tasks=2, committer=Failing(), orders=rows("a b c a"), clicks=fickle())
+    run(made, Config({"topology.processing.mode": mode}))
+    assert counts(tmp_path) == TAKEN
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("is_real_time", [False, True], ids=["micro-batch", "real-time"])
+@pytest.mark.parametrize("first", [rows, opaque_rows])
+def test_under_seeded_disasters(tmp_path: Path, first: Any, *, is_real_time: bool) -> None:
+    """The tables equal those of an undisturbed run, whatever dies and whenever, and whatever a replay carries."""
+    made = topology(tmp_path, opaque=True, tasks=2, orders=first("a b c a b"), payments=rows("x y"), clicks=fickle())
+    assert not run_schedules(make_subject(made, is_real_time=is_real_time), range(12)).failures
+
+
+class AtEnd(Count):
+    """Counts a transaction without input that ends the sources."""
+
+    at_end = True
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        super().prepare(config, context, collector, attempt)
+        self.counts = {"end ": 1} if context.is_at_end else {}
+
+
+def test_the_end_comes_once_and_last(tmp_path: Path) -> None:
+    """It begins when all before it is committed: what an opaque spout had would be there again after a roll-back."""
+    made = topology(tmp_path, opaque=True, committer=AtEnd(), orders=rows("a b"), clicks=opaque_rows("x y z"))
+    assert not run_schedules(make_subject(made), range(12)).failures
+    run_inline(made)
+    *others, last = [each.planned.turn for each in transactions(tmp_path)]
+    assert (set(others), last) == ({Turn.INPUT}, Turn.END)
+
+
+def test_what_fails_is_skipped_with_its_orders_and_clicks(tmp_path: Path) -> None:
+    """The dead letter has the input of both, and those behind it begin after it."""
+    config = Config({"topology.transaction.max.attempts": 2, "topology.transaction.max.attempts.policy": "SKIP"})
+    spouts = {"orders": rows("a poison c"), "clicks": opaque_rows("x y z")}
+    run_inline(topology(tmp_path, opaque=True, committer=Failing(), **spouts), config)
+    assert counts(tmp_path) == {"orders a": 1, "orders c": 1, "clicks x": 1, "clicks z": 1}
+    assert [each.ranges for each in transactions(tmp_path) if each.is_dead_letter] == [
+        {"orders": {"0": (1, 2)}, "clicks": {"0": (1, 2)}}
+    ]
+
+
+class Broken(MemoryTransactionalSpout):
+    """A repeatable spout whose second transaction can't be emitted."""
+
+    def emitter(self, config: Any, context: Any) -> Any:
+        inner = super().emitter(config, context)
+        emit = inner.emit_batch
+
+        def emit_batch(attempt: Any, *rest: Any) -> Any:
+            if attempt.txid == 2:
+                raise FailedException("no such page")
+            return emit(attempt, *rest)
+
+        inner.emit_batch = emit_batch
+        return inner
+
+
+def test_a_repeatable_spout_that_fails_is_skipped(tmp_path: Path) -> None:
+    """The opaque ones emit first: so it is known where they end."""
+    config = Config({"topology.transaction.max.attempts": 2, "topology.transaction.max.attempts.policy": "SKIP"})
+    broken = Broken([["a"], ["b"], ["c"]], WORDS, 1)
+    run_inline(topology(tmp_path, opaque=True, orders=broken, clicks=opaque_rows("x y z")), config)
+    assert counts(tmp_path) == {"orders a": 1, "orders c": 1, "clicks x": 1, "clicks z": 1}
+
+
+MODULE = """
+from pathlib import Path
+
+from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from tests.acceptance.test_mixed_spouts import Failing
+from tests.acceptance.test_several_spouts import opaque_rows, rows, topology as made
+
+def topology(words: str = "a b c d", clicks: str = "x y z", output: str = "out"):
+    spouts = {"orders": rows(words.replace("-", " "))}
+    if clicks:
+        spouts["clicks"] = opaque_rows(clicks.replace("-", " "))
+    return made(Path(output), opaque=True, committer=Failing(), **spouts)
+"""
+
+
+def test_none_is_set_aside_by_hand_whose_end_is_unknown(command_line: Any) -> None:
+    """It has begun, and what it began with says nothing of where the opaque spout would end."""
+    command_line.write_module("job", MODULE)
+    made = load_target("job", {"words": "a-poison-c"}).topology
+    with pytest.raises(PoisonTransaction):
+        run_inline(made, Config({"topology.transaction.max.attempts": 2}))
+    run_inline(made, until=1)
+    refused = command_line("skip", "job", "2", "--yes", "--set", "words=a-poison-c")
+    assert "it is one of an opaque spout and the end of its batch is unknown" in refused.output
+
+
+@pytest.mark.parametrize("txid", [0, 1, 3])
+def test_a_fork_begins_with_what_was_planned(command_line: Any, txid: int) -> None:
+    """It comes to the same totals from any point, with the same orders in the same transactions."""
+    command_line.write_module("job", MODULE)
+    run_inline(load_target("job", {}).topology, Config(group_transactions_max=1))
+    command_line.told("fork", "job", str(txid), "side")
+    plan, config = moved(load_target("job", {}).topology.plan, Config(group_transactions_max=1), "side")
+    run_inline(TransactionalTopology(plan), config)
+    assert counts(Path("side")) == counts(Path("out"))
+    orders = [each.ranges["orders"] for each in transactions(Path("out"))]
+    assert [each.ranges["orders"] for each in transactions(Path("side"))] == orders[txid:]
+
+
+def test_going_back_into_the_middle(command_line: Any) -> None:
+    """Both spouts read again from there."""
+    command_line.write_module("job", MODULE)
+    run_inline(load_target("job", {}).topology, Config(group_transactions_max=1), until=3)
+    command_line.told("rewind", "job", "1", "--yes")
+    run_inline(load_target("job", {}).topology)
+    assert counts(Path("out")) == {
+        "orders a": 1, "orders b": 1, "orders c": 1, "orders d": 1, "clicks x": 1, "clicks y": 1, "clicks z": 1,
+    }  # fmt: skip
+    assert "✔" in command_line.told("audit", "out")
+
+
+def test_an_opaque_spout_that_is_added(command_line: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """It begins with the next transaction that is planned; the log says once what changes."""
+    command_line.write_module("job", MODULE)
+    run_inline(load_target("job", {"clicks": ""}).topology, Config(group_transactions_max=1), until=2)
+    for _ in range(2):
+        run_inline(load_target("job", {}).topology)
+    assert [message for message in caplog.messages if "the new spout 'clicks' is opaque" in message] == caplog.messages
+    assert counts(Path("out"))["clicks z"] == 1
+    assert "✔" in command_line.told("audit", "out")
