@@ -6,7 +6,6 @@ import itertools
 import os
 import shutil
 import signal
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +14,13 @@ import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
+from tests import BYTECODE
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.files import durable
 from txtopo.spark.session.sessions import spark_session
 from txtopo.testing.kafka import KafkaBroker
 from txtopo.testing.zookeeper import ZooKeeperServer
-
-BYTECODE = Path(__file__).resolve().parents[1] / "build" / "bytecode"
 
 # How much hypothesis tries, on however busy a machine. What must pass tries the same each time; `make long` looks for
 # more. A test that asks for a number of examples of its own asks tests.budgets for it.
@@ -35,14 +33,6 @@ _PROFILES = {
 for _name, _profile in _PROFILES.items():
     hypothesis.settings.register_profile(_name, _profile)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "whole"))
-
-# Where Python is told to write no bytecode, each process that a test starts would compile all sources again. It is kept
-# in a folder of its own then, so the tree stays as it is.
-if sys.dont_write_bytecode:
-    sys.dont_write_bytecode = False
-    sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
-    del os.environ["PYTHONDONTWRITEBYTECODE"]
-
 
 # A shell lets a command in the background ignore Ctrl-C, and what the command starts ignores it too: tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -508,7 +508,7 @@ def check_both(spout: str, fields: Fields, kind: StateKind, folders: tuple[Path,
     assert run_once(spout, fields, kind, spoilt, True) == run_once(spout, fields, kind, left, False)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("spout", "fields", "kind"),
     [

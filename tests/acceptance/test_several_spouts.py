@@ -161,6 +161,7 @@ def test_what_may_not_be_together(tmp_path: Path) -> None:
         builder.build()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("opaque", "is_real_time"),
     [(False, False), (True, False), (False, True)],

@@ -72,6 +72,7 @@ def run_later(monkeypatch, place: Place, secs: float, **settings: int) -> None:
     place.run(config=CONFIG.with_settings(settings), wall_secs=lambda: now_secs)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("first", [2, 4, 7, 9, 13])
 def test_what_it_reads_is_as_it_was(tmp_path, template, place, first):
@@ -116,6 +117,7 @@ def test_before_the_oldest_point_it_is_refused(monkeypatch, place):
     assert place.backfill("minutes", "minutes", first=oldest + 1).joined_at > oldest
 
 
+@pytest.mark.slow
 def test_a_state_that_joined_later_is_none_of_a_point(place):
     """Before, there was nothing of it to copy."""
     place.backfill("minutes", "minutes", first=7)
@@ -164,6 +166,7 @@ def test_killed_at_each_failpoint_it_goes_on(tmp_path, template):
     assert at > 30, "it reaches failpoints"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "step", variants("backfill.table.after", slow=["backfill.table.before", "backfill.begin.before"])
 )

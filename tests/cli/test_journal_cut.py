@@ -41,6 +41,7 @@ def place(command_line, tmp_path):
     return Hourly(tmp_path)
 
 
+@pytest.mark.slow
 def test_it_is_cut_to_the_oldest_point(command_line, place):
     """What is left is proved, explained and read; what is gone is named; a rewind goes to the oldest point."""
     place.run_to(TRANSACTIONS)

@@ -35,6 +35,7 @@ def test_numbers(values: list[int]) -> None:
     assert array_of(values).equals(pa.array(values, pa.int64()))
 
 
+@pytest.mark.slow
 @given(st.lists(ANYTHING, min_size=1))
 def test_anything(values: list[Any]) -> None:
     """What is made of any values at all is exactly those values, or nothing is made."""

@@ -108,7 +108,7 @@ NAN = float("nan")
 EAST = dt.timezone(dt.timedelta(hours=14))
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("kind", "good", "bad"),
     [
@@ -192,6 +192,7 @@ def test_version_that_somebody_else_wrote(cluster: InlineCluster, tmp_path: Path
     assert rows(tmp_path / "pages") == [("a", 2, 1.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("is_upsert", [True, False])
 def test_table_refuses_a_value(cluster: InlineCluster, tmp_path: Path, is_upsert: bool) -> None:

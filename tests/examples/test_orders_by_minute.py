@@ -28,6 +28,7 @@ def checked(folder, orders):
     return result.exit_code, result.output.splitlines()[0]
 
 
+@pytest.mark.slow
 def test_the_tables_say_what_came(tmp_path):
     """Each order is in one table once, minutes and totals are those of the orders; the command finds what is missing."""
     load(tmp_path / "in", range(10))

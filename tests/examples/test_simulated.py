@@ -26,6 +26,7 @@ def test_no_example_is_forgotten() -> None:
     assert {name.partition(" ")[0] for name in (*EXAMPLES, *PLAIN)} == with_topologies
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("is_real_time", [False, True], ids=["micro-batch", "real-time"])
 @pytest.mark.parametrize("name", EXAMPLES)

@@ -52,7 +52,7 @@ def written(folder, seed):
         committed = draw.choice([committed, last])  # the next coordinator drops the last group, or finishes it
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("part_bytes", [1_000, 1 << 20])
 @pytest.mark.parametrize("seed", range(12))
 def test_all_are_found_as_by_a_reader_of_the_whole(tmp_path, monkeypatch, seed, part_bytes):
@@ -82,6 +82,7 @@ def test_all_are_found_as_by_a_reader_of_the_whole(tmp_path, monkeypatch, seed, 
         assert [group.entry for group in search.backwards(txid, txid - 20)] == reached
 
 
+@pytest.mark.slow
 def test_a_look_costs_the_same_in_a_long_journal(tmp_path):
     """What is read grows with the logarithm of the journal at most; a neighbour costs no more."""
     read = {}

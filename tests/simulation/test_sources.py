@@ -71,6 +71,7 @@ def without_log_ids(steps: str) -> str:
     return re.sub(r"[0-9a-f]{32}", "", steps)
 
 
+@pytest.mark.slow
 def test_a_watched_folder_without_files(command_line):
     """There is nothing to check: one line says so."""
     command_line.write_module("words", WORDS)

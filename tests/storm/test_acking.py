@@ -508,6 +508,7 @@ def test_cycle(cluster):
     assert fed.running.statistics()["bolt"].executed == 11
 
 
+@pytest.mark.few(1)
 def test_a_cycle_without_end(cluster):
     """A topology with a tuple that goes round for ever can be stopped; its root is neither acked nor failed."""
     fed = Fed(cluster, Identity(), build=cycle)

@@ -152,7 +152,7 @@ def test_value_that_holds_none(value: str) -> None:
     assert shown("shop.place", value) == value
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "part", ["v", " ", "\\", "(", "password ", "password: ", "--", "'", "<", "a=", '{"', "x ,value", "v "]
 )

@@ -140,6 +140,7 @@ def test_transaction_that_nothing_is_known_of(output, tmp_path):
     source.close()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "graph", [{}, {"components": [{}], "edges": []}, {"components": [], "edges": [{"source": "a"}]}, []]
 )

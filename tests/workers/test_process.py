@@ -326,6 +326,7 @@ def test_congestion_ends_with_its_link(links: dict[tuple[int, int], dict[type, C
     assert server.join(DEADLINE_SECS)
 
 
+@pytest.mark.slow
 def test_peer_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody dials for ever: the worker tells, one of the two starts again, and that one is reached."""
     monkeypatch.setattr(peer_connections, "REACH_SECS", 0.5)

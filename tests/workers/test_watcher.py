@@ -61,6 +61,7 @@ def is_over(pid: int) -> bool:
         return True
 
 
+@pytest.mark.slow
 def test_a_watcher_ends_with_its_worker() -> None:
     """Nothing is left of a worker that is killed."""
     jobs = Processes()

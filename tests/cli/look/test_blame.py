@@ -61,6 +61,7 @@ def cells(output):
     return [(line.split()[0], line.split()[-1]) for line in lines]
 
 
+@pytest.mark.slow
 def test_each_write(command_line, run):
     """Transactions, epochs, input and values come from the journal and the tables, removals among them."""
     run(until=3)

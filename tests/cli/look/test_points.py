@@ -82,6 +82,7 @@ def test_the_points_are_listed(command_line, place):
     assert place.seen() == before
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("wish", "goes_to"), [(4, 3), (5, 5), (3, 3), (2, 1), (1, 1), (0, 0)])
 def test_a_wish_goes_to_the_point_before(command_line, place, wish, goes_to):
@@ -164,6 +165,7 @@ def test_a_fork_has_points_of_its_own(command_line, place):
     assert read_tables("side").txid == 3
 
 
+@pytest.mark.slow
 def test_rows_of_a_point_in_place_of_a_transaction(command_line, place):
     """The first line says whose they are; without ``--nearest`` the transaction is refused, with the points round it."""
     for txid, point in ((4, 3), (2, 1)):

@@ -97,6 +97,7 @@ def test_a_fork_from_before_it_joined_is_compared(command_line, module, inline):
     assert "as of transaction 3\nwords: 3 rows equal\n" in told
 
 
+@pytest.mark.slow
 def test_a_rewind_by_code_that_lacks_what_never_joined(command_line, module, inline):
     """A backfill that dies as it joins leaves its state in the journal, and nothing of the topology's behind."""
     with armed(Crash(1, only="backfill.enter.after")):
@@ -108,6 +109,7 @@ def test_a_rewind_by_code_that_lacks_what_never_joined(command_line, module, inl
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 def test_what_comes_after_a_backfill_joined_is_compared(command_line, module, inline):
     """From there on its table has the groups of the run."""
     command_line.told("backfill", module, "lengths", *ADDED)

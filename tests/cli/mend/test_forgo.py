@@ -37,6 +37,7 @@ def test_a_run_goes_on_without_it(command_line, again):
     assert "without a gap, but for the input that the spout has skipped" in audited
 
 
+@pytest.mark.slow
 def test_what_is_not_lost(command_line, again):
     """A topology that was never rewound owes nothing, and a file that is there is not forgone."""
     run(BOTH)

@@ -115,6 +115,7 @@ def both(command_line, tmp_path):
     return Both(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_fork_goes_on_by_itself(command_line, both):
     """It has the tables and the input from the transaction on; the first topology is only read."""
     both.run(until=5)
@@ -372,6 +373,7 @@ def test_a_table_of_another_topology_in_its_place(command_line, both):
     assert not (both.folder / "side").exists()
 
 
+@pytest.mark.slow
 def test_what_is_refused_changes_nothing(command_line, both):
     """Each refusal says what is wrong, and leaves the folder as it was."""
     refused = command_line.refusal

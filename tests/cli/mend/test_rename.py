@@ -100,6 +100,7 @@ def check(command_line, committed: int, **names: str) -> None:
     assert "✔" in command_line.told("audit", "out")
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_renamed(command_line, kind):

@@ -147,6 +147,7 @@ def test_killed_while_it_sets_aside(command_line, topology, point):
     assert "✔" in command_line.told("audit", "out")
 
 
+@pytest.mark.slow
 def test_two_in_a_row(command_line, topology):
     """One after the other without a run in between; what is set aside already is refused, and says so."""
     given = {"words": "a,bug,bug,d,bug"}

@@ -12,6 +12,7 @@ from txtopo.cluster.driver.child import check_code
 from txtopo.errors import SubmissionError
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("text", "secs", "why"),

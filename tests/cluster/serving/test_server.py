@@ -147,6 +147,7 @@ def test_what_is_waited_for() -> None:
     assert asyncio.run(seen()) == [STALLED_SECS, STALLED_SECS, None, STALLED_SECS, REQUEST_SECS]
 
 
+@pytest.mark.slow
 def test_no_descriptor_is_left(served: Served) -> None:
     """Whoever comes waits, and is served when there is one again; meanwhile the server tries once a second."""
     limits = resource.prlimit(served.process.pid, resource.RLIMIT_NOFILE, (3, 256))

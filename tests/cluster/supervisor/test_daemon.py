@@ -134,6 +134,7 @@ def test_supervisor_that_is_started_again(place: Place) -> None:
     wait_for("nothing of it is left: a driver's lock is free a moment before", lambda: not members(pid))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_adopted", variants(True, slow=[False]))
 def test_death_is_noticed_at_once(place: Place, is_adopted: bool) -> None:
     """The kernel tells of it: a driver is started again long before the supervisor would look by itself."""
@@ -205,6 +206,7 @@ def test_no_descriptor_is_left(place: Place, caplog: pytest.LogCaptureFixture) -
     assert place.driver(1) == other
 
 
+@pytest.mark.slow
 def test_killed_topology_gets_no_driver(place: Place) -> None:
     """Nothing is started for it, though its assignment is still there; the next slot's topology gets its driver."""
     place.run("killed", 0, status=Status.KILLED)

@@ -61,6 +61,7 @@ def test_the_next_run_goes_on(tmp_path):
     assert {each.epoch for each in reader.errors()} == {1, 2}
 
 
+@pytest.mark.slow
 def test_earlier_runs_are_kept(tmp_path):
     """Each with its own records and samples alone, its errors, and why it ended; none can be read by others."""
     for until in (2, 4, None):

@@ -69,6 +69,7 @@ def test_totals(rows: Rows) -> None:
 _BURN = "import sys, time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\nsys.stdin.read()"
 
 
+@pytest.mark.slow
 def test_core_seconds() -> None:
     """Those of this process and of processes below it count; one that has ended meanwhile takes none back."""
     before = CoreSecs.now()
@@ -114,6 +115,7 @@ def test_lower_is_better() -> None:
     assert outcome.best(LINES[0], Role.PEER) == attrs.evolve(LINES[1])
 
 
+@pytest.mark.slow
 def test_what_groups_cost() -> None:
     """The command says what groups cost, by rows and touched keys; more keys than there are rows are left out."""
     said = CliRunner().invoke(groups_main, ["--rows", "1000", "--touched", "10", "--touched", "5000", "--groups", "2"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.harness.mutants.__main__ import judge
 from tests.harness.mutants.bugs import BUGS, Bug
 
 ROOT = Path(__file__).resolve().parents[3]
+MUTMUT = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]
 CAUGHT_IN_CI = (
     "cleanup one too far",
     "a job whose failure fails its neighbours",
@@ -22,6 +24,14 @@ def test_a_bug_is_up_to_date(bug: Bug) -> None:
     """The old text of each bug is in its file exactly once, and somebody looks for the bug."""
     assert (ROOT / bug.path).read_text().count(bug.old) == 1
     assert bug.subjects or bug.tests, "somebody looks for it"
+    for test in bug.tests:
+        assert (ROOT / test.partition("::")[0]).exists(), test
+
+
+@pytest.mark.parametrize("path", [*MUTMUT["only_mutate"], *MUTMUT["pytest_add_cli_args_test_selection"]])
+def test_what_mutmut_is_told_is_there(path: str) -> None:
+    """The rooms that mutmut changes, and the tests that it runs then."""
+    assert list(ROOT.glob(path))
 
 
 @pytest.mark.slow

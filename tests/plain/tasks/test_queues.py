@@ -97,6 +97,7 @@ def test_rows_of_every_kind() -> None:
     waiting.close()
 
 
+@pytest.mark.slow
 def test_memory() -> None:
     """What is spilled takes no memory, but for the segment whose turn it is."""
     waiting = TaskQueue(SOURCES)

@@ -59,6 +59,7 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]
         del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_imported_from_the_file_alone(names: set[str], tmp_path: Path) -> None:
     """Lone modules, those that they import, packages, and packages without __init__.py are found in the zip file."""
     code = "import importlib, sys; sys.path.insert(0, sys.argv[1])\n"
@@ -68,6 +69,7 @@ def test_imported_from_the_file_alone(names: set[str], tmp_path: Path) -> None:
     assert done.stdout.splitlines() == list(IMPORTED.values())
 
 
+@pytest.mark.slow
 def test_own_sources_only(names: set[str]) -> None:
     """Packages that are installed or compiled, the standard library, and what is no source stay out."""
     assert {name.partition("/")[0].removesuffix(".py") for name in names}.isdisjoint(

@@ -219,7 +219,7 @@ def test_records_are_read_one_by_one(tmp_path_factory, data, records, name, opti
     check(data.draw(files(records)), name, tmp_path_factory, **options)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("records", "name", "options"),
     [
@@ -325,6 +325,7 @@ def test_csv_lines_may_end_with_carriage_returns(tmp_path):
     assert [letter[:3] for letter in letters] == [(11, 1, '"b\n",x'), (25, 2, "d")]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("size", "letters"), [(16 * 1024 * 1024, []), (16 * 1024 * 1024 + 1, [(7, 2)])])
 @pytest.mark.parametrize("quote", ['"', None])

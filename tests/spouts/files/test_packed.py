@@ -97,6 +97,7 @@ def test_a_damaged_file(tmp_path, suffix, damage):
         read(FilesTransactionalSpout(path))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("suffix", PACKERS)
 @pytest.mark.parametrize("options", variants({"quote": None}, slow=[{}]))
 def test_cut_anywhere(tmp_path, suffix, options):
@@ -123,6 +124,7 @@ def test_members(tmp_path, suffix):
             read(FilesTransactionalSpout(path))
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("suffix", [".gz", ".bz2"])
 def test_zeros_after_a_member(tmp_path, suffix):
@@ -132,6 +134,7 @@ def test_zeros_after_a_member(tmp_path, suffix):
     assert read(FilesTransactionalSpout(tmp_path)) == [("a",), ("a",)]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("quote", ['"', None])
 def test_a_bomb_is_a_bad_record(tmp_path, quote):

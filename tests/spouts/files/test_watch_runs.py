@@ -120,6 +120,7 @@ def test_simulated(tmp_path: Path) -> None:
     assert len(result.faults) >= min(10, examples(100) // 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("zookeeper", marks=pytest.mark.slow)])
 def test_a_log_of_many_names(kind: str, zookeeper: ZooKeeperServer, tmp_path: Path) -> None:
     """Thirty thousand long names go to the store in records that it takes, and come back from it."""
@@ -285,6 +286,7 @@ def test_a_file_is_not_known_before_that_is_durable(place: LogPlace) -> None:
     assert ("a.txt" in log, log.next_number) == (False, 0)
 
 
+@pytest.mark.slow
 def test_a_look_is_cheap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look lists a folder once, and looks at a bounded number of its files, however many were taken from it."""
     for number in range(5_000):

@@ -171,6 +171,7 @@ def test_a_broker_that_is_gone_for_a_while(kafka, tmp_path, kind):
         assert audited(output).findings == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [TransactionalInMemory, pytest.param(OpaqueInMemory, marks=pytest.mark.slow)])
 def test_simulated(kind):
     """Crashes, zombies, lost and repeated answers at every step: every version of the table is exact."""

@@ -199,6 +199,7 @@ def test_one_between_our_steps(table, optimize, is_vacuumed):
         assert table.rows() == table.model
 
 
+@pytest.mark.few(2)
 def test_ones_before_and_after_a_note_that_a_recovery_publishes(table):
     """A note marks rows in a file of somebody else's, whose rows they then move, and whom a vacuum takes: it is published."""
     compact(DeltaTable(table.path))
@@ -212,6 +213,7 @@ def test_ones_before_and_after_a_note_that_a_recovery_publishes(table):
     assert table.rows() == table.model
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("optimize", [compact, order])
 def test_one_that_a_look_up_has_seen_before_our_put(table, optimize):
     """Whoever looks keys up between a note and its put may see other files by then: the rows in memory follow those."""
@@ -354,7 +356,7 @@ def test_a_change_that_is_found_as_we_read_for_a_write(table):
     assert table.rows() == rows
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("optimize", [order, append_nothing])
 def test_many_in_a_row_that_are_faster(table, optimize):
     """Somebody who takes the version that we are about to put, again and again, is outlasted, in a write and in upkeep."""
@@ -377,6 +379,7 @@ def test_many_in_a_row_that_are_faster(table, optimize):
     assert table.rows() == table.model
 
 
+@pytest.mark.few(1)
 def test_one_that_never_pauses(table, monkeypatch):
     """Whoever is faster for a minute is named, and nothing is lost: the write is made once there is a pause."""
     note = table.prepare(5)

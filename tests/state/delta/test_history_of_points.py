@@ -67,6 +67,7 @@ def test_files_go_as_soon_as_nobody_needs_them(tmp_path, monkeypatch, deletion_v
     life.check(*life.points, *(each for each in recent if (txid - each) * 6 < RECENT_SECS))
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("by", ["a newer coordinator", "a pause"])
 def test_who_may_not_lead_any_more_deletes_nothing(tmp_path, monkeypatch, by):
@@ -118,6 +119,7 @@ def test_readers_that_have_opened_a_version_read_it_to_its_end(tmp_path, monkeyp
     assert pa.table(held.scan(columns=["id"])).sort_by("id").equals(rows)
 
 
+@pytest.mark.slow
 def test_a_table_that_is_idle_becomes_small(tmp_path, monkeypatch):
     """What is no longer recent goes although nothing is written, and then there is nothing to do any more."""
     life = Life(monkeypatch, tmp_path / "t")
@@ -147,6 +149,7 @@ def test_what_was_before_the_last_transaction_goes_although_a_start_has_followed
     assert [life.txid_of(version) for version in life.versions()] == [29, None]
 
 
+@pytest.mark.slow
 def test_a_start_compares_what_came_after_the_last_transaction(tmp_path, monkeypatch):
     """Its entry stays, and those of starts since, however old they are."""
     life = Life(monkeypatch, tmp_path / "t")

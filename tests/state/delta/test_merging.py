@@ -377,6 +377,7 @@ def write(state: Any, kind: str, txid: int) -> None:
         state.write(txid, {f"k{txid % 4}": TransactionalValue(txid, txid)})
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("every", variants(27, slow=[9], long=[1]))
 @pytest.mark.parametrize("kind", KINDS)

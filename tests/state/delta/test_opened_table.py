@@ -102,7 +102,7 @@ def place(request, tmp_path, monkeypatch) -> Place:
     return Place(tmp_path / "t", request.param)
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 def test_nothing_is_seen_until_it_is_published(place):
     """Promise 9: what is prepared is invisible; the next coordinator publishes it, once, and goes on from there."""
     state = place.opened()
@@ -123,7 +123,7 @@ def test_nothing_is_seen_until_it_is_published(place):
     assert place.rows()["b", 3, 3] == 1
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("moment", ["prepared", "opened", "checked"])
 def test_rows_that_were_moved_meanwhile(place, moment):
     """An OPTIMIZE and a VACUUM at any moment change nothing: no row is lost, doubled, or comes back."""
@@ -147,7 +147,7 @@ def test_rows_that_were_moved_meanwhile(place, moment):
     assert DeltaTable(place.path).version() >= 5
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", ["left", "rolled back", "adopted", "adopted and rolled back", "rolled back too far"])
 def test_rows_that_were_changed_meanwhile(place, way):
     """What somebody adds is never written over. Once it is rolled back, the write is made; if it was accepted, one that
@@ -411,6 +411,7 @@ def test_what_a_roll_back_has_undone_stays(place, monkeypatch, is_of_one_second)
     assert place.rows() == BEFORE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", variants(50, slow=[200], long=[1001]))
 def test_two_coordinators_race(tmp_path, last):
     """Of two that publish the same transaction at once, again and again, one writes it, and both go on."""

@@ -253,6 +253,7 @@ def test_name_of_a_dead_holder_is_overwritten(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 def test_only_one_of_many_gets_the_lead(tmp_path):
     """Of processes that ask at once, on a file that none of them has seen, one gets the lead."""
     program = """

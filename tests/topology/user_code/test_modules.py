@@ -53,6 +53,7 @@ def test_a_name_of_a_package_of_ours(tmp_path, name, how):
     assert f"{top} has the name of {ours}, a package of txtopo: " in said(tmp_path, *command)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "command"),

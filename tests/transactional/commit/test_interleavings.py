@@ -7,6 +7,7 @@ import pytest
 from tests.transactional.commit.interleavings import explore
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "groups", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.long)]
 )

@@ -47,6 +47,7 @@ def test_what_others_have_altered_is_taken_back(place, what):
     place.finish(TRANSACTIONS - 3)
 
 
+@pytest.mark.slow
 def test_several_tables_are_taken_back_at_once(place):
     """Each of them, whichever comes first."""
     place.run(3)
@@ -101,6 +102,7 @@ def test_a_crash_while_it_is_taken_back(place, point):
     place.finish(TRANSACTIONS - 3)
 
 
+@pytest.mark.slow
 def test_a_table_that_is_also_behind(place):
     """The other tables go back to where the altered one was, by one plan."""
     place.run(2)

@@ -76,6 +76,7 @@ def test_crash_at_each_step(monkeypatch: pytest.MonkeyPatch, opaque: bool, befor
     pytest.fail("the run never got through")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "opaque", [pytest.param(False, id="repeatable", marks=pytest.mark.slow), pytest.param(True, id="opaque")]
 )

@@ -76,6 +76,7 @@ def test_attempts_rise_over_a_wiped_store(place):
     place.finish()
 
 
+@pytest.mark.slow
 def test_an_older_store_is_refused_and_brought_up_to_the_journal(place):
     """A store that was restored is behind the tables; what the journal knows since is not run again."""
     place.run(2)
@@ -253,6 +254,7 @@ def test_a_table_restored_to_an_earlier_moment(place):
     place.finish(TRANSACTIONS - 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "tool", ["append", *(pytest.param(tool, marks=pytest.mark.slow) for tool in ("update", "delete", "restore"))]
 )

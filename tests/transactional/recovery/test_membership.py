@@ -342,6 +342,7 @@ def test_an_interrupted_begin_is_finished_by_repair(place, command_line, at):
     assert (place.total("words"), place.total("sums")) == (8, 1)
 
 
+@pytest.mark.slow
 def test_a_gap_is_found(place, command_line):
     """A state was put back although the mark says that it had never left: the journal's headers name the states of each run, so the audit finds it."""
     place.run(4, "words", "sums")

@@ -35,6 +35,7 @@ def test_the_last_group_before_a_slot_ends_with_a_point():
     )
 
 
+@pytest.mark.slow
 def test_what_stays_of_ten_days():
     """Each five minutes for an hour, each hour for a day, each day for a week."""
     points = committed(60 * SECOND, 10 * DAY)

@@ -6,6 +6,8 @@ import itertools
 import re
 from typing import Any
 
+import pytest
+
 from tests.ui.answers import Answers
 from tests.ui.as_json import of_json
 from txtopo.ui.markup.graph import graph_svg as typed_graph_svg
@@ -75,6 +77,7 @@ def test_long_names_are_cut_and_told_whole_as_titles():
     assert f">{'a' * 12}…{'a' * 11}2<" in svg
 
 
+@pytest.mark.slow
 def test_two_hundred_components():
     """Whatever their shape: a long chain with an edge from the first to each, a wide fan, many chains."""
     names = [f"component-{n}" for n in range(200)]

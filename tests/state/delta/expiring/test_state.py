@@ -122,6 +122,7 @@ def test_a_table_as_of_a_transaction(tmp_path):
     assert in_table(tmp_path, 5) == in_table(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_files_go_with_their_rows_and_upkeep_writes_few(tmp_path):
     """A file goes with the last of its rows; upkeep makes one of many, and of those whose rows are mostly gone."""
     state = opened(tmp_path, upkeep_every_writes=1, files_max=8)

@@ -184,6 +184,7 @@ groups = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     is_held=st.booleans(),

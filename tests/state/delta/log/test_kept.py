@@ -47,6 +47,7 @@ def shown(path, txid):
     return dict(zip(rows["id"].to_pylist(), rows["n"].to_pylist(), strict=True))[1]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @VECTORS
 def test_the_versions_of_points_are_kept(tmp_path, deletion_vectors):

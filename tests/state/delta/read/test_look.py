@@ -53,7 +53,7 @@ def some_keys(rows, draw):
     return [(), ("77777",), *(each[:1] for each in draw.sample(known, 2)), draw.choice(known)]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 def test_a_look_finds_what_all_rows_have(filled):
     """Now and in the past, with keys and without, at each limit round the number of rows."""
     path, draw = str(filled.path), random.Random(3)
@@ -164,6 +164,7 @@ def test_files_after_the_first_rows_are_not_read(in_order, portions):
     assert len(portions) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("keys", [(), ("1234",)])
 def test_a_look_holds_a_portion_and_what_it_shows(tmp_path, monkeypatch, keys):

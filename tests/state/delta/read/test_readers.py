@@ -95,7 +95,7 @@ def test_a_column_that_was_added_later_is_found(tmp_path, reader):
     assert ids(reader(tmp_path / "t", Filter("s", "=", "b"))) == [2]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_each_partition_is_found(tmp_path, reader):
     """A row is in the partition that it was put into, whatever its value's letters."""
@@ -110,7 +110,7 @@ def test_each_partition_is_found(tmp_path, reader):
     assert ids(reader(tmp_path / "t", Filter("p", "is not null"))) == list(range(len(PARTITIONS)))
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 @pytest.mark.parametrize("kind", ["struct<x: long>", "array<long>", "map<string,long>"])
 def test_nulls_of_several_values_are_found(tmp_path, reader, kind):
@@ -192,7 +192,7 @@ def filters_of(filled):
         yield from (Filter(name, what) for name in ("p", "day", "k", "flag") for what in ("is null", "is not null"))
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_rows_are_read_as_they_were_put(filled, reader):
     """Every value of every row, by every reader."""
@@ -200,7 +200,7 @@ def test_rows_are_read_as_they_were_put(filled, reader):
     assert comparable(found) == comparable(filled.rows)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_a_filter_finds_what_a_plain_computation_finds(filled, reader):
     """Whatever the kind of table and the filter."""

@@ -64,7 +64,7 @@ def passing(table: VectorTable, wanted: Filter) -> list[int]:
     return [own for own in table.shown if wanted.passes(own)]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("shape", "group_rows"), CASES)
 @pytest.mark.parametrize("reader", RIGHT, ids=lambda reader: reader.__name__)
 def test_live_rows_are_read(tmp_path: Path, reader, shape: str, group_rows: int | None) -> None:
