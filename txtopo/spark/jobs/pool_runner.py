@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import logging
 import pickle
-import queue
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any
 
 import attrs
 from pyspark.sql import SparkSession
@@ -20,7 +18,7 @@ from pyspark.sql import SparkSession
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.config import Config
-from txtopo.errors import InternalError, JobFailure, RuleError, StateFailure, StopError
+from txtopo.errors import JobFailure, StateFailure
 from txtopo.spark.jobs.workers import SparkWorkers, session_for_workers
 from txtopo.spark.session.sessions import DriverHost
 from txtopo.spark.session.shipping import make_importable
@@ -31,28 +29,12 @@ from txtopo.spark.tasks.worker import task_factory_of
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.user_code.output import USER_LOGGER
 from txtopo.transactional.jobs.job_runner import JobRunner, OnAnswer, at_the_end
-from txtopo.transactional.jobs.pool import (
-    Action,
-    Answer,
-    Cancelled,
-    EndJob,
-    EndWorker,
-    Event,
-    FromBody,
-    Joined,
-    Lose,
-    Lost,
-    Pool,
-    Renew,
-    Tell,
-    Ticked,
-    Told,
-)
 from txtopo.transactional.jobs.pool_answers import collected, compute_asked, computed, job_asked
 from txtopo.transactional.jobs.pool_body import PoolBody
+from txtopo.transactional.jobs.pool_owner import Asker, PoolOwner
 from txtopo.transactional.jobs.stage_run import Job, Report
-from txtopo.workers.control import ControlServer, JobStarter, Owner
-from txtopo.workers.events import EndAsked, StopAsked, TellAsked
+from txtopo.workers.control import ControlServer, JobStarter
+from txtopo.workers.events import StopAsked
 from txtopo.workers.handshake import Listener, new_secret
 from txtopo.workers.messages import Address, Welcome
 from txtopo.workers.process import Links, WorkerJob, run_worker
@@ -96,125 +78,10 @@ def run_pool_worker(package: RunPackage, place: WorkerPlace, number: int, job: i
         run_worker(WorkerJob(number, job, place.secret, place.driver, None, place.watermark_bytes), make_body)
 
 
-@attrs.define(eq=False)
-class _Asker:
-    """Who waits for a job, in a thread of its own."""
-
-    actions: queue.SimpleQueue[Action | Exception] = attrs.field(factory=queue.SimpleQueue)
-    on_progress: Callable[[], None] = attrs.field(default=lambda: None)
-
-    def take(self, timeout_secs: float | None) -> Action | None:
-        """Wait for the next action; return None if none has come in time.
-
-        Raises:
-            StopError: the workers are gone.
-        """
-        try:
-            action = self.actions.get(timeout=timeout_secs)
-        except queue.Empty:
-            return None
-        if isinstance(action, Exception):
-            raise action
-        return action
-
-
-class _Pooled(Owner):
-    """The pool, which any thread may ask, and the workers that it owns. One lock keeps the order of what they hear."""
-
-    def __init__(self) -> None:
-        self.server: ControlServer
-        self.workers_lost = 0
-        self._pool = Pool()
-        self._lock = threading.Lock()
-        self._numbers = itertools.count(1)
-        self._askers: dict[int, _Asker] = {}
-        self._error: Exception | None = None
-        """Why no further job can run."""
-
-    def ask(self, event_of: Callable[[int], Event], asker: _Asker) -> int:
-        """Begin a job, and return its number; its actions go to the asker.
-
-        Raises:
-            StopError: the workers are gone.
-        """
-        with self._lock:
-            if self._error is not None:
-                raise self._error
-            number = next(self._numbers)  # under the lock: the pool wants them in order
-            self._askers[number] = asker
-            self._handle(event_of(number))
-        return number
-
-    def cancel(self, number: int) -> None:
-        """Cancel a job if it has not ended."""
-        with self._lock:
-            self._handle(Cancelled(number))
-
-    def end_calls(self) -> None:
-        """End the workers that are in a call, because the run ends."""
-        with self._lock:
-            for worker, incarnation in self._pool.at_work():
-                self.server.post(EndAsked(worker, incarnation, "the run ends during a call"))
-
-    def joined(self, worker: int, incarnation: int) -> None:
-        """Let calls go to a worker."""
-        with self._lock:
-            self._handle(Joined(worker, incarnation))
-
-    def lost(self, worker: int, incarnation: int, error: str) -> bool:
-        """Lose the calls of a worker, and return whether it held any."""
-        with self._lock:
-            self.workers_lost += 1
-            was_at_work = self._pool.is_at_work(worker, incarnation)
-            self._handle(Lost(worker, incarnation, error))
-        return was_at_work
-
-    def told(self, worker: int, incarnation: int, message: FromBody) -> None:
-        """Take an answer; what it holds of user objects is unpickled by the thread that waits for it."""
-        with self._lock:
-            self._handle(Told(worker, incarnation, message))
-
-    def ticked(self) -> None:
-        """Let time pass."""
-        with self._lock:
-            self._handle(Ticked())
-
-    def over(self, error: Exception | None) -> None:
-        """End all waiting for jobs: the workers are gone."""
-        with self._lock:
-            self._error = _why_over(error)
-            for asker in self._askers.values():
-                asker.actions.put(self._error)
-
-    def _handle(self, event: Event) -> None:
-        for action in self._pool.handle(event, time.monotonic()):
-            match action:
-                case Tell(worker, incarnation, message):
-                    self.server.post(TellAsked(worker, incarnation, message))
-                case EndWorker(worker, incarnation, reason):
-                    self.server.post(EndAsked(worker, incarnation, reason))
-                case Renew(number):
-                    self._askers[number].on_progress()
-                case Answer() | Lose():
-                    self._askers[action.job].actions.put(action)
-                case EndJob():
-                    self._askers.pop(action.job).actions.put(action)
-                case _:
-                    assert_never(action)
-
-
-def _why_over(error: Exception | None) -> Exception:
-    if error is None:
-        return StopError("the workers have ended")
-    if isinstance(error, (RuleError, StopError, InternalError)):
-        return error
-    return StopError(f"workers were lost again and again; the last one: {error}")
-
-
 class PoolRunner(JobRunner):
     """Runs the jobs of one run in workers that ``jobs`` starts."""
 
-    def __init__(self, slots: int, pooled: _Pooled, progress: ProgressListener, close: Callable[[], None]) -> None:
+    def __init__(self, slots: int, pooled: PoolOwner, progress: ProgressListener, close: Callable[[], None]) -> None:
         self.slots = slots
         self._pooled = pooled
         self._progress = progress
@@ -232,7 +99,7 @@ class PoolRunner(JobRunner):
             JobFailure: the job was lost, or cancelled.
             StopError: the workers are gone.
         """
-        asker = _Asker(on_progress=on_progress)
+        asker = Asker(on_progress=on_progress)
         content = pickle.dumps(job, 5)
         self._progress.listen(job.job_id, on_progress)
         try:
@@ -256,7 +123,7 @@ class PoolRunner(JobRunner):
         """
         if not items:
             return []
-        asker = _Asker()
+        asker = Asker()
         number = self._pooled.ask(compute_asked(function, items), asker)
         try:
             return computed(len(items), asker.take)
@@ -297,7 +164,7 @@ def start_pool(  # noqa: PLR0913 - keyword arguments
     make_jobs: Callable[[RunPackage, WorkerPlace], JobStarter],
 ) -> PoolRunner:
     """Return a runner whose workers are starting; ``make_jobs`` returns what starts them."""
-    run_key, secret, pooled = uuid.uuid4().bytes, new_secret(), _Pooled()
+    run_key, secret = uuid.uuid4().bytes, new_secret()
     runner: PoolRunner
 
     progress = ProgressListener(host.reached, run_key, host.bound)
@@ -320,17 +187,18 @@ def start_pool(  # noqa: PLR0913 - keyword arguments
         stall_secs_max=config.message_timeout_secs,
         is_owned=True,
     )
-    pooled.server = ControlServer(supervisor, make_jobs(package, place), listener, owner=pooled)
+    pooled = PoolOwner(lambda event: server.post(event))  # noqa: PLW0108 - the server comes next
+    server = ControlServer(supervisor, make_jobs(package, place), listener, owner=pooled)
 
     def close() -> None:
         pooled.end_calls()  # first: a worker in a call does not hear that it is to stop, and the call may never return
-        pooled.server.post(StopAsked(0.0))
-        pooled.server.join(END_SECS)
+        server.post(StopAsked(0.0))
+        server.join(END_SECS)
         lines.close()  # last: workers print until they end
         progress.close()
 
     runner = PoolRunner(slots, pooled, progress, close)
-    pooled.server.start()
+    server.start()
     return runner
 
 

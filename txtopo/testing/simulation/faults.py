@@ -93,9 +93,9 @@ RATES: dict[Fault, float] = {
     Fault.OTHERTUPLES: 0.1,
     Fault.AGES: 0.1,
     Fault.REWINDS: 0.3,
-    Fault.DEADWORKERS: 0.02,
-    Fault.SILENTWORKERS: 0.02,
-    Fault.BROKENLINKS: 0.02,
+    Fault.DEADWORKERS: 0.01,
+    Fault.SILENTWORKERS: 0.005,
+    Fault.BROKENLINKS: 0.005,
     Fault.DOUBLEDFRAMES: 0.1,
 }
 """The middle rate of each kind, where it can strike; a schedule draws its own around it."""
