@@ -77,7 +77,7 @@ def in_tiers(files: Files, is_over: IsOver) -> list[Files]:
     tiers: dict[int, list[DataFile]] = {}
     for file in sorted(files, key=lambda each: each.live):
         tiers.setdefault(max(0, (file.live // _SMALL_ROWS).bit_length() - 1) // _TIER_BITS, []).append(file)
-    full: list[DataFile] = []
+    full: Files = ()
     for tier in sorted(tiers):
         own = _for_one(tiers[tier])
         if len(own) >= _TIER:
@@ -92,11 +92,15 @@ def in_tiers(files: Files, is_over: IsOver) -> list[Files]:
     return [each for each in (full, _for_one([file for file in large if is_over(file)])) if each]
 
 
-def _for_one(files: Files) -> list[DataFile]:
+def _for_one(files: Files) -> Files:
     """Return the first files, as many as their live rows fit into one file; at least one, which others have made."""
-    rows = np.cumsum([file.live for file in files])
-    sizes = np.cumsum([file.size * file.live // max(file.rows, 1) for file in files])
-    return list(files[: max(1, int(((rows <= SEGMENT_ROWS) & (sizes <= SEGMENT_BYTES)).sum()))])
+    rows = size = 0
+    for count, file in enumerate(files):
+        rows += file.live
+        size += file.size * file.live // max(file.rows, 1)
+        if count and (rows > SEGMENT_ROWS or size > SEGMENT_BYTES):
+            return files[:count]
+    return files
 
 
 def in_bins(files: Files, is_over: IsOver, files_max: int) -> list[Files]:

@@ -446,10 +446,10 @@ class TableWriter:
 
         Another writer may have moved the rows to other files, and removed those that the head has.
         """
-        with self.failing("its table cannot be read"):
-            try:
-                return read()
-            except (FailedException, *WORLD_ERRORS):
+        try:
+            return read()
+        except (FailedException, *WORLD_ERRORS):
+            with self.failing("its table cannot be read"):
                 # With the same version, the second try would fail in the same way.
                 version = self.version
                 self.look()

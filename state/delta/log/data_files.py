@@ -110,9 +110,9 @@ class DataFile:
     @property
     def note(self) -> dict[str, Any]:
         """What a note has of it; :func:`files_in` reads it."""
-        vector = None if self.vector is None else attrs.asdict(self.vector, recurse=False)
-        # 5x faster than a dictionary that is made recursively, of which a write of few rows would need a tenth.
-        return {**attrs.asdict(self, recurse=False), "vector": vector}
+        # By attrs.asdict, which looks for what may be within, a write of few rows to many files takes 3 % more.
+        vector = None if self.vector is None else {name: getattr(self.vector, name) for name in _VECTOR_NAMES}
+        return {**{name: getattr(self, name) for name in _FILE_NAMES}, "vector": vector}
 
     def is_in(self, files: Mapping[str, DataFile]) -> bool:
         """Return whether the version with some files, by path, has this one, with the same dead rows."""
@@ -156,6 +156,9 @@ def partition_text(value: Any) -> str | None:
 def slices_of(rows: pa.Table) -> list[pa.Table]:
     """Return rows in slices, each for a file."""
     return [rows.slice(first, FILE_ROWS) for first in range(0, rows.num_rows, FILE_ROWS)]
+
+
+_FILE_NAMES, _VECTOR_NAMES = ([each.name for each in attrs.fields(kind)] for kind in (DataFile, Vector))
 
 
 @attrs.frozen

@@ -45,6 +45,8 @@ KNOWN_WRITER_FEATURES = KNOWN_READER_FEATURES | {"appendOnly", "invariants", "ch
 :func:`refuse_unknown` looks for that. Delta-rs lists the type of variants wherever it sets a property of a table with
 features; a column of it is refused, as any other that the fields lack."""
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
 _GENERATED, _INVARIANTS, _IDENTITY = "delta.generationExpression", "delta.invariants", "delta.identity."
 _MAPPING = "delta.columnMapping.mode"
 
@@ -172,7 +174,7 @@ def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str
             for file in change.added
         ),
     ]
-    return "\n".join(json.dumps(action, separators=(",", ":"), ensure_ascii=False) for action in actions).encode()
+    return "\n".join(map(_ENCODER.encode, actions)).encode()
 
 
 def _vector_of(file: DataFile) -> dict[str, Any]:

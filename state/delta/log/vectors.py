@@ -112,18 +112,22 @@ class Vector:
             "cardinality": self.cardinality,
         }
 
-    @functools.cached_property
+    @property
     def place(self) -> str | None:
         """The path of its file in the table's folder; None if it is in the log, or somewhere else."""
-        if self.storage_type != _IN_FILE:
-            return None
-        prefix, number = self.path[:-_NUMBER_LETTERS], _bytes_of(self.path[-_NUMBER_LETTERS:])
-        return (f"{prefix}/" if prefix else "") + _file_name(uuid.UUID(bytes=number.rjust(16)))
+        return _place_of(self.path) if self.storage_type == _IN_FILE else None
 
     @property
     def end(self) -> int:
         """The number of bytes that its file has at least."""
         return (self.offset or 0) + _LENGTH.size + self.size + _CHECKSUM.size
+
+
+@functools.lru_cache(maxsize=1024)
+def _place_of(path: str) -> str:
+    """Return the path of the file that a prefix and a number say; each write asks for those of all files."""
+    prefix, number = path[:-_NUMBER_LETTERS], _bytes_of(path[-_NUMBER_LETTERS:])
+    return (f"{prefix}/" if prefix else "") + _file_name(uuid.UUID(bytes=number.rjust(16)))
 
 
 def has_vectors(configuration: Mapping[str, str | None]) -> bool:
