@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from state.delta.columns import is_key_type, no_equality
 from txtopo import Fields
-from txtopo.api.arguments import checked_class
+from txtopo.api.arguments import check_positive, checked_class
 from txtopo.api.data.types import ddl_name
 from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Merge, Reduction
 from txtopo.columnar.reducing import TooLarge, reduced_exactly
@@ -421,8 +421,7 @@ class Last(First):
 
 
 def _values_max(_: Any, attribute: Any, values_max: int) -> None:
-    if values_max < 1:
-        raise FieldsError(f"{attribute.name}={values_max}: give a number of at least 1")
+    check_positive(attribute.name, values_max)
 
 
 @checked_class

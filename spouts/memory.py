@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from txtopo.api.arguments import checked_arguments
+from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.spout import Coordinator, Emitter, Metadata, TransactionalSpout
@@ -17,7 +17,7 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.conversion import fit_array, misfit_of
-from txtopo.errors import ConfigError, FieldsError, InputError
+from txtopo.errors import FieldsError, InputError
 
 Partition = int | str
 """The name of a partition of rows in memory."""
@@ -48,7 +48,8 @@ class MemoryTransactionalSpout(TransactionalSpout):
     def __init__(self, data: Data, fields: Fields, take_per_batch: int) -> None:
         self.output_fields = fields.with_attempt()
         self.rows = MemoryRows(data, self.output_fields.without_attempt())
-        self.take_per_batch = checked_take(take_per_batch)
+        check_positive("take_per_batch", take_per_batch)
+        self.take_per_batch = take_per_batch
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
         """Read the rows again, and return a coordinator of them."""
@@ -257,13 +258,6 @@ class _Frozen(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         raise IndexError("these rows come from another process and were checked there")
-
-
-def checked_take(take_per_batch: int) -> int:
-    """Return ``take_per_batch``; raise ConfigError unless it is a whole number, at least 1."""
-    if not isinstance(take_per_batch, int) or take_per_batch < 1:
-        raise ConfigError(f"take_per_batch is {take_per_batch!r}; give a whole number of rows, at least 1")
-    return take_per_batch
 
 
 def _number_before_string(partition: Partition) -> tuple[bool, Partition]:

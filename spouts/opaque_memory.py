@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from spouts.memory import Data, MemoryRows, Partition, checked_take
-from txtopo.api.arguments import checked_arguments
+from spouts.memory import Data, MemoryRows, Partition
+from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.partitioned import partition_key
@@ -40,7 +40,8 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
     def __init__(self, data: Data, fields: Fields, take_per_batch: int) -> None:
         self.output_fields = fields.with_attempt()
         self.rows = MemoryRows(data, self.output_fields.without_attempt())
-        self.take_per_batch = checked_take(take_per_batch)
+        check_positive("take_per_batch", take_per_batch)
+        self.take_per_batch = take_per_batch
         self._disabled: set[Partition] = set()
 
     def set_disabled(self, partition: Partition, disabled: bool) -> None:  # noqa: FBT001 - Storm's signature

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
-from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
+from state.delta.schema import TXID_FIELD, FittedRows, RowFormat, checked_fields
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.copying import copying_of_value
 from txtopo.api.data.fields import Fields
@@ -65,7 +65,7 @@ class _Table:
     last_txid: int | None = None
     rows: dict[Key, _Row] = attrs.field(factory=dict)
     undo: deque[_Undo] = attrs.field(factory=lambda: deque(maxlen=SNAPSHOT_WRITES_MAX))
-    prepared: dict[tuple[int, int], Mapping[Key, StateValue | None]] = attrs.field(factory=dict)
+    prepared: dict[tuple[int, int], FittedRows] = attrs.field(factory=dict)
     """By epoch and txid."""
 
 
@@ -194,7 +194,9 @@ class OpenedMemoryState(OpenedState):
 
     def write(self, txid: int, values: Writes) -> None:
         """Insert or replace the row of each key; do nothing if ``txid`` is already written."""
-        fitted = self._rows.fit(txid, by_key(values))
+        self._put(txid, self._rows.fit(txid, by_key(values)))
+
+    def _put(self, txid: int, fitted: FittedRows) -> None:
         self.check_fence()
         table = self._table
         if table.last_txid is not None and table.last_txid >= txid:
@@ -212,7 +214,7 @@ class OpenedMemoryState(OpenedState):
         """Keep a write without making it visible."""
         fitted = self._rows.fit(txid, by_key(values))
         self.check_fence()
-        self._table.prepared[self._epoch, txid] = fitted.values
+        self._table.prepared[self._epoch, txid] = fitted
         return self._epoch, txid
 
     def publish(self, txid: int, note: Any) -> None:
@@ -220,20 +222,20 @@ class OpenedMemoryState(OpenedState):
         self.check_fence()
         prepared = (note[0], note[1])
         if self._table.last_txid is None or self._table.last_txid < txid:
-            values = self._table.prepared.get(prepared)
-            if values is None:
+            fitted = self._table.prepared.get(prepared)
+            if fitted is None:
                 raise DivergenceError(
                     f"state {self._owner.state!r}: what was prepared for transaction {txid} is gone, and the "
                     "transaction is not in the state; start again with a new MemoryState",
                     txid=txid,
                 )
-            self.write(txid, values)
+            self._put(txid, fitted)
         self._table.prepared.pop(prepared, None)
 
     def clean_up(self) -> None:
         """Drop what this coordinator and earlier ones have prepared."""
         prepared = self._table.prepared
-        self._table.prepared = {key: values for key, values in prepared.items() if key[0] > self._epoch}
+        self._table.prepared = {key: fitted for key, fitted in prepared.items() if key[0] > self._epoch}
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.

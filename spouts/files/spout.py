@@ -41,7 +41,7 @@ from spouts.files.formats.text_format import TextFormat
 from spouts.files.listing import FileRange, absolute_paths, list_files
 from spouts.files.packed import unpacked
 from spouts.files.watch import WatchingCoordinator, WatchTimes
-from txtopo.api.arguments import checked_arguments
+from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.spout import Coordinator, Emitter, Metadata, TransactionalSpout
@@ -119,8 +119,7 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
         dead_letter: str | os.PathLike[str] | None = None,
     ) -> None:
         for what, number in (("batch_bytes", batch_bytes), ("batch_files_max", batch_files_max)):
-            if number < 1:
-                raise ConfigError(f"{what} is {number!r}; give a whole number, at least 1")
+            check_positive(what, number)
         for what, secs in (("settle_secs", settle_secs), ("poll_secs", poll_secs)):
             if not 0 <= secs < float("inf"):
                 raise ConfigError(f"{what} is {secs!r}; give a number of seconds, at least 0")

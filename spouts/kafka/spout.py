@@ -41,7 +41,7 @@ from spouts.kafka.records import (
     record_format,
 )
 from spouts.kafka.topics import NamedTopicFilter, topic_filter
-from txtopo.api.arguments import checked_arguments
+from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.spout import Coordinator, Emitter, Metadata, TransactionalSpout
@@ -85,8 +85,7 @@ class KafkaInput(WithBadRecords):
         on_lost: str = "fail",
         until_end: bool = False,
     ) -> None:
-        if batch_records_max < 1:
-            raise ConfigError(f"batch_records_max is {batch_records_max!r}; give a whole number of records, at least 1")
+        check_positive("batch_records_max", batch_records_max)
         if on_lost not in {each.value for each in OnLostRecords}:
             raise ConfigError(f"on_lost is {on_lost!r}; give 'fail' or 'skip'")
         self.servers = kafka_servers(servers)

@@ -44,6 +44,7 @@ from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import Fence, rolled_back_application, turned_application
 from state.delta.log.sync import CHECKPOINT, sync_log
 from state.delta.log.vectors import places_of, vector_in
+from txtopo.api.arguments import check_positive
 from txtopo.api.state import History
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder
@@ -119,8 +120,7 @@ class Upkeep:
     @every_writes.validator
     @files_max.validator
     def _check_positive(self, attribute: attrs.Attribute[int], value: int) -> None:
-        if value < 1:
-            raise ConfigError(f"{attribute.name} of a table is {value}; it must be at least 1")
+        check_positive(attribute.name, value)
 
     @vacuum_retention_hours.validator
     def _check_retention(self, _attribute: object, value: int | None) -> None:

@@ -28,7 +28,7 @@ from committers import (
 from committers.aggregates import Aggregation
 from txtopo import Fields
 from txtopo.api.data.types import parse_type
-from txtopo.errors import FieldsError
+from txtopo.errors import ConfigError, FieldsError
 
 EXACT = decimal.Context(prec=100)
 DAY = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -260,7 +260,7 @@ def test_what_cannot_be_collected() -> None:
     """Nested values have no order, and a list has room for a value."""
     with pytest.raises(FieldsError, match="Collect needs values that have an order"):
         Aggregation(Fields(), {"all": Collect("tags: array<string>")})
-    with pytest.raises(FieldsError, match="values_max=0"):
+    with pytest.raises(ConfigError, match="values_max is 0; give a whole number, at least 1"):
         Collect("n", values_max=0)
 
 

@@ -74,6 +74,12 @@ def checked_arguments(function: _F) -> _F:
     return call  # type: ignore[return-value] # it is called like the function
 
 
+def check_positive(name: str, value: int) -> None:
+    """Raise a ConfigError, which has the argument's name, if a number of things is below 1."""
+    if value < 1:
+        raise ConfigError(f"{name} is {value!r}; give a whole number, at least 1")
+
+
 def checked_class(cls: _C) -> _C:
     """Let the class, whose ``__init__`` attrs has made, refuse arguments as :func:`checked_arguments` does."""
     cls.__init__ = checked_arguments(cls.__init__)  # type: ignore[misc] # it is the class's own

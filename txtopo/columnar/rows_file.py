@@ -6,7 +6,6 @@ reads only the parts that it works on.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ import pyarrow as pa
 from txtopo.api.reduction import RowsFile
 from txtopo.columnar.hashing import PARTS, parts_of
 from txtopo.columnar.taking import taken
+from txtopo.files.durable import paths_in
 
 _PORTION_ROWS = 1_000_000
 
@@ -90,9 +90,7 @@ def remove_rows_files(folder: str, is_over: Any) -> None:
 
     ``is_over`` takes a txid, the first part of a file's name, and returns whether that transaction is over.
     """
-    if not os.path.isdir(folder):  # noqa: PTH112 - called after every commit group, and faster than Path.is_dir()
-        return
-    for path in Path(folder).glob("*.arrow"):
+    for path in paths_in(Path(folder), "*.arrow"):
         txid = path.name.partition("-")[0]
-        if txid.isdigit() and is_over(int(txid)):
+        if txid.isdecimal() and is_over(int(txid)):  # not "²", which is a digit and no number
             path.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from spouts.kafka.plain.progress import MessageId
 from spouts.kafka.plain.retries import ExponentialBackoff, RetryPolicy
 from spouts.kafka.plain.translators import DefaultRecordTranslator, RecordTranslator, translator_for
 from spouts.kafka.topics import topic_filter
-from txtopo.api.arguments import checked_class
+from txtopo.api.arguments import check_positive, checked_class
 from txtopo.api.components.collector import SpoutOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.data.fields import Fields
@@ -183,8 +183,7 @@ def _positive(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
 
 
 def _positive_count(_: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-    if value <= 0:
-        raise ConfigError(f"{attribute.name} must be an integer of at least 1, not {value!r}")
+    check_positive(attribute.name, value)
 
 
 def _client_properties(given: Mapping[str, Value] | None) -> ClientProperties:

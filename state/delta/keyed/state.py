@@ -28,7 +28,7 @@ from state.delta.read.history import read_table
 from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
 from state.delta.upkeep import Upkeep
 from state.delta.writer import TableWriter
-from txtopo.api.arguments import checked_arguments
+from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.api.data.utc import micros_at
@@ -115,8 +115,7 @@ class DeltaState(DeclaredDeltaTable):
         checked_fields(key, value, kind, typed=True)
         upkeep = Upkeep(upkeep_every_writes, files_max, vacuum_retention_hours)
         super().__init__(path, storage_options, upkeep, schema_evolution)
-        if cached_keys_max < 1:
-            raise ConfigError(f"cached_keys_max of a DeltaState is {cached_keys_max}; it must be at least 1")
+        check_positive("cached_keys_max", cached_keys_max)
         self.key = key
         self.value = value
         self.kind = StateKind(kind)

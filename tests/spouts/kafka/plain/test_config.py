@@ -66,7 +66,7 @@ def test_offset_reset(caplog):
         ({"tuple_listener": None}, "tuple_listener is None; give a KafkaTupleListener"),
         ({"first_poll": "sometimes"}, "choose one of 'earliest'"),
         ({"processing_guarantee": "exactly_once"}, "no ProcessingGuarantee"),
-        ({"batch_records_max": 0}, "batch_records_max must be an integer of at least 1"),
+        ({"batch_records_max": 0}, "batch_records_max is 0; give a whole number, at least 1"),
         ({"max_uncommitted_offsets": 1.5}, "max_uncommitted_offsets is 1.5; give a whole number"),
         ({"offset_commit_period_ms": 0}, "offset_commit_period_ms must be a number above 0"),
         ({"start_timestamp": -1}, "start_timestamp is -1; give a datetime"),
