@@ -130,6 +130,27 @@ def test_folders_beside_rows_in_memory(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+def test_each_has_tables_of_its_own(tmp_path: Path) -> None:
+    """Those of the first spout are called as without another, so that one can be added."""
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "words.json").write_text('{"word": "a"}\n{"word": 7}\n')
+
+    def made(*names: str) -> Topology:
+        word = Fields("word: string")
+        spouts = {
+            name: FilesTransactionalSpout(tmp_path / name, word, "json", dead_letter=tmp_path / f"bad-{name}")
+            for name in names
+        }
+        return topology(tmp_path / "out", **spouts)
+
+    run_inline(made("first"))
+    report = run_inline(made("first", "second"))
+    assert report.spout_rows == {"spout.second.bad-records": 1}
+    assert counts(tmp_path / "out") == {"first a": 1, "second a": 1}
+    assert [read_table(tmp_path / f"bad-{name}").num_rows for name in ("first", "second")] == [1, 1]
+
+
 def test_a_spout_that_is_added_begins_at_the_next_transaction(tmp_path: Path) -> None:
     """What is committed stays as it is; the audit proves both."""
     run_inline(topology(tmp_path, orders=rows("a b")))

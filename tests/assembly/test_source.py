@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -14,12 +16,12 @@ from txtopo.api.components.planned import Planned, Turn
 from txtopo.api.components.spout import Coordinator, Lag
 from txtopo.api.store import Lead, Store
 from txtopo.assembly.source import Source, SpoutSource
-from txtopo.errors import LostLead, SourceFailure
+from txtopo.errors import InputError, LostLead, SourceFailure
 from txtopo.failpoints import armed
 from txtopo.testing.context import PlainContext
 from txtopo.topology.spout_semantics import OPAQUE, REPEATABLE
 from txtopo.transactional.core.actions import CreateMetadata
-from txtopo.transactional.core.events import MetadataCreated, SourceStatus, TransactionMetadata
+from txtopo.transactional.core.events import MetadataCreated, RuleBroken, SourceStatus, TransactionMetadata
 
 ROOT = "topology/source"
 PLACE = "topology/source/spout"
@@ -303,6 +305,66 @@ def test_a_source_that_can_wait_wakes_the_request(answer_secs: float) -> None:
     assert clock.now <= 101.05 + 4 * answer_secs + 1e-6
     assert coordinator.asked * answer_secs <= 0.05 + 4 * answer_secs
     assert sum(clock.slept) == 0.0, "it sleeps in wait_ready"
+
+
+class Away(Late):
+    """Does not answer until a moment; to find that out takes half a second."""
+
+    def is_ready(self) -> bool:
+        if not super().is_ready():
+            raise SourceFailure("no broker answers")
+        return True
+
+
+def test_who_is_away_holds_nobody_up() -> None:
+    """It is asked aside from the second time on, one question at a time; once it answers, it is asked as before."""
+    clock, asides = Clock(), list[tuple[Callable[[], None], Future[None]]]()
+
+    def aside(work: Callable[[], None]) -> Future[None]:
+        asides.append((work, Future()))
+        return asides[-1][1]
+
+    away, here = Away(clock, 103.0, answer_secs=0.5), Status(SourceStatus.READY)
+    spouts = [SpoutSource("away", away, REPEATABLE), SpoutSource("here", here, REPEATABLE)]
+    source = Source(spouts, lambda: clock.now, clock.sleep, aside=aside, wall_secs=lambda: NOW_SECS)
+
+    def begun(txid: int) -> MetadataCreated:
+        here.status = SourceStatus.READY
+        event = source.create(CreateMetadata(txid, 1, {"here": txid - 1} if txid > 1 else None, BEFORE), txid - 1)
+        assert isinstance(event, MetadataCreated)
+        assert [each.metadata["here"] for each in event.begun] == [txid]
+        return event
+
+    begun(1)
+    assert clock.now == 100.5, "nobody knew"
+    clock.now = 101.6
+    for txid in range(2, 5):
+        begun(txid)
+    assert (clock.now < 101.7, away.asked, len(asides)) == (True, 1, 1)
+    clock.now = 104.0
+    work, ended = asides.pop()
+    work()
+    ended.set_result(None)
+    assert set(begun(5).begun[0].metadata) == {"away", "here"}
+    assert not asides
+
+
+def test_what_stops_the_run_stops_it_from_aside_too() -> None:
+    """The error of a question that was asked aside is the run's."""
+    clock = Clock()
+
+    class Broken(Late):
+        def is_ready(self) -> bool:
+            if self.asked:
+                raise InputError("the topic was created again")
+            self.asked += 1
+            raise SourceFailure("no broker answers")
+
+    spouts = [SpoutSource("away", Broken(clock, 0), REPEATABLE), SpoutSource("here", Status(), REPEATABLE)]
+    source = Source(spouts, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    event = source.create(ask(1, 1, None), committed=0)
+    assert isinstance(event, RuleBroken)
+    assert "created again" in str(event.error)
 
 
 class Status(Coordinator):

@@ -233,6 +233,7 @@ def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads, refere
         spouts,
         threads.now_secs,
         threads.sleep,
+        aside=threads.aside,
         wall_secs=threads.wall_secs,
         quiet_after=plan.quiet_after,
         at_end=plan.at_end,

@@ -13,6 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from typing import Any, Protocol
 
 import attrs
@@ -24,6 +25,7 @@ from txtopo.api.data.copying import copied_json
 from txtopo.api.reference import SeenVersion
 from txtopo.api.store import Change, Lead, Store
 from txtopo.assembly.references import References
+from txtopo.assembly.threads import done
 from txtopo.attempts import FIRST_TXID, TransactionAttempt
 from txtopo.errors import FailedException, StopError, TxtopoError
 from txtopo.failpoints import durable_step
@@ -112,6 +114,8 @@ class SpoutSource:
         """How much of the source no transaction has taken, as far as the coordinator knows."""
         self.remaining: int | None = None
         """About how many transactions are left, if the coordinator knows."""
+        self.aside: Future[None] | None = None
+        """A question to a source that did not answer the one before; others do not wait for it."""
         self._coordinator = coordinator
         self._semantics = semantics
         self._failures = FailureLog()
@@ -227,6 +231,7 @@ class Source(Begins):
         now_secs: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         *,
+        aside: Callable[[Callable[[], None]], Future[None]] = done,
         wall_secs: Callable[[], float] = time.time,
         quiet_after: dt.timedelta | None = None,
         at_end: bool = False,
@@ -237,6 +242,7 @@ class Source(Begins):
         self._waiters = deque(spouts)
         self._now_secs = now_secs
         self._sleep = sleep
+        self._aside = aside
         self._wall_secs = wall_secs
         self._quiet_after_ms = None if quiet_after is None else quiet_after // dt.timedelta(milliseconds=1)
         self._at_end = at_end
@@ -281,7 +287,7 @@ class Source(Begins):
 
     def _due(self) -> list[SpoutSource]:
         now = self._now_secs()
-        return [spout for spout in self._spouts if spout.ask_again_secs <= now]
+        return [spout for spout in self._spouts if spout.aside is None and spout.ask_again_secs <= now]
 
     def _is_due_before(self, deadline: float) -> bool:
         """Wait until a source is to be asked again, or until the deadline; return whether one is to be asked.
@@ -289,7 +295,10 @@ class Source(Begins):
         A coordinator that can wait for its source is let wait, and is asked once something has come: the pauses are
         there because asking costs something.
         """
-        now, due = self._now_secs(), min(spout.ask_again_secs for spout in self._spouts)
+        if any(spout.aside is not None and spout.aside.done() for spout in self._spouts):
+            return True
+        now = self._now_secs()
+        due = min((spout.ask_again_secs for spout in self._spouts if spout.aside is None), default=deadline)
         until = min(due, deadline)
         if now < until:
             if self._is_woken(until):
@@ -337,6 +346,16 @@ class Source(Begins):
             if spout.status is not SourceStatus.READY:
                 spout.pause(started, self._now_secs())
 
+    def _take_asides(self) -> None:
+        """Take in sources that have been asked aside; one that answers again is asked anew with the others."""
+        for spout in self._spouts:
+            if spout.aside is not None and spout.aside.done():
+                ended, spout.aside = spout.aside, None
+                ended.result()
+                if spout.answers:
+                    spout.answered()
+                    spout.status, spout.answers, spout.ask_again_secs = SourceStatus.WAITING, False, self._now_secs()
+
     def _failed(self, spout: SpoutSource, error: FailedException, started: float) -> None:
         self._asked_since_ms = None
         spout.failed(error)
@@ -348,10 +367,16 @@ class Source(Begins):
         if self._asked_since_ms is None:
             self._asked_since_ms = self._now_ms()
         self._warn_of_clock(last.txid, last.planned)
-        due = self._due()
+        due = []
         try:
-            for spout in due:
-                self._ask(spout, attempt, functools.partial(spout.prepare, last, committed), spout.ask)
+            self._take_asides()
+            for spout in self._due():
+                questions = (functools.partial(spout.prepare, last, committed), spout.ask)
+                if spout.is_failing and len(self._spouts) > 1:
+                    spout.aside = self._aside(functools.partial(self._ask, spout, attempt, *questions))
+                else:
+                    self._ask(spout, attempt, *questions)
+                    due.append(spout)
             begun = self._begin_up_to(action.count, last, due)
             last = begun[-1] if begun else last
             for spout in due:
@@ -409,7 +434,7 @@ class Source(Begins):
         """
         status = self._status()
         for spout in self._spouts:
-            if spout.answers:
+            if spout.answers and spout.aside is None:
                 spout.answered()
         if self._is_failing:
             return MetadataCreated(tuple(begun), status)
@@ -426,7 +451,7 @@ class Source(Begins):
         return MetadataCreated(tuple(begun), status)
 
     def _status(self) -> SourceStatus:
-        found = {spout.status for spout in self._spouts}
+        found = {SourceStatus.WAITING if spout.aside is not None else spout.status for spout in self._spouts}
         if SourceStatus.READY in found:
             return SourceStatus.READY
         return SourceStatus.WAITING if SourceStatus.WAITING in found else SourceStatus.EXHAUSTED
@@ -487,6 +512,7 @@ class Source(Begins):
 
     def finish(self, committed: int) -> None:
         """Tell the users' coordinators what is committed at the end of a run, before they are closed."""
+        wait([spout.aside for spout in self._spouts if spout.aside is not None])
         for spout in self._spouts:
             spout.finish(committed)
 

@@ -63,6 +63,10 @@ class Threads(ABC):
         for step in steps:
             step()
 
+    def aside(self, work: Callable[[], None]) -> Future[None]:
+        """Do work beside all that is submitted, if that is possible; its error is in what is returned."""
+        return done(work)
+
     @abstractmethod
     def post(self, events: tuple[Event, ...]) -> None:
         """Queue events for the run loop; safe in a signal handler."""
@@ -90,6 +94,17 @@ class Threads(ABC):
         """
 
 
+def done(work: Callable[[], None]) -> Future[None]:
+    """Do work at once; return how it has ended."""
+    ended: Future[None] = Future()
+    try:
+        work()
+        ended.set_result(None)
+    except Exception as error:  # noqa: BLE001 - whoever asks for the result gets it
+        ended.set_exception(error)
+    return ended
+
+
 class ThreadPools(Threads):
     """The threads of a real run; with one step at a time, a group's writes come in the order of its states."""
 
@@ -102,6 +117,7 @@ class ThreadPools(Threads):
             Role.JOB: ThreadPoolExecutor(jobs_max, "txtopo-job"),
         }
         self._steps = ThreadPoolExecutor(steps_max - 1, "txtopo-write") if steps_max > 1 else None
+        self._asides = ThreadPoolExecutor(thread_name_prefix="txtopo-aside")
         self._jobs: set[Future[None]] = set()
         """The jobs that have not ended."""
 
@@ -151,6 +167,10 @@ class ThreadPools(Threads):
         for other in others:
             other.result()
 
+    def aside(self, work: Callable[[], None]) -> Future[None]:
+        """Do work in a thread of its own."""
+        return self._asides.submit(work)
+
     def post(self, events: tuple[Event, ...]) -> None:
         """Queue events for the run loop."""
         self._events.put(events)
@@ -178,7 +198,7 @@ class ThreadPools(Threads):
         """End all threads."""
         # Queued work is dropped first. Jobs are cancelled before their threads are joined, which would otherwise take
         # as long as the jobs run.
-        for pool in self._threads.values():
+        for pool in (*self._threads.values(), self._asides):
             pool.shutdown(wait=False, cancel_futures=True)
         self._commit.shut_down()
         if self._steps is not None:
@@ -186,7 +206,7 @@ class ThreadPools(Threads):
         cancel_jobs()
         while concurrent.futures.wait(list(self._jobs), _WAIT_SECS).not_done:
             while_waiting()
-        for pool in self._threads.values():
+        for pool in (*self._threads.values(), self._asides):
             pool.shutdown(wait=True)
 
 

@@ -162,7 +162,7 @@ def _with_own_tables(graph: Graph) -> Graph:
     Each committer has as many tasks as the spout, and each task reads from the spout task with its index. So nothing is
     shuffled, and the committer needs no stage.
     """
-    tables = [(spout, name, table) for spout in graph.spouts for name, table in checks.own_tables_of(spout).items()]
+    tables = checks.own_tables_of(graph)
     committers = [
         Declared(
             name,

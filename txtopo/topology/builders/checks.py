@@ -80,23 +80,26 @@ def _no_file(topology_id: str) -> list[str]:
     return [f"{what}, at most {ID_LENGTH_MAX} fit; give the topology a shorter one"] * (length > ID_LENGTH_MAX)
 
 
-def own_tables_of(spout: Declared) -> Mapping[str, SpoutTable]:
-    """Return the tables that a spout fills itself, by the common name of their committer and state."""
-    component = spout.component
-    tables = call_if_there(component, "own_tables", default={}) if isinstance(component, AnySpout) else {}
-    return {f"{OWN_PREFIX}{name}": table for name, table in tables.items()}
+def own_tables_of(graph: Graph) -> list[tuple[Declared, str, SpoutTable]]:
+    """Return the tables that spouts fill themselves, each with its spout and the name of its committer and state.
+
+    Those of the first spout have no other name than in a topology without any other.
+    """
+    found = []
+    for index, spout in enumerate(graph.spouts):
+        component = spout.component
+        tables = call_if_there(component, "own_tables", default={}) if isinstance(component, AnySpout) else {}
+        prefix = f"{OWN_PREFIX}{spout.id}." if index else OWN_PREFIX
+        found += [(spout, f"{prefix}{name}", table) for name, table in tables.items()]
+    return found
 
 
 def check_own_tables(graph: Graph) -> Iterator[str]:
-    """Find bolts and states that have the name of one of the spouts' own, and spouts with tables of the same name."""
-    owners: dict[str, str] = {}
-    for spout, name in [(each.id, name) for each in graph.spouts for name in own_tables_of(each)]:
+    """Find bolts and states that have the name of one of the spouts' own."""
+    for spout, name, _ in own_tables_of(graph):
         for what, names in (("bolt", [d.id for d in graph.declared]), ("state", [each for each, _ in graph.states])):
             if name in names:
-                yield f"{what} {name!r}: spout {spout!r} adds a {what} of that name; give yours another name"
-        if name in owners:
-            yield f"spouts {owners[name]!r} and {spout!r} both add a table {name!r}; let only one of them have it"
-        owners[name] = spout
+                yield f"{what} {name!r}: spout {spout.id!r} adds a {what} of that name; give yours another name"
 
 
 def place_of(address: str) -> PurePath:
