@@ -38,6 +38,7 @@ _STEPS = {
     "table.grow": "a table gets columns that it lacks, or deletion vectors are turned on or off, when a run begins",
     "recovery.confirm": "a new leader records that it has recovered",
     "references.complete": "a run records versions of reference tables that transactions were planned without",
+    "references.replan": "transactions that are not committed are planned again with the newest versions",
     "spout.keep": "a spout's coordinator writes its own values to the store",
     "metadata.save": "metadata of begun transactions is made durable",
     "table.prepare": "a table's write is prepared; once for each table of a group",

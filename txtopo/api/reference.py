@@ -13,6 +13,13 @@ import pyarrow as pa
 __all__ = ["Reference", "ReferenceTable", "SeenVersion"]
 
 
+OTHER_TABLE_ADVICE = (
+    "Put the former one back; or, if the new one is meant, run 'txtopo replan MODULE', which plans the transactions "
+    "that are not committed again, or if there are none, set it under another name"
+)
+"""What to do about another table in place of the one that transactions have seen."""
+
+
 @attrs.frozen
 class SeenVersion:
     """The version of a reference table that a transaction sees."""
@@ -24,6 +31,12 @@ class SeenVersion:
     version: int
     instead_of: int | None = None
     """The version that the transaction was planned with first, which was gone; None: it was planned with this one."""
+
+    @property
+    def words(self) -> str:
+        """What people read of it."""
+        again = "" if self.instead_of is None else f", planned again: first it was version {self.instead_of}"
+        return f"{self.name}: version {self.version}{again}"
 
 
 class ReferenceTable(ABC):

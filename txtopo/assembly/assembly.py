@@ -19,6 +19,7 @@ import attrs
 from state.delta.keyed.state import DeltaState
 from txtopo.api.components.planned import NEVER, Turn
 from txtopo.api.data.fields import Fields
+from txtopo.api.reference import SeenVersion
 from txtopo.api.state import HoldsRows, OpenedState, State, UsesExecutors
 from txtopo.api.store import Store
 from txtopo.assembly.parts import Observer, OnProgress, Parts
@@ -375,6 +376,28 @@ def skip(plan: Plan, config: Config, txid: int, reason: str, agree: Callable[[Se
             if isinstance(event, (Fenced, RuleBroken)):
                 raise event.error
         committer.flush()
+
+
+def replan(plan: Plan, config: Config, agree: Callable[[Sequence[SeenVersion]], None]) -> None:
+    """Let transactions that are begun and not committed see the newest versions of the topology's reference tables.
+
+    The topology must not be running. The journal and the audit know which version each was planned with first.
+
+    Args:
+        plan: the topology's.
+        config: its configuration.
+        agree: is told the new versions of one of the transactions before anything is done, and raises StopError if it
+            is not to be; not called if there is nothing to do.
+    """
+    with ExitStack() as stack:
+        coordinator_state, recovered = recovered_alone(plan, config, states_of(plan, config), stack)
+        again = References(plan.references).again(recovered.begun)
+        if not again:
+            return
+        agree(again[0].planned.references)
+        # A crash before this leaves what was planned, and the command can be run again; the one write changes all.
+        with durable_step("references.replan"):
+            coordinator_state.save_metadata(again)
 
 
 def _no_runner(*_: Any) -> AbstractContextManager[JobRunner]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import attrs
 
 from txtopo.api.components.planned import Planned
-from txtopo.api.reference import Reference, SeenVersion
+from txtopo.api.reference import OTHER_TABLE_ADVICE, Reference, SeenVersion
 from txtopo.errors import InputError
 from txtopo.transactional.core.events import TransactionMetadata
 
@@ -87,17 +87,13 @@ def _refuse_other(seen: SeenVersion | None, newest: SeenVersion, address: str) -
     if seen is None:
         return
     what = f"reference {newest.name!r}: the table at {address}"
-    advice = (
-        f"Put the former one back, or set the new one under another name than {newest.name!r}, so that everyone sees "
-        "from which transaction on it is meant"
-    )
     if seen.identity != newest.identity:
         raise InputError(
             f"{what} was replaced: the last transaction saw the one with the id {seen.identity}, and it has the id "
-            f"{newest.identity}. {advice}"
+            f"{newest.identity}. {OTHER_TABLE_ADVICE}"
         )
     if seen.version > newest.version:
         raise InputError(
             f"{what} was put back: the last transaction saw its version {seen.version}, and its newest is "
-            f"{newest.version}. {advice}"
+            f"{newest.version}. {OTHER_TABLE_ADVICE}"
         )

@@ -27,6 +27,7 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.reference import SeenVersion
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.proc import start_of
@@ -58,6 +59,8 @@ class TransactionSnapshot:
     history: History
     ranges: Mapping[str, tuple[Any, Any]] = attrs.field(factory=dict)
     """The input that it takes, (start, end) by partition; empty if the spout does not report it, or not yet."""
+    references: tuple[SeenVersion, ...] = ()
+    """The versions of reference tables that it sees."""
 
 
 @attrs.frozen

@@ -221,6 +221,7 @@ class RunStatistics:
             component=None if attempt is None else components.get(attempt),
             history=self._record.history(transaction.txid).abridged(),
             ranges=self._parts.committer.input_ranges(metadata, previous),
+            references=transaction.planned.references,
         )
 
     def _elapsed_secs(self) -> float:

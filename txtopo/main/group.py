@@ -32,6 +32,7 @@ _COMMANDS = {
     "nimbus": "cluster.daemons:nimbus",
     "rebalance": "cluster.asking:rebalance",
     "rename": "mend.rename:rename",
+    "replan": "mend.replan:replan_command",
     "repair": "mend.repair:repair",
     "replay": "look.replay:replay_command",
     "rewind": "mend.rewind:rewind",

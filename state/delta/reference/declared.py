@@ -25,7 +25,7 @@ from state.delta.read.reading import can_read_files, read_rows
 from state.delta.reference.loaded import LoadedVersion, Source
 from state.delta.reference.removal import removal_of
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.reference import Reference, ReferenceTable, SeenVersion
+from txtopo.api.reference import OTHER_TABLE_ADVICE, Reference, ReferenceTable, SeenVersion
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
 from txtopo.text.suggestions import did_you_mean
@@ -165,8 +165,7 @@ def replaced(seen: SeenVersion, address: str, identity: str) -> InputError:
     """Return the error for another table in place of the one that a transaction was planned with."""
     return InputError(
         f"reference {seen.name!r}: the table at {address} was replaced: transactions saw the one with the id "
-        f"{seen.identity}, and it has {identity}. Put the former one back; or, if the new one is meant, set it under "
-        "another name than that, after 'txtopo replan MODULE' if transactions are pending that were planned with it"
+        f"{seen.identity}, and it has {identity}. {OTHER_TABLE_ADVICE}"
     )
 
 

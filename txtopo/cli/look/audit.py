@@ -122,6 +122,11 @@ def _document(topology_id: str, report: AuditReport, *, is_quick: bool) -> dict[
             partition: [{"transaction": txid, "start": start, "end": end} for txid, start, end in gaps]
             for partition, gaps in report.skipped.items()
         },
+        "references": {name: {"first": first, "last": last} for name, (first, last) in report.references.items()},
+        "replanned": [
+            {"transaction": txid, "reference": seen.name, "version": seen.version, "insteadOf": seen.instead_of}
+            for txid, seen in report.replanned
+        ],
         "inFlight": None
         if report.in_flight is None
         else {
@@ -194,6 +199,11 @@ def _proof_lines(report: AuditReport, method: str) -> list[str]:
     if report.ranges:
         ranges = f"{count_of(report.ranges, 'range')} of {count_of(report.partitions, 'partition')}"
         lines.append(f"input       {ranges}, without gap or overlap")
+    lines += [
+        f"reference   {name}: versions {first} to {last} of one table, in their order"
+        for name, (first, last) in report.references.items()
+    ]
+    lines += [f"reference   transaction {txid} saw {seen.words}" for txid, seen in report.replanned]
     lines += [f"renamed     after transaction {each.txid}: {each.text}" for each in report.renames if each.text]
     if report.untold:
         lines.append(

@@ -5,7 +5,8 @@ It uses no other information, and checks every fact that is recorded in two plac
 1. *The journal alone.* Groups follow one another without a gap. The last committed transaction that a new coordinator
    found is the last one that the previous coordinator entered. Attempt numbers rise and are of the epoch that entered
    them. Each partition's input begins where it ended before. Input that a spout skipped, because it was gone and the
-   user allows that, is reported and is no violation.
+   user allows that, is reported and is no violation. Transactions see one table under each reference's name, in
+   versions that rise; a transaction that was planned again with a newer one is reported.
 2. *Each table against the journal.* Its txids are the last ones of exactly the groups that wrote it, in order. The
    version of a group puts as many rows as the journal records, all with txids of that group, and changes no other row;
    a version without a group changes no row. No other writer made a version, and no coordinator of an older epoch made
@@ -30,7 +31,7 @@ import attrs
 from txtopo.api.table_history import TableHistory
 from txtopo.attempts import transactions_words
 from txtopo.backfill.difference import difference_between
-from txtopo.inspect.audit.journal_checks import begin_of, check_journal, check_ranges
+from txtopo.inspect.audit.journal_checks import begin_of, check_journal, check_ranges, check_references
 from txtopo.inspect.audit.report import AuditReport, CountedEntry, Finding
 from txtopo.inspect.audit.table_checks import TableWalk
 from txtopo.journal.journal import DEAD_LETTERS, JournalEntry, JournalPart, JournalTable
@@ -74,7 +75,9 @@ def audit(
     if in_flight is not None:
         _record_in_flight(in_flight, histories, report)
     _record_settled([each for each in counted if each.entry is not in_flight], parts, report)
-    check_ranges([transaction for each in counted for transaction in each.entry.transactions], report)
+    transactions = [transaction for each in counted for transaction in each.entry.transactions]
+    check_ranges(transactions, report)
+    check_references(transactions, report)
     presence = {name: _Presence.of(name, parts, counted, _end_of(filled.get(name))) for name in _states_of(parts)}
     for each in presence.values():
         report.findings += each.findings()

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.reference import SeenVersion
 from txtopo.attempts import TransactionAttempt, attempt_words
 from txtopo.inspect.audit.report import AuditReport, CountedEntry, Finding
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
@@ -190,6 +191,25 @@ def check_ranges(transactions: Sequence[JournalTransaction], report: AuditReport
                     report.findings.append(Finding(f"{where} goes back, {start} to {end}", transaction.txid))
                 ends[spout, partition] = end, transaction.txid
     report.partitions = len(ends)
+
+
+def check_references(transactions: Sequence[JournalTransaction], report: AuditReport) -> None:
+    """Check that all transactions have seen one table under each name, and none an older version than one before it."""
+    last: dict[str, tuple[int, SeenVersion]] = {}
+    for transaction in transactions:
+        for seen in transaction.planned.references:
+            before, known = last.get(seen.name, (0, seen))
+            if seen.instead_of is not None:
+                report.replanned.append((transaction.txid, seen))
+            elif seen.identity != known.identity:
+                text = f"reference {seen.name!r} is another table than transaction {before} saw"
+                report.findings.append(Finding(text, transaction.txid))
+            elif seen.version < known.version:
+                text = f"it saw version {seen.version} of reference {seen.name!r}, and {before} saw {known.version}"
+                report.findings.append(Finding(text, transaction.txid))
+            last[seen.name] = transaction.txid, seen
+            first, _ = report.references.get(seen.name, (seen.version, 0))
+            report.references[seen.name] = first, seen.version
 
 
 def _gap_or_overlap(end: Any, start: Any) -> str:

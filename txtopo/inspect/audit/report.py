@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from txtopo.api.reference import SeenVersion
 from txtopo.journal.journal import JournalEntry, JournalHeader
 from txtopo.journal.turns import Rename
 
@@ -81,6 +82,10 @@ class AuditReport:
     ranges: int = 0
     skipped: dict[str, list[tuple[int, Any, Any]]] = attrs.field(factory=dict)
     """The input that the spout skipped because it was gone: (txid, start, end), by partition."""
+    references: dict[str, tuple[int, int]] = attrs.field(factory=dict)
+    """The first and the last version of each reference table that transactions have seen."""
+    replanned: list[tuple[int, SeenVersion]] = attrs.field(factory=list)
+    """The transactions that were planned again with a newer version of a reference table, and that."""
     untold: int = 0
     """The number of transactions whose input the spout does not report."""
     in_flight: tuple[int, int] | None = None

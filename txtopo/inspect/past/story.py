@@ -13,6 +13,7 @@ import attrs
 
 from state.delta.read.consistent import committed_in_tables
 from txtopo.api.components.planned import NEVER, Turn
+from txtopo.api.reference import SeenVersion
 from txtopo.assembly.snapshot import WHY_DEAD, Snapshot, TransactionSnapshot, Writer
 from txtopo.attempts import attempt_words, epoch_and_try, transactions_words
 from txtopo.errors import ConfigError
@@ -169,6 +170,7 @@ def _committed(known: Known, txid: int, entered: EnteredGroup | None) -> Story:
     ]
     if transaction.planned != NEVER:
         lines.append(StoryLine("planned", f"{transaction.planned.at:%Y-%m-%d %H:%M:%S.%f} UTC"))
+    lines += [StoryLine("reference", seen.words) for seen in transaction.planned.references]
     for partition, (start, end) in transaction.input.items():
         lines.append(StoryLine("input", f"{partition}: {start} to {end}"))
     for partition, gaps in transaction.gaps.items():
@@ -215,6 +217,7 @@ def _pending(snapshot: Snapshot, txid: int, writer: Writer, *, is_live: bool) ->
             StoryLine("progress", f"{idle_ms / 1000:.1f} s ago; the timeout is {snapshot.timeout_ms / 1000:g} s")
         )
     lines += [StoryLine("input", f"{partition}: {start} to {end}") for partition, (start, end) in found.ranges.items()]
+    lines += [StoryLine("reference", seen.words) for seen in found.references]
     failure = found.history.last_failure
     if failure is not None:
         lines.append(StoryLine("failed", _failure(failure, writer, snapshot)))
@@ -321,6 +324,7 @@ def facts_of(known: Known, txid: int) -> dict[str, Any]:
         facts |= {
             "component": found.component if is_live else None,
             "input": _spans_of(found.ranges),
+            "references": _versions_of(found.references),
             "failure": facts.get("failure") if failure is None else failure.own_reason,
             "history": [str(each) for each in found.history.entries],
         }
@@ -345,12 +349,20 @@ def _entered_facts(entered: EnteredGroup, txid: int) -> dict[str, Any]:
         "epoch": epoch,
         "group": {"first": entry.first, "last": entry.last},
         "plannedAt": None if transaction.planned == NEVER else _iso(transaction.planned.at_ms / 1000),
+        "references": _versions_of(transaction.planned.references),
         "input": _spans_of(transaction.input),
         "skipped": {partition: [list(each) for each in gaps] for partition, gaps in transaction.gaps.items()},
         "metadata": transaction.metadata,
         "failure": transaction.failure or None,
         "tuples": {name: number for name, (number, _) in transaction.fingerprints.items()},
         "written": {name: {"put": put, "removed": removed} for name, (put, removed) in entry.states.items()},
+    }
+
+
+def _versions_of(references: Sequence[SeenVersion]) -> dict[str, Any]:
+    return {
+        each.name: {"table": each.identity, "version": each.version, "insteadOf": each.instead_of}
+        for each in references
     }
 
 

@@ -1,0 +1,152 @@
+"""Reference tables that change while a topology runs: each transaction sees the version it was planned with."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gc
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable
+
+from tests.acceptance.reference_tables import ORDERS, topology, transactions, versions_seen, write_version
+from tests.cli.conftest import command_line
+from tests.crashes import Crash, dying, run_with_crash
+from tests.processes import ran
+from txtopo import Config
+from txtopo.errors import InputError
+from txtopo.testing import run_inline
+
+__all__ = ["command_line"]
+
+QUARTER = dt.timedelta(minutes=15)
+MODULE = "tests.acceptance.reference_tables"
+
+
+def vacuum(root: Path) -> None:
+    """Remove all files that the newest version does not need."""
+    DeltaTable(str(root / "customers")).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_both_phases_and_all_attempts_see_one_version(tmp_path: Path, *, opaque: bool, fails: bool) -> None:
+    """Whatever is written meanwhile; later transactions see later versions."""
+    config = Config(max_spout_pending=1 if opaque else 3)
+    run_inline(topology(str(tmp_path), fails=fails, opaque=opaque), config)
+    seen = versions_seen(tmp_path)
+    assert seen == sorted(seen)
+    assert len(set(seen)) > ORDERS // 4
+
+
+def test_refresh(tmp_path: Path) -> None:
+    """Within it nobody looks for a newer version."""
+    made = topology(str(tmp_path))
+    made.plan.references["customers"].refresh *= 0
+    made.plan.references["customers"].refresh += QUARTER
+    run_inline(made)
+    assert len(set(versions_seen(tmp_path))) <= 2
+
+
+def test_killed_at_any_durable_step(tmp_path: Path) -> None:
+    """The next start goes on with the versions that were recorded."""
+    at = 1
+    while True:
+        root = tmp_path / str(at)
+        root.mkdir()
+        is_over = run_with_crash(lambda root=root: topology(str(root)), Crash(at))  # type: ignore[misc]
+        if not is_over:
+            run_inline(topology(str(root)), Config(max_spout_pending=3))
+        versions_seen(root)
+        if is_over:
+            break
+        at += 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["micro-batch", "real-time"])
+@pytest.mark.parametrize("step", ["metadata.save.after", "group.decide.after"])
+def test_killed_on_spark(tmp_path: Path, mode: str, step: str) -> None:
+    """The executors of the next start see the same versions, in both modes."""
+    killed = ran("-m", MODULE, tmp_path, mode, failpoints=f"{step}=kill:2")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    again = ran("-m", MODULE, tmp_path, mode)
+    assert again.returncode == 0, again.stderr
+    assert len(set(versions_seen(tmp_path))) > 1
+
+
+def test_a_replay_sees_what_the_transaction_saw(tmp_path: Path, command_line: Any) -> None:
+    """After an OPTIMIZE, too; once the version is vacuumed it can't, and the error says who has removed it."""
+    run_inline(topology(str(tmp_path)), Config(max_spout_pending=3))
+    seen = versions_seen(tmp_path)
+    DeltaTable(str(tmp_path / "customers")).optimize.compact()
+    explained = command_line("explain", str(tmp_path / "out"), "3").output
+    assert f"reference customers: version {seen[2]}" in explained
+    audited = command_line("audit", str(tmp_path / "out"))
+    assert (audited.exit_code, f"versions {seen[0]} to {seen[-1]} of one table" in audited.output) == (0, True)
+    replayed = command_line("replay", MODULE, "3", "--set", f"root={tmp_path}")
+    assert (replayed.exit_code, "same" in replayed.output) == (0, True), replayed.output
+    vacuum(tmp_path)
+    gc.collect()  # what this process still has of the version
+    gone = command_line("replay", MODULE, "3", "--set", f"root={tmp_path}")
+    assert (gone.exit_code, "'VACUUM END'" in gone.output) == (1, True), gone.output
+
+
+def pending(root: Path) -> None:
+    """Leave a transaction that was planned and has not run, after two that are committed."""
+    run_inline(topology(str(root)), until=2)
+    with dying("metadata.save.after"):
+        run_inline(topology(str(root)), Config(max_spout_pending=1))
+
+
+def test_a_version_that_was_vacuumed_before_its_transaction_ran(tmp_path: Path, command_line: Any) -> None:
+    """The run stops, with SKIP too, and names the version, who has removed it and the command that plans again."""
+    pending(tmp_path)
+    write_version(tmp_path / "customers")
+    vacuum(tmp_path)
+    skipping = {"topology.transaction.max.attempts.policy": "SKIP", "topology.transaction.max.attempts": 1}
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"version \d+ of reference 'customers'.*'VACUUM END'.*txtopo replan"):
+            run_inline(topology(str(tmp_path)), skipping)
+    newest = DeltaTable(str(tmp_path / "customers")).version()
+    done = command_line("replan", MODULE, "--set", f"root={tmp_path}", "--yes")
+    assert (done.exit_code, f"customers: version {newest}, planned again: first it was version" in done.output) == (
+        0,
+        True,
+    ), done.output
+    assert "nothing to do" in command_line("replan", MODULE, "--set", f"root={tmp_path}").output
+    run_inline(topology(str(tmp_path)), skipping)
+    assert versions_seen(tmp_path, are_kept=False)[2] == newest
+    audited = command_line("audit", str(tmp_path / "out"))
+    assert audited.exit_code == 0
+    assert "reference   transaction 3 saw customers: version" in audited.output
+    assert "planned again" in command_line("explain", str(tmp_path / "out"), "3").output
+
+
+def test_a_table_in_its_place(tmp_path: Path, command_line: Any) -> None:
+    """It is refused: by transactions that were planned with the former one, and by those that begin."""
+    pending(tmp_path)
+    (tmp_path / "customers").rename(tmp_path / "former")
+    for _ in range(20):
+        write_version(tmp_path / "customers")
+    with pytest.raises(InputError, match=r"'customers'.*was replaced.*txtopo replan"):
+        run_inline(topology(str(tmp_path)))
+    assert command_line("replan", MODULE, "--set", f"root={tmp_path}", "--yes").exit_code == 0
+    run_inline(topology(str(tmp_path)), until=3)
+    (tmp_path / "customers").rename(tmp_path / "second")
+    (tmp_path / "former").rename(tmp_path / "customers")
+    with pytest.raises(InputError, match=r"was replaced: the last transaction saw.*another name"):
+        run_inline(topology(str(tmp_path)))
+
+
+def test_a_reference_that_is_new_in_the_code(tmp_path: Path) -> None:
+    """Transactions that were begun without it see its newest version, recorded before they run."""
+    pending(tmp_path)
+    made = topology(str(tmp_path))
+    former = made.plan.references["customers"]
+    made.plan.references["others"] = former
+    run_inline(made, until=3)
+    last = transactions(tmp_path)[-1]
+    assert [each.name for each in last.planned.references] == ["customers", "others"]
