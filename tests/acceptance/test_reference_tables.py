@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
+from state import read_table
 from tests.acceptance.reference_tables import ORDERS, topology, transactions, versions_seen, write_version
 from tests.cli.conftest import command_line
 from tests.crashes import Crash, dying, run_with_crash
 from tests.processes import ran
-from txtopo import Config
+from txtopo import Config, TransactionalTopology
 from txtopo.errors import InputError
+from txtopo.fork.forking import moved
 from txtopo.testing import run_inline
 
 __all__ = ["command_line"]
@@ -123,6 +125,40 @@ def test_a_version_that_was_vacuumed_before_its_transaction_ran(tmp_path: Path, 
     assert audited.exit_code == 0
     assert "reference   transaction 3 saw customers: version" in audited.output
     assert "planned again" in command_line("explain", str(tmp_path / "out"), "3").output
+
+
+def test_a_fork_sees_what_the_topology_saw(tmp_path: Path, command_line: Any) -> None:
+    """In all transactions that the topology had when it was forked, whatever was written since."""
+    run_inline(topology(str(tmp_path), changes=False), until=4)
+    for _ in range(8):
+        write_version(tmp_path / "customers")
+        run_inline(topology(str(tmp_path), changes=False), until=len(transactions(tmp_path)) + 1)
+    seen = versions_seen(tmp_path)
+    assert len(set(seen)) > 4
+    write_version(tmp_path / "customers")
+    arguments = ("--set", f"root={tmp_path}", "--set", "changes=false")
+    command_line.told("fork", MODULE, "3", str(tmp_path / "side"), *arguments)
+    plan = moved(topology(str(tmp_path), changes=False).plan, Config(), tmp_path / "side")[0]
+    run_inline(TransactionalTopology(plan), {"topology.state.dir": str(tmp_path / "side" / "_txtopo")})
+    rows = sorted(read_table(tmp_path / "side" / "out").to_pylist(), key=lambda row: row["txid"])
+    assert [row["version"] for row in rows] == seen
+
+
+def test_after_a_rewind_transactions_see_what_their_numbers_saw(tmp_path: Path, command_line: Any) -> None:
+    """Over several starts; those that are new see the newest."""
+    run_inline(topology(str(tmp_path), changes=False), until=2)
+    for _ in range(6):
+        write_version(tmp_path / "customers")
+        run_inline(topology(str(tmp_path), changes=False), until=len(transactions(tmp_path)) + 1)
+    then = [each.planned.references for each in transactions(tmp_path)]
+    command_line.told("rewind", MODULE, "3", "--yes", "--set", f"root={tmp_path}", "--set", "changes=false")
+    for until in (5, 6, None):
+        write_version(tmp_path / "customers")
+        run_inline(topology(str(tmp_path), changes=False), until=until)
+    seen = versions_seen(tmp_path)
+    assert seen[:8] == [references[0].version for references in then]
+    assert set(seen[8:]) == {DeltaTable(str(tmp_path / "customers")).version()}
+    assert command_line("audit", str(tmp_path / "out")).exit_code == 0
 
 
 def test_a_table_in_its_place(tmp_path: Path, command_line: Any) -> None:

@@ -23,7 +23,7 @@ from txtopo.api.reference import SeenVersion
 from txtopo.api.state import HoldsRows, OpenedState, State, UsesExecutors
 from txtopo.api.store import Store
 from txtopo.assembly.parts import Observer, OnProgress, Parts
-from txtopo.assembly.references import References
+from txtopo.assembly.references import References, seen_by_undone
 from txtopo.assembly.run_loop import RunLoop
 from txtopo.assembly.snapshot import SnapshotWriter, snapshots_in
 from txtopo.assembly.source import Begins, Source, SpoutSource
@@ -38,7 +38,7 @@ from txtopo.assembly.storage import (
     store_words,
 )
 from txtopo.assembly.threads import ThreadPools, Threads
-from txtopo.attempts import TransactionAttempt, attempt_number, transactions_words
+from txtopo.attempts import FIRST_TXID, TransactionAttempt, attempt_number, transactions_words
 from txtopo.config import Config
 from txtopo.errors import ConfigError, DivergenceError, InternalError, StopError
 from txtopo.failpoints import durable_step
@@ -150,7 +150,7 @@ def assembled(
         threads = environment.make_threads(config.jobs_in_flight_max)
         environment.on_stage("looking at the input")
         references = References(plan.references, threads.now_secs)
-        references.after(NEVER)  # refuses one that is none before anything is written
+        references.after(NEVER, FIRST_TXID)  # refuses one that is none before anything is written
         make_source = environment.make_source or functools.partial(
             _make_source, plan, task_factory, references=references
         )
@@ -167,6 +167,9 @@ def assembled(
             states |= dead_letters_of(plan, config, environment.make_dead_letters)
         recovered = _recover(plan, config, states, coordinator_state, stack)
         recovered = _complete(recovered, references, coordinator_state)
+        if plan.references and environment.has_files:
+            journal_before = find_journal(metadata_dir_of(plan, config), plan.topology_id)
+            references.remember(seen_by_undone(journal_before, recovered.committed.txid))
         source.open_store(*coordinator_state.source_place)
         header = _journal_header(plan, config, states, recovered, coordinator_state)
         holds = functools.partial(holds_in, metadata_dir_of(plan, config), plan.topology_id)

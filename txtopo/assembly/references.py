@@ -1,4 +1,8 @@
-"""Which versions of its reference tables a transaction is planned with."""
+"""Which versions of its reference tables a transaction is planned with: those that its number has seen before, if any.
+
+A rewind or a repair takes transactions back, and the topology begins others with their numbers. These see what the
+former ones saw, so whatever is different then, it is not the other side of a join. The journal has it.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +14,18 @@ import attrs
 from txtopo.api.components.planned import Planned
 from txtopo.api.reference import OTHER_TABLE_ADVICE, Reference, SeenVersion
 from txtopo.errors import InputError
+from txtopo.files.folder import Folder
+from txtopo.journal.journal import read_journal
+from txtopo.journal.search import JournalFiles
 from txtopo.transactional.core.events import TransactionMetadata
 
 __all__ = ["References"]
 
 
 class References:
-    """Looks for the newest version of each reference table, at most every ``refresh`` of it.
+    """Finds the version of each reference table that a transaction is to see.
+
+    It looks for the newest one at most every ``refresh`` of the table.
 
     Args:
         references: by name, those of the topology.
@@ -28,16 +37,22 @@ class References:
         self._now_secs = now_secs
         self._newest: dict[str, tuple[float, SeenVersion]] = {}
         """By name, when it was looked for and what was found."""
+        self._undone: Mapping[int, tuple[SeenVersion, ...]] = {}
 
-    def after(self, before: Planned) -> tuple[SeenVersion, ...]:
-        """Return the versions that transactions see which begin now, after one that was planned before.
+    def remember(self, undone: Mapping[int, tuple[SeenVersion, ...]]) -> None:
+        """Take what transactions saw that are undone, by number: see :func:`seen_by_undone`."""
+        self._undone = undone
+
+    def after(self, before: Planned, txid: int) -> tuple[SeenVersion, ...]:
+        """Return the versions that a transaction sees which begins now, after one that was planned before.
 
         Raises:
             ConfigError: there is no such table, or it can't be a reference.
             InputError: the table is another one than the transaction before has seen, or was put back.
             FailedException: it can't be read at the moment.
         """
-        found = tuple(self._of(name) for name in self._references)
+        again = {each.name: each for each in self._undone.get(txid, ())}
+        found = tuple(again.get(name) or self._of(name) for name in self._references)
         for now in found:
             _refuse_other(before.seen(now.name), now, self._references[now.name].address)
         return found
@@ -70,6 +85,23 @@ class References:
             newest = reference.newest(name)
             self._newest[name] = now, newest
         return newest
+
+
+def seen_by_undone(journal: Folder | None, committed: int) -> dict[int, tuple[SeenVersion, ...]]:
+    """Return what transactions after the last committed one saw that were committed and then undone, by number.
+
+    Nothing is read of a journal in which nothing was undone after it.
+    """
+    if journal is None or all(header.undone_until <= committed for _, header in JournalFiles(journal).known()):
+        return {}
+    shared: dict[tuple[SeenVersion, ...], tuple[SeenVersion, ...]] = {}
+    return {
+        each.txid: shared.setdefault(each.planned.references, each.planned.references)
+        for part in read_journal(journal)  # the oldest first: what was undone last counts
+        for entry in part.entries
+        for each in entry.transactions
+        if each.txid > committed
+    }
 
 
 def _is_same(seen: SeenVersion | None, newest: SeenVersion) -> bool:

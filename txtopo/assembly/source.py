@@ -400,7 +400,7 @@ class Source(Begins):
         while len(begun) < count:
             attempt = TransactionAttempt(last.txid + 1, 0)
             ready = [spout for spout in asked if spout.status is SourceStatus.READY]
-            seen = self._seen(last.planned, ready) if ready else ()
+            seen = self._seen(attempt.txid, last.planned, ready) if ready else ()
             if seen is None:
                 break
             metadata: Any = last.metadata or {}
@@ -440,7 +440,7 @@ class Source(Begins):
             return MetadataCreated(tuple(begun), status)
         if not begun:
             turn = self._turn_without_input(action, status, committed)
-            seen = None if turn is None else self._seen(action.previous_planned, self._spouts)
+            seen = None if turn is None else self._seen(action.first_txid, action.previous_planned, self._spouts)
             if turn is not None and seen is not None:
                 planned = self._planned(action.previous_planned, turn, seen)
                 begun = [TransactionMetadata(action.first_txid, action.previous_metadata, planned)]
@@ -478,11 +478,11 @@ class Source(Begins):
     def _owes_end(self, last: Planned) -> bool:
         return self._at_end and last.turn is not Turn.END
 
-    def _seen(self, before: Planned, waiting: Sequence[SpoutSource]) -> tuple[SeenVersion, ...] | None:
+    def _seen(self, txid: int, before: Planned, waiting: Sequence[SpoutSource]) -> tuple[SeenVersion, ...] | None:
         """Return the versions of reference tables for a transaction; None if one can't be read at the moment."""
         started = self._now_secs()
         try:
-            return self._references.after(before)
+            return self._references.after(before, txid)
         except FailedException as error:  # nothing can begin, as if no source did answer
             for spout in waiting:
                 self._failed(spout, error, started)

@@ -18,6 +18,7 @@ import attrs
 
 from txtopo.assembly.assembly import Environment
 from txtopo.assembly.parts import Observer, OnProgress
+from txtopo.assembly.references import References
 from txtopo.assembly.report import Progress, RunReport
 from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 from txtopo.assembly.threads import Threads
@@ -183,7 +184,12 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
 
     def make_source(threads: Threads) -> JournalSource:
         now_secs, sleep = threads.now_secs, threads.sleep
-        sources.append(JournalSource(place.topology, recorded, news.caught_up, now_secs=now_secs, sleep=sleep))
+        references = References(place.plan.references, now_secs)
+        sources.append(
+            JournalSource(
+                place.topology, recorded, news.caught_up, references=references, now_secs=now_secs, sleep=sleep
+            )
+        )
         return sources[0]
 
     def make_journal(header: JournalHeader) -> Journal:

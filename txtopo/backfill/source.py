@@ -19,6 +19,7 @@ import attrs
 from txtopo.api.components.planned import Turn
 from txtopo.api.state import OpenedState
 from txtopo.api.store import Lead, Put, Store
+from txtopo.assembly.references import References
 from txtopo.assembly.source import WAIT_SECS, Begins
 from txtopo.attempts import TransactionAttempt
 from txtopo.backfill.joining import JoinedTopology
@@ -59,17 +60,20 @@ class JournalSource(Begins):
         topology: the topology that has committed them.
         recorded: gets what is read, for those who compare with it.
         on_caught_up: called with the last transaction once the topology is caught up with while it runs.
+        references: finds versions of reference tables that the topology did not have at a transaction.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it reads, who is told, and the clock
         self,
         topology: JoinedTopology,
         recorded: Recorded,
         on_caught_up: Callable[[int], None],
         *,
+        references: References,
         now_secs: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
+        self._references = references
         self._topology = topology
         self._recorded = recorded
         self._on_caught_up = on_caught_up
@@ -120,6 +124,8 @@ class JournalSource(Begins):
             if not found and not self._is_at_rest(wanted[0]):
                 break
         begun = tuple(_begun(self._recorded[txid]) for txid in wanted if txid <= self._follower.after)
+        news = {each.txid: each for each in self._references.completed(begun)}
+        begun = tuple(news.get(each.txid, each) for each in begun)
         if begun:
             # Before any of them is begun: whatever goes back behind them later has a higher epoch.
             if self._follower.epoch != self._kept_epoch:

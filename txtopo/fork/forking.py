@@ -275,6 +275,7 @@ def _moved(plan: Plan, config: Config, folder: Path, fork: Fork) -> tuple[Plan, 
         tuple(attrs.evolve(each, component=_forked(each)) for each in plan.components),
         plan.edges,
         states,
+        references=plan.references,
     )
     return moved_plan, config.with_settings(settings)
 
