@@ -278,6 +278,8 @@ def test_what_is_proved_as_json(command_line, output):
         "dropped": 0,
         "input": {"partitions": 2, "ranges": 8, "untold": 0},
         "skipped": {},
+        "references": {},
+        "replanned": [],
         "inFlight": None,
         "renames": [],
         "notProved": {},
