@@ -65,7 +65,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
 
     @abstractmethod
     def _make(self, txid: int, values: Writes) -> Any:
-        """Write the files of a write, durably, and return its note."""
+        """Write the files of a write, durably, and return its note, which may be announced before they are durable."""
 
     @abstractmethod
     def _change(self, txid: int, note: Any) -> Change:
@@ -112,11 +112,17 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
             DivergenceError: somebody else has changed rows.
         """
         with self._writer.failing("a write cannot be prepared", txid):
-            self._prepared = self._make(txid, values)
-            self._writer.draft(txid, self._change(txid, self._prepared))
+            note = self._make(txid, values)
+            if note is not self._prepared:
+                self._announce(txid, note)
         self._writer.refuse_foreign_change(txid)
         reach("delta.prepared")
         return self._prepared
+
+    def _announce(self, txid: int, note: Any) -> None:
+        """Take a note for that of the prepared write, and begin to write its log entry."""
+        self._prepared = note
+        self._writer.draft(txid, self._change(txid, note))
 
     def publish(self, txid: int, note: Any) -> None:
         """Make a prepared write of any epoch visible, in one Delta write; see :meth:`OpenedState.publish`.

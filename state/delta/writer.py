@@ -62,12 +62,18 @@ T = TypeVar("T")
 
 @attrs.frozen(eq=False)
 class _Drafted:
-    """The entry of a version, with its time in milliseconds since 1970, and a draft of it."""
+    """A draft of the entry of a version, with its time in milliseconds since 1970, and what the version changes."""
 
     version: int
     time_ms: int
-    entry: bytes
+    txid: int
+    change: Change
     draft: Draft
+
+    def is_of(self, version: int, txid: int | None, change: Change, now_ms: int) -> bool:
+        """Whether it is the entry that a version needs now."""
+        is_young = abs(now_ms - self.time_ms) <= _DRAFTED_MS
+        return is_young and (self.version, self.txid, self.change) == (version, txid, change)
 
 
 class TableWriter:
@@ -274,7 +280,7 @@ class TableWriter:
         if isinstance(self._folder, LocalFolder):
             version, time_ms = self.version + 1, int(time.time() * 1000)
             entry = self._entry(change, txid, None, None, time_ms)
-            self._drafted = _Drafted(version, time_ms, entry, self._folder.drafted(entry_path(version), entry))
+            self._drafted = _Drafted(version, time_ms, txid, change, self._folder.drafted(entry_path(version), entry))
 
     def discard_draft(self) -> None:
         """Remove the draft of an entry that was not put."""
@@ -346,15 +352,12 @@ class TableWriter:
     def _put_entry(self, change: Change, txid: int | None, restored: int | None, turn: int | None) -> bool:
         """Put the next version's entry if there is none, by its draft if there is one; return whether it was put."""
         drafted, version, now_ms = self._drafted, self.version + 1, int(time.time() * 1000)
-        if drafted is not None and abs(now_ms - drafted.time_ms) <= _DRAFTED_MS:
-            now_ms = drafted.time_ms
-        entry = self._entry(change, txid, restored, turn, now_ms)
-        if drafted is not None and (drafted.version, drafted.entry) == (version, entry):
+        if restored is turn is None and drafted is not None and drafted.is_of(version, txid, change, now_ms):
             self._drafted = None
             with contextlib.suppress(FileNotFoundError):  # an older coordinator has removed it
                 return drafted.draft.put_if_absent()
         self.discard_draft()
-        return self._folder.put_if_absent(entry_path(version), entry)
+        return self._folder.put_if_absent(entry_path(version), self._entry(change, txid, restored, turn, now_ms))
 
     def _entry(self, change: Change, txid: int | None, restored: int | None, turn: int | None, time_ms: int) -> bytes:
         rolled_back_at, turned_at = (None if each is None else self.version + 1 for each in (restored, turn))

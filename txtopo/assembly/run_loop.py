@@ -85,6 +85,10 @@ TICK_SECS = 0.02
 IDLE_SECS = 0.1
 """The same while no transaction is pending: nothing can be late then."""
 
+FLUSH_SECS = 0.05
+"""How long it waits for another write to go with that a group is committed, before it has one of its own: if that came
+at once, a transaction that follows after 20 ms would wait for two syncs."""
+
 LOOK_SECS = 1.0
 """How often the run loop looks for cancelled jobs that do not end."""
 
@@ -107,6 +111,8 @@ class RunLoop:
         self._started = self._threads.now_secs()
         self._ticked = self._started - TICK_SECS
         self._kept_up = self._started
+        self._committed_at: float | None = None
+        """When the last group was committed; None if it is known that this is durable."""
         self._record = Record(self._started)
         self._statistics = RunStatistics(parts, self._record, self._started)
         self._stop: Stop | None = None
@@ -152,7 +158,8 @@ class RunLoop:
     def step(self) -> None:
         """Tick if that is due; then wait for posted events, up to the next tick, and handle them."""
         self._tick()
-        events = self._threads.take(TICK_SECS if self._core.pending else IDLE_SECS)
+        is_idle = not self._core.pending and self._committed_at is None
+        events = self._threads.take(IDLE_SECS if is_idle else TICK_SECS)
         if events:
             self._handle(*events)
 
@@ -209,11 +216,8 @@ class RunLoop:
             except RuleError as error:
                 self._handle(RuleBroken(error))
                 return
-        # If no other group follows whose note would carry the mark of this one.
-        if any(isinstance(event, Committed) for event in events) and not any(
-            isinstance(action, (Commit, DeadLetter)) for action in actions
-        ):
-            self._submit(Role.COMMIT, self._parts.committer.flush)
+        if any(isinstance(event, Committed) for event in events):
+            self._committed_at = self._threads.now_secs()
         # Only after the core has decided which attempts are live.
         for event in events:
             self._forget(event)
@@ -288,7 +292,14 @@ class RunLoop:
             self._handle(Ticked(self._now_ms()))
             self._tell_of_busy_jobs()
             self._statistics.show(now)
+            self._flush(now)
             self._keep_up(now)
+
+    def _flush(self, now: float) -> None:
+        """Make durable that a group is committed, if nothing was written since with which that went."""
+        if self._committed_at is not None and now - self._committed_at >= FLUSH_SECS:
+            self._committed_at = None
+            self._submit(Role.COMMIT, self._parts.committer.flush)
 
     def _keep_up(self, now: float) -> None:
         """Have the tables looked after now and then while nothing is committed; otherwise each group sees to it."""

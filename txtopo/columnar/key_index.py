@@ -49,6 +49,9 @@ _PORTION = 1 << 18
 _PARTS_MAX = 32
 """Into how many parts of the index the keys are divided before, at most."""
 
+_FEW, _STRIDE = 64, 32
+"""From how few keys on a look-up looks at so many slots at a time for each."""
+
 _SLOTS_MIN = 1024
 _LOAD_MIN, _LOAD_MAX = 0.55, 0.75
 """The share of slots with keys when the table is built, and from which on there is no room for more."""
@@ -197,12 +200,23 @@ class HashIndex:
     def _at_hashes(self, hashes: Hashes, slots: Positions, left: Positions) -> Positions:
         """Move the slots of some keys on to the next ones with their hashes; return the keys that have such a slot."""
         owns = [left[:0]]
-        while len(left):
+        while len(left) > _FEW:
             at = slots[left]
             held = self._numbers[at]
             is_hit = (self._hashes[at] == hashes[left]) & (held >= 0)
             owns.append(left[is_hit])
             left = left[(held != _FREE) & ~is_hit]
+            slots[left] = (slots[left] + 1) % len(self._numbers)
+        while len(left):  # the last few of 1,000 keys took two thirds of the time, a slot at a time
+            at = (slots[left, None] + np.arange(_STRIDE)) % len(self._numbers)
+            held = self._numbers[at]
+            is_hit = (self._hashes[at] == hashes[left, None]) & (held >= 0)
+            is_end = is_hit | (held == _FREE)
+            is_end[:, -1] = True
+            ends = np.arange(len(left)), is_end.argmax(axis=1)
+            slots[left] = at[ends]
+            owns.append(left[is_hit[ends]])
+            left = left[(held[ends] != _FREE) & ~is_hit[ends]]
             slots[left] = (slots[left] + 1) % len(self._numbers)
         return np.concatenate(owns)
 

@@ -61,10 +61,10 @@ class Folder(Protocol):
         be written without waiting for the disk.
         """
 
-    def put_new(self, path: str, content: bytes | memoryview) -> None:
+    def put_new(self, path: str, content: bytes | memoryview, meanwhile: Callable[[], None] = lambda: None) -> None:
         """Write a file by a name that nobody has used or knows; durable on return.
 
-        A crash before the return may leave a part of it.
+        A crash before the return may leave a part of it. ``meanwhile`` is called while it becomes durable.
         """
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
@@ -173,7 +173,7 @@ class LocalFolder:
             reach("folder.named")
             sync_path(place.parent)
 
-    def put_new(self, path: str, content: bytes | memoryview) -> None:
+    def put_new(self, path: str, content: bytes | memoryview, meanwhile: Callable[[], None] = lambda: None) -> None:
         """See :class:`Folder`. The file and the folder that has its name are synced at the same time."""
         place = self.root / path
         if self.makes_folders:
@@ -182,8 +182,12 @@ class LocalFolder:
             file.write(content)
             file.flush()
             reach("folder.named")
+            synced = beside(functools.partial(os.fsync, file.fileno()))
             named = beside(functools.partial(sync_path, place.parent))
-            os.fsync(file.fileno())
+            try:
+                meanwhile()
+            finally:
+                synced()
             named()
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:

@@ -292,10 +292,9 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         if not writes.rows.num_rows:
             return self._on_head(txid).note()
         self._put = writes.rows if writes.is_by_key and self._cache.keeps_writes else None
-        made = self._writer.reading(lambda: self._made(txid, writes))
-        return attrs.evolve(made, until=writes.until).note()
+        return self._writer.reading(lambda: self._made(txid, writes))
 
-    def _made(self, txid: int, writes: RowWrites) -> FileWrites:
+    def _made(self, txid: int, writes: RowWrites) -> Any:
         """Write rows, and what becomes of the files that they touch: which rows are dead, or the others once more."""
         keys, data, held = list(self._rows.key), self._data, self._writer.files
         gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(keys)
@@ -305,16 +304,22 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         vectors_put: Callable[[], list[DataFile]] = (
             beside(lambda: data.with_dead(turned, marks.dead)) if turned else list
         )
-        added = data.put_all(f"keys-{txid}", marks.rows)
-        still_there = vectors_put()
-        self._hold = lambda segments: segments.mark(marks, added, still_there)
-        return attrs.evolve(
-            self._on_head(txid),
-            added=[*added, *still_there],
-            removed=removed,
-            without=data.put_all(f"removed-{txid}", gone),
-            rows_put=writes.rows.num_rows,
-        )
+
+        def announce(added: list[DataFile]) -> None:
+            still_there = vectors_put()
+            self._hold = lambda segments: segments.mark(marks, added, still_there)
+            made = attrs.evolve(
+                self._on_head(txid),
+                added=[*added, *still_there],
+                removed=removed,
+                without=data.put_all(f"removed-{txid}", gone),
+                rows_put=writes.rows.num_rows,
+                until=writes.until,
+            )
+            self._announce(txid, made.note())
+
+        data.put_all(f"keys-{txid}", marks.rows, announce)
+        return self._prepared
 
     def _on_head(self, first_txid: int) -> FileWrites:
         """Return a write of nothing that is computed from the rows of the head."""

@@ -35,7 +35,7 @@ from txtopo.api.reduction import RowsFile, TransactionRows
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import StateFailure
-from txtopo.files.durable import beside, paths_in
+from txtopo.files.durable import paths_in
 
 __all__ = [
     "DATA_FOLDER",
@@ -173,25 +173,43 @@ class DataFolder:
         rows: pa.Table,
         partition: Mapping[str, str | None] | None = None,
         probe: ProgressProbe | None = None,
+        meanwhile: Callable[[DataFile], None] = lambda _file: None,
     ) -> DataFile:
         """Write rows to a new file whose name begins with ``name``.
 
         The file has the partition columns, too: polars knows their values from nowhere else. It is durable on return. A
         crash before a version names it leaves a file that upkeep removes. ``probe`` is by default that of this thread.
+        ``meanwhile`` is called with the file while it becomes durable.
         """
         path = f"{DATA_FOLDER}/{name}-{uuid.uuid4().hex}.parquet"
         sink = pa.BufferOutputStream()
         pq.write_table(rows, sink, compression="snappy", use_dictionary=_repetitive(rows))
         content = memoryview(sink.getvalue()).cast("B")
         partition = partition or {}
-        stats = beside(lambda: stats_of(rows.drop_columns(list(partition))))  # while the disk is waited for
-        self.location.folder.put_new(path, content)
-        (probe or current_probe()).step()
-        return DataFile(path, content.nbytes, rows.num_rows, stats(), partition)
+        files: list[DataFile] = []
 
-    def put_all(self, name: str, rows: pa.Table) -> list[DataFile]:
-        """Write rows as :meth:`put` does, to as many files as they need, side by side."""
-        return self.put_each(name, ((each, None) for each in slices_of(rows)))
+        def describe() -> None:
+            stats = stats_of(rows.drop_columns(list(partition)))
+            files.append(DataFile(path, content.nbytes, rows.num_rows, stats, partition))
+            meanwhile(files[0])
+
+        self.location.folder.put_new(path, content, meanwhile=describe)
+        (probe or current_probe()).step()
+        return files[0]
+
+    def put_all(
+        self, name: str, rows: pa.Table, meanwhile: Callable[[list[DataFile]], None] = lambda _files: None
+    ) -> list[DataFile]:
+        """Write rows as :meth:`put` does, to as many files as they need, side by side.
+
+        ``meanwhile`` is called with the files, while they become durable if they are one.
+        """
+        slices = slices_of(rows)
+        if len(slices) == 1:
+            return [self.put(name, rows, meanwhile=lambda file: meanwhile([file]))]
+        files = self.put_each(name, ((each, None) for each in slices))
+        meanwhile(files)
+        return files
 
     def put_each(self, name: str, parts: Iterable[tuple[pa.Table, Mapping[str, str | None] | None]]) -> list[DataFile]:
         """Write parts, each with its partition, to a file each, as :meth:`put` does; return the files in their order.

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
 
 from txtopo.errors import ConfigError
+from txtopo.files.durable import beside
 from txtopo.files.folder import Item
 from txtopo.text.extras import how_to_install
 
@@ -41,8 +42,12 @@ class ObjectFolder:
         with self._store(path) as (obstore, store):
             obstore.put(store, path, content)
 
-    def put_new(self, path: str, content: bytes | memoryview) -> None:
-        self.put(path, content)
+    def put_new(self, path: str, content: bytes | memoryview, meanwhile: Callable[[], None] = lambda: None) -> None:
+        put = beside(lambda: self.put(path, content))
+        try:
+            meanwhile()
+        finally:
+            put()
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
         # obstore repeats a put whose answer was lost, and may find its own: whoever is told False looks who was faster.

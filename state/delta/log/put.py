@@ -51,7 +51,7 @@ _GENERATED, _INVARIANTS, _IDENTITY = "delta.generationExpression", "delta.invari
 _MAPPING = "delta.columnMapping.mode"
 
 
-@attrs.frozen(eq=False)
+@attrs.frozen
 class Change:
     """What a version changes.
 

@@ -265,7 +265,8 @@ class GroupCommitter:
         if self._journal is not None:
             told = [self._discreet(each) for each in group]
             entry = journal_entry(self._task_factory.plan.spouts, told, self._committed.metadata, writes, fingerprints)
-            steps.append(functools.partial(self._enter, self._journal, entry))
+            # First, because the last step needs no other thread, and the group waits longest for a table.
+            steps.insert(0, functools.partial(self._enter, self._journal, entry))
         with self._timed("preparing"):
             self._threads.together(steps)
         # From here on the group is finished, whoever leads. A crash after this leaves states that have it and others
