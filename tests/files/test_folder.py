@@ -41,7 +41,11 @@ def test_what_is_put_is_there(either: Folder) -> None:
     """A file has the content that was put last, and a size; one that was never put has neither."""
     either.put("a/b.json", b"first")
     either.put("a/b.json", b"second")
-    either.put_new("a/d.json", b"third")
+    meanwhile: list[str] = []
+    either.put_new("a/d.json", b"third", meanwhile=lambda: meanwhile.append("called"))
+    assert meanwhile == ["called"]
+    assert sorted(either.names("a")) == ["b.json", "d.json"]
+    assert either.names("b") == []
     assert either.get("a/d.json") == b"third"
     assert either.get("a/b.json") == b"second"
     assert either.get_range("a/b.json", 2, 100) == b"cond"

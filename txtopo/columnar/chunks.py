@@ -61,7 +61,7 @@ class Chunk:
         is_combined: whether the bolt's combiner has made ``batch``, whose columns need not be the stream's.
     """
 
-    __slots__ = ("_batch", "_columns", "_encoded", "_is_shared", "_rows", "is_combined", "source")
+    __slots__ = ("_batch", "_columns", "_encoded", "_rows", "is_combined", "is_shared", "source")
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Chunk:
         self.source = source
         self._rows = rows
         self._batch = batch
-        self._is_shared = is_shared
+        self.is_shared = is_shared
         self.is_combined = is_combined
         self._columns: list[list[Any]] | None = None
         self._encoded: dict[int, ColumnBytes | None] = {}
@@ -99,12 +99,12 @@ class Chunk:
     def handed_rows(self, attempt: TransactionAttempt) -> list[Row]:
         """Return the tuples' values for one bolt, which may change them."""
         rows = self.rows(attempt)
-        copying = row_copying(self.source.fields) if self._is_shared else None
+        copying = row_copying(self.source.fields) if self.is_shared else None
         return rows if copying is None or copying.handed is None else list(map(copying.handed, rows))
 
     def part(self, rows: list[Row]) -> Chunk:
         """Return a chunk of some of this one's rows."""
-        return Chunk(self.source, rows=rows, is_shared=self._is_shared)
+        return Chunk(self.source, rows=rows, is_shared=self.is_shared)
 
     def part_of_batch(self, batch: pa.RecordBatch) -> Chunk:
         """Return a chunk of some rows of this one's batch."""

@@ -6,6 +6,7 @@ object store has the same operations, so this is the seam behind which a table m
 
 from __future__ import annotations
 
+import builtins
 import errno
 import functools
 import os
@@ -97,6 +98,12 @@ class Folder(Protocol):
         Args:
             below: a path; files of a folder that does not exist are none.
             after: only names greater than this one.
+        """
+
+    def names(self, below: str = "") -> builtins.list[str]:
+        """Return the names in the folder ``below``, in any order: of its files, and on a disk of all else, too.
+
+        On a disk that takes a tenth of the time of :meth:`list`.
         """
 
     def delete(self, path: str, *, is_durable: bool = False) -> None:
@@ -250,6 +257,13 @@ class LocalFolder:
             if not entry.name.startswith(_DRAFT) and stat.S_ISREG(status.st_mode):
                 path = f"{below}/{entry.name}" if below else entry.name
                 yield Item(path, status.st_size, status.st_mtime)
+
+    def names(self, below: str = "") -> builtins.list[str]:
+        """See :class:`Folder`."""
+        try:
+            return os.listdir(self.root / below)  # noqa: PTH208 - names only
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def delete(self, path: str, *, is_durable: bool = False) -> None:
         """See :class:`Folder`."""

@@ -16,11 +16,12 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from state.delta.log.entries import entry_path
-from state.delta.log.kept import KeptLog
+from state.delta.log.kept import checkpoint_until
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.sync import CHECKPOINT, LAST_CHECKPOINT
 from state.delta.log.vectors import places_of, vector_in
@@ -59,10 +60,9 @@ def make_checkpoint(
         is_there: says of a path in the table's folder whether a file was there once the version was made.
         is_newest: whether it is named to readers as the last one.
     """
-    log = KeptLog.of(location)
-    if checkpoint_path(version) in log.files.get(version, ()):
+    base, parts = checkpoint_until(location, version)
+    if checkpoint_path(version) in parts:
         return
-    base, parts = log.checkpoint_until(version)
     if not all(part.endswith(".parquet") and _IN_PARTS.search(part) for part in parts):
         location.handle(version).create_checkpoint()  # somebody's that names its parts
         return
@@ -75,8 +75,7 @@ def make_checkpoint(
         DeltaTable(copy, version=version).create_checkpoint()
         named: dict[str, Any] = json.loads((Path(copy) / LOG_FOLDER / LAST_CHECKPOINT).read_bytes())
         rows = pq.ParquetFile(Path(copy) / checkpoint_path(version)).read()
-    live = {row["path"] for row in rows["add"].to_pylist() if row is not None}
-    needed = rows.filter(pa.array([_is_needed(row, live, is_there) for row in rows["remove"].to_pylist()], pa.bool_()))
+    needed = rows.filter(pa.array(_are_needed(rows, is_there), pa.bool_()))
     sink = pa.BufferOutputStream()
     pq.write_table(needed, sink)
     content = memoryview(sink.getvalue()).cast("B")
@@ -85,12 +84,20 @@ def make_checkpoint(
         _name_last(folder, version, {**named, "size": needed.num_rows, "sizeInBytes": content.nbytes})
 
 
-def _is_needed(removed: Mapping[str, Any] | None, live: set[str], is_there: Callable[[str], bool]) -> bool:
-    """Whether a row of a checkpoint stays: none of a removal, or one of a file or vector that still exists."""
-    if removed is None or removed["path"] is None:
-        return True
-    place, *vectors = places_of(removed["path"], vector_in(removed))
-    return any(map(is_there, vectors)) or (removed["path"] not in live and is_there(place))
+def _are_needed(rows: pa.Table, is_there: Callable[[str], bool]) -> list[bool]:
+    """Return which rows of a checkpoint stay: those of no removal, or of one of a file or vector that still exists."""
+    live = set(pc.struct_field(rows["add"], "path").to_pylist())
+    # Two columns, and not whole rows: of these, Python makes 15 objects each, while commits wait for its lock.
+    paths = pc.struct_field(rows["remove"], "path").to_pylist()
+    vectors = pc.struct_field(rows["remove"], "deletionVector").to_pylist()
+
+    def is_needed(path: str | None, vector: Mapping[str, Any] | None) -> bool:
+        if path is None:
+            return True
+        place, *others = places_of(path, vector_in({"deletionVector": vector}))
+        return any(map(is_there, others)) or (path not in live and is_there(place))
+
+    return list(map(is_needed, paths, vectors))
 
 
 def _name_last(folder: Folder, version: int, told: Mapping[str, Any]) -> None:

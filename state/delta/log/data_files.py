@@ -340,7 +340,7 @@ class DataFolder:
     def presence(self) -> Callable[[str], bool]:
         """Return a function that says of a path in the table's folder whether a file is there; it is listed once."""
         folder = self.location.folder
-        own = {item.path for item in folder.list(DATA_FOLDER)}
+        own = {f"{DATA_FOLDER}/{name}" for name in folder.names(DATA_FOLDER)}
 
         @functools.cache  # those outside, of other writers, are asked for one by one
         def is_there(place: str) -> bool:

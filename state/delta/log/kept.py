@@ -15,19 +15,20 @@ from collections.abc import Mapping, Sequence
 import attrs
 
 from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.sync import CHECKPOINT
 from txtopo.files.folder import Item
 
-__all__ = ["KeptLog"]
+__all__ = ["KeptLog", "checkpoint_until"]
 
-_ENTRY = re.compile(rf"{LOG_FOLDER}/(\d{{20}})\.json")
+_DIGITS = 20
+"""How many digits of its version begin the name of an entry, a checkpoint, and what others put beside them."""
+
+_ENTRY = ".json"
+
 _CHECKPOINT = re.compile(
-    rf"{LOG_FOLDER}/(?P<version>\d{{20}})\.checkpoint"
-    r"(?:|\.\d{10}\.(?P<parts>\d{10})|\.(?P<name>[0-9a-f-]{36}))\.(?:parquet|json)"
+    r"/\d{20}\.checkpoint(?:|\.\d{10}\.(?P<parts>\d{10})|\.(?P<name>[0-9a-f-]{36}))\.(?:parquet|json)$"
 )
-"""A checkpoint's file: the only one, or one of several parts, or one that names its parts."""
-
-_OF_VERSION = re.compile(rf"{LOG_FOLDER}/(\d{{20}})\..+")
-"""Any file of a version: its entry, its checkpoints, and what others put beside them."""
+"""The end of the name of a checkpoint's file: the only one, or one of several parts, or one that names its parts."""
 
 
 @attrs.frozen
@@ -45,22 +46,15 @@ class KeptLog:
     def of(location: Location) -> KeptLog:
         """List the log of a table."""
         entries: dict[int, Item] = {}
-        parts: dict[tuple[int, str], list[str]] = {}
         files: dict[int, list[str]] = {}
         for item in location.folder.list(LOG_FOLDER):
-            of_version = _OF_VERSION.fullmatch(item.path)
-            if of_version is None:
+            version, kind = _parts_of(item.path.removeprefix(f"{LOG_FOLDER}/"))
+            if version < 0:
                 continue
-            version = int(of_version[1])
             files.setdefault(version, []).append(item.path)
-            if _ENTRY.fullmatch(item.path):
+            if kind == _ENTRY:
                 entries[version] = item
-            found = _CHECKPOINT.fullmatch(item.path)
-            if found is not None:
-                parts.setdefault((version, found["parts"] or found["name"] or ""), []).append(item.path)
-        is_whole = {key: not key[1].isdecimal() or len(paths) == int(key[1]) for key, paths in parts.items()}
-        whole = {key[0]: parts[key] for key in sorted(parts) if is_whole[key]}
-        return KeptLog(entries, whole, files)
+        return KeptLog(entries, _whole_checkpoints(files), files)
 
     def versions(self) -> list[int]:
         """Return the versions that can be opened, oldest first."""
@@ -71,7 +65,39 @@ class KeptLog:
                 found.append(version)
         return found
 
-    def checkpoint_until(self, version: int) -> tuple[int, Sequence[str]]:
-        """Return the number of the newest whole checkpoint up to a version, and its files; -1 if there is none."""
-        newest = max((each for each in self.checkpoints if each <= version), default=-1)
-        return newest, self.checkpoints.get(newest, ())
+
+def checkpoint_until(location: Location, version: int) -> tuple[int, Sequence[str]]:
+    """Return the number of the newest whole checkpoint up to a version, and its files; -1 if there is none.
+
+    It looks at names alone: where each second makes versions, a log has 10,000 entries, and to ask for the size of each
+    takes ten times as long.
+    """
+    files: dict[int, list[str]] = {}
+    for name in location.folder.names(LOG_FOLDER):
+        own, kind = _parts_of(name)
+        if 0 <= own <= version and kind != _ENTRY:
+            files.setdefault(own, []).append(f"{LOG_FOLDER}/{name}")
+    whole = _whole_checkpoints(files)
+    newest = max(whole, default=-1)
+    return newest, whole.get(newest, ())
+
+
+def _parts_of(name: str) -> tuple[int, str]:
+    """Return the version in a name of the log's folder, and what follows it; -1 if it is no file of a version."""
+    digits, kind = name[:_DIGITS], name[_DIGITS:]
+    return (int(digits), kind) if kind.startswith(".") and digits.isdecimal() else (-1, "")
+
+
+def _whole_checkpoints(files: Mapping[int, Sequence[str]]) -> dict[int, Sequence[str]]:
+    """Return the files of each whole checkpoint among the files of versions."""
+    whole: dict[int, Sequence[str]] = {}
+    for version, paths in sorted(files.items()):
+        parts: dict[str, list[str]] = {}
+        for path in paths:
+            found = _CHECKPOINT.search(path) if CHECKPOINT in path else None
+            if found is not None:
+                parts.setdefault(found["parts"] or found["name"] or "", []).append(path)
+        for key in sorted(parts, reverse=True):  # one that is all in one file last
+            if not key.isdecimal() or len(parts[key]) == int(key):
+                whole[version] = parts[key]
+    return whole

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from state.delta.log.entries import entry_path
-from state.delta.log.kept import KeptLog
+from state.delta.log.kept import checkpoint_until
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.vectors import VECTORS_FEATURE, Vector, vector_in
 
@@ -50,7 +50,7 @@ def live_vectors(
             return _followed(location, known[0], table.version(), known[1])
         except FileNotFoundError:  # behind a checkpoint of somebody else
             pass
-    version, files = KeptLog.of(location).checkpoint_until(table.version())
+    version, files = checkpoint_until(location, table.version())
     vectors = {path: vector for file in files for path, vector in _in_checkpoint(location, file)}
     return _followed(location, version, table.version(), vectors)
 

@@ -7,6 +7,7 @@ Google and what is compatible with them check in one step.
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import functools
 import re
@@ -87,6 +88,9 @@ class ObjectFolder:
         for each in sorted(objects, key=lambda each: each["path"]):
             if each["path"].rpartition("/")[2] > after:
                 yield Item(each["path"], each["size"], each["last_modified"].timestamp())
+
+    def names(self, below: str = "") -> builtins.list[str]:
+        return [item.path.rpartition("/")[2] for item in self.list(below)]
 
     def delete(self, path: str, *, is_durable: bool = False) -> None:  # noqa: ARG002 - it is so anyway
         with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store):

@@ -6,7 +6,9 @@ that Spark itself uses for it.
 
 from __future__ import annotations
 
+import itertools
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -76,11 +78,55 @@ def ddl_name(kind: pa.DataType) -> str:
 
 
 def python_values(column: Any) -> list[Any]:
-    """Return an Arrow column's values as Python objects, a map as a dict."""
-    # Asked for dicts, Arrow goes value by value: that is 16x slower.
-    is_nested = pa.types.is_nested(column.type)
-    values: list[Any] = column.to_pylist(maps_as_pydicts="strict") if is_nested else column.to_pylist()
-    return values
+    """Return an Arrow column's values as Python objects, a map as a dict.
+
+    Lists, maps and structs are made of the columns of their parts: Arrow goes value by value, in 5x the time.
+    """
+    if isinstance(column, pa.ChunkedArray):
+        return [value for chunk in column.chunks for value in python_values(chunk)]
+    kind = column.type
+    if not pa.types.is_nested(kind):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    made = None
+    if pa.types.is_struct(kind):
+        made = _structs(column)
+    elif pa.types.is_list(kind):
+        made = [items for (items,) in _runs(column, column.values)]
+    elif pa.types.is_map(kind):
+        made = [dict(zip(keys, items, strict=True)) for keys, items in _runs(column, column.keys, column.items)]
+        if sum(map(len, made)) < len(_run_of(column, column.keys)):  # Arrow names the key that is there twice
+            made = None
+    if made is None:
+        values: list[Any] = column.to_pylist(maps_as_pydicts="strict")
+        return values
+    if column.null_count:
+        made = [
+            value if is_valid else None for value, is_valid in zip(made, column.is_valid().to_pylist(), strict=True)
+        ]
+    return made
+
+
+def _structs(column: Any) -> list[Any] | None:
+    """Return the values of structs; None if they have no field, or two of one name."""
+    names = [field.name for field in column.type]
+    if not names or len({*names}) < len(names):
+        return None
+    parts = map(python_values, column.flatten())
+    return [dict(zip(names, values, strict=True)) for values in zip(*parts, strict=True)]
+
+
+def _runs(column: Any, *parts: Any) -> Iterator[tuple[list[Any], ...]]:
+    """Yield for each list or map of a column its share of the values of each part."""
+    offsets = column.offsets.to_pylist()
+    values = [python_values(_run_of(column, part)) for part in parts]
+    for start, end in itertools.pairwise(offsets):
+        yield tuple([each[start - offsets[0] : end - offsets[0]] for each in values])
+
+
+def _run_of(column: Any, part: Any) -> Any:
+    """Return of a part of lists or maps what those of a column have, which may be a slice."""
+    first, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    return part.slice(first, end - first)
 
 
 def _tokens(text: str) -> list[str]:

@@ -33,6 +33,9 @@ from txtopo.transactional.tasks.factory import TaskFactory
 from txtopo.transactional.tasks.fingerprint import Tracer
 from txtopo.transactional.tasks.routing import Router
 
+_TO_SEVERAL = {GroupingKind.ALL, GroupingKind.CUSTOM}
+"""The groupings that may pass one tuple to several tasks."""
+
 
 @attrs.frozen
 class ShuffleMessage:
@@ -181,7 +184,10 @@ class BatchRun:
     def _distribute(self, component: PlannedComponent, task: int, chunk: Chunk, direct: int | None) -> None:
         """Route a chunk to every subscriber of its stream; send parts for other partitions, queue the rest."""
         self.tracer.trace(component.id, task, chunk)
-        for edge in self._plan.outputs(component.id, chunk.source.stream):
+        edges = self._plan.outputs(component.id, chunk.source.stream)
+        if len(edges) == 1 and edges[0].grouping.kind not in _TO_SEVERAL:
+            chunk.is_shared = False  # the collector's copies go to one task, which needs none of its own
+        for edge in edges:
             router = self._router(edge, component, task)
             if direct is None:
                 routed = router.route(chunk, self.attempt, self._planned.at)
