@@ -92,6 +92,9 @@ at once, a transaction that follows after 20 ms would wait for two syncs."""
 LOOK_SECS = 1.0
 """How often the run loop looks for cancelled jobs that do not end."""
 
+_WITH_MARK = (SaveMetadata, Commit, DeadLetter)
+"""The actions that write to the coordinator state, and with that that the group before is committed."""
+
 _STACK_FRAMES_MAX = 12
 """Maximum number of stack frames in the error of a stalled thread."""
 
@@ -112,7 +115,7 @@ class RunLoop:
         self._ticked = self._started - TICK_SECS
         self._kept_up = self._started
         self._committed_at: float | None = None
-        """When the last group was committed; None if it is known that this is durable."""
+        """When the last group was committed, if no write has begun since with which that goes."""
         self._record = Record(self._started)
         self._statistics = RunStatistics(parts, self._record, self._started)
         self._stop: Stop | None = None
@@ -216,7 +219,9 @@ class RunLoop:
             except RuleError as error:
                 self._handle(RuleBroken(error))
                 return
-        if any(isinstance(event, Committed) for event in events):
+        if any(isinstance(action, _WITH_MARK) for action in actions):
+            self._committed_at = None
+        elif any(isinstance(event, Committed) for event in events):
             self._committed_at = self._threads.now_secs()
         # Only after the core has decided which attempts are live.
         for event in events:
@@ -296,7 +301,7 @@ class RunLoop:
             self._keep_up(now)
 
     def _flush(self, now: float) -> None:
-        """Make durable that a group is committed, if nothing was written since with which that went."""
+        """Make durable that a group is committed, if no write follows with which that goes."""
         if self._committed_at is not None and now - self._committed_at >= FLUSH_SECS:
             self._committed_at = None
             self._submit(Role.COMMIT, self._parts.committer.flush)
