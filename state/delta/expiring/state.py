@@ -147,9 +147,8 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         OpenedDeltaRows.__init__(self, declared, writer, upkeep, policy)
         ReadsRuns.__init__(self, self._form, declared)
         self._runs: dict[str, Run] = {}
-        """The rows of the head's files that were not taken when they were read or written, by path."""
-        self._written: dict[str, Run] = {}
-        """The rows of files that this coordinator has written last, which the head may come to have."""
+        """The rows that were not taken when they were read or written, by path: those of the head's files, and of those
+        that this coordinator has written last, which the head may come to have."""
         self._bytes_max = mapped.BYTES_MAX
 
     def hold_rows(self, bytes_max: int) -> None:
@@ -201,7 +200,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
 
     def _landed(self, note: Any) -> None:  # noqa: ARG002 - the head says it all
         taken = self._writer.taken
-        runs = self._runs = dict(self._held())
+        runs = self._runs = self._held()
         for path, run in runs.items():
             left = run.without_dead(taken)
             runs[path] = run if left is run else self._run(left.rows)
@@ -224,19 +223,19 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
 
     def _moved(self, ended: Ended) -> None:
         """Take note that the head has files that were merged."""
-        self._written = {
-            file.path: self._run(rows)
-            for put in ended.puts
-            for file, rows in zip(put.merged.files, put.merged.rows, strict=True)
-        }
+        for put in ended.puts:
+            self._hold(put.merged.files, put.merged.rows)
         super()._moved(ended)
 
     def _put(self, rows: pa.Table, name: str) -> list[DataFile]:
         """Write rows to files; durable on return."""
         parts = self._pieces(rows)
         added = [self._data.put(name, part) for part in parts]
-        self._written = {file.path: self._run(part) for file, part in zip(added, parts, strict=True)}
+        self._hold(added, parts)
         return added
+
+    def _hold(self, files: Sequence[DataFile], rows: Sequence[pa.Table]) -> None:
+        self._runs.update((file.path, self._run(own)) for file, own in zip(files, rows, strict=True))
 
     def _pieces(self, rows: pa.Table) -> list[pa.Table]:
         """Return rows in the order of their times, those of each file."""
@@ -247,15 +246,11 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
 
     def _held(self) -> dict[str, Run]:
         """Return the rows of each file of the head; those that are not in memory are read."""
-        if self._runs.keys() != self._writer.files.keys():
-            self._runs = self._writer.reading(self._read)
-        return self._runs
+        return self._writer.reading(lambda: {path: self._of(file) for path, file in self._writer.files.items()})
 
-    def _read(self) -> dict[str, Run]:
-        runs = {}
-        for path, file in self._writer.files.items():
-            run = self._runs.get(path) or self._written.get(path)
-            if run is None:
-                run = self._run(not_over(self._data.read(file, self._schema), self._expires, self._writer.taken))
-            runs[path] = run
-        return runs
+    def _of(self, file: DataFile) -> Run:
+        run = self._runs.get(file.path)
+        if run is None:
+            rows = not_over(self._data.read(file, self._schema), self._expires, self._writer.taken)
+            run = self._runs[file.path] = self._run(rows)
+        return run
