@@ -34,7 +34,8 @@ from txtopo.topology.user_code.blame import user_code
 from txtopo.topology.user_code.output import ended
 from txtopo.transactional.core.actions import CreateMetadata
 from txtopo.transactional.core.events import Event, MetadataCreated, RuleBroken, SourceStatus, TransactionMetadata
-from txtopo.transactional.recovery.coordinator_state import as_json, room_of_spout
+from txtopo.transactional.recovery.coordinator_state import as_json
+from txtopo.transactional.recovery.values import room_of_spout
 from txtopo.transactional.tasks.failures import FailureLog
 
 WAIT_SECS = 0.1

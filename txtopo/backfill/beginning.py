@@ -26,14 +26,9 @@ from txtopo.journal.following import JournalFollower
 from txtopo.journal.holds import Holding
 from txtopo.journal.journal import find_journal, read_journal
 from txtopo.topology.plans.plan import Plan
-from txtopo.transactional.recovery.coordinator_state import (
-    CommittedMark,
-    CoordinatorState,
-    StateMark,
-    committed_in,
-    incarnation_in,
-)
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark, committed_in
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
+from txtopo.transactional.recovery.values import incarnation_in
 
 START_EMPTY = "topology.state.start.empty"
 

@@ -23,7 +23,6 @@ from txtopo.transactional.recovery.coordinator_state import (
     CoordinatorState,
     StateMark,
     committed_in,
-    incarnation_in,
     rooms_of,
     tables_of,
 )
@@ -35,8 +34,9 @@ from txtopo.transactional.recovery.divergence import (
 )
 from txtopo.transactional.recovery.membership import Membership, join, record_join
 from txtopo.transactional.recovery.operations.going_back import GatheringLead
-from txtopo.transactional.recovery.plans import Join
+from txtopo.transactional.recovery.plans import Join, recorded_plan
 from txtopo.transactional.recovery.recover import recover
+from txtopo.transactional.recovery.values import incarnation_in
 
 OWNER = "txtopo backfill"
 
@@ -90,7 +90,7 @@ class JoinedTopology:
         except AlreadyRunning:
             return None
         state = self._coordinator_state(self._lead)
-        if state.group() is None and state.plan() is None:
+        if state.group() is None and recorded_plan(state) is None:
             refuse(find_divergences(CoordinatorRecord.of(state, self._lead.epoch - 1), tables_of(self.states)))
             return state.committed().txid
         recovered = recover(self.topology_id, self.states, state, self.membership)

@@ -23,11 +23,12 @@ from txtopo.failpoints import durable_step
 from txtopo.journal.journal import DEAD_LETTERS
 from txtopo.journal.turns import Rename
 from txtopo.topology.plans.plan import Plan
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in, tables_of
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, tables_of
 from txtopo.transactional.recovery.operations.diagnosis import descriptions_of
 from txtopo.transactional.recovery.operations.going_back import GatheringLead
 from txtopo.transactional.recovery.operations.renaming import NOTHING_CHANGED, Renaming
 from txtopo.transactional.recovery.plans import NewNames, recorded_plan
+from txtopo.transactional.recovery.values import incarnation_in
 
 
 def rename(plan: Plan, config: Config, former_id: str | None, agree: Callable[[NewNames, bool], None]) -> bool:

@@ -46,18 +46,12 @@ from txtopo.topology.plans.plan import SPOUTS, Plan, PlannedComponent
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.core.spout_policy import policy_of
 from txtopo.transactional.recovery.checkpoints import Checkpoint
-from txtopo.transactional.recovery.coordinator_state import (
-    CommittedMark,
-    CoordinatorState,
-    committed_in,
-    copy_of,
-    incarnation_in,
-    source_in,
-)
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, committed_in
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.operations.going_back import checked
 from txtopo.transactional.recovery.operations.rewind import refuse_other_store
 from txtopo.transactional.recovery.plans import GoTo
+from txtopo.transactional.recovery.values import copy_of, incarnation_in, source_in
 
 OWNER = "txtopo fork"
 

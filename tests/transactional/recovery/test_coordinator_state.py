@@ -18,6 +18,8 @@ from txtopo.journal.journal import ASIDES_MAX
 from txtopo.journal.turns import Timeline
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, as_json
+from txtopo.transactional.recovery.ending_plans import end_by_replacing, end_by_setting_aside, end_plan, remove_all
+from txtopo.transactional.recovery.large_notes import NotePlace
 from txtopo.transactional.recovery.plans import StartAnew, record_plan, recorded_plan
 
 
@@ -52,7 +54,7 @@ def test_a_note_without_a_table_is_cut_into_values(reopened) -> None:
     leader = reopened()
     group = leader.group()
     assert group is not None
-    assert (group.notes, group.file, group.parts) == (None, None, 7)
+    assert (group.notes, group.apart) == (None, NotePlace(parts=7))
     assert leader.notes_of(group) == NOTES
     leader.commit(CommittedMark(3), 1)
     # What was begun before the commit is durable is not taken with it.
@@ -82,7 +84,7 @@ def test_a_note_that_was_cut_off_is_of_no_group() -> None:
     """A crash between its values leaves some, and the group undecided; the next recovery removes them."""
     store = MemoryStore()
     leader = opened(store)
-    leader._lead.write([Put("t/note/00000000000000000001/000000", b"x")])
+    leader.values.write([Put("t/note/00000000000000000001/000000", b"x")])
     leader = opened(store)
     assert leader.group() is None
     leader.remove_notes()
@@ -94,7 +96,7 @@ def test_a_part_of_a_note_is_lost() -> None:
     store = MemoryStore()
     leader = opened(store)
     leader.decide(Group(1, 3, ("one",), None, ("one",), notes=NOTES))
-    leader._lead.write([Delete("t/note/00000000000000000003/000001")])
+    leader.values.write([Delete("t/note/00000000000000000003/000001")])
     leader = opened(store)
     group = leader.group()
     assert group is not None
@@ -135,9 +137,11 @@ def test_the_largest_metadata_fits_with_its_time() -> None:
 
 OF_SPOUT = [Put("t/source/at", b"1"), Delete("t/source/late")]
 ENDS = {
-    "replaced": lambda state: state.rewrite("next", {"spout": "opaque"}, CommittedMark(1), Timeline(3), 1, OF_SPOUT),
-    "put aside": lambda state: state.set_aside(1),
-    "moved to another id": lambda state: state.set_gone(),
+    "replaced": lambda state: end_by_replacing(
+        state, "next", {"spout": "opaque"}, CommittedMark(1), Timeline(3), 1, OF_SPOUT
+    ),
+    "put aside": lambda state: end_by_setting_aside(state, 1),
+    "moved to another id": remove_all,
 }
 
 
@@ -148,8 +152,8 @@ def test_copies_of_old_repairs_go() -> None:
     state.check_spouts({"spout": "repeatable"})
     state.begin()
     for number in range(1, ASIDES_MAX + 3):
-        state.rewrite("i", {"spout": "repeatable"}, CommittedMark(number), Timeline(), number)
-    assert state.asides() == list(range(3, ASIDES_MAX + 3))
+        end_by_replacing(state, "i", {"spout": "repeatable"}, CommittedMark(number), Timeline(), number)
+    assert state.values.asides() == list(range(3, ASIDES_MAX + 3))
     assert not [path for path in store.place.values if path.startswith(("t/before-repair-1/", "t/before-repair-2/"))]
 
 
@@ -160,7 +164,7 @@ def test_the_end_of_a_repair_that_a_store_splits(monkeypatch, end) -> None:
     state = opened(begun)
     state.check_spouts({"spout": "repeatable"})
     state.begin()
-    state.end_plan(CommittedMark(1))
+    end_plan(state, CommittedMark(1))
     state.save_metadata([TransactionMetadata(txid, "begun", Planned(5)) for txid in (3, 4)])
     state.decide(Group(2, 3, ("one", "two"), None, ("one", "two"), notes=NOTES))
     state.source_place[1].write([Put("t/source/at", b"9"), Put("t/source/late", b"5")])

@@ -41,6 +41,7 @@ from txtopo.journal.ending import read_end
 from txtopo.journal.journal import PART_BYTES_MAX, JournalTable, JournalWriter
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
+from txtopo.transactional.recovery.ending_plans import end_plan
 from txtopo.transactional.recovery.plans import BeginEmpty, Join, record_plan
 
 
@@ -71,7 +72,7 @@ def plan_to_begin(
     refuse_what_stays(table for _, _, table, _ in _former(states, coordinator_state.incarnation))
     tables = [table for state in states.values() if (table := state.table()) is not None]
     # Nothing that lies aside is ever replaced.
-    number = 1 + max([0, *coordinator_state.asides(), *(n for table in tables for n in table.asides())])
+    number = 1 + max([0, *coordinator_state.values.asides(), *(n for table in tables for n in table.asides())])
     plan = BeginEmpty(committed.txid, tuple(states), number, coordinator_state.epoch)
     # Before a table is touched. A crash before this leaves everything as it was; after it, whoever comes next goes on.
     with durable_step("recovery.begin"):
@@ -141,7 +142,7 @@ def end_begin(
     # A crash before this leaves new, empty tables that the mark does not name. The next start finds them fresh and
     # keeps them; no group is written to them before they are named.
     with durable_step("recovery.begun"):
-        coordinator_state.end_plan(committed)
+        end_plan(coordinator_state, committed)
     return committed
 
 
@@ -231,4 +232,4 @@ def end_join(coordinator_state: CoordinatorState, mark: CommittedMark) -> None:
     # A crash after it leaves a topology with the states; only the backfill's scratch tables may be left, which its next
     # call removes.
     with durable_step("backfill.join"):
-        coordinator_state.end_plan(mark)
+        end_plan(coordinator_state, mark)

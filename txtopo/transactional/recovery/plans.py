@@ -19,6 +19,7 @@ from txtopo.files.records import from_json, to_json
 from txtopo.journal.turns import Rename, Turn
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
+from txtopo.transactional.recovery.values import PLAN
 
 _REPAIR_AGAIN = "run 'txtopo repair' again to finish it"
 
@@ -177,12 +178,13 @@ Recorded = Repair | NewNames
 
 def record_plan(coordinator_state: CoordinatorState, plan: Recorded) -> None:
     """Record a plan; from here on, no run commits anything until it is carried out."""
-    coordinator_state.begin_plan({"plan": type(plan).__name__, **to_json(plan)})
+    values = coordinator_state.values
+    values.write([values.put(PLAN, {"plan": type(plan).__name__, **to_json(plan)})])
 
 
 def recorded_plan(coordinator_state: CoordinatorState) -> Recorded | None:
     """Return the plan that was recorded and is not carried out; None if there is none."""
-    value = coordinator_state.plan()
+    value = coordinator_state.values.read(PLAN, dict)
     if value is None:
         return None
     known = (GoTo, StartAnew, BeginEmpty, Join, Adopt, NewNames)

@@ -159,7 +159,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
 
 def _next_number(subject: RepairSubject, coordinator_state: CoordinatorState) -> int:
     """Return a number above those of all that is aside, so that no repair overwrites what an earlier one has kept."""
-    aside = [*coordinator_state.asides(), *journal_asides(subject.metadata_dir, subject.topology_id)]
+    aside = [*coordinator_state.values.asides(), *journal_asides(subject.metadata_dir, subject.topology_id)]
     return 1 + max([0, *aside, *(number for table in subject.tables().values() for number in table.asides())])
 
 

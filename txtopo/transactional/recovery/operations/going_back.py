@@ -32,7 +32,7 @@ from txtopo.journal.journal import JournalPart, find_journal, read_journal
 from txtopo.topology.plans.plan import Plan, PlannedComponent
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.recovery.coordinator_state import CoordinatorState, incarnation_in, room_of_spout
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.divergence import CoordinatorRecord, refuse_two_timelines
 from txtopo.transactional.recovery.membership import refuse_what_stays
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
@@ -45,6 +45,7 @@ from txtopo.transactional.recovery.operations.rewind import (
     without_new,
 )
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew, recorded_plan
+from txtopo.transactional.recovery.values import incarnation_in, room_of_spout
 from txtopo.transactional.tasks.factory import TaskFactory
 
 

@@ -26,6 +26,7 @@ from txtopo.failpoints import durable_step
 from txtopo.journal.backfills import backfills_in, rename_in_backfills, unfinished_backfills
 from txtopo.journal.journal import enter_rename, find_journal, journal_files
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
+from txtopo.transactional.recovery.ending_plans import end_rename
 from txtopo.transactional.recovery.plans import NewNames, record_plan
 
 NOTHING_CHANGED = "nothing was changed"
@@ -76,7 +77,7 @@ class Renaming:
 
     def _refuse_other(self, topology_id: str) -> None:
         places = {
-            "the store": self.own.is_begun or bool(self.own.asides()),
+            "the store": self.own.is_begun or bool(self.own.values.asides()),
             str(self.metadata_dir): bool(journal_files(find_journal(self.metadata_dir, topology_id)))
             or backfills_in(self.metadata_dir, topology_id).exists(),
         }
@@ -120,4 +121,4 @@ class Renaming:
         since = rename.since
         mark = attrs.evolve(mark, states={since.get(name, name): each for name, each in mark.states.items()})
         with durable_step("rename.end"):
-            own.end_rename(mark, attrs.evolve(timeline, renames=(*timeline.renames, rename)), former)
+            end_rename(own, mark, attrs.evolve(timeline, renames=(*timeline.renames, rename)), former)

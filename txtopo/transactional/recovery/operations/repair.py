@@ -38,6 +38,7 @@ from txtopo.journal.journal import (
 )
 from txtopo.journal.turns import Timeline, Turn
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
+from txtopo.transactional.recovery.ending_plans import end_by_replacing, end_by_setting_aside, end_plan
 from txtopo.transactional.recovery.membership import end_begin, fence_former_table, join, set_former_aside
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew, record_plan
@@ -123,7 +124,7 @@ def _end_as_it_is(coordinator_state: CoordinatorState, opened: Mapping[str, Open
     # A crash before this leaves the plan on record, with marks of old versions; the next repair finds every table where
     # it should be.
     with durable_step("repair.end"):
-        coordinator_state.end_plan(mark)
+        end_plan(coordinator_state, mark)
 
 
 def _end_elsewhere(
@@ -148,7 +149,8 @@ def _end_elsewhere(
     _enter(subject, timeline, plan, opened, marks)
     # In one step: until then the plan is on record, so that a run can't mix the old state with the repaired tables.
     with durable_step("repair.end"):
-        coordinator_state.rewrite(
+        end_by_replacing(
+            coordinator_state,
             plan.incarnation,
             plan.spouts,
             CommittedMark(plan.txid, plan.metadata, marks, plan.planned),
@@ -188,7 +190,7 @@ def _start_anew(subject: RepairSubject, coordinator_state: CoordinatorState, pla
         set_aside(subject.metadata_dir, subject.topology_id, plan.number)
     # Last, because the plan is in it. A crash before this leaves the plan, and tables and journal aside already.
     with durable_step("repair.end"):
-        coordinator_state.set_aside(plan.number)
+        end_by_setting_aside(coordinator_state, plan.number)
 
 
 def _begin_empty(subject: RepairSubject, coordinator_state: CoordinatorState, plan: BeginEmpty) -> None:
