@@ -22,7 +22,7 @@ from tests.ui.shapes import misfits
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.engine.metrics import WrittenMetrics
 from txtopo.engine.timeline.records import path_of
-from txtopo.inspect.run.facts import Facts
+from txtopo.inspect.run.known import KnownRun
 from txtopo.inspect.run.slugs import slug_of
 from txtopo.inspect.source import FolderSource
 from txtopo.inspect.timeline.series import last_growth
@@ -113,7 +113,7 @@ def test_a_failure_is_over(served, monkeypatch):
         return source.header(SLUG).is_failing, [each.id for each in components if each.is_failing]
 
     assert failing() == (False, [])
-    monkeypatch.setattr(Facts, "ended", "")
+    monkeypatch.setattr(KnownRun, "ended", "")
     assert failing() == (True, ["fails"])
     monkeypatch.setattr("txtopo.inspect.run.failures.CURRENT_SECS", -1.0)
     assert failing() == (False, [])

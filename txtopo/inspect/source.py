@@ -51,7 +51,7 @@ from txtopo.inspect.answers import (
 from txtopo.inspect.past import tables
 from txtopo.inspect.past.story import Known, story_of
 from txtopo.inspect.run import drawing, failures, header, settings
-from txtopo.inspect.run.facts import Facts, is_live, now_of, status_of
+from txtopo.inspect.run.known import KnownRun, is_live, now_of, status_of
 from txtopo.inspect.run.slugs import OF_RUN, slug_of
 from txtopo.inspect.timeline import series
 from txtopo.inspect.timeline.timeline import TimelineReader, outcome_of
@@ -67,7 +67,7 @@ from txtopo.text.extras import version
 from txtopo.text.secrecy import without_secrets
 
 FACTS_SECS = 0.25
-"""How old the facts of a topology may be."""
+"""How old what is known of a topology may be."""
 
 _PAST_OPEN_MAX = 8
 _LINES_MAX = 1_000
@@ -145,34 +145,34 @@ class _Topology:
     past: int | None = None
     """The number of an earlier run, if it is one."""
 
-    _facts: tuple[float, Facts] | None = None
+    _known: tuple[float, KnownRun] | None = None
 
-    def facts(self) -> Facts:
+    def known_run(self) -> KnownRun:
         """Return what is known of it, which may be a moment old: the parts of a page ask at the same time."""
         now = time.monotonic()
-        if self._facts is None or now - self._facts[0] > FACTS_SECS:
-            self._facts = now, self._read()
-        return self._facts[1]
+        if self._known is None or now - self._known[0] > FACTS_SECS:
+            self._known = now, self._read()
+        return self._known[1]
 
     def snapshot(self) -> tuple[Writer, Snapshot] | None:
         """Return the last snapshot and its writer; None if there is none, or it can't be read."""
-        facts = self.facts()
-        return None if facts.writer is None or facts.snapshot is None else (facts.writer, facts.snapshot)
+        known = self.known_run()
+        return None if known.writer is None or known.snapshot is None else (known.writer, known.snapshot)
 
-    def _read(self) -> Facts:
+    def _read(self) -> KnownRun:
         if self.past is not None:
-            return Facts(self.id, self.timeline, self.timeline.run(), None, None, self.past)
+            return KnownRun(self.id, self.timeline, self.timeline.run(), None, None, self.past)
         writer, snapshot, damage = None, None, ""
         try:
             writer, snapshot = read_snapshot(snapshots_in(self.metadata_dir), self.id) or (None, None)
         except ConfigError as error:  # the rest is shown all the same
             damage = without_secrets(error.message)
-        return Facts(self.id, self.timeline, self.timeline.run(), writer, snapshot, damage=damage)
+        return KnownRun(self.id, self.timeline, self.timeline.run(), writer, snapshot, damage=damage)
 
     @property
     def is_there(self) -> bool:
         """Whether it has left anything under its id: a rename takes all of it away."""
-        return self.facts().writer is not None or self.timeline.is_there or self.has_journal
+        return self.known_run().writer is not None or self.timeline.is_there or self.has_journal
 
     def former_slugs(self) -> set[str]:
         """Return the slugs of the ids that it had before it was renamed."""
@@ -230,23 +230,23 @@ class FolderSource:
     @property
     def is_live(self) -> bool:
         """Whether one of the topologies runs, as far as this machine can see."""
-        return any(is_live(each.facts()) for each in self._look().values())
+        return any(is_live(each.known_run()) for each in self._look().values())
 
     def topologies(self) -> Topologies:
         """See :class:`Source`, as for all methods."""
         found = sorted(self._look().values(), key=lambda each: each.id)
-        return Topologies(version(), str(self.output), topologies=[header.summary(each.facts()) for each in found])
+        return Topologies(version(), str(self.output), topologies=[header.summary(each.known_run()) for each in found])
 
     def header(self, slug: str) -> Header:
         """See :class:`Source`."""
         topology = self._find(slug)
-        facts = topology.facts()
-        return header.header(facts, Can(topology.has_journal, topology.has_journal and self._can_replay))
+        known = topology.known_run()
+        return header.header(known, Can(topology.has_journal, topology.has_journal and self._can_replay))
 
     def timeline(self, slug: str, since: int) -> bytes:
         """See :class:`Source`."""
         topology = self._find(slug)
-        return topology.timeline.since(since, now_of(topology.facts()))
+        return topology.timeline.since(since, now_of(topology.known_run()))
 
     def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
         """See :class:`Source`."""
@@ -272,7 +272,7 @@ class FolderSource:
         last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
         return Transaction(
             txid,
-            now=now_of(topology.facts()),
+            now=now_of(topology.known_run()),
             headline=story.headline,
             story=story.lines,
             attempts=attempts,
@@ -286,15 +286,15 @@ class FolderSource:
     def errors(self, slug: str) -> Errors:
         """See :class:`Source`."""
         topology = self._find(slug)
-        return failures.errors(topology.facts())
+        return failures.errors(topology.known_run())
 
     def states(self, slug: str) -> States:
         """See :class:`Source`."""
         topology = self._find(slug)
-        facts = topology.facts()
-        described = {} if facts.run is None else facts.run.graph.get("states", {})
+        known = topology.known_run()
+        described = {} if known.run is None else known.run.graph.get("states", {})
         found, why = tables.states(topology.metadata_dir, topology.id, described, self._kept)
-        return States(found, is_live(facts), why)
+        return States(found, is_live(known), why)
 
     def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> Rows:
         """See :class:`Source`."""
@@ -305,24 +305,24 @@ class FolderSource:
 
     def graph(self, slug: str) -> Graph:
         """See :class:`Source`."""
-        return drawing.graph(self._find(slug).facts())
+        return drawing.graph(self._find(slug).known_run())
 
     def plots(self, slug: str, secs: int, until: int | None = None) -> Plots:
         """See :class:`Source`."""
         topology = self._find(slug)
-        facts = topology.facts()
-        return series.plots(topology.timeline, secs, until, now_of(facts), is_over=not is_live(facts))
+        known = topology.known_run()
+        return series.plots(topology.timeline, secs, until, now_of(known), is_over=not is_live(known))
 
     def settings(self, slug: str) -> Settings:
         """See :class:`Source`."""
-        return settings.settings(self._find(slug).facts(), self._arguments)
+        return settings.settings(self._find(slug).known_run(), self._arguments)
 
     def runs(self, slug: str) -> Runs:
         """See :class:`Source`."""
         topology = self._find(slug.partition(OF_RUN)[0])
         past = past_in(topology.timeline.folder)
         lines = [self._line_of(topology, number, folder) for number, folder in past.items()]
-        return Runs([header.run_of(topology.facts()), *filter(None, lines)])
+        return Runs([header.run_of(topology.known_run()), *filter(None, lines)])
 
     def _line_of(self, topology: _Topology, number: int, folder: Path) -> Run | None:
         try:
@@ -335,7 +335,7 @@ class FolderSource:
                 return None
             while len(self._lines) >= _LINES_MAX:
                 self._lines.pop(next(iter(self._lines)))
-            self._lines[key] = header.run_of(run.facts())
+            self._lines[key] = header.run_of(run.known_run())
             run.timeline.close()
         return self._lines[key]
 
@@ -346,12 +346,12 @@ class FolderSource:
         registry.register(WrittenMetrics("topology", lambda: {each.id: each.timeline.metrics for each in found}))
         up = Gauge("txtopo_run_up", "1 while the topology runs, else 0", ["topology"], registry=registry)
         for each in found:
-            up.labels(each.id).set(is_live(each.facts()))
+            up.labels(each.id).set(is_live(each.known_run()))
         return generate_latest(registry)
 
     def health(self) -> dict[str, str]:
         """See :class:`Source`."""
-        return {each.id: status_of(each.facts())[0] for each in self._look().values()}
+        return {each.id: status_of(each.known_run())[0] for each in self._look().values()}
 
     def cluster(self) -> Cluster:
         """See :class:`Source`."""
@@ -436,7 +436,7 @@ def _told_by_timeline(topology: _Topology, txid: int, why: str = "") -> Transact
     is_over = status in {"committed", "dead letter"}
     return Transaction(
         txid,
-        now=now_of(topology.facts()),
+        now=now_of(topology.known_run()),
         headline=f"transaction {txid}: {status if is_over else 'not committed'} in this run",
         story=[StoryLine("journal", why)] if why else [],
         attempts=attempts,

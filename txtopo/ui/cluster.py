@@ -48,7 +48,7 @@ from txtopo.inspect.answers import (
     Transactions,
 )
 from txtopo.inspect.run import header
-from txtopo.inspect.run.facts import Facts
+from txtopo.inspect.run.known import KnownRun
 from txtopo.inspect.run.slugs import OF_RUN, slug_of
 from txtopo.inspect.source import NotFound
 from txtopo.inspect.timeline.timeline import TimelineReader
@@ -304,5 +304,5 @@ class ClusterSource:
         return from_json(self._ask(slug, path, **query).json(), kind)
 
 
-def _unreached(topology: str) -> Facts:
-    return Facts(topology, _UNREACHED, None, None, None)
+def _unreached(topology: str) -> KnownRun:
+    return KnownRun(topology, _UNREACHED, None, None, None)

@@ -11,29 +11,29 @@ from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.engine.timeline.records import COMPONENT, STREAM, OfComponent
 from txtopo.files.records import from_json
 from txtopo.inspect.answers import Component, Edge, Flow, Graph, GraphState
-from txtopo.inspect.run.facts import Facts
 from txtopo.inspect.run.failures import components_failed_at, groups_of, is_current
 from txtopo.inspect.run.header import counts_of
+from txtopo.inspect.run.known import KnownRun
 from txtopo.inspect.timeline.series import last_number
 from txtopo.transactional.core.record.history import first_line
 
 
-def graph(facts: Facts) -> Graph:
+def graph(known: KnownRun) -> Graph:
     """Return components, edges and states, each component with its counts since the run began and its last error.
 
     Raises:
         ConfigError: they can't be read.
     """
-    if facts.run is None:
-        facts.timeline.check("run")
+    if known.run is None:
+        known.timeline.check("run")
         why = "no run has recorded its graph here"
-        return Graph(facts.id, "plain" if facts.is_plain else "transactional", why=why)
-    described = facts.run.graph
+        return Graph(known.id, "plain" if known.is_plain else "transactional", why=why)
+    described = known.run.graph
     edges = [from_json(each, Edge) for each in described.get("edges", ())]
     states = {name: from_json(each, GraphState) for name, each in described.get("states", {}).items()}
-    flows = _flows(facts, described, edges)
-    last_errors = {group.component: first_line(group.first) for group in reversed(groups_of(facts))}
-    failed_at = components_failed_at(facts)
+    flows = _flows(known, described, edges)
+    last_errors = {group.component: first_line(group.first) for group in reversed(groups_of(known))}
+    failed_at = components_failed_at(known)
     components = []
     for each in described.get("components", ()):
         name, tasks = each["id"], each["tasks"]
@@ -49,18 +49,18 @@ def graph(facts: Facts) -> Graph:
             counts=flows[name],
             last_error=last_errors.get(name),
             last_failed_at=failed_at.get(name),
-            is_failing=is_current(facts, failed_at.get(name)),
+            is_failing=is_current(known, failed_at.get(name)),
         )
         components.append(component)
-    return Graph(facts.id, facts.run.kind, components, edges, states)
+    return Graph(known.id, known.run.kind, components, edges, states)
 
 
-def _flows(facts: Facts, described: Mapping[str, Any], edges: Sequence[Edge]) -> dict[str, Flow]:
+def _flows(known: KnownRun, described: Mapping[str, Any], edges: Sequence[Edge]) -> dict[str, Flow]:
     """Return what each component has taken and given since the run began."""
-    given = _given(facts, described)
-    emitted = {name: counts_of(row) for name, row in facts.timeline.last(COMPONENT).items()}
+    given = _given(known, described)
+    emitted = {name: counts_of(row) for name, row in known.timeline.last(COMPONENT).items()}
     failures: Counter[str] = Counter()
-    for group in groups_of(facts):
+    for group in groups_of(known):
         failures[group.component] += group.count
     flows = {}
     for name in (each["id"] for each in described.get("components", ())):
@@ -71,7 +71,7 @@ def _flows(facts: Facts, described: Mapping[str, Any], edges: Sequence[Edge]) ->
             emitted=counts.get("emitted"),
             executed=counts.get("executed"),
             acked=counts.get("acked"),
-            failed=counts.get("failed") if facts.is_plain else failures[name],
+            failed=counts.get("failed") if known.is_plain else failures[name],
             queued=counts.get("queued"),
         )
     return flows
@@ -84,12 +84,12 @@ def _taken(component: str, edges: Sequence[Edge], given: Mapping[str, Mapping[st
     return sum(known) if known else None
 
 
-def _given(facts: Facts, described: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+def _given(known: KnownRun, described: Mapping[str, Any]) -> dict[str, dict[str, float]]:
     """Return how many tuples each component has emitted by stream; nothing while no run has counted them."""
-    totals = facts.timeline.last(COMPONENT)
+    totals = known.timeline.last(COMPONENT)
     if not totals:
         return {}
-    on = {name: last_number(row, 0) or 0.0 for name, row in facts.timeline.last(STREAM).items()}
+    on = {name: last_number(row, 0) or 0.0 for name, row in known.timeline.last(STREAM).items()}
     found = {}
     for each in described["components"]:
         own = {stream: on.get(json.dumps([each["id"], stream]), 0.0) for stream in each["streams"]}

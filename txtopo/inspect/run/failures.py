@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from txtopo.engine.timeline.records import COMPONENT, PROGRESS, ROOTS, ErrorRecord, OfComponent, OfProgress, OfRoots
 from txtopo.inspect.answers import Error, ErrorGroup, Errors, Failure
-from txtopo.inspect.run.facts import Facts, now_of
+from txtopo.inspect.run.known import KnownRun, now_of
 from txtopo.inspect.timeline.series import last_growth, last_number
 from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.core.record.history import first_line
@@ -13,20 +13,20 @@ CURRENT_SECS = 60.0
 """What has gone on for so long without a failure fails no longer."""
 
 
-def errors(facts: Facts) -> Errors:
+def errors(known: KnownRun) -> Errors:
     """Return the last errors, grouped by component and first line, newest first.
 
     Raises:
         ConfigError: they can't be read.
     """
-    facts.timeline.check("errors")
-    return Errors(_total_errors(facts), groups_of(facts))
+    known.timeline.check("errors")
+    return Errors(_total_errors(known), groups_of(known))
 
 
-def groups_of(facts: Facts) -> list[ErrorGroup]:
+def groups_of(known: KnownRun) -> list[ErrorGroup]:
     """Return the groups of errors; none if they can't be read."""
     groups: dict[tuple[str, str], list[Error]] = {}
-    found = [_error(each) for each in reversed(facts.timeline.errors())]
+    found = [_error(each) for each in reversed(known.timeline.errors())]
     for error in found:
         groups.setdefault((error.component, first_line(error.text)), []).append(error)
     return [
@@ -34,43 +34,43 @@ def groups_of(facts: Facts) -> list[ErrorGroup]:
     ]
 
 
-def _total_errors(facts: Facts) -> int:
-    kind, at = (ROOTS, OfRoots.ERRORS) if facts.is_plain else (PROGRESS, OfProgress.FAILURES)
-    total = last_number(facts.timeline.last(kind).get(""), at)
-    return len(facts.timeline.errors()) if total is None else max(int(total), 0)
+def _total_errors(known: KnownRun) -> int:
+    kind, at = (ROOTS, OfRoots.ERRORS) if known.is_plain else (PROGRESS, OfProgress.FAILURES)
+    total = last_number(known.timeline.last(kind).get(""), at)
+    return len(known.timeline.errors()) if total is None else max(int(total), 0)
 
 
 def _error(each: ErrorRecord) -> Error:
     return Error(each.at_secs, each.txid, each.attempt, each.epoch, each.component, without_secrets(each.text))
 
 
-def is_current(facts: Facts, failed_at: float | None) -> bool:
+def is_current(known: KnownRun, failed_at: float | None) -> bool:
     """Whether a topology or a component that has failed last then still fails, or did when the run died."""
-    if facts.ended and not facts.is_failed:
+    if known.ended and not known.is_failed:
         return False
-    return failed_at is not None and abs(now_of(facts) - failed_at) <= CURRENT_SECS  # a clock may be set back
+    return failed_at is not None and abs(now_of(known) - failed_at) <= CURRENT_SECS  # a clock may be set back
 
 
-def last_failed_at(facts: Facts) -> float | None:
+def last_failed_at(known: KnownRun) -> float | None:
     """Return when a transaction or a root has last failed, in seconds since 1970."""
-    found: list[float | None] = [each.at_secs for each in facts.timeline.errors()[-1:]]
-    if facts.is_plain:  # a failed root needs no error
-        found += [last_growth(rows, OfRoots.FAILED) for _, rows in facts.timeline.samples(ROOTS)]
+    found: list[float | None] = [each.at_secs for each in known.timeline.errors()[-1:]]
+    if known.is_plain:  # a failed root needs no error
+        found += [last_growth(rows, OfRoots.FAILED) for _, rows in known.timeline.samples(ROOTS)]
     return max((at for at in found if at is not None), default=None)
 
 
-def components_failed_at(facts: Facts) -> dict[str, float]:
+def components_failed_at(known: KnownRun) -> dict[str, float]:
     """Return when each component has last failed, if it has, in seconds since 1970."""
-    found: list[tuple[str, float | None]] = [(each.component, each.at_secs) for each in facts.timeline.errors()]
-    if facts.is_plain:
-        samples = facts.timeline.samples(COMPONENT)
+    found: list[tuple[str, float | None]] = [(each.component, each.at_secs) for each in known.timeline.errors()]
+    if known.is_plain:
+        samples = known.timeline.samples(COMPONENT)
         found += [(name, last_growth(rows, OfComponent.FAILED)) for name, rows in samples]
     return {name: at for name, at in sorted(found, key=lambda each: each[1] or 0.0) if at is not None}
 
 
-def last_failure(facts: Facts) -> Failure | None:
+def last_failure(known: KnownRun) -> Failure | None:
     """Return the last error in a line; None if there was none."""
-    found = facts.timeline.errors()
+    found = known.timeline.errors()
     if not found:
         return None
     error = _error(found[-1])

@@ -38,8 +38,8 @@ from txtopo.inspect.answers import (
     Summary,
     Workers,
 )
-from txtopo.inspect.run.facts import Facts, is_live, status_of
 from txtopo.inspect.run.failures import is_current, last_failed_at, last_failure
+from txtopo.inspect.run.known import KnownRun, is_live, status_of
 from txtopo.inspect.timeline.series import PHASES, last_number, rate
 from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.core.record.history import HistoryEvent, first_line
@@ -65,39 +65,39 @@ _ROOTS = {
 _COUNTS = {each.name.lower(): each for each in OfComponent}
 
 
-def summary(facts: Facts) -> Summary:
+def summary(known: KnownRun) -> Summary:
     """Return a topology's line in the list of all."""
-    return Summary(**_named(facts), rate=_rates(facts).transactions)
+    return Summary(**_named(known), rate=_rates(known).transactions)
 
 
-def _named(facts: Facts) -> dict[str, Any]:
+def _named(known: KnownRun) -> dict[str, Any]:
     """Return what is said of a topology wherever it is named."""
-    word, text = status_of(facts)
-    errors = facts.timeline.errors()
+    word, text = status_of(known)
+    errors = known.timeline.errors()
     return {
-        "slug": facts.slug,
-        "id": facts.id,
-        "kind": "plain" if facts.is_plain else "transactional",
+        "slug": known.slug,
+        "id": known.id,
+        "kind": "plain" if known.is_plain else "transactional",
         "status": word,
         "status_text": text,
-        "committed": _committed(facts),
-        **_lag(facts),
+        "committed": _committed(known),
+        **_lag(known),
         "last_error": first_line(without_secrets(errors[-1].text)) if errors else None,
-        "started_at": None if facts.run is None else facts.run.started_secs,
-        "updated_at": facts.updated_secs,
+        "started_at": None if known.run is None else known.run.started_secs,
+        "updated_at": known.updated_secs,
     }
 
 
-def header(facts: Facts, can: Can = Can()) -> Header:  # noqa: B008 - frozen
+def header(known: KnownRun, can: Can = Can()) -> Header:  # noqa: B008 - frozen
     """Return what a topology's header shows."""
-    writer, snapshot = facts.last_writer, facts.snapshot
-    driver = facts.timeline.last(DRIVER).get("")
-    roots = facts.timeline.last(ROOTS).get("")
-    if facts.is_plain:
+    writer, snapshot = known.last_writer, known.snapshot
+    driver = known.timeline.last(DRIVER).get("")
+    roots = known.timeline.last(ROOTS).get("")
+    if known.is_plain:
         latency = Latency(last_number(roots, OfRoots.P50), last_number(roots, OfRoots.P99))
     else:
         latency = Latency(last_number(driver, OfDriver.P50), last_number(driver, OfDriver.P99))
-    is_there = facts.timeline.is_there
+    is_there = known.timeline.is_there
     workers = None
     if roots is not None:
         workers = Workers(
@@ -108,30 +108,30 @@ def header(facts: Facts, can: Can = Can()) -> Header:  # noqa: B008 - frozen
             cpu_secs=last_number(roots, OfRoots.WORKERS_CPU_SECS),
         )
     return Header(
-        **_named(facts),
-        **_of_run(facts),
+        **_named(known),
+        **_of_run(known),
         now=time.time(),
-        past=facts.past,
-        ended_at=facts.updated_secs if facts.ended else None,
+        past=known.past,
+        ended_at=known.updated_secs if known.ended else None,
         process=None if writer is None else Process(writer.pid, writer.host, writer.epoch, writer.is_alive),
-        begun=_begun(facts),
-        rate=_rates(facts),
+        begun=_begun(known),
+        rate=_rates(known),
         latency=latency,
-        lowest=None if snapshot is None or not is_live(facts) else _lowest(snapshot, facts.writer),
-        last_failure=last_failure(facts),
-        is_failing=is_current(facts, last_failed_at(facts)),
-        timeline=HasTimeline(is_there, "" if is_there else _why_none(facts)),
-        damage=[text for text in (facts.damage, *map(facts.timeline.damage, FILES)) if text],
+        lowest=None if snapshot is None or not is_live(known) else _lowest(snapshot, known.writer),
+        last_failure=last_failure(known),
+        is_failing=is_current(known, last_failed_at(known)),
+        timeline=HasTimeline(is_there, "" if is_there else _why_none(known)),
+        damage=[text for text in (known.damage, *map(known.timeline.damage, FILES)) if text],
         can=can,
         roots=None if roots is None else Roots(**_wholes(roots, _ROOTS)),
         workers=workers,
-        components=components(facts),
+        components=components(known),
     )
 
 
-def components(facts: Facts) -> list[ComponentCounts]:
+def components(known: KnownRun) -> list[ComponentCounts]:
     """Return what each component has counted since the run began."""
-    last = facts.timeline.last(COMPONENT)
+    last = known.timeline.last(COMPONENT)
     return [ComponentCounts(id=name, **counts_of(row)) for name, row in last.items()]
 
 
@@ -140,30 +140,30 @@ def counts_of(row: Any) -> dict[str, float | None]:
     return {name: last_number(row, at) for name, at in _COUNTS.items()}
 
 
-def run_of(facts: Facts) -> Run:
+def run_of(known: KnownRun) -> Run:
     """Return a run's line in the list of all of a topology."""
-    found = header(facts)
+    found = header(known)
     own = {field.name: getattr(found, field.name) for field in attrs.fields(Run) if field.name != "why"}
-    return Run(why=facts.ended, **own)
+    return Run(why=known.ended, **own)
 
 
-def _committed(facts: Facts) -> int | None:
-    if facts.snapshot is not None:
-        return facts.snapshot.committed
-    return _last_whole(facts.timeline.last(PROGRESS).get(""), OfProgress.COMMITTED)
+def _committed(known: KnownRun) -> int | None:
+    if known.snapshot is not None:
+        return known.snapshot.committed
+    return _last_whole(known.timeline.last(PROGRESS).get(""), OfProgress.COMMITTED)
 
 
-def _begun(facts: Facts) -> int | None:
+def _begun(known: KnownRun) -> int | None:
     """Return the last transaction that has begun: those up to it are committed or pending."""
-    if facts.snapshot is not None:
-        return facts.snapshot.last_begun
-    row = facts.timeline.last(PROGRESS).get("")
+    if known.snapshot is not None:
+        return known.snapshot.last_begun
+    row = known.timeline.last(PROGRESS).get("")
     numbers = [_last_whole(row, at) for at in (OfProgress.COMMITTED, *PHASES.values())]
     return None if None in numbers else sum(filter(None, numbers))
 
 
-def _of_run(facts: Facts) -> dict[str, Any]:
-    row = facts.timeline.last(PROGRESS).get("")
+def _of_run(known: KnownRun) -> dict[str, Any]:
+    row = known.timeline.last(PROGRESS).get("")
     return {
         **_wholes(row, _TOTALS),
         "pending": None if row is None else Pending(**_wholes(row, PHASES)),
@@ -171,24 +171,24 @@ def _of_run(facts: Facts) -> dict[str, Any]:
     }
 
 
-def _rates(facts: Facts) -> Rates:
-    if not is_live(facts):
-        return _averages(facts)
-    if facts.is_plain:
+def _rates(known: KnownRun) -> Rates:
+    if not is_live(known):
+        return _averages(known)
+    if known.is_plain:
         executed = [
             value
-            for _, rows in facts.timeline.samples(COMPONENT, RATE_SECS)
+            for _, rows in known.timeline.samples(COMPONENT, RATE_SECS)
             if (value := rate(rows, OfComponent.EXECUTED)) is not None
         ]
-        return Rates(last_rate(facts, ROOTS, OfRoots.ACKED), sum(executed) if executed else None)
-    return Rates(*(last_rate(facts, PROGRESS, at) for at in _COMMITTED))
+        return Rates(last_rate(known, ROOTS, OfRoots.ACKED), sum(executed) if executed else None)
+    return Rates(*(last_rate(known, PROGRESS, at) for at in _COMMITTED))
 
 
-def _averages(facts: Facts) -> Rates:
+def _averages(known: KnownRun) -> Rates:
     """Return the rates of a whole run that is over."""
-    kind, counts = (ROOTS, (OfRoots.ACKED, OfRoots.EMITTED)) if facts.is_plain else (PROGRESS, _COMMITTED)
-    row, run = facts.timeline.last(kind).get(""), facts.run
-    secs = 0.0 if run is None or facts.updated_secs is None else facts.updated_secs - run.started_secs
+    kind, counts = (ROOTS, (OfRoots.ACKED, OfRoots.EMITTED)) if known.is_plain else (PROGRESS, _COMMITTED)
+    row, run = known.timeline.last(kind).get(""), known.run
+    secs = 0.0 if run is None or known.updated_secs is None else known.updated_secs - run.started_secs
     totals = [last_number(row, at) for at in counts]
     return Rates(*(None if total is None or secs <= 0 else total / secs for total in totals))
 
@@ -196,17 +196,17 @@ def _averages(facts: Facts) -> Rates:
 _COMMITTED = (OfProgress.TRANSACTIONS, OfProgress.TUPLES)
 
 
-def last_rate(facts: Facts, kind: int, at: int) -> float | None:
+def last_rate(known: KnownRun, kind: int, at: int) -> float | None:
     """Return how much a number of a sample grows in a second."""
-    found = dict(facts.timeline.samples(kind, RATE_SECS)).get("")
+    found = dict(known.timeline.samples(kind, RATE_SECS)).get("")
     return None if found is None else rate(found, at)
 
 
-def _lag(facts: Facts) -> dict[str, int | None]:
-    kind, at = (ROOTS, OfRoots.LAG) if facts.is_plain else (PROGRESS, OfProgress.LAG)
-    files = facts.timeline.last(LAG).get("")
+def _lag(known: KnownRun) -> dict[str, int | None]:
+    kind, at = (ROOTS, OfRoots.LAG) if known.is_plain else (PROGRESS, OfProgress.LAG)
+    files = known.timeline.last(LAG).get("")
     return {
-        "lag": _last_whole(facts.timeline.last(kind).get(""), at),
+        "lag": _last_whole(known.timeline.last(kind).get(""), at),
         "lag_files": _last_whole(files, OfLag.FILES),
         "lag_bytes": _last_whole(files, OfLag.BYTES),
     }
@@ -261,8 +261,8 @@ def _job_of(found: TransactionSnapshot) -> int | None:
     return jobs[-1] if jobs else None
 
 
-def _why_none(facts: Facts) -> str:
-    writer = facts.last_writer
+def _why_none(known: KnownRun) -> str:
+    writer = known.last_writer
     if writer is not None and writer.is_alive is None:
         return f"the run is on {writer.host}, and keeps its timeline there"
     return "no run has left a timeline here: it was made by an older version of txtopo"

@@ -8,26 +8,26 @@ import attrs
 
 from txtopo.config import SETTINGS
 from txtopo.inspect.answers import Settings, SettingValue
-from txtopo.inspect.run.facts import Facts
+from txtopo.inspect.run.known import KnownRun
 from txtopo.text.secrecy import HIDDEN, is_secret, shown
 
 
-def settings(facts: Facts, arguments: Mapping[str, str]) -> Settings:
+def settings(known: KnownRun, arguments: Mapping[str, str]) -> Settings:
     """Return all settings with their values, those that differ from their defaults first.
 
     Raises:
         ConfigError: they can't be read.
     """
-    if facts.run is None:
-        facts.timeline.check("run")
+    if known.run is None:
+        known.timeline.check("run")
         return Settings(arguments=dict(arguments), why="no run has recorded its settings here")
-    given = facts.run.settings
+    given = known.run.settings
     listed = []
     for name in [*SETTINGS, *(each for each in given if each not in SETTINGS)]:
         setting = SETTINGS.get(name)
         default = ""
         if setting is not None:
-            own = attrs.evolve(setting, default=setting.plain_default) if facts.is_plain else setting
+            own = attrs.evolve(setting, default=setting.plain_default) if known.is_plain else setting
             default = own.default_text
         value = str(shown(name, given.get(name, default)))
         listed.append(

@@ -18,7 +18,7 @@ _ORDERLY = {reason.value for reason in StopReason} - {StopReason.FAILED.value}
 
 
 @attrs.frozen
-class Facts:
+class KnownRun:
     """What is known of a topology at one moment."""
 
     id: str
@@ -85,16 +85,16 @@ class Facts:
         return max((each for each in found if each <= now), default=max(found, default=None))
 
 
-def status_of(facts: Facts) -> tuple[str, str]:
+def status_of(known: KnownRun) -> tuple[str, str]:
     """Return the status of a topology in a word, and in a sentence."""
-    writer, updated = facts.last_writer, facts.updated_secs
+    writer, updated = known.last_writer, known.updated_secs
     if writer is None or updated is None:
         return "unknown", "no run has recorded what it does"
     age_secs = max(0.0, time.time() - updated)
-    if facts.ended:
-        word = "failed" if facts.is_failed else "ended"
-        return word, f"{word} {duration(age_secs)} ago: {facts.ended}"
-    if facts.past is not None:
+    if known.ended:
+        word = "failed" if known.is_failed else "ended"
+        return word, f"{word} {duration(age_secs)} ago: {known.ended}"
+    if known.past is not None:
         return "killed", f"it gave its last sign {duration(age_secs)} ago, and another run has taken its place since"
     alive = writer.is_alive
     if alive is False:
@@ -105,16 +105,16 @@ def status_of(facts: Facts) -> tuple[str, str]:
     if age_secs > SILENT_SECS:
         where = "it is alive" if alive else f"it is on {writer.host}, so this machine can't see whether it is alive"
         return "silent" if alive else "unknown", f"silent: its last report is {duration(age_secs)} old; {where}"
-    if facts.is_starting or (facts.is_plain and facts.stage):
-        return "starting", facts.stage or "the run loop begins"
+    if known.is_starting or (known.is_plain and known.stage):
+        return "starting", known.stage or "the run loop begins"
     return "running", f"running, as of {age_secs:.1f} s ago"
 
 
-def is_live(facts: Facts) -> bool:
+def is_live(known: KnownRun) -> bool:
     """Whether the topology runs, as far as this machine can see."""
-    return status_of(facts)[0] in {"running", "starting", "silent"}
+    return status_of(known)[0] in {"running", "starting", "silent"}
 
 
-def now_of(facts: Facts) -> float:
+def now_of(known: KnownRun) -> float:
     """Return the end of what is still open: now while the topology runs, else when it has last said something."""
-    return time.time() if is_live(facts) else facts.updated_secs or time.time()
+    return time.time() if is_live(known) else known.updated_secs or time.time()
