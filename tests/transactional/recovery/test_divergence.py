@@ -27,7 +27,7 @@ from txtopo.errors import DivergenceError, LostLead, TxtopoError
 from txtopo.journal.journal import read_journal
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
-from txtopo.transactional.recovery.divergence import CoordinatorRecord, DivergenceKind, find_misplaced
+from txtopo.transactional.recovery.divergence import CoordinatorRecord, DivergenceKind, find_mismatched
 from txtopo.transactional.recovery.plans import StartAnew
 from txtopo.transactional.recovery.recover import recover
 
@@ -761,7 +761,7 @@ def test_where_a_table_may_be(recorded, is_same, group, last, expected):
         opened.write(last, {"a": TransactionalValue(last, 1)})
     mark = StateMark(opened.identity if is_same else "another", recorded)
     record = CoordinatorRecord("t", "i", 1, CommittedMark(4, None, {"words": mark}), group)
-    assert [each.kind for each in find_misplaced(record, {"words": opened})] == [expected] * (expected is not None)
+    assert [each.kind for each in find_mismatched(record, {"words": opened})] == [expected] * (expected is not None)
 
 
 def test_a_table_that_was_removed_after_its_first_transaction(place):

@@ -133,7 +133,7 @@ class CoordinatorRecord:
             parts[-1].header.store if parts else "",
         )
 
-    def when_settled(self) -> CoordinatorRecord:
+    def when_recovered(self) -> CoordinatorRecord:
         """Return the record after recovery, which finishes the decided group."""
         group = self.group
         if group is None:
@@ -141,7 +141,7 @@ class CoordinatorRecord:
         marks = marks_of_topology(self.committed, group.topology)
         return attrs.evolve(self, committed=CommittedMark(group.last, group.metadata, marks, group.planned), group=None)
 
-    def strangers(self, names: Iterable[str], optional: Collection[str]) -> dict[str, DivergenceKind]:
+    def incomplete(self, names: Iterable[str], optional: Collection[str]) -> dict[str, DivergenceKind]:
         """Return the states that were not in the topology at every committed transaction, by name."""
         found = {}
         for name in names:
@@ -212,7 +212,7 @@ def find_divergences(
     return [each for each in found if each is not None]
 
 
-def find_strangers(
+def find_incomplete(
     record: CoordinatorRecord, names: Iterable[str], optional: Collection[str], to_begin: Collection[str] = ()
 ) -> list[Divergence]:
     """Return those of the topology's states that missed committed transactions.
@@ -220,14 +220,14 @@ def find_strangers(
     ``record`` must be without a group in progress. States that may come and go (``optional``) or are begun empty
     (``to_begin``) are left out.
     """
-    strangers = {n: kind for n, kind in record.strangers(names, optional).items() if n not in to_begin}
-    if not strangers:
+    incomplete = {n: kind for n, kind in record.incomplete(names, optional).items() if n not in to_begin}
+    if not incomplete:
         return []
     txid = record.committed.txid
-    pairs = ",".join(f"{name}={txid}" for name in strangers)
-    which = " and ".join(map(repr, strangers))
-    them = "it" if len(strangers) == 1 else "them"
-    new = [name for name, kind in strangers.items() if kind is DivergenceKind.NEW]
+    pairs = ",".join(f"{name}={txid}" for name in incomplete)
+    which = " and ".join(map(repr, incomplete))
+    them = "it" if len(incomplete) == 1 else "them"
+    new = [name for name, kind in incomplete.items() if kind is DivergenceKind.NEW]
     backfill = "".join(f"; or run 'txtopo backfill MODULE {name}', which gives it its history" for name in new)
     way_out = (
         f"Take {which} out of the topology again{backfill}; or start {them} empty from here on, with "
@@ -235,7 +235,7 @@ def find_strangers(
         f"goes back to where the topology had all of its states, if it can, or starts anew with --start-anew."
     )
     found = []
-    for name, kind in strangers.items():
+    for name, kind in incomplete.items():
         where = f"state {name!r} of topology {record.topology_id!r}"
         if kind is DivergenceKind.NEW:
             text = (
@@ -253,14 +253,14 @@ def find_strangers(
     return found
 
 
-def find_misplaced(record: CoordinatorRecord, opened: Mapping[str, OpenedState]) -> list[Divergence]:
+def find_mismatched(record: CoordinatorRecord, opened: Mapping[str, OpenedState]) -> list[Divergence]:
     """Return the mismatches of opened states by identity and txid, also for states without a table to inspect."""
     found = []
     for name, state in opened.items():
         last = state.last_txid
-        misplaced = _exchanged(record, name, state.identity, last) or _misplaced(record, name, last)
-        if misplaced is not None:
-            kind, what = misplaced
+        mismatch = _exchanged(record, name, state.identity, last) or _mismatch_of_txid(record, name, last)
+        if mismatch is not None:
+            kind, what = mismatch
             text = f"state {name!r} of topology {record.topology_id!r}: its table is at transaction {last or 0}{what}"
             found.append(Divergence(kind, name, text, last))
     return found
@@ -327,7 +327,7 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
     found = (
         _compare(record, name, look.description)
         or _off_timeline(record, name, look.description, look.table)
-        or _misplaced(record, name, look.description.last_txid)
+        or _mismatch_of_txid(record, name, look.description.last_txid)
         or _look_closer(record, name, look.description, look.table, mark)
     )
     if found is None:
@@ -419,7 +419,7 @@ def _off_timeline(
     return DivergenceKind.OTHER_TIMELINE, what
 
 
-def _misplaced(record: CoordinatorRecord, name: str, last_txid: int | None) -> tuple[DivergenceKind, str] | None:
+def _mismatch_of_txid(record: CoordinatorRecord, name: str, last_txid: int | None) -> tuple[DivergenceKind, str] | None:
     """Compare a table's txid with the record; return the mismatch and the rest of its message."""
     known, last, allowed = record.text(name), last_txid or 0, record.allowed(name)
     if last in allowed:

@@ -2,7 +2,7 @@
 
 A state that was left out of the topology for a while, or is new, has missed transactions.
 :mod:`txtopo.transactional.recovery.divergence` refuses it, unless ``topology.state.start.empty`` names it with the last
-committed transaction. Then, once the group in progress is settled:
+committed transaction. Then, once the group in progress is finished:
 
 1. The plan to begin it empty is recorded. From now on the setting has no effect.
 2. The former table, if there is one, is set aside.
@@ -57,8 +57,8 @@ class Membership:
 
     def to_begin(self, record: CoordinatorRecord, names: Collection[str]) -> list[str]:
         """Return the states that are to be begun empty; ``record`` must be without a group in progress."""
-        strangers = record.strangers(names, self.optional)
-        return [name for name in strangers if self.start_empty.get(name) == record.committed.txid]
+        incomplete = record.incomplete(names, self.optional)
+        return [name for name in incomplete if self.start_empty.get(name) == record.committed.txid]
 
 
 def plan_to_begin(

@@ -36,8 +36,8 @@ from txtopo.transactional.recovery.divergence import (
     CoordinatorRecord,
     DivergenceKind,
     find_divergences,
-    find_misplaced,
-    find_strangers,
+    find_incomplete,
+    find_mismatched,
     marks_of_topology,
     refuse,
 )
@@ -140,7 +140,7 @@ class _Recovery:
         # After a crash here there is an incarnation without tables, and the next start creates them.
         coordinator_state.begin()
         # A state to be begun empty is opened later: its former table is set aside first, and only once the group in
-        # progress is settled.
+        # progress is finished.
         others = {name: state for name, state in self.states.items() if name not in to_begin}
         self.opened = open_states(self.topology_id, others, coordinator_state)
         try:
@@ -168,11 +168,11 @@ class _Recovery:
         if isinstance(self.plan, Join):
             refuse_written(self.plan, self.tables)
             record = attrs.evolve(record, committed=self.plan.after(record.committed, self.states))
-        settled = record.when_settled()
-        to_begin = self._to_begin(settled)
-        strangers = find_strangers(settled, self.states, self.membership.optional, to_begin)
+        recovered = record.when_recovered()
+        to_begin = self._to_begin(recovered)
+        incomplete = find_incomplete(recovered, self.states, self.membership.optional, to_begin)
         # A new state may have a table that a backfill is at, which is none of this start's business.
-        filled = {each.state for each in strangers if each.kind is DivergenceKind.NEW}
+        filled = {each.state for each in incomplete if each.kind is DivergenceKind.NEW}
         found = [
             each
             for each in find_divergences(record, self.tables, to_begin)
@@ -180,7 +180,7 @@ class _Recovery:
         ]
         # A state that has another name now is no new one: its table says so.
         renamed = {each.state for each in found if each.kind is DivergenceKind.OTHER_OWNER}
-        refuse([*found, *(each for each in strangers if each.state not in renamed)])
+        refuse([*found, *(each for each in incomplete if each.state not in renamed)])
         return to_begin
 
     def _to_begin(self, record: CoordinatorRecord) -> list[str]:
@@ -201,7 +201,7 @@ class _Recovery:
         # The setting names the last committed transaction. A write that landed since the first look makes it another
         # one; then the setting does not apply any more, and the state is refused.
         to_begin = [name for name in self._to_begin(record) if name in to_begin]
-        refuse(find_strangers(record, self.states, self.membership.optional, to_begin), is_written=True)
+        refuse(find_incomplete(record, self.states, self.membership.optional, to_begin), is_written=True)
         plan = self.plan if isinstance(self.plan, BeginEmpty) else None
         if to_begin or plan is not None:
             begun = {name: self.states[name] for name in to_begin}
@@ -212,7 +212,7 @@ class _Recovery:
             self.opened = {name: both[name] for name in self.states}
             record = attrs.evolve(record, committed=end_begin(new, coordinator_state, plan))
         # Also covers states without a table to inspect, which the looks above leave out.
-        refuse(find_misplaced(record, self.opened))
+        refuse(find_mismatched(record, self.opened))
         return record.committed
 
     def _clean_up(self) -> None:
@@ -281,12 +281,12 @@ def _published(
         with durable_step("recovery.write"):
             opened[name].publish(group.last, note)
     marks = marks_after(record.committed, opened, set(group.states), group.last, group.topology)
-    settled = attrs.evolve(
+    recovered = attrs.evolve(
         record, committed=CommittedMark(group.last, group.metadata, marks, group.planned), group=None
     )
-    refuse(find_misplaced(settled, opened), is_written=True)
+    refuse(find_mismatched(recovered, opened), is_written=True)
     # A crash before this leaves the note above the mark and every table written: the next leader comes here again.
     with durable_step("recovery.commit"):
-        coordinator_state.commit(settled.committed, group.first)
+        coordinator_state.commit(recovered.committed, group.first)
         coordinator_state.flush()
-    return settled
+    return recovered

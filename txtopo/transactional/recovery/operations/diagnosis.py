@@ -31,7 +31,7 @@ from txtopo.transactional.recovery.divergence import (
     Divergence,
     DivergenceKind,
     find_divergences,
-    find_strangers,
+    find_incomplete,
 )
 from txtopo.transactional.recovery.plans import (
     Adopt,
@@ -189,20 +189,20 @@ class _Found:
         backfills = unfinished_backfills(subject.metadata_dir, subject.topology_id, _joined(record, parts))
         every, descriptions = subject.tables(), descriptions_of(subject.tables())
         apart = [name for name in every if name in backfills and name not in record.committed.states]
-        # The plan sets these tables aside, and strangers are reported as such, so neither is compared with its mark.
+        # The plan sets these tables aside, and incomplete states are reported: neither is compared with its mark.
         to_begin = plan.states if isinstance(plan, BeginEmpty) else ()
-        strangers = find_strangers(record.when_settled(), subject.states, subject.optional, [*to_begin, *apart])
+        incomplete = find_incomplete(record.when_recovered(), subject.states, subject.optional, [*to_begin, *apart])
         others = {name: table for name, table in every.items() if name not in apart}
-        compared = find_divergences(record, others, [*to_begin, *(each.state for each in strangers)])
-        new = [each.state for each in strangers if each.kind is DivergenceKind.NEW]
-        if compared or is_damaged or len(new) < len(strangers):
+        compared = find_divergences(record, others, [*to_begin, *(each.state for each in incomplete)])
+        new = [each.state for each in incomplete if each.kind is DivergenceKind.NEW]
+        if compared or is_damaged or len(new) < len(incomplete):
             apart += new  # a repair of the others leaves them as they are: what they lack, a backfill gives them
         own = {name: each for name, each in descriptions.items() if name not in apart}
         checkpoints = _checkpoints(subject, record, own, parts)
         if record.incarnation is None and any(each.txid for each in checkpoints):
             known = {*apart, *subject.optional, *(name for each in checkpoints for name in each.states)}
             apart += [name for name in every if name not in known]
-        divergences = tuple(each for each in (*compared, *strangers) if each.state not in apart)
+        divergences = tuple(each for each in (*compared, *incomplete) if each.state not in apart)
         return cls(descriptions, backfills, apart, divergences, checkpoints)
 
     @property
