@@ -148,7 +148,7 @@ class Timeline(Observer):
             self._is_failed,
         )
 
-    def taken(self) -> list[Entry]:
+    def drained(self) -> list[Entry]:
         """Return the records of what has ended since the last call."""
         entries = list(entries_of([self._ended.popleft() for _ in range(len(self._ended))]))
         for entry in entries:

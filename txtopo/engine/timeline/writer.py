@@ -56,7 +56,7 @@ class Recorded(Protocol):
     def record(self) -> RunRecord:
         """Return whose timeline it is, and why the run has ended."""
 
-    def taken(self) -> list[Entry]:
+    def drained(self) -> list[Entry]:
         """Return the records that were recorded since the last call."""
 
     def open_records(self, now_us: int) -> list[Entry]:
@@ -169,10 +169,10 @@ class TimelineWriter:
 
     def _look(self, records: RingWriter, samples: RingWriter, *, is_full: bool) -> None:
         now = time.time_ns() // 1000
-        taken = self._recorded.taken()
+        entries = self._recorded.drained()
         if is_full:
-            taken += self._recorded.open_records(now)
-        for entry in taken:
+            entries += self._recorded.open_records(now)
+        for entry in entries:
             safe = self._recorded.discreet(entry.text) if entry.text else ""
             name, text = records.text(entry.name), records.text(safe)
             records.put(entry.kind, entry.outcome, *packed(entry, self._epoch, name, text))
