@@ -212,8 +212,9 @@ from txtopo.transactional.core.events import (
 )
 from txtopo.transactional.core.jobs_in_flight import JobsInFlight
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
-from txtopo.transactional.core.record.facts import Fact, Trouble, of_attempts
+from txtopo.transactional.core.record.facts import Fact, Trouble
 from txtopo.transactional.core.record.history import HistoryEvent
+from txtopo.transactional.core.record.telling import Telling
 from txtopo.transactional.core.transactions import Transaction, Tries
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger
 
@@ -240,10 +241,7 @@ class Coordinator:
         self._source_answer_is_stale = False
         self._stopping: Stop | None = None
         self._stopped = False
-        self._facts: list[Fact] = []
-        self._answers: list[Processed] = []
-        """Those of this call for consecutive transactions that are no fact yet: they become one."""
-        self._at_secs = 0.0
+        self._telling = Telling()
         self._is_cluster_well = True
         """Whether something was processed since the last loss."""
 
@@ -255,8 +253,7 @@ class Coordinator:
         Pass events that arrive together in one call: all transactions that a job has processed can then commit in one
         group. ``at_secs`` is the moment of the facts, on the run's clock; no decision depends on it.
         """
-        self._at_secs = at_secs
-        self._facts = []
+        self._telling.begin(at_secs)
         if self._stopped:
             return []
         actions: list[Action] = []
@@ -264,7 +261,6 @@ class Coordinator:
             self._take_in(event, actions)
             if isinstance(event, Fenced):
                 break  # ignore the events after it, as if they had arrived after Stop
-        self._tell_processed()
         self._advance(actions)
         return actions
 
@@ -281,7 +277,7 @@ class Coordinator:
     @property
     def facts(self) -> Sequence[Fact]:
         """What has happened to transactions in the last call of :meth:`handle`, in order."""
-        return self._facts
+        return self._telling.facts
 
     def metadata_of(self, txid: int) -> Any:
         """Return the metadata of a pending transaction, or of the last committed one."""
@@ -318,7 +314,7 @@ class Coordinator:
                 self._failed(event)
             case JobEnded():
                 self._jobs.learn(event.job_id, event.elapsed_ms)
-                self._tell(Fact(self._at_secs, HistoryEvent.JOB_ENDED, (), job_id=event.job_id))
+                self._telling.of_run(HistoryEvent.JOB_ENDED, job_id=event.job_id)
                 self._end_job(event.job_id, "its job ended without an answer for it")
             case JobLost():
                 self._lose_job(event)
@@ -358,7 +354,7 @@ class Coordinator:
             if begun.txid != expected:
                 raise InternalError(f"recovered transaction {begun.txid} where {expected} should be")
             self._add(begun)
-        self._tell_pending(HistoryEvent.RECOVERED, event.begun)
+        self._telling.begun(HistoryEvent.RECOVERED, event.begun)
 
     def _begin(self, event: MetadataCreated, actions: list[Action]) -> None:
         self._source_asked = False
@@ -370,19 +366,13 @@ class Coordinator:
             if transaction.txid != self._last_begun + 1:
                 raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
             self._add(transaction)
-        self._tell_pending(HistoryEvent.BEGUN, event.begun)
+        self._telling.begun(HistoryEvent.BEGUN, event.begun)
         if event.begun and self.limits.spout.keeps_begun:
             actions.append(SaveMetadata(event.begun))
 
     def _add(self, begun: TransactionMetadata) -> None:
         tries = self._tries_of(begun.txid)
         self._pending[begun.txid] = Transaction(begun.txid, begun.metadata, begun.planned, tries)
-
-    def _tell_pending(self, what: HistoryEvent, begun: Sequence[TransactionMetadata]) -> None:
-        if begun:
-            txids = tuple([each.txid for each in begun])
-            planned_ms = tuple([each.planned.at_ms for each in begun])
-            self._tell(Fact(self._at_secs, what, txids, planned_ms=planned_ms))
 
     def _progressed(self, event: Progressed) -> None:
         live = self._live(event.attempts)
@@ -406,9 +396,7 @@ class Coordinator:
         self._record_begun(transaction.job_id)
         transaction.move(Trigger.PROCESSED)
         transaction.tuples = event.tuples
-        if self._answers and self._answers[-1].attempt.txid + 1 != transaction.txid:
-            self._tell_processed()
-        self._answers.append(event)
+        self._telling.processed(event)
         transaction.metadata = self.limits.spout.metadata_after(transaction.metadata, event.metadata)
         transaction.tries.is_unproven = False
         self._jobs.lost_in_a_row = 0  # Spark can run jobs, so earlier losses are not "in a row" any more
@@ -426,7 +414,7 @@ class Coordinator:
         for transaction in self._live([event.attempt]):
             if transaction.status is Status.WRITING_DEAD_LETTER:
                 # Writing the dead letter failed; that is no further failure of the transaction.
-                self._note(transaction, HistoryEvent.FAILED, event.error)
+                self._telling.trouble(transaction, HistoryEvent.FAILED, event.error)
                 transaction.move(Trigger.FAIL)
                 continue
             self._record_begun(transaction.job_id)
@@ -443,7 +431,7 @@ class Coordinator:
         self._stop_by(event.error, event.attempt)
         for transaction in self._live(() if event.attempt is None else [event.attempt]):
             component = getattr(event.error, "component", None)
-            self._note(transaction, HistoryEvent.FAILED, str(event.error), component)
+            self._telling.trouble(transaction, HistoryEvent.FAILED, str(event.error), component)
             transaction.move(Trigger.FAIL)
 
     def _fail(self, transaction: Transaction, event: Failed, *, was_emitted: bool = False) -> None:
@@ -452,7 +440,7 @@ class Coordinator:
         # A run that stops for an error reports only that.
         is_counted = self._stopping is None or self._stopping.error is None
         trouble = Trouble(
-            self._at_secs,
+            self._telling.at_secs,
             HistoryEvent.FAILED,
             (event.attempt.txid,),
             (event.attempt,),
@@ -462,7 +450,7 @@ class Coordinator:
             times=transaction.tries.failed_attempts if is_counted else 0,
             is_logged=event.is_logged,
         )
-        self._tell(trouble)
+        self._telling.tell(trouble)
         transaction.move(Trigger.FAIL)
         self._give_up_if_due(transaction, was_emitted=was_emitted)
         # A given-up transaction stays pending until its turn to end; only later ones may have to begin again.
@@ -477,7 +465,7 @@ class Coordinator:
         # Nobody would end event time again: what its last windows hold would never be said.
         can_skip = self.limits.spout.can_skip(was_emitted=was_emitted) and transaction.planned.turn is not Turn.END
         if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
-            self._note(transaction, HistoryEvent.GIVEN_UP)
+            self._telling.trouble(transaction, HistoryEvent.GIVEN_UP)
             transaction.move(Trigger.GIVE_UP)
         elif gives_up:
             self._stop(Stop(StopReason.FAILED, self._poison(transaction)))
@@ -486,7 +474,9 @@ class Coordinator:
         for txid in [txid for txid in self._pending if txid >= first_txid]:
             transaction = self._pending[txid]
             if txid != failed_txid:
-                self._note(transaction, HistoryEvent.ROLLED_BACK, f"it follows transaction {failed_txid}, which failed")
+                self._telling.trouble(
+                    transaction, HistoryEvent.ROLLED_BACK, f"it follows transaction {failed_txid}, which failed"
+                )
             if transaction.status is Status.PROCESSING:
                 self._jobs.record_rolled_back(transaction.job_id)
             if self.limits.spout.keeps_begun:
@@ -498,7 +488,7 @@ class Coordinator:
             self._source = SourceStatus.READY
 
     def _lose_job(self, event: JobLost) -> None:
-        self._tell(Fact(self._at_secs, HistoryEvent.JOB_LOST, (), job_id=event.job_id))
+        self._telling.of_run(HistoryEvent.JOB_LOST, job_id=event.job_id)
         if self._jobs.is_expected(event.job_id) and not self._is_to_blame(event.job_id):
             self._jobs.record_lost(event.job_id)
         self._end_job(event.job_id, event.error)
@@ -566,8 +556,7 @@ class Coordinator:
             del self._pending[attempt.txid]
             self._tries.pop(attempt.txid, None)
         if event.attempts:
-            told = of_attempts(self._at_secs, what, event.attempts, tuples=tuple(tuples), measures=event.measures)
-            self._tell(told)
+            self._telling.committed(what, event.attempts, tuple(tuples), event.measures)
             actions.append(CleanUp(self.committed))
 
     def _end_group(self, event: GroupEnded) -> None:
@@ -575,9 +564,9 @@ class Coordinator:
             raise InternalError(f"commit group {event.group_id} ended, {self._group} is in flight")
         for transaction in self._pending.values():
             if transaction.status in {Status.COMMITTING, Status.WRITING_DEAD_LETTER}:
-                self._note(transaction, HistoryEvent.RETURNED)
+                self._telling.trouble(transaction, HistoryEvent.RETURNED)
                 transaction.move(Trigger.RETURN)
-        self._tell(Fact(self._at_secs, HistoryEvent.GROUP_ENDED, (), group_id=event.group_id, measures=event.measures))
+        self._telling.of_run(HistoryEvent.GROUP_ENDED, group_id=event.group_id, measures=event.measures)
         self._group = None
         self._gather_until_ms = self._now_ms + event.gather_ms
 
@@ -626,9 +615,7 @@ class Coordinator:
 
     def _stop_by(self, error: Exception, attempt: TransactionAttempt | None = None) -> None:
         """Stop for an error that is no attempt's failure, perhaps found in an attempt."""
-        attempts = () if attempt is None else (attempt,)
-        component = getattr(error, "component", None)
-        self._tell(Trouble(self._at_secs, HistoryEvent.STOPPED, (), attempts, component=component, reason=str(error)))
+        self._telling.stopped(error, attempt)
         self._stop(Stop(StopReason.FAILED, error))
 
     def _finish(self, stop: Stop, actions: list[Action]) -> None:
@@ -724,26 +711,6 @@ class Coordinator:
     def _take_group_id(self) -> int:
         self._next_group_id += 1
         return self._next_group_id - 1
-
-    def _note(
-        self, transaction: Transaction, what: HistoryEvent, reason: str = "", component: str | None = None
-    ) -> None:
-        """Tell what happens to a transaction; call this before its status changes."""
-        attempts = () if transaction.attempt is None else (transaction.attempt,)
-        self._tell(Trouble(self._at_secs, what, (transaction.txid,), attempts, component=component, reason=reason))
-
-    def _tell(self, fact: Fact) -> None:
-        self._tell_processed()
-        self._facts.append(fact)
-
-    def _tell_processed(self) -> None:
-        if self._answers:
-            attempts = [answer.attempt for answer in self._answers]
-            tuples = tuple([answer.tuples for answer in self._answers])
-            cpu_secs = sum([answer.cpu_secs for answer in self._answers])
-            self._answers = []
-            told = of_attempts(self._at_secs, HistoryEvent.PROCESSED, attempts, tuples=tuples, cpu_secs=cpu_secs)
-            self._facts.append(told)
 
     def _live(self, attempts: Iterable[TransactionAttempt]) -> list[Transaction]:
         candidates = ((self._pending.get(attempt.txid), attempt) for attempt in attempts)
