@@ -31,7 +31,7 @@ from txtopo.transactional.tasks.factory import TaskFactory
 WALL_SECS = 1_800_000_000.0
 """When each transaction is planned."""
 CALM: Mapping[Fault, float] = {}
-ROUGH = {fault: RATES[fault] for fault in OF_WORKERS}
+ROUGH = {fault: 4 * RATES[fault] for fault in OF_WORKERS}
 
 
 def run_pooled(
