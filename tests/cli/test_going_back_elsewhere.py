@@ -150,8 +150,14 @@ def check_copied() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kept", variants(PART + 2, slow=[0, PART - 1, PART, COMMITTED]))
-@pytest.mark.parametrize("is_shortened", variants(True, slow=[False]))
+@pytest.mark.parametrize(
+    ("kept", "is_shortened"),
+    [
+        *((kept, True) for kept in (0, PART - 1, PART, PART + 2, COMMITTED)),
+        (PART + 2, False),
+        *variants(long=[(kept, False) for kept in (0, PART - 1, PART, COMMITTED)]),
+    ],
+)
 def test_retention(command_line, retained, kept, is_shortened):
     """No way back leads past what the topic or the journal no longer has; every other one reads all of it again."""
     retained(kept, is_shortened=is_shortened, former=PART + 3)
@@ -170,9 +176,16 @@ def test_retention(command_line, retained, kept, is_shortened):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("former", variants(PART + 3, slow=[PART - 2]))
-@pytest.mark.parametrize("kept", variants(PART, PART + 4, slow=[PART - 2, PART + 3]))
-@pytest.mark.parametrize("is_shortened", variants(True, slow=[False]))
+@pytest.mark.parametrize(
+    ("kept", "former", "is_shortened"),
+    [
+        *((kept, former, True) for kept in (PART - 2, PART, PART + 3, PART + 4) for former in (PART - 2, PART + 3)),
+        (PART, PART + 3, False),
+        *variants(
+            long=[(kept, former, False) for kept in (PART - 2, PART + 3, PART + 4) for former in (PART - 2, PART + 3)]
+        ),
+    ],
+)
 def test_retention_and_a_former_table(command_line, retained, kept, is_shortened, former):
     """A repair asks the same: what would be read again is there, or nothing is changed."""
     retained(kept, is_shortened=is_shortened, former=former)

@@ -10,7 +10,7 @@ import pickle
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from committers import (
     ApproxCountDistinct,
@@ -26,6 +26,7 @@ from committers import (
     Sum,
 )
 from committers.aggregates import Aggregation
+from tests.budgets import examples
 from txtopo import Fields
 from txtopo.api.data.types import parse_type
 from txtopo.errors import ConfigError, FieldsError
@@ -187,6 +188,7 @@ def by_key(results: pa.Table, key: tuple[str, ...], names) -> dict:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", VALUES)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_any_steps(kind, data) -> None:
     """Rows reduced in any portions, merged in any order, are as folded one by one; a sum that does not fit is an error."""

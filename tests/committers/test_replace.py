@@ -165,8 +165,9 @@ class Doubling(AppendCommitter):
     ("opaque", "seeds"),
     [
         pytest.param(False, range(1, 41), id="repeatable"),
-        pytest.param(False, range(41, 151), id="repeatable-more", marks=pytest.mark.slow),
-        pytest.param(True, range(1, 151), id="opaque", marks=pytest.mark.slow),
+        pytest.param(False, range(41, 151), id="repeatable-more", marks=pytest.mark.long),
+        pytest.param(True, range(1, 81), id="opaque"),
+        pytest.param(True, range(81, 151), id="opaque-more", marks=pytest.mark.long),
     ],
 )
 def test_disasters(tmp_path, opaque, seeds) -> None:

@@ -141,8 +141,9 @@ def test_a_source_of_ones_own_that_never_ends():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("until", [None, 12])
-@pytest.mark.parametrize("quiet_after", [dt.timedelta(milliseconds=30), dt.timedelta(seconds=2)])
+@pytest.mark.parametrize(
+    ("quiet_after", "until"), [(dt.timedelta(milliseconds=30), None), (dt.timedelta(seconds=2), 12)]
+)
 def test_a_quiet_source(quiet_after, until):
     """However many transactions without input begin, all input is taken once, and each attempt has the same time."""
     subject = make_subject(summing(Queue(5), quiet_after), until=until)
