@@ -2,6 +2,7 @@
 
 import txtopo as txtopo  # first: it refuses modules that hide those of txtopo, which would be a traceback here
 from committers.aggregates import Collect, Count, CountDistinct, First, Last, Max, Mean, Min, Sum
+from committers.apply_changes import ApplyChanges
 from committers.approximate import ApproxCountDistinct, ApproxQuantile
 from committers.event_time import (
     Days,
@@ -25,6 +26,7 @@ from committers.sinks import DeltaAppendBolt, DeltaUpsertBolt
 
 __all__ = [
     "AppendCommitter",
+    "ApplyChanges",
     "ApproxCountDistinct",
     "ApproxQuantile",
     "Collect",

@@ -15,6 +15,7 @@ import spouts.kafka
 import state
 from committers import (
     AppendCommitter,
+    ApplyChanges,
     ApproxCountDistinct,
     ApproxQuantile,
     Collect,
@@ -49,6 +50,7 @@ from committers.kafka import KafkaBolt
 from spouts import FilesTransactionalSpout, MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from spouts.kafka import (
     ByTopicRecordTranslator,
+    Debezium,
     DefaultRecordTranslator,
     DeltaDeadLetters,
     ExponentialBackoff,
@@ -178,6 +180,20 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (DeltaDeadLetters, {"path": "p"}),
     (ExponentialBackoff, {"initial_ms": 1, "period_ms": 1, "retries_max": 1, "delay_max_ms": 1}),
     (AppendCommitter, {"state": "s", "fields": ["n"]}),
+    (
+        ApplyChanges,
+        {
+            "state": "s",
+            "tombstones": "t",
+            "key": N,
+            "values": V,
+            "sequence": Fields("at: long"),
+            "deleted": "d",
+            "unchanged": "u",
+            "time": "w",
+        },
+    ),
+    (Debezium, {"parts": {"lsn": "source.lsn"}, "deleted": "d", "unchanged": "u"}),
     (ReplaceCommitter, {"state": "s", "fields": ["n"]}),
     (ReduceCommitter, {"state": "s", "key": "k", "value": "n", "function": max}),
     (ReduceCommitter, {"state": "s", "key": ["k"], "values": {"n": Sum("n")}}),

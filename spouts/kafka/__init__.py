@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from spouts.kafka.debezium import Debezium as Debezium
     from spouts.kafka.log import (
         KafkaRecord as KafkaRecord,
         TopicFilter as TopicFilter,
