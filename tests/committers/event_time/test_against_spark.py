@@ -1,4 +1,4 @@
-"""Windows against Spark's own: where nothing is late, both say the same of the same rows."""
+"""Windows and joins against Spark's own: where nothing is late, both say the same of the same rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession, functions as f
 
-from committers import Count, Mean, Sessions, Sliding, Sum, Tumbling, WindowCommitter
+from committers import Count, IntervalJoin, Mean, Sessions, Sliding, Sum, Tumbling, WindowCommitter
 from committers.event_time.windows import Window
+from tests.committers.event_time.joins import SIDES, run_join
+from tests.committers.event_time.scripted import Planned, rows_of
 from tests.committers.event_time.test_windows import SECOND, START, TYPED, built, table
 from txtopo.testing.inline import run_inline
 
@@ -62,3 +64,23 @@ def test_same_windows(spark: SparkSession, tmp_path: Path, window: Window, of_sp
         for key, start, end, *values in table(tmp_path, "said", *columns)
     ]
     assert sorted(found, key=repr) == sorted(map(tuple, expected.collect()), key=repr)
+
+
+@pytest.mark.parametrize("how", ["inner", "left", "full"])
+def test_same_joins(spark: SparkSession, tmp_path: Path, how: Any) -> None:
+    """Pairs and rows without a partner, with null keys, rows that are alike, and times at both bounds."""
+    draw = random.Random(6)
+    given = [
+        (draw.choice(["left", "right"]), START + (number // 3) * SECOND, draw.choice(["a", "b", "c", None]), number % 7)
+        for number in range(300)
+    ]
+    join = IntervalJoin("open", clock="clock", **SIDES, lower=-3 * SECOND, upper=5 * SECOND, how=how)
+    run_join(tmp_path, [Planned(0, given[at : at + 25]) for at in range(0, len(given), 25)], join)
+    frame = spark.createDataFrame(given, "side string, at timestamp, key string, n long")
+    left = frame.where("side = 'left'").select("key", "at", "n")
+    right = frame.where("side = 'right'").selectExpr("key AS order", "at AS paid_at", "n AS amount")
+    within = "key = order AND paid_at BETWEEN at - INTERVAL 3 SECONDS AND at + INTERVAL 5 SECONDS"
+    expected = left.join(right, f.expr(within), how).selectExpr("coalesce(key, order)", "n", "amount")
+    found = rows_of(tmp_path, "default", "key", "n", "amount")
+    assert found == sorted(map(tuple, expected.collect()), key=repr)
+    assert rows_of(tmp_path, "left_late") == rows_of(tmp_path, "right_late") == []

@@ -4,6 +4,7 @@ Each contender's answers are compared, row by row, with what the events themselv
 
     events.py           events and answers of windows: which there are, by the rule for late rows of each contender
     doubled.py          events of which some come twice
+    orders.py           orders and payments, for joins
     page_views.py       page views as JSON lines, and the four tables that a job makes of them
     files.py            transactions as Parquet files
     streaming_peer.py   Structured Streaming

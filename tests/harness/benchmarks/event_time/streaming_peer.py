@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession, functions as F
 
+from tests.harness.benchmarks.event_time import orders as orders_of
 from tests.harness.benchmarks.event_time.doubled import WITHIN_SECS
 from tests.harness.benchmarks.event_time.events import DELAY_SECS, WINDOW_SECS
 from tests.harness.benchmarks.event_time.files import FILES
@@ -39,13 +40,22 @@ def once_each(stream: DataFrame) -> DataFrame:
     return stream.withWatermark("at", f"{WITHIN_SECS} seconds").dropDuplicatesWithinWatermark(["id"])
 
 
+def joined(orders: DataFrame, payments: DataFrame) -> DataFrame:
+    """Return each order with each payment that comes within its time."""
+    waiting = [
+        each.withWatermark(at, f"{orders_of.DELAY_SECS} seconds")
+        for each, at in ((orders, "at"), (payments, "paid_at"))
+    ]
+    within = f"paid_at BETWEEN at AND at + INTERVAL {orders_of.WITHIN_SECS} SECONDS"
+    return waiting[0].join(waiting[1], F.expr(f"id = order AND {within}")).select(*orders_of.JOINED)
+
+
+Read = Callable[[Path, str], DataFrame]
+"""Returns a stream of files, with a schema."""
+
+
 def stream_into_delta(
-    spark: SparkSession,
-    source: Path,
-    schema: str,
-    transform: Callable[[DataFrame], DataFrame],
-    folder: Path,
-    batches_skipped: int,
+    spark: SparkSession, make: Callable[[Read], DataFrame], folder: Path, batches_skipped: int
 ) -> float:
     """Stream all transactions into the Delta table ``folder / "table"``, and return the events a second.
 
@@ -55,8 +65,11 @@ def stream_into_delta(
     session = spark.newSession()  # its settings are its own
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
-    stream = session.readStream.schema(schema).option("maxFilesPerTrigger", FILES).parquet(str(source))
-    writer = transform(stream).writeStream.format("delta").outputMode("append")
+
+    def read(source: Path, schema: str) -> DataFrame:
+        return session.readStream.schema(schema).option("maxFilesPerTrigger", FILES).parquet(str(source))
+
+    writer = make(read).writeStream.format("delta").outputMode("append")
     query = writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
     started = query.start(str(folder / "table"))
     started.awaitTermination()

@@ -10,6 +10,9 @@ from committers import (
     Count,
     Deduplicate,
     EventClock,
+    EventTime,
+    IntervalJoin,
+    JoinStream,
     Max,
     ReduceCommitter,
     Sum,
@@ -22,6 +25,12 @@ from tests.harness.benchmarks.event_time import page_views
 from tests.harness.benchmarks.event_time.doubled import WITHIN_SECS
 from tests.harness.benchmarks.event_time.events import DELAY_SECS, WINDOW_SECS
 from tests.harness.benchmarks.event_time.files import FILES
+from tests.harness.benchmarks.event_time.orders import (
+    DELAY_SECS as ORDERS_DELAY_SECS,
+    ORDER,
+    PAYMENT,
+    WITHIN_SECS as PAID_WITHIN_SECS,
+)
 from txtopo import Fields, Topology, TransactionalTopologyBuilder
 
 TABLE = "closed"
@@ -69,6 +78,32 @@ def once_each(source: Path, output: Path) -> Topology:
     return builder.build()
 
 
+def joined(orders: Path, payments: Path, output: Path) -> Topology:
+    """Return transactions of files of orders and of payments → each order with its payments, appended."""
+    order, payment = (Fields(*(each.replace(" ", ": ") for each in of.split(", "))) for of in (ORDER, PAYMENT))
+    builder = _of_files("join", orders, order)
+    builder.add_spout("payments", _files(payments, payment), _PARALLELISM)
+    delay = dt.timedelta(seconds=ORDERS_DELAY_SECS)
+    sources = {"spout": EventTime("at", delay=delay), "payments": EventTime("paid_at", delay=delay)}
+    clock = EventClock("clock", sources=sources)
+    builder.set_committer_bolt("clock", clock).global_grouping("spout").global_grouping("payments")
+    builder.set_state("clock", clock.state(output / "clock"))
+    join = IntervalJoin(
+        "open",
+        clock="clock",
+        left=JoinStream("spout", key="id", time="at", fields=order),
+        right=JoinStream("payments", key="order", time="paid_at", fields=payment, rename={"order": "id"}),
+        lower=dt.timedelta(),
+        upper=dt.timedelta(seconds=PAID_WITHIN_SECS),
+    )
+    joining = builder.set_committer_bolt("join", join, _PARALLELISM).all_grouping("clock")
+    joining.fields_grouping("spout", Fields("id")).fields_grouping("payments", Fields("order"))
+    builder.set_state("open", join.state(output / "open"))
+    builder.set_committer_bolt("closed", AppendCommitter("closed")).shuffle_grouping("join")
+    builder.set_state("closed", DeltaRows(output / TABLE, join.joined()))
+    return builder.build()
+
+
 def four_tables(source: Path, output: Path, batch_bytes: int | None = None) -> Topology:
     """Return page views as JSON lines → the four tables; ``batch_bytes`` is the size of a transaction."""
     views = Fields(*page_views.FIELDS)
@@ -111,9 +146,12 @@ def four_tables(source: Path, output: Path, batch_bytes: int | None = None) -> T
 
 
 def _of_files(name: str, source: Path, fields: Fields) -> TransactionalTopologyBuilder:
+    return TransactionalTopologyBuilder(name, "spout", _files(source, fields), _PARALLELISM)
+
+
+def _files(source: Path, fields: Fields) -> FilesTransactionalSpout:
     # A transaction is bounded by its files alone.
-    spout = FilesTransactionalSpout(source, fields, batch_bytes=2**40, batch_files_max=FILES)
-    return TransactionalTopologyBuilder(name, "spout", spout, _PARALLELISM)
+    return FilesTransactionalSpout(source, fields, batch_bytes=2**40, batch_files_max=FILES)
 
 
 def _clock(builder: TransactionalTopologyBuilder, output: Path, clock: EventClock) -> None:

@@ -11,7 +11,7 @@ from tests.harness.benchmarks.workloads.beside_peers import medium, shuffled, sm
 from tests.harness.benchmarks.workloads.big_state import big_state
 from tests.harness.benchmarks.workloads.dataframes import dataframes
 from tests.harness.benchmarks.workloads.endurance import endurance
-from tests.harness.benchmarks.workloads.event_time import deduplication, windows_dense, windows_sparse
+from tests.harness.benchmarks.workloads.event_time import deduplication, interval_join, windows_dense, windows_sparse
 from tests.harness.benchmarks.workloads.growth import growth
 from tests.harness.benchmarks.workloads.kafka import kafka, kafka_latency
 from tests.harness.benchmarks.workloads.large import large
@@ -36,6 +36,7 @@ WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "windows_dense": windows_dense,
     "windows_sparse": windows_sparse,
     "deduplication": deduplication,
+    "interval_join": interval_join,
     "open_windows": open_windows,
     "endurance": endurance,
     "growth": growth,

@@ -26,8 +26,16 @@ from tests.harness.benchmarks.event_time.events import (
     check_windows,
 )
 from tests.harness.benchmarks.event_time.files import write_transactions
+from tests.harness.benchmarks.event_time.orders import MINUTES, ORDER, ORDERS, PAYMENT, Orders, joined_of
 from tests.harness.benchmarks.event_time.ours import events_contender
-from tests.harness.benchmarks.event_time.streaming_peer import STREAMING, once_each, stream_into_delta, windows_of
+from tests.harness.benchmarks.event_time.streaming_peer import (
+    STREAMING,
+    Read,
+    joined as joined_streams,
+    once_each,
+    stream_into_delta,
+    windows_of,
+)
 from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
 from tests.harness.benchmarks.txtopo_contender import TXTOPO
@@ -73,6 +81,27 @@ def deduplication(bench: Bench) -> Outcome:
     )
 
 
+def interval_join(bench: Bench) -> Outcome:
+    """Measure an inner join of two streams by key within ten minutes, of a hundred."""
+    measured = measure(_joining, bench)
+    orders = bench.times(ORDERS, 1_000)
+    return Outcome(
+        workload="interval_join",
+        title=f"{orders:,} orders over {MINUTES} minutes, joined with as many payments that come within ten of them",
+        unit=UNIT,
+        lines=measured.lines,
+        targets=(
+            Target(_name(TXTOPO, SMALL), _name(STREAMING, SMALL), 10),
+            Target(_name(TXTOPO, LARGE), _name(STREAMING, LARGE), 3),
+        ),
+        phases=measured.phases,
+        notes=(
+            *_notes(bench, 2 * orders),
+            f"with {SMALL}, {STREAMING} is measured over at most {SMALL_BATCHES} of them",
+        ),
+    )
+
+
 def _windows(bench: Bench, workload: str, minutes: int, bound: float) -> Outcome:
     python = bytewax_python()
     measured = measure(functools.partial(_windowing, minutes=minutes, python=python), bench)
@@ -110,7 +139,9 @@ def _windowing(bench: Bench, *, minutes: int, python: Path | str) -> Sequence[Co
         first = events.slice(0, rows * SMALL_BATCHES) if size == SMALL else events
         peers_source = write_transactions(inputs / f"{size}, {len(first)}", first, rows)
         check = functools.partial(_check_windows, _name(STREAMING, size), first, AfterBatches(rows, lag=2), "table")
-        contenders.append(_streaming(bench, size, peers_source, _WINDOWS_SCHEMA, windows_of, check))
+        contenders.append(
+            _streaming(bench, size, functools.partial(_of_one, peers_source, _WINDOWS_SCHEMA, windows_of), check)
+        )
     if isinstance(python, Path):
         contenders.append(_bytewax(python, inputs / f"{LARGE}, {len(events)}", events))
     return contenders
@@ -126,20 +157,50 @@ def _deduplicating(bench: Bench) -> Sequence[Contender]:
         check = functools.partial(_check_once, _name(TXTOPO, size), once, "closed")
         contenders.append(events_contender(bench.spark, _name(TXTOPO, size), make, len(events), check))
         check = functools.partial(_check_once, _name(STREAMING, size), once, "table")
-        contenders.append(_streaming(bench, size, source, _DOUBLED_SCHEMA, once_each, check))
+        contenders.append(
+            _streaming(bench, size, functools.partial(_of_one, source, _DOUBLED_SCHEMA, once_each), check)
+        )
     return contenders
 
 
-def _streaming(
-    bench: Bench,
-    size: str,
-    source: Path,
-    schema: str,
-    transform: Callable[[DataFrame], DataFrame],
-    check: Callable[[Path], None],
-) -> Contender:
+def _joining(bench: Bench) -> Sequence[Contender]:
+    made = Orders(bench.times(ORDERS, 1_000))
+    contenders = []
+    for size, rows in _sizes(bench, 2 * made.count).items():
+        share = rows // 2
+        folders, joined = _orders(bench, made, made.count, share)
+        make = functools.partial(topologies.joined, *folders)
+        check = functools.partial(_check_joined, _name(TXTOPO, size), joined, "closed")
+        contenders.append(events_contender(bench.spark, _name(TXTOPO, size), make, 2 * made.count, check))
+        first = min(made.count, share * SMALL_BATCHES) if size == SMALL else made.count
+        folders, joined = _orders(bench, made, first, share)
+        check = functools.partial(_check_joined, _name(STREAMING, size), joined, "table")
+        contenders.append(_streaming(bench, size, functools.partial(_joined_of, folders), check))
+    return contenders
+
+
+def _orders(bench: Bench, made: Orders, first: int, share: int) -> tuple[list[Path], pa.Table]:
+    """Write the first orders and payments in transactions of a share each; return their folders, and what they join to."""
+    tables = {"orders": made.orders.slice(0, first), "payments": made.payments.slice(0, first)}
+    inputs = bench.work / "inputs"
+    folders = [
+        write_transactions(inputs / f"{first} {name} by {share}", table, share) for name, table in tables.items()
+    ]
+    return folders, joined_of(*tables.values())
+
+
+def _joined_of(sources: Sequence[Path], read: Read) -> DataFrame:
+    orders, payments = map(read, sources, (ORDER, PAYMENT))
+    return joined_streams(orders, payments)
+
+
+def _of_one(source: Path, schema: str, transform: Callable[[DataFrame], DataFrame], read: Read) -> DataFrame:
+    return transform(read(source, schema))
+
+
+def _streaming(bench: Bench, size: str, make: Callable[[Read], DataFrame], check: Callable[[Path], None]) -> Contender:
     def once(folder: Path) -> Sample:
-        rate = stream_into_delta(bench.spark, source, schema, transform, folder, SKIPPED[size])
+        rate = stream_into_delta(bench.spark, make, folder, SKIPPED[size])
         check(folder)
         return Sample({"": rate})
 
@@ -161,6 +222,12 @@ def _check_windows(who: str, events: pa.Table, rule: LateRule, table: str, folde
 
 def _check_once(who: str, once: pa.Table, table: str, folder: Path) -> None:
     check_rows(who, _read(folder / table, once.column_names), once, "id")
+
+
+def _check_joined(who: str, joined: pa.Table, table: str, folder: Path) -> None:
+    order = [(name, "ascending") for name in joined.column_names]
+    if not _read(folder / table, joined.column_names).cast(joined.schema).sort_by(order).equals(joined.sort_by(order)):
+        raise AssertionError(f"{who}: the joined rows are not those of one join of all orders and payments")
 
 
 def _read(table: Path, columns: Sequence[str]) -> pa.Table:
