@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, OpaquePartitionedEmitter
+from state import DeltaState
 from tests.acceptance.test_several_spouts import (
     WORDS,
     Count,
+    Numbers,
     command_line,
     counts,
     opaque_rows,
@@ -18,7 +20,7 @@ from tests.acceptance.test_several_spouts import (
     topology,
     transactions,
 )
-from txtopo import Config, FailedException, run
+from txtopo import Config, DataFrameBolt, FailedException, Fields, Topology, TransactionalTopologyBuilder, run
 from txtopo.api.components.planned import Turn
 from txtopo.attempts import epoch_and_try
 from txtopo.errors import PoisonTransaction
@@ -221,3 +223,37 @@ def test_an_opaque_spout_that_is_added(command_line: Any, caplog: pytest.LogCapt
     assert [message for message in caplog.messages if "the new spout 'clicks' is opaque" in message] == caplog.messages
     assert counts(Path("out"))["clicks z"] == 1
     assert "✔" in command_line.told("audit", "out")
+
+
+class LastLetters(DataFrameBolt):
+    """The last letter of each word, of all spouts together."""
+
+    output_fields = Fields("attempt", "letter: string")
+
+    def transform(self, frame: Any) -> Any:
+        return frame.selectExpr("attempt", "right(word, 1) AS letter")
+
+
+@pytest.mark.parametrize("is_opaque", [False, True], ids=["repeatable", "opaque"])
+def test_a_dataframe_spout_beside_others(tmp_path: Path, spark: Any, *, is_opaque: bool) -> None:
+    """Bolts of Python and of Spark SQL take the rows of both, over two runs, also if transactions are rolled back."""
+    typed = Fields("word: string")
+
+    def made() -> Topology:
+        words = [["a"], ["b"], ["c"], ["a"]]
+        other = (
+            OpaqueMemoryTransactionalSpout(words, typed, 1) if is_opaque else MemoryTransactionalSpout(words, typed, 1)
+        )
+        builder = TransactionalTopologyBuilder("both", "numbers", Numbers(6))
+        builder.add_spout("rows", other, 2)
+        count = builder.set_committer_bolt("count", Failing(), 2)
+        builder.set_bolt("letters", LastLetters()).shuffle_grouping("numbers").shuffle_grouping("rows")
+        for source, field in (("numbers", "word"), ("rows", "word"), ("letters", "letter")):
+            count.fields_grouping(source, Fields(field))
+        builder.set_state("counts", DeltaState(tmp_path / "counts", Fields("key: string"), Fields("n: long")))
+        return builder.build()
+
+    for until in (1, None):
+        run(made(), Config({"topology.message.timeout.secs": 300}), until=until)
+    own = {"numbers 0": 2, "numbers 1": 2, "numbers 2": 2, "rows a": 2, "rows b": 1, "rows c": 1}
+    assert counts(tmp_path) == {**own, **{f"letters {key.split()[1]}": n for key, n in own.items()}}

@@ -174,8 +174,6 @@ def test_a_spout_that_is_left_out_is_refused(tmp_path: Path) -> None:
 
 def test_what_may_not_be_together(tmp_path: Path) -> None:
     """It is refused by build(), by name."""
-    with pytest.raises(TopologyError, match=r"spout 'payments' is a DataFrameSpout and 'orders' is not"):
-        topology(tmp_path, orders=rows("a"), payments=Numbers(2))
     with pytest.raises(TopologyError, match="component id 'orders' is used 2 times"):
         builder = TransactionalTopologyBuilder("t", "orders", rows("a"))
         builder.add_spout("orders", rows("b"))

@@ -94,7 +94,7 @@ def test_transactional_topology(tmp_path: Path) -> None:
         assert 'topology="paced"' in page
         committed = found["txtopo_transactions_committed_total"]
         assert found["txtopo_attempts_failed_total"] == found["txtopo_attempts_replayed_total"] == 1
-        assert found["txtopo_tuples_total"] == committed * 10
+        assert found["txtopo_tuples_total{component=numbers}"] == committed * 10
         # Each commit phase sleeps 50 ms; what is begun waits for those before it.
         assert 0.05 * committed <= found["txtopo_commit_seconds_sum"] < found["txtopo_end_to_end_seconds_sum"]
         assert httpx.get(f"{address}/health", trust_env=False, timeout=DEADLINE_SECS).json()["stage"] == "running"

@@ -45,6 +45,7 @@ PROGRESS = Progress(
     total=40,
     attempts=21,
     lags={"numbers": Lag(77, 3, 4096)},
+    emitted={"numbers": 640, "bolt": 7},
 )
 
 
@@ -175,7 +176,7 @@ def test_progress_of_a_transactional_run(metrics: RunMetrics) -> None:
         "txtopo_dead_letters_total": 1,
         "txtopo_attempts_total": 21,
         "txtopo_attempts_failed_total": 5,
-        "txtopo_tuples_total": 640,
+        "txtopo_tuples_total{component=numbers}": 640,
         "txtopo_executors_lost_total": 2,
         "txtopo_source_remaining_transactions": 28,
         "txtopo_source_lag_records{component=numbers}": 77,

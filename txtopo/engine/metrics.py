@@ -107,7 +107,9 @@ RUN_METRICS: Mapping[str, RunMetric] = {
         RunMetric(
             "txtopo_attempts_replayed", "counter", "attempts after the first one of their transaction", _TRANSACTIONAL
         ),
-        RunMetric("txtopo_tuples", "counter", "tuples of the spout in committed transactions", _TRANSACTIONAL),
+        RunMetric(
+            "txtopo_tuples", "counter", "tuples of a spout in committed transactions", _TRANSACTIONAL, ("component",)
+        ),
         RunMetric("txtopo_jobs", "counter", "jobs that began", _TRANSACTIONAL),
         RunMetric("txtopo_jobs_lost", "counter", "jobs that Spark lost", _TRANSACTIONAL),
         RunMetric(
@@ -371,12 +373,12 @@ class RunMetrics(Observer, Collector):
             "attempts": progress.attempts,
             "attempts_failed": progress.failures,
             "attempts_replayed": self._replayed,
-            "tuples": progress.tuples,
             "jobs": self._jobs,
             "jobs_lost": self._jobs_lost,
             "executors_lost": self._executors_lost(),
             "run_seconds": progress.elapsed_secs,
         }
+        values["tuples"] = {(spout,): progress.emitted.get(spout, 0) for spout in progress.lags}
         counts = [each for each in progress.readings if each.kind is ReadingKind.COUNT]
         values["component_count"] = {(each.component, each.name): each.value for each in counts}
         values["component_gauge"] = {

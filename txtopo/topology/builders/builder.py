@@ -118,7 +118,6 @@ class TransactionalTopologyBuilder:
                 *checks.check_ids(graph),
                 *checks.check_places(graph.states),
                 *checks.check_kinds(graph),
-                *checks.check_spouts_together(graph),
                 *checks.check_parallelism(graph),
                 *checks.check_settings(graph),
                 *checks.check_times(graph),

@@ -19,7 +19,7 @@ import pyarrow as pa
 from txtopo.api.components.bolt import Bolt, DataFrameBolt
 from txtopo.api.components.groupings import KEYED, GroupingKind
 from txtopo.api.components.optional import call_if_there
-from txtopo.api.components.spout import AnySpout, DataFrameSpout, SpoutTable
+from txtopo.api.components.spout import AnySpout, SpoutTable
 from txtopo.api.data.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
 from txtopo.api.reference import Reference
 from txtopo.api.state import State
@@ -147,17 +147,6 @@ def check_kinds(graph: Graph) -> Iterator[str]:
     for name, state in graph.states:
         if not isinstance(state, State):
             yield f"state {name!r} is a {type(state).__name__}; pass a DeltaState, a MemoryState or another State"
-
-
-def check_spouts_together(graph: Graph) -> Iterator[str]:
-    """Find DataFrame spouts beside others."""
-    dataframes = [repr(spout.id) for spout in graph.spouts if isinstance(spout.component, DataFrameSpout)]
-    others = [repr(spout.id) for spout in graph.spouts if not isinstance(spout.component, DataFrameSpout)]
-    if dataframes and others:
-        yield (
-            f"spout {dataframes[0]} is a DataFrameSpout and {others[0]} is not: such spouts can't be in one "
-            "topology; make two topologies of them"
-        )
 
 
 def check_clocks(graph: Graph) -> Iterator[str]:
