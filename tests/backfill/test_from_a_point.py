@@ -107,6 +107,7 @@ def test_a_wish_between_two_points_goes_to_the_earlier_one(tmp_path, monkeypatch
         assert place.rows(name) == reference.rows(name)
 
 
+@pytest.mark.slow
 def test_before_the_oldest_point_it_is_refused(monkeypatch, place):
     """What is gone is named, and where it can begin instead, which works; nothing was written."""
     run_later(monkeypatch, place, 2 * 3600, **{"topology.rewind.hours": 1})

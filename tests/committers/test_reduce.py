@@ -157,6 +157,7 @@ class Looking(ReduceCommitter):
         super().finish_batch()
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
@@ -374,6 +375,7 @@ def of_rows(rows):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("fields", [PRICED, UNPRICED], ids=["typed", "untyped"])
 @pytest.mark.parametrize("way", ["executors", "marks", "driver", "files", "key by key", "combined"])

@@ -94,7 +94,7 @@ def found(request, tmp_path_factory):
     source.close()
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 def test_every_answer(found):
     """Each address answers, with names that lead back to it."""
     topology, _, client = found

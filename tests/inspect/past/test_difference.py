@@ -9,6 +9,7 @@ from tests.state.delta.log.test_kept import filled, leave
 from txtopo.inspect.past.difference import Compared
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("until", "points", "txid"),
     [(8, (), 6), (6, (), 6), (9, (), 9), (11, (), 10), (12, (8, 10, 12), 9), (12, (4, 8, 12), 3), (10, (), None)],
