@@ -12,4 +12,4 @@ BYTECODE = Path(__file__).resolve().parents[1] / "build" / "bytecode"
 if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
     sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(BYTECODE)
-    del os.environ["PYTHONDONTWRITEBYTECODE"]
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # a spawned process has the flag alone

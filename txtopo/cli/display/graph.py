@@ -11,6 +11,7 @@ from rich.tree import Tree
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.state import State
+from txtopo.text.secrecy import without_secrets
 from txtopo.topology.plans.description import address_of, class_of, described, fields_text, states_of
 from txtopo.topology.plans.plan import Edge, Phase, Plan, PlannedComponent
 
@@ -32,6 +33,11 @@ def draw_text(plan: Plan) -> Tree:
             node = branch.add(Text.assemble((name, "bold"), f"  {state_text(state)}"))
             if address_of(state):
                 node.add(Text.assemble(("in ", "dim"), address_of(state)))
+    if plan.references:
+        branch = tree.add(Text("references", "cyan"))
+        for name, reference in plan.references.items():
+            node = branch.add(Text.assemble((name, "bold"), f"  by {', '.join(reference.key)}"))
+            node.add(Text.assemble(("in ", "dim"), without_secrets(reference.address)))
     return tree
 
 

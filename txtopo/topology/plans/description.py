@@ -43,6 +43,10 @@ def described(plan: Plan) -> dict[str, Any]:
             }
             for name, state in plan.states.items()
         },
+        "references": {
+            name: {"key": list(each.key), "path": without_secrets(each.address)}
+            for name, each in plan.references.items()
+        },
     }
 
 

@@ -17,6 +17,7 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaReference, DeltaState, read_table
 from state.delta.log.location import Location
 from state.delta.read.reading import read_rows
+from tests.object_server import object_store
 from txtopo import Fields, StateKind, TransactionalTopologyBuilder
 from txtopo.api.reference import ReferenceTable, SeenVersion
 from txtopo.errors import ConfigError, FieldsError, InputError
@@ -144,6 +145,25 @@ def test_a_table_of_a_topology(tmp_path: Path, kind: StateKind, *, vectors: bool
         wanted = pa.table({"id": pa.array(range(70), pa.int64())})
         by_id = {row["id"]: row["n"] for row in table.rows.to_pylist()}
         assert table.look_up(wanted)["n"].to_pylist() == [by_id.get(each) for each in range(70)]
+
+
+def test_a_table_in_an_object_store() -> None:
+    """From version to version, and a version that is vacuumed."""
+    with object_store() as store:
+        path, options = "s3://bucket/customers", store.options
+        write_deltalake(path, rows(1, 2), storage_options=options)
+        reference = DeltaReference(path, "id", storage_options=options)
+        first = reference.newest("customers")
+        assert found(reference.at(first), 1, 3) == ["v0 1", None]
+        write_deltalake(path, rows(3), mode="append", storage_options=options)
+        assert found(reference.at(reference.newest("customers")), 1, 3) == ["v0 1", "v0 3"]
+        write_deltalake(path, rows(4), mode="overwrite", storage_options=options)
+        table = DeltaTable(path, storage_options=options)
+        table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+        fresh = DeltaReference(path, "id", columns=[], storage_options=options)
+        with pytest.raises(InputError, match=r"version 0 of reference 'customers'.*VACUUM END.*txtopo replan"):
+            fresh.at(first)
+        assert fresh.at(fresh.newest("customers")).rows["id"].to_pylist() == [4]
 
 
 def test_keys_more_than_once_are_refused_by_name(tmp_path: Path) -> None:
