@@ -314,8 +314,12 @@ def check_gone(name: str, disk: Disk, txids: Iterable[int]) -> None:
     """
     points = {disk.version_of(txid) or 0 for txid in txids}
     newest = len(disk.made) - 1
-    last = SimulatedPast(disk, lambda: None).last_transaction(newest)
-    base = max((each for each in disk.checkpoints if each <= last), default=0)
+    base = max((made.version.number for made in disk.made if made.is_write), default=0)
+    is_found = SimulatedPast(disk, lambda: None).last_transaction(newest) == base
+    has_one = not base or base in disk.checkpoints
+    require(
+        is_found and has_one, f"the version of the last transaction of {name!r}, {base}, is there, and a checkpoint"
+    )
     log = {number for number in disk.log().files if number < base and not disk.made[number].is_turn}
     require(log <= points, f"the log of versions that nobody needs is gone: {log - points} of table {name!r}")
     needed = frozenset[str]().union(*(disk.made[number].live for number in {*points, *range(base, newest + 1)}))

@@ -85,6 +85,10 @@ LAYOUTS = ("together", "together", "together", "together", "spread")
 EAGER = 0.1
 CHANGING = 0.2
 """How probable it is that settings of the history change from run to run."""
+OFFERED = 0.5
+"""How probable it is that a rewind goes to a transaction that is still there although nobody has promised it."""
+UPKEEP_PAUSES = 10
+"""How much more often than elsewhere a process is paused in its upkeep."""
 WAITING = 0.1
 """How probable it is that time passes though something could be done."""
 SKIPPING = 0.1
@@ -477,9 +481,13 @@ class World(Surroundings):
                 self._settled()
             self._look_for_end(process)
 
+    @property
+    def _is_going_back(self) -> bool:
+        return f"{self._plan.topology_id}/repair" in self._store_place.values
+
     def _goes_back(self) -> bool:
         """Draw whether the topology goes back, as it must if that was begun."""
-        if f"{self._plan.topology_id}/repair" in self._store_place.values:
+        if self._is_going_back:
             return True
         can = self._begins_alike and not self._skips and self.has_faults and bool(self._promised())
         return can and self.strikes(Fault.REWINDS, "before a start")
@@ -497,11 +505,14 @@ class World(Surroundings):
         )
         plan = recorded_plan(coordinator_state)
         if plan is None:
-            points = self._promised()
+            points = [point.txid for point in self._promised()]
             if not points:  # the last one has aged out meanwhile
                 return
             past = Past.of(subject, self.journal(), CoordinatorRecord.of(coordinator_state, 0))
-            wanted = self.random.choice(points).txid
+            if self.random.random() < OFFERED:
+                offered = (point.txid for point in past.standing[1:] if point.txid)
+                points = [txid for txid in offered if txid not in points] or points
+            wanted = self.random.choice(points)
             point, reasons = past.nearest(wanted)
             with self.keeping():
                 require(point.txid == wanted, f"each point can be gone back to: not {wanted}, {reasons}")
@@ -566,7 +577,8 @@ class World(Surroundings):
         except CrashError:
             self.log("dies")
         except (StopError, FailedException, PoisonTransaction) as error:
-            if isinstance(error, DivergenceError):  # no fault may part coordinator state and tables
+            # No fault may part coordinator state and tables, but who has been paused finds a way back half-way.
+            if isinstance(error, DivergenceError) and not self._is_going_back:
                 self._violated(error)
             # Not the message, which may name process ids: the log of a seed is the same each time.
             self.log(f"ends: {type(error).__name__}")
@@ -593,7 +605,9 @@ class World(Surroundings):
                 striking = [fault for fault in self._faults if is_at(fault, failpoint)]
                 self._striking[failpoint] = striking
             for fault in striking:
-                self._strike_at(fault, failpoint)
+                # What is deleted is of no matter until somebody has gone back to it meanwhile.
+                for _ in range(UPKEEP_PAUSES if (fault, failpoint) == (Fault.PAUSES, "upkeep") else 1):
+                    self._strike_at(fault, failpoint)
 
     # Checks.
 
