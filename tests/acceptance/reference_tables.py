@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import CommitFailedError
 
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaReference, DeltaRows, read_table
@@ -50,6 +49,8 @@ class Changing(BasicBolt):
         self.customers, self.fails = customers, fails
 
     def execute(self, tuple: Any, collector: Any) -> None:
+        from deltalake.exceptions import CommitFailedError  # its module has no name to pickle it by
+
         with contextlib.suppress(CommitFailedError):  # another task writes it at the same time
             write_version(self.customers)
         if self.fails and epoch_and_try(tuple.attempt.attempt)[1] == 1:
