@@ -2,8 +2,9 @@
 
 It prints CPU time and bytes of all that the state does for a group, merges included, by rows of the table and touched
 keys: random ones, in groups one after another, as a coordinator has them; and what a start takes, and the index of the
-rows. The time is the process's own, so that a busy machine changes little. ``--bytes-max 0`` has rows and index on the
-disk; another process has filled the table, so the memory is what a coordinator has.
+rows. Keys are longs, or words with ``--words``. The time is the process's own, so that a busy machine changes little.
+``--bytes-max 0`` has rows and index on the disk; another process has filled the table, so the memory is what a
+coordinator has.
 """
 
 from __future__ import annotations
@@ -32,9 +33,11 @@ _LOAD_ROWS = 500_000
 class Table:
     """A table of words, and the groups that it gets."""
 
-    def __init__(self, path: Path, *, deletion_vectors: bool, bytes_max: int) -> None:
+    def __init__(self, path: Path, *, are_words: bool, deletion_vectors: bool, bytes_max: int) -> None:
         self._path = path
-        declared = DeltaState(path, Fields("word: string"), Fields("n: long"), deletion_vectors=deletion_vectors)
+        self._rows_of = rows_of if are_words else _of_longs
+        key = Fields("word: string" if are_words else "word: long")
+        declared = DeltaState(path, key, Fields("n: long"), deletion_vectors=deletion_vectors)
         self._drawing = np.random.default_rng(5)
         probe = ProgressProbe()
         opened = declared.open("benchmark", "words", "life", 1)
@@ -42,7 +45,7 @@ class Table:
         self._state = opened
         with probe.current():
             self._state.hold_rows(bytes_max)
-            self._state.multi_get(["w0"])  # which waits for all rows
+            self._state.multi_get(["w0" if are_words else 0])  # which waits for all rows
         self.steps = probe.steps
         """How often a start has shown progress."""
         self._txid = self._state.last_txid or 0
@@ -61,13 +64,13 @@ class Table:
     def fill(self, rows: int) -> None:
         """Put all keys."""
         for start in range(0, rows, _LOAD_ROWS):
-            self.fold(rows_of(np.arange(start, min(rows, start + _LOAD_ROWS))))
+            self.fold(self._rows_of(np.arange(start, min(rows, start + _LOAD_ROWS))))
 
     def costs(self, rows: int, touched: int, groups: int) -> tuple[float, float, float]:
         """Return the median and the mean of the CPU ms of some groups, and the mean of their KB."""
         before, cpu_ms = self._sizes(), []
         for _ in range(groups):
-            keys = rows_of(np.unique(self._drawing.integers(0, rows, touched)))
+            keys = self._rows_of(np.unique(self._drawing.integers(0, rows, touched)))
             began = time.process_time()
             self.fold(keys)
             cpu_ms.append((time.process_time() - began) * 1000)
@@ -82,9 +85,14 @@ class Table:
         return {path: path.stat().st_size for path in self._path.rglob("*") if path.is_file()}
 
 
-def fill(path: Path, rows: int, *, deletion_vectors: bool) -> None:
+def _of_longs(keys: np.ndarray) -> pa.Table:
+    """Return a row with n = 1 for each key."""
+    return pa.table({"word": pa.array(keys), "n": pa.array(np.ones(len(keys), np.int64))})
+
+
+def fill(path: Path, rows: int, *, are_words: bool, deletion_vectors: bool) -> None:
     """Make a table of so many rows."""
-    table = Table(path, deletion_vectors=deletion_vectors, bytes_max=Config().state_bytes_max)
+    table = Table(path, are_words=are_words, deletion_vectors=deletion_vectors, bytes_max=Config().state_bytes_max)
     table.fill(rows)
     table.close()
 
@@ -107,13 +115,16 @@ def index_bytes(rows: int) -> int:
 @click.option("--rows", multiple=True, default=(10_000, 1_000_000), show_default=True, type=click.IntRange(1_000))
 @click.option("--touched", multiple=True, default=(100, 1_000, 100_000), show_default=True, type=click.IntRange(1))
 @click.option("--groups", default=24, show_default=True, type=click.IntRange(1), help="Of each size.")
+@click.option("--words", is_flag=True, help="Keys are words, not longs.")
 @click.option("--rewritten", is_flag=True, help="Without deletion vectors.")
 @click.option("--bytes-max", default=Config().state_bytes_max, show_default=True, help="topology.state.bytes.max.")
-def main(rows: tuple[int, ...], touched: tuple[int, ...], groups: int, *, rewritten: bool, bytes_max: int) -> None:
+def main(
+    rows: tuple[int, ...], touched: tuple[int, ...], groups: int, *, words: bool, rewritten: bool, bytes_max: int
+) -> None:
     """Print what groups cost, by rows of the table and touched keys."""
     for count in rows:
         with tempfile.TemporaryDirectory(prefix="txtopo-benchmark-") as folder:
-            path, made = Path(folder) / "words", {"deletion_vectors": not rewritten}
+            path, made = Path(folder) / "words", {"are_words": words, "deletion_vectors": not rewritten}
             filling = multiprocessing.get_context("spawn").Process(target=fill, args=(path, count), kwargs=made)
             filling.start()
             filling.join()

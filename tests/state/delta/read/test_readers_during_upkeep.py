@@ -129,9 +129,9 @@ def look_at_each_step(monkeypatch: pytest.MonkeyPatch, look: Callable[[str], Non
     def patch(owner: type, name: str) -> None:
         original = getattr(owner, name)
 
-        def stepping(self: Any, *arguments: Any) -> Any:
+        def stepping(self: Any, *arguments: Any, **named: Any) -> Any:
             with lock:
-                result = original(self, *arguments)
+                result = original(self, *arguments, **named)
                 look(f"{name} {arguments[0] if arguments else ''}")
                 return result
 
