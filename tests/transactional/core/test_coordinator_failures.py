@@ -453,6 +453,18 @@ def test_a_suspect_has_as_many_tries_as_it_may() -> None:
         story >> processed("1:4") << commit(1, "1:4", "2:2", "3:2")
 
 
+def test_a_suspect_that_fails_before_its_loss_is_proven() -> None:
+    """When all losses are unproven, one is tried again; if that try fails, it is given up for that, once it has ended."""
+    with Scenario(limits(pending=2, tries=1, job_failures=9, skip=True)) as story:
+        begin(story, 2)
+        story >> lost(1)
+        story >> ticked(100) << run(2, "1:2")
+        story >> lost(2) << run(3, "2:2")
+        story >> lost(3)
+        story >> ticked(10_000) << run(4, "1:3")
+        story >> failed("1:3") << write_dead_letter(1, "1:4", tries=1)
+
+
 @pytest.mark.parametrize("has_others", [True, False], ids=["others", "none to try"])
 def test_the_first_loss_is_nobodys_failure(*, has_others: bool) -> None:
     """An executor that was ended once gives up no transaction, also if it was alone and the next one is processed."""

@@ -408,7 +408,9 @@ class Coordinator:
         for transaction in [each for each in self._pending.values() if each.tries.is_unproven]:
             transaction.tries.is_unproven = False
             transaction.tries.failures += is_proof and transaction.tries.is_charged
-            self._give_up_if_due(transaction)
+            # One that is tried again, because all losses were unproven, is judged when that attempt has ended.
+            if transaction.status is Status.READY:
+                self._give_up_if_due(transaction)
 
     def _failed(self, event: Failed) -> None:
         for transaction in self._live([event.attempt]):
