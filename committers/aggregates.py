@@ -29,6 +29,7 @@ from txtopo.api.arguments import check_positive, checked_class
 from txtopo.api.data.types import ddl_name
 from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Merge, Reduction
 from txtopo.columnar.reducing import TooLarge, reduced_exactly
+from txtopo.columnar.taking import in_one_piece
 from txtopo.errors import FieldsError
 
 __all__ = [
@@ -455,7 +456,7 @@ class Collect(_OfOrder):
 
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
         """Return a list of each value, null for a null."""
-        values = columns[0].combine_chunks() if isinstance(columns[0], pa.ChunkedArray) else columns[0]
+        values = in_one_piece(columns[0])
         if pa.types.is_floating(values.type):  # all NaN are one, whatever their bits
             values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), values)
         mask = pc.is_null(values) if values.null_count else None

@@ -11,18 +11,16 @@ import attrs
 import pyarrow as pa
 
 from committers.inputs import Inputs, field_mistakes
+from committers.waiting import WaitingTuples
 from state import DeltaState
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.types import python_values
 from txtopo.api.map_state import joined_columns
-from txtopo.columnar.conversion import cast_rows, fitted_array
+from txtopo.columnar.conversion import cast_rows
 from txtopo.errors import InputError
 
 __all__ = ["ApplyChanges"]
-
-TUPLES_MAX = 10_000
-"""How many tuples become columns at a time."""
 
 
 @attrs.frozen
@@ -110,7 +108,7 @@ class ApplyChanges(BatchBolt, ICommitter):
         for name, kind in ((deleted, "boolean"), (unchanged, "array<string>")):
             if name is not None:
                 fields += Fields(f"{name}: {kind}")
-        self._schema = fields.arrow_schema()
+        self._fields, self._schema = fields, fields.arrow_schema()
 
     def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
         """Return the table: key, values and sequence; ``options`` are the table's."""
@@ -140,13 +138,12 @@ class ApplyChanges(BatchBolt, ICommitter):
         """Start with no events."""
         self._table = context.state(self._state_name)
         self._graves = context.state(self._tombstones_name)
-        self._tuples: list[list[Any]] = []
+        self._tuples = WaitingTuples(self._fields, context.this_component_id)
         self._changes: dict[Any, list[_Change]] = {}
 
     def execute(self, tuple: Tuple) -> None:
         """Take one event."""
-        self._tuples.append([tuple[name] for name in self._schema.names])
-        if len(self._tuples) >= TUPLES_MAX:
+        if self._tuples.add(tuple):
             self._make_columns()
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
@@ -186,7 +183,7 @@ class ApplyChanges(BatchBolt, ICommitter):
         self.context.count("deleted", len(gone))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Order what waits before the object moves to the commit phase."""
+        """Take the tuples that wait before the object moves to the commit phase."""
         if "_changes" in self.__dict__:
             self._make_columns()
         return self.__dict__
@@ -208,22 +205,17 @@ class ApplyChanges(BatchBolt, ICommitter):
 
     def _make_columns(self) -> None:
         """Take the tuples that wait."""
-        if self._tuples:
-            columns, self._tuples = zip(*self._tuples, strict=True), []
-            arrays = [
-                fitted_array(f.name, column, f.type, "a change")
-                for f, column in zip(self._schema, columns, strict=True)
-            ]
-            self._take(pa.Table.from_arrays(arrays, schema=self._schema))
+        rows = self._tuples.take()
+        if rows is not None:
+            self._take(rows)
 
     def _take(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Keep the events of each key that may count."""
         for name in (*self._key, *self._sequence):
             if rows.column(name).null_count:
-                kind = "key" if name in self._key else "sequence"
                 raise InputError(
-                    f"{self.context.this_component_id!r} got a change whose {name!r} is null, but it is of the {kind}, "
-                    "which orders what is applied; filter such events, or send them elsewhere, in a bolt before it"
+                    f"{self.context.this_component_id!r} got a change whose {name!r} is null, so it has no place among "
+                    "the others; filter such events, or send them elsewhere, in a bolt before it"
                 )
         columns = {name: python_values(rows.column(name)) for name in self._schema.names}
         nothing = [None] * rows.num_rows
@@ -243,8 +235,7 @@ class ApplyChanges(BatchBolt, ICommitter):
         for key, sequence, values, grave, is_deleted, unchanged in every:
             left = [positions[name] for name in unchanged or () if name in positions]
             change = _Change(sequence, None if is_deleted else values, grave, left)
-            known = changes.get(key)
-            if known is None or (not left and self._unchanged is None and sequence >= known[0].sequence):
+            if self._unchanged is not None:
+                changes.setdefault(key, []).append(change)
+            elif key not in changes or sequence >= changes[key][0].sequence:
                 changes[key] = [change]
-            elif self._unchanged is not None:
-                known.append(change)

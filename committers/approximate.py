@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from committers.aggregates import OfField
 from txtopo.api.arguments import checked_class
 from txtopo.api.reduction import ColumnReduction, Merge
+from txtopo.columnar.taking import in_one_piece
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.text.extras import how_to_install
 
@@ -81,7 +82,7 @@ class ApproxCountDistinct(OfField):
 
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
         """Return the marked bytes of each value: a merge, which comes before a table, makes sketches of them."""
-        return [_marked(_whole(columns[0]))]
+        return [_marked(in_one_piece(columns[0]))]
 
     def result(self, partials: Sequence[Any]) -> Any:
         """Return the sketches' estimates, 0 for none."""
@@ -101,10 +102,6 @@ def _datasketches() -> Any:
     except ImportError as error:
         raise TopologyError(f"ApproxCountDistinct needs Apache DataSketches: {how_to_install('sketches')}") from error
     return datasketches
-
-
-def _whole(column: Any) -> Any:
-    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _marked(column: Any) -> Any:
@@ -221,7 +218,7 @@ class ApproxQuantile(OfField):
 
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
         """Return a histogram of each value, null for a null."""
-        column = _whole(columns[0])
+        column = in_one_piece(columns[0])
         slots = self._slots(column.cast(pa.float64(), safe=False).fill_null(0).to_numpy())
         ones = pa.StructArray.from_arrays(
             [pa.array(slots), pa.array(np.ones(rows, np.int64))], fields=[*_HISTOGRAM.value_type]
@@ -231,7 +228,7 @@ class ApproxQuantile(OfField):
 
     def result(self, partials: Sequence[Any]) -> Any:
         """Return the values at the ranks, null for none."""
-        histograms = _whole(partials[0])
+        histograms = in_one_piece(partials[0])
         slots, counts = (np.asarray(each) for each in histograms.flatten().flatten())
         ends = np.cumsum(counts)
         lengths = pc.fill_null(pc.list_value_length(histograms), 0).to_numpy()
@@ -297,7 +294,7 @@ def _summed(groups: Any, *, slots: int) -> Any:
     summed = rows.group_by(["group", "slot"], use_threads=False).aggregate([("count", "sum")])
     summed = summed.sort_by([("group", "ascending"), ("slot", "ascending")]).combine_chunks()
     offsets = np.concatenate([[0], np.cumsum(np.bincount(summed["group"], minlength=len(groups)))]).astype(np.int32)
-    pairs = [_whole(summed[name]) for name in ("slot", "count_sum")]
+    pairs = [in_one_piece(summed[name]) for name in ("slot", "count_sum")]
     values = pa.StructArray.from_arrays(pairs, fields=[*_HISTOGRAM.value_type])
     is_null = pa.array(~np.isin(np.arange(len(groups)), of_group[np.asarray(pc.is_valid(histograms))]))
     return pa.ListArray.from_arrays(offsets, values, _HISTOGRAM, mask=is_null)

@@ -15,6 +15,7 @@ import pyarrow as pa
 from committers.aggregates import Aggregate, AggregateCombiner, Aggregation, Count, merged_rows
 from committers.inputs import Inputs, field_mistakes
 from committers.spill import ReducingCommitter
+from committers.waiting import TUPLES_WAITING_MAX
 from state import DeltaState
 from txtopo import BatchOutputCollector, Fields, MapState, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.arguments import checked_arguments
@@ -25,9 +26,6 @@ from txtopo.api.reduction import Combiner, Merge, Reduction, Reductions, combini
 from txtopo.columnar.conversion import fitted_array
 from txtopo.columnar.reducing import ReductionCombiner, is_reducible, reduced
 from txtopo.errors import FieldsError, TopologyError
-
-TUPLES_MAX = 10_000
-"""How many tuples of an untyped stream become columns at a time."""
 
 _ALIKE = frozenset({str, int, float, bytes, bool, dt.date, type(None)})
 """Classes of which either all values fit a type or none, except for numbers that are too large. A number needs no check
@@ -164,7 +162,7 @@ class ReduceCommitter(ReducingCommitter):
             self.fold(self._key_of(values), values[self._value_at])
             return
         self._tuples.append([values[position] for position in self._inputs_at])
-        if len(self._tuples) >= TUPLES_MAX:
+        if len(self._tuples) >= TUPLES_WAITING_MAX:
             self._take_tuples()
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:

@@ -10,15 +10,13 @@ import pyarrow as pa
 
 from committers.inputs import Inputs, field_mistakes, stream_name
 from committers.spill import SpillingCommitter
+from committers.waiting import TUPLES_WAITING_MAX
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.map_state import MapState
 from txtopo.api.reduction import Rows
 from txtopo.api.state import State
 from txtopo.api.values import StateKind
-
-TUPLES_WAITING_MAX = 10_000
-"""The maximum number of tuples that wait to be converted to columns."""
 
 
 class RowsCommitter(SpillingCommitter):

@@ -44,10 +44,11 @@ from committers.event_time.join_streams import (
     of_side,
 )
 from committers.event_time.pairs import Timed, pairs
-from committers.event_time.timed import EXPIRES, LATE, UNTIMED, ClockedCommitter, WaitingTuples, with_ahead
+from committers.event_time.timed import EXPIRES, LATE, UNTIMED, ClockedCommitter, with_ahead
 from committers.event_time.times import MICROS_MAX, micros_in, timestamps
 from committers.event_time.windows import key_ids
 from committers.inputs import Inputs, field_mistakes, stream_name
+from committers.waiting import WaitingTuples
 from state import DeltaExpiringRows
 from txtopo import BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.arguments import checked_arguments
@@ -162,7 +163,7 @@ class IntervalJoin(ClockedCommitter):
         """Start with no rows."""
         super().prepare(config, context, collector, attempt)
         self._tuples_of = [
-            WaitingTuples(each.inputs, each.time, context.this_component_id) for each in self._layout.sides
+            WaitingTuples(each.inputs, context.this_component_id, each.time) for each in self._layout.sides
         ]
 
     def _sides_of(self, component: str, stream: str) -> list[int]:

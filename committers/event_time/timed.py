@@ -16,11 +16,10 @@ from committers.event_time.clock import FirstStep, Watermark, timed_input_mistak
 from committers.event_time.times import TIMESTAMP, event_times, in_known_years, lowered
 from committers.inputs import Inputs
 from committers.spill import ReducingCommitter
+from committers.waiting import WaitingTuples
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
-from txtopo.api.data.tuples import TupleSource
 from txtopo.api.data.utc import micros_at
 from txtopo.api.reduction import Combiner
-from txtopo.columnar.conversion import fitted_array
 from txtopo.columnar.rows_by_time import are_after, are_over
 from txtopo.columnar.rows_file import read_rows_file
 from txtopo.errors import TopologyError
@@ -35,54 +34,6 @@ was planned, null for all others: only the commit phase knows how far ahead is t
 _NO_TIME = pa.scalar(None, TIMESTAMP)
 
 LATE, UNTIMED = "late", "untimed"
-
-TUPLES_WAITING_MAX = 10_000
-"""The maximum number of tuples that wait to be converted to columns."""
-
-
-class WaitingTuples:
-    """Tuples that wait to be converted to columns.
-
-    Args:
-        fields: the fields to read, each with a type.
-        time: the field with the event time.
-        component: the component that reads them, for errors.
-    """
-
-    def __init__(self, fields: Fields, time: str, component: str) -> None:
-        self._fields, self._time, self._component = fields, time, component
-        self._rows: list[list[Any]] = []
-        self._source: TupleSource | None = None
-        """The source of the last tuple, whose fields' positions are known."""
-        self._positions: list[int] = []
-
-    def add(self, tuple: Tuple) -> bool:
-        """Add a tuple; return whether so many wait that they should be taken."""
-        if tuple.source is not self._source:
-            self._source = tuple.source
-            self._positions = [tuple.source.fields.index(name) for name in self._fields]
-        values = tuple.values
-        self._rows.append([values[position] for position in self._positions])
-        return len(self._rows) >= TUPLES_WAITING_MAX
-
-    def take(self) -> pa.Table | None:
-        """Return the waiting tuples as columns, and forget them; None for none.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-        """
-        rows, self._rows, self._source = self._rows, [], None
-        if not rows:
-            return None
-        columns = zip(self._fields.arrow_schema(), zip(*rows, strict=True), strict=True)
-        return pa.table({field.name: self._column(field, values) for field, values in columns})
-
-    def _column(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
-        first = next((value for value in values if value is not None), None)
-        # An event time without a zone is UTC, in whatever form it comes.
-        is_utc = field.name == self._time and isinstance(first, dt.datetime) and first.tzinfo is None
-        kind = pa.timestamp("us") if is_utc else field.type
-        return fitted_array(field.name, values, kind, f"in {self._component!r}")
 
 
 def with_ahead(rows: pa.Table, time: str, planned_at: dt.datetime) -> tuple[pa.Table, pa.ChunkedArray]:
@@ -246,7 +197,7 @@ class TimedCommitter(ClockedCommitter):
     ) -> None:
         """Start with no rows."""
         super().prepare(config, context, collector, attempt)
-        self._tuples = WaitingTuples(self._inputs, self._time, context.this_component_id)
+        self._tuples = WaitingTuples(self._inputs, context.this_component_id, self._time)
 
     def execute(self, tuple: Tuple) -> None:
         """Take a row of the stream, or the watermark."""

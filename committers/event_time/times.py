@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.api.data.utc import MICROS_MIN, MICROSECOND
+from txtopo.columnar.taking import in_one_piece
 from txtopo.errors import ConfigError, FieldsError
 
 Micros = npt.NDArray[np.int64]
@@ -75,6 +76,5 @@ def event_times(rows: pa.Table, field: str) -> pa.ChunkedArray:
 
 def micros_in(column: pa.ChunkedArray | pa.Array) -> Micros:
     """Return a column of timestamps without nulls in microseconds."""
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    micros: Micros = array.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    micros: Micros = in_one_piece(column).cast(pa.int64()).to_numpy(zero_copy_only=False)
     return micros

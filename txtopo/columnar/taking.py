@@ -1,4 +1,4 @@
-"""Rows at some positions, however much text they have."""
+"""Rows at some positions, however much text they have, and columns in one piece."""
 
 from __future__ import annotations
 
@@ -23,6 +23,11 @@ def taken(rows: pa.Table, positions: npt.NDArray[np.integer[Any]]) -> pa.Table:
     size = max(1, rows.num_rows * PORTION_BYTES // rows.nbytes)
     starts = range(0, max(1, len(positions)), size)
     return pa.concat_tables(wide.take(positions[start : start + size]).cast(rows.schema) for start in starts)
+
+
+def in_one_piece(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Return a column as one array."""
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _wide(kind: pa.DataType) -> pa.DataType:

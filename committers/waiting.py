@@ -1,0 +1,61 @@
+"""Tuples that wait until there are enough of them to become columns."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from txtopo import Fields, Tuple
+from txtopo.api.data.tuples import TupleSource
+from txtopo.columnar.conversion import fitted_array
+
+TUPLES_WAITING_MAX = 10_000
+"""The maximum number of tuples that wait to be converted to columns."""
+
+
+class WaitingTuples:
+    """Tuples that wait to be converted to columns.
+
+    Args:
+        fields: the fields to read, each with a type.
+        component: the component that reads them, for errors.
+        time: the field with the event time, if there is one.
+    """
+
+    def __init__(self, fields: Fields, component: str, time: str | None = None) -> None:
+        self._fields, self._time, self._component = fields, time, component
+        self._rows: list[list[Any]] = []
+        self._source: TupleSource | None = None
+        """The source of the last tuple, whose fields' positions are known."""
+        self._positions: list[int] = []
+
+    def add(self, tuple: Tuple) -> bool:
+        """Add a tuple; return whether so many wait that they should be taken."""
+        if tuple.source is not self._source:
+            self._source = tuple.source
+            self._positions = [tuple.source.fields.index(name) for name in self._fields]
+        values = tuple.values
+        self._rows.append([values[position] for position in self._positions])
+        return len(self._rows) >= TUPLES_WAITING_MAX
+
+    def take(self) -> pa.Table | None:
+        """Return the waiting tuples as columns, and forget them; None for none.
+
+        Raises:
+            FieldsError: a value does not fit its field.
+        """
+        rows, self._rows, self._source = self._rows, [], None
+        if not rows:
+            return None
+        columns = zip(self._fields.arrow_schema(), zip(*rows, strict=True), strict=True)
+        return pa.table({field.name: self._column(field, values) for field, values in columns})
+
+    def _column(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
+        first = next((value for value in values if value is not None), None)
+        # An event time without a zone is UTC, in whatever form it comes.
+        is_utc = field.name == self._time and isinstance(first, dt.datetime) and first.tzinfo is None
+        kind = pa.timestamp("us") if is_utc else field.type
+        return fitted_array(field.name, values, kind, f"in {self._component!r}")
