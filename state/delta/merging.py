@@ -14,12 +14,13 @@ A merge outlasts writes, which change what it reads. When it has ended, and is t
 
 1. Rows that writes have marked as dead meanwhile are marked in the new file, at their places there: were it tried again
    instead, it might never end.
-2. A source that is gone, and whose rows have all expired by now, is as good as there: nobody sees its rows in the new
-   file.
-3. A source that is gone otherwise was replaced: by a write to a table without vectors or to a partition, or by somebody
-   else's OPTIMIZE. With vectors its rows are dead in the new file. Without, the sources that are left are merged again.
-   They are fewer each time, so that ends, and in the end those are merged that nobody has touched for a while.
-4. If a source has rows that were over, the table has gone back, and the merge is in vain.
+2. An old file that is gone, and whose rows have all expired by now, is as good as there: nobody sees its rows in the
+   new file.
+3. An old file that is gone otherwise was replaced: by a write to a table without vectors or to a partition, or by
+   somebody else's OPTIMIZE. With vectors its rows are dead in the new file. Without, the old files that are left are
+   merged again. They are fewer each time, so that ends, and in the end those are merged that nobody has touched for a
+   while.
+4. If an old file has rows that were over, the table has gone back, and the merge is in vain.
 
 Where others move rows all the time, one merge after the other is in vain, so each time twice as many occasions to begin
 pass by, up to a bound.
@@ -168,7 +169,7 @@ def is_mostly_dead(file: DataFile) -> bool:
 
 
 @attrs.frozen(eq=False)
-class Source:
+class OldFile:
     """A file that was merged.
 
     Args:
@@ -192,13 +193,13 @@ class Merged:
 
     Args:
         files: the new ones.
-        rows: the rows of each, if they are kept: those of the sources, one after another unless they are arranged.
-        sources: the old ones.
+        rows: the rows of each, if they are kept: those of the old ones, one after another unless they are arranged.
+        old: those that they replace.
     """
 
     files: Files
     rows: Sequence[pa.Table]
-    sources: Sequence[Source]
+    old: Sequence[OldFile]
 
 
 @attrs.frozen(eq=False)
@@ -208,7 +209,7 @@ class Put:
     Args:
         merged: the merge.
         added: its files, as they are in the table.
-        removed: the sources that are still there.
+        removed: the old files that are still there.
         dead: the positions of merged rows that are dead in the new file.
     """
 
@@ -249,7 +250,7 @@ class Ended:
     @property
     def has_expired(self) -> bool:
         """Whether rows are left out that have expired."""
-        return any(source.expired for put in self.puts for source in put.merged.sources)
+        return any(file.expired for put in self.puts for file in put.merged.old)
 
 
 class Merging:
@@ -355,16 +356,16 @@ class Merging:
     ) -> Put | None:
         """Return what there is to put of some merged files; None if the table has gone back."""
         removed, dead, at = [], BitMap64(), 0
-        for source in merged.sources:
-            file, live = files.get(source.path), source.live
+        for old in merged.old:
+            file, live = files.get(old.path), old.live
             if file is not None:
                 removed.append(file)
                 now = dead_now(file)
-                if source.dead - now:
+                if old.dead - now:
                     return None
-                places = _places_among(live, positions_in(now - source.dead))
+                places = _places_among(live, positions_in(now - old.dead))
                 dead |= bitmap_of(at + places)
-            elif source.last > until:
+            elif old.last > until:
                 dead |= BitMap64(range(at, at + len(live)))
             at += len(live)
         added = merged.files
@@ -391,15 +392,15 @@ class Merging:
         return [self._merge(files, until) for files in groups]
 
     def _merge(self, files: Files, until: int) -> Merged:
-        sources: list[Source] = []
+        old: list[OldFile] = []
         policy, parts = self._policy, [iter([self._schema.empty_table()])]
-        parts += [self._left(file, until, sources) for file in files]
+        parts += [self._left(file, until, old) for file in files]
         pieces = policy.arranged((policy.kept or pa.concat_tables)(itertools.chain.from_iterable(parts)))
         made = [self._data.put("merged", piece, files[0].partition) for piece in pieces]
-        return Merged(made, pieces if policy.kept else (), sources)
+        return Merged(made, pieces if policy.kept else (), old)
 
-    def _left(self, file: DataFile, until: int, sources: list[Source]) -> Iterator[pa.Table]:
-        """Yield the rows of a file that are not over, and then add to the sources what they are."""
+    def _left(self, file: DataFile, until: int, old: list[OldFile]) -> Iterator[pa.Table]:
+        """Yield the rows of a file that are not over, and then add it to the old ones."""
         policy, dead, at, last, expired = self._policy, self._data.dead(file), 0, BEFORE_ALL, 0
         time = policy.time
         lives = [np.empty(0, dtype=np.int64)]
@@ -419,7 +420,7 @@ class Merging:
             lives.append(at + np.flatnonzero(is_left))
             at += count
             yield left
-        sources.append(Source(file.path, np.concatenate(lives), dead, expired, last))
+        old.append(OldFile(file.path, np.concatenate(lives), dead, expired, last))
 
     def _is_over(self, file: DataFile, until: int) -> bool:
         """Whether most rows of a file are dead, or have expired; its times are read once."""

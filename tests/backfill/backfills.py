@@ -23,7 +23,7 @@ from txtopo import (
     TransactionalSpout,
     TransactionalTopologyBuilder as Builder,
 )
-from txtopo.assembly.source import Begins
+from txtopo.assembly.feed import Feed
 from txtopo.backfill.backfill import BackfillNews, BackfillReport, backfill
 from txtopo.engine.runner import run_with
 from txtopo.errors import InputError
@@ -115,7 +115,7 @@ class Counting(Collecting):
 
 
 @attrs.frozen
-class Scripted(Begins):
+class Scripted(Feed):
     """Begins transactions that another topology has committed, at the same times."""
 
     transactions: Sequence[TransactionMetadata]
@@ -208,7 +208,7 @@ class Place:
         environment = inline_environment(wall_secs=wall_secs)
         if like is not None:
             script = history_of(like)
-            environment = attrs.evolve(environment, make_source=lambda _: Scripted(script))
+            environment = attrs.evolve(environment, make_feed=lambda _: Scripted(script))
         run_with(self.make(self.folder, *names), config, environment, until=until)
 
     def backfill(

@@ -22,9 +22,9 @@ from tests.ui.shapes import misfits
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.engine.metrics import WrittenMetrics
 from txtopo.engine.timeline.records import path_of
+from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.run.known import KnownRun
 from txtopo.inspect.run.slugs import slug_of
-from txtopo.inspect.source import FolderSource
 from txtopo.inspect.timeline.series import last_growth
 from txtopo.ui.app import Page, application, routes
 from txtopo.ui.checks import Checks
@@ -60,12 +60,12 @@ class Served:
 def served(tmp_path_factory):
     output = tmp_path_factory.mktemp("page")
     run_in(output)
-    source = FolderSource(output, can_replay=True)
+    backend = FolderBackend(output, can_replay=True)
     page = Page(
-        source,
+        backend,
         Sessions(),
         Checks(output),
-        lambda slug: ("audit", "--progress", f"--topology={source.header(slug).id}", "--", str(output)),
+        lambda slug: ("audit", "--progress", f"--topology={backend.header(slug).id}", "--", str(output)),
         lambda _, txid: ("--version", str(txid)),
         ORIGIN,
     )
@@ -74,7 +74,7 @@ def served(tmp_path_factory):
     assert client.get(f"/?token={page.sessions.invite()}").status_code == 200
     yield Served(page, app, client)
     page.checks.close()
-    source.close()
+    backend.close()
 
 
 def test_document_names_the_routes(served):
@@ -107,10 +107,10 @@ def test_a_failure_is_over(served, monkeypatch):
     """A topology and a component fail until a minute went without a failure, or until the run has ended in order."""
 
     def failing():
-        source = served.page.source
-        components = source.graph(SLUG).components
+        backend = served.page.backend
+        components = backend.graph(SLUG).components
         assert [each.id for each in components if each.last_failed_at] == ["fails"]
-        return source.header(SLUG).is_failing, [each.id for each in components if each.is_failing]
+        return backend.header(SLUG).is_failing, [each.id for each in components if each.is_failing]
 
     assert failing() == (False, [])
     monkeypatch.setattr(KnownRun, "ended", "")
@@ -350,7 +350,7 @@ def test_plots_of_earlier(served):
 
 
 def test_a_run_that_was_killed_is_not_healthy(served, monkeypatch):
-    monkeypatch.setattr(FolderSource, "health", lambda _: {"words": "killed", "other": "running"})
+    monkeypatch.setattr(FolderBackend, "health", lambda _: {"words": "killed", "other": "running"})
     assert served.json("/health", 503)["status"] == "the run of 'words' was killed"
 
 
@@ -380,12 +380,12 @@ def restarted(tmp_path_factory):
     record = path_of(folder, 2, "run")
     record.write_text(json.dumps({**json.loads(record.read_text()), "ended": ""}))
     run_in(output)
-    source = FolderSource(output)
-    page = Page(source, Sessions())
+    backend = FolderBackend(output)
+    page = Page(backend, Sessions())
     client = TestClient(application(page, hosts_of(["127.0.0.1"], PORT), PORT), base_url=ORIGIN)
     assert client.get(f"/?token={page.sessions.invite()}").status_code == 200
     yield client
-    source.close()
+    backend.close()
 
 
 def test_runs(restarted):
@@ -443,7 +443,7 @@ def test_answers_of_an_earlier_run_have_their_shape(restarted):
 
 def test_many_earlier_runs_are_looked_at(restarted, monkeypatch):
     """Those that nobody looks at are closed, and opened again when somebody does."""
-    monkeypatch.setattr("txtopo.inspect.source._PAST_OPEN_MAX", 1)
+    monkeypatch.setattr("txtopo.inspect.backend._PAST_OPEN_MAX", 1)
     for _ in range(3):
         for number, txid in ((1, 1), (2, 3)):
             assert restarted.get(f"{TOPOLOGY}@{number}/transaction/{txid}").status_code == 200
@@ -460,7 +460,7 @@ def test_two_topologies_in_a_folder(tmp_path):
         builder.set_state(name, DeltaState(tmp_path / name, Fields("word: string"), Fields("n: long")))
         for until in (1, None):
             run_topology(builder.build(), until)
-    source = FolderSource(tmp_path)
-    assert [(each.id, each.committed) for each in source.topologies().topologies] == [("a", 3), ("a@1", 2)]
-    assert [source.header(slug).committed for slug in ("a", "a@1", "a~401", "a~401@1")] == [3, 1, 2, 1]
-    source.close()
+    backend = FolderBackend(tmp_path)
+    assert [(each.id, each.committed) for each in backend.topologies().topologies] == [("a", 3), ("a@1", 2)]
+    assert [backend.header(slug).committed for slug in ("a", "a@1", "a~401", "a~401@1")] == [3, 1, 2, 1]
+    backend.close()

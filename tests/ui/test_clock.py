@@ -13,8 +13,8 @@ from txtopo.assembly.report import Progress
 from txtopo.engine.timeline import records
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
+from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.run.slugs import slug_of
-from txtopo.inspect.source import FolderSource
 from txtopo.inspect.timeline.timeline import TimelineReader
 
 PROGRESS = Progress(
@@ -68,15 +68,15 @@ def test_a_step_of_the_clock(tmp_path, clock, step_secs):
             timeline.progressed(attrs.evolve(PROGRESS, transactions=10 * number))
             clock.secs += 1
             wait_for("a sample", lambda sampled=10 * number: transactions_of(reader) == sampled)
-        source = FolderSource(tmp_path)
-        header = source.header(slug_of(EVIL))
+        backend = FolderBackend(tmp_path)
+        header = backend.header(slug_of(EVIL))
         assert header.transactions == 90
         assert 4 < header.rate.transactions < 11
         assert header.is_failing is False
         assert clock.secs - 2 <= header.updated_at <= clock.secs
-        for plot in source.plots(slug_of(EVIL), 60).plots:
+        for plot in backend.plots(slug_of(EVIL), 60).plots:
             assert all(value is None or value >= 0 for line in plot.lines.values() for value in line)
-        source.close()
+        backend.close()
     reader.close()
 
 

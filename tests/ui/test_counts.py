@@ -12,7 +12,7 @@ from txtopo import BasicBolt, BatchBolt, Config, Fields, ICommitter, TopologyBui
 from txtopo.engine.runner import run_with
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
-from txtopo.inspect.source import FolderSource
+from txtopo.inspect.backend import FolderBackend
 from txtopo.testing.inline import inline_environment
 from txtopo.testing.redelivering_queue import QueueSpout
 from txtopo.ui.views import runs_part
@@ -48,8 +48,8 @@ class Passes(BatchBolt, ICommitter):
             self.collector.emit(row, stream="again")
 
 
-def counts_of(source: FolderSource, slug: str) -> dict[str, tuple[float | None, dict[str, float]]]:
-    components = source.graph(slug).components
+def counts_of(backend: FolderBackend, slug: str) -> dict[str, tuple[float | None, dict[str, float]]]:
+    components = backend.graph(slug).components
     return {each.id: (each.counts.in_, each.counts.out) for each in components}
 
 
@@ -67,15 +67,15 @@ def test_streams_and_phases(tmp_path):
     with Timeline(topology, config, place_of(topology, config), 0.01) as timeline:
         environment = attrs.evolve(inline_environment(), observer=timeline)
         run_with(topology, config, environment, on_progress=timeline.progressed)
-    source = FolderSource(tmp_path)
-    assert counts_of(source, "t") == {
+    backend = FolderBackend(tmp_path)
+    assert counts_of(backend, "t") == {
         "spout": (None, {"default": 9}),
         "sorts": (9, {"default": 5, "odd": 4}),
         "passes": (9, {"default": 9, "again": 9}),
         "odd": (4, {}),
         "below": (9, {}),
     }
-    source.close()
+    backend.close()
 
 
 def test_streams_of_a_plain_topology(tmp_path):
@@ -89,12 +89,12 @@ def test_streams_of_a_plain_topology(tmp_path):
     builder.set_bolt("split", Sorts()).shuffle_grouping("spout", "late")
     with Timeline(builder.build(), Config(), tmp_path / "_txtopo" / "timeline-plain", 0.01) as found:
         found.progressed(REPORT)
-    source = FolderSource(tmp_path)
-    assert counts_of(source, "plain") == {
+    backend = FolderBackend(tmp_path)
+    assert counts_of(backend, "plain") == {
         "spout": (None, {"default": 9, "late": 1}),
         "split": (1, {"default": 30, "odd": 0}),
     }
-    source.close()
+    backend.close()
 
 
 def test_earlier_runs_of_a_plain_topology(tmp_path):
@@ -105,18 +105,18 @@ def test_earlier_runs_of_a_plain_topology(tmp_path):
         with Timeline(builder.build(), Config(), tmp_path / "_txtopo" / "timeline-plain", 0.01) as found:
             found.progressed(attrs.evolve(REPORT, emitted=emitted, acked=emitted - 1))
             found.ended = "" if emitted == 10 else "the spouts are exhausted"
-    source = FolderSource(tmp_path)
-    runs = source.runs("plain").runs
+    backend = FolderBackend(tmp_path)
+    runs = backend.runs("plain").runs
     assert [(each.slug, each.status, each.roots.acked) for each in runs] == [
         ("plain", "ended", 10),
         ("plain@2", "killed", 9),
         ("plain@1", "ended", 8),
     ]
-    assert [source.header(each.slug).roots.emitted for each in runs] == [11, 10, 9]
-    assert source.header("plain@1").workers.wanted == 2
-    assert counts_of(source, "plain@1")["spout"] == (None, {"default": 10})
-    assert source.plots("plain@2", 60).plots
-    assert source.errors("plain@2").total == 6
-    part = runs_part(source.runs("plain"))
+    assert [backend.header(each.slug).roots.emitted for each in runs] == [11, 10, 9]
+    assert backend.header("plain@1").workers.wanted == 2
+    assert counts_of(backend, "plain@1")["spout"] == (None, {"default": 10})
+    assert backend.plots("plain@2", 60).plots
+    assert backend.errors("plain@2").total == 6
+    part = runs_part(backend.runs("plain"))
     assert ("acked" in part, "dead letters" in part) == (True, False)
-    source.close()
+    backend.close()

@@ -11,8 +11,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.ui.runs import EVIL, run_in
+from txtopo.inspect.backend import FACTS_SECS, FolderBackend
 from txtopo.inspect.run.slugs import slug_of
-from txtopo.inspect.source import FACTS_SECS, FolderSource
 from txtopo.ui.app import Page, application
 from txtopo.ui.security import Sessions, hosts_of
 
@@ -49,13 +49,13 @@ def output(tmp_path_factory) -> Path:
     return output
 
 
-def client_of(output: Path) -> tuple[FolderSource, TestClient]:
-    source = FolderSource(output)
-    page = Page(source, Sessions())
+def client_of(output: Path) -> tuple[FolderBackend, TestClient]:
+    backend = FolderBackend(output)
+    page = Page(backend, Sessions())
     app = application(page, hosts_of(["127.0.0.1"], 8123), 8123)
     client = TestClient(app, base_url="http://127.0.0.1:8123", raise_server_exceptions=False)
     client.get(f"/?token={page.sessions.invite()}")
-    return source, client
+    return backend, client
 
 
 def one_of_each_kind(output: Path) -> list[Path]:
@@ -76,7 +76,7 @@ def test_each_file(output, tmp_path, damage):
             path.mkdir()
         else:
             path.write_bytes(DAMAGES[damage](content))
-        source, client = client_of(tmp_path / "copy")
+        backend, client = client_of(tmp_path / "copy")
         own = set() if "past" in path.parts else OWN.get(path.suffix.removeprefix("."), set())
         for address in [*ALWAYS, *PARTS, TIMELINE]:
             answer = client.get(address)
@@ -85,7 +85,7 @@ def test_each_file(output, tmp_path, damage):
                 assert answer.status_code == 503, place
                 assert address in own, place
                 assert path.name in answer.text, place
-        source.close()
+        backend.close()
         if damage == "a folder":
             path.rmdir()
         path.write_bytes(content)
@@ -97,13 +97,13 @@ def test_the_header_says_what_is_damaged(output, tmp_path, file):
     shutil.copytree(output, tmp_path / "copy")
     (path,) = (tmp_path / "copy" / "_txtopo").glob(file)
     path.write_bytes(b"{")
-    source, client = client_of(tmp_path / "copy")
-    header = source.header(SLUG)
+    backend, client = client_of(tmp_path / "copy")
+    header = backend.header(SLUG)
     (said,) = header.damage
     assert str(path) in said
     assert (header.status, header.committed) == ("ended", 6)
     assert path.name in client.get(f"/part/{SLUG}/header").text
-    source.close()
+    backend.close()
 
 
 def test_transaction_with_a_damaged_journal(output, tmp_path):
@@ -112,11 +112,11 @@ def test_transaction_with_a_damaged_journal(output, tmp_path):
     for part in (tmp_path / "copy" / "_txtopo" / "journal").rglob("*.jsonl"):
         lines = part.read_bytes().splitlines(keepends=True)
         part.write_bytes(b"".join([*lines[:-1], b"{}\n", *lines[-1:]]))
-    source, _ = client_of(tmp_path / "copy")
-    story = source.transaction(SLUG, 3)
+    backend, _ = client_of(tmp_path / "copy")
+    story = backend.transaction(SLUG, 3)
     assert [each.outcome for each in story.attempts] == ["failed", "visible"]
     assert "journal" in story.story[0].text
-    source.close()
+    backend.close()
 
 
 def test_transaction_that_nothing_is_known_of(output, tmp_path):
@@ -127,7 +127,7 @@ def test_transaction_that_nothing_is_known_of(output, tmp_path):
         part.write_bytes(b"".join([*lines[:-1], b"{}\n", *lines[-1:]]))
     for folder in (tmp_path / "copy" / "_txtopo").glob("timeline-*"):
         shutil.rmtree(folder)
-    source, client = client_of(tmp_path / "copy")
+    backend, client = client_of(tmp_path / "copy")
     answer = client.get(f"/api/v1/topology/{SLUG}/transaction/3")
     assert (answer.status_code, "journal" in answer.json()["errorMessage"]) == (404, True)
     for part in (tmp_path / "copy" / "_txtopo" / "journal").rglob("*.jsonl"):
@@ -137,7 +137,7 @@ def test_transaction_that_nothing_is_known_of(output, tmp_path):
     time.sleep(FACTS_SECS)
     answer = client.get(f"/api/v1/topology/{SLUG}/transaction/3")
     assert (answer.status_code, "there is no topology" in answer.json()["errorMessage"]) == (404, True)
-    source.close()
+    backend.close()
 
 
 @pytest.mark.few(2)
@@ -149,8 +149,8 @@ def test_a_run_whose_graph_is_another(output, tmp_path, graph):
     shutil.copytree(output, tmp_path / "copy")
     (path,) = (tmp_path / "copy" / "_txtopo").glob("timeline-*/*.run")
     path.write_text(json.dumps({**json.loads(path.read_text()), "graph": graph}))
-    source, client = client_of(tmp_path / "copy")
+    backend, client = client_of(tmp_path / "copy")
     answer = client.get(f"/part/{SLUG}/graph")
     assert (answer.status_code, path.name in answer.text) == (503, True)
     assert {client.get(each).status_code for each in ALWAYS} == {200}
-    source.close()
+    backend.close()

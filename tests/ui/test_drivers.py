@@ -13,9 +13,9 @@ from tests.ui.runs import EVIL, TRANSACTIONS, run_in
 from txtopo.cluster.driver.folder import TopologyPlace
 from txtopo.cluster.supervisor.pages import DriverPages
 from txtopo.inspect.answers import Can
+from txtopo.inspect.backend import NotFound
 from txtopo.inspect.run.slugs import slug_of
-from txtopo.inspect.source import NotFound
-from txtopo.ui.cluster import ClusterSource
+from txtopo.ui.cluster import ClusterBackend
 
 NAME = "shop@1"
 """Of the topology in the cluster; its slug has no @ of its own."""
@@ -64,15 +64,15 @@ def test_earlier_runs_of_a_driver(pages):
 
 def test_earlier_runs_in_a_cluster(pages):
     """They have slugs of the topology's name in the cluster, and lead to the same answers."""
-    source = ClusterSource(Nimbus(pages))
+    backend = ClusterBackend(Nimbus(pages))
     own = slug_of(NAME)
-    assert [each.slug for each in source.runs(own).runs] == [own, f"{own}@1"]
-    header = source.header(f"{own}@1")
+    assert [each.slug for each in backend.runs(own).runs] == [own, f"{own}@1"]
+    header = backend.header(f"{own}@1")
     assert (header.id, header.slug, header.past, header.committed) == (NAME, f"{own}@1", 1, 2)
-    assert source.header(own).committed == TRANSACTIONS
+    assert backend.header(own).committed == TRANSACTIONS
     assert header.can == Can()
-    assert source.plots(f"{own}@1", 60).plots
-    assert json.loads(source.timeline(f"{own}@1", 0))["attempts"]["txid"] == [1, 2]
+    assert backend.plots(f"{own}@1", 60).plots
+    assert json.loads(backend.timeline(f"{own}@1", 0))["attempts"]["txid"] == [1, 2]
     for slug in (f"{own}@7", "nobody@1"):
         with pytest.raises(NotFound):
-            source.header(slug)
+            backend.header(slug)

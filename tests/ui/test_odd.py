@@ -18,8 +18,8 @@ from txtopo.engine.metrics import RunMetrics
 from txtopo.engine.runner import run_with
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import METRICS, place_of
+from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.run.slugs import slug_of
-from txtopo.inspect.source import FolderSource
 from txtopo.testing.inline import inline_environment
 from txtopo.ui.app import Page, application
 from txtopo.ui.openapi import OPERATIONS
@@ -65,7 +65,7 @@ class Measures(Collecting):
 
 @pytest.fixture(scope="module", params=["odd", "a@1", "ü ½", "__proto__"])
 def found(request, tmp_path_factory):
-    """The id of a topology, its page's source, and a browser."""
+    """The id of a topology, its page's backend, and a browser."""
     output = tmp_path_factory.mktemp("odd")
     spout = MemoryTransactionalSpout({0: [["a"]] * len(TEXTS)}, Fields("word: string"), 1)
     builder = TransactionalTopologyBuilder(request.param, "spout", spout)
@@ -85,13 +85,13 @@ def found(request, tmp_path_factory):
 
         run_with(topology, config, attrs.evolve(inline_environment(), observer=timeline), on_progress=note)
     (folder / METRICS).write_bytes(metrics.text())
-    source = FolderSource(output)
-    page = Page(source, Sessions())
+    backend = FolderBackend(output)
+    page = Page(backend, Sessions())
     app = application(page, hosts_of(["127.0.0.1"], 8123), 8123)
     client = TestClient(app, base_url="http://127.0.0.1:8123")
     client.get(f"/?token={page.sessions.invite()}")
-    yield request.param, source, client
-    source.close()
+    yield request.param, backend, client
+    backend.close()
 
 
 @pytest.mark.few(1)
@@ -110,8 +110,8 @@ def test_every_answer(found):
 
 def test_infinite_numbers_have_no_plot(found):
     """JSON has no infinity; what is finite is drawn."""
-    topology, source, _ = found
-    lines = [line for each in source.plots(slug_of(topology), 3_600).plots for line in each.lines.values()]
+    topology, backend, _ = found
+    lines = [line for each in backend.plots(slug_of(topology), 3_600).plots for line in each.lines.values()]
     numbers = [value for line in lines for value in line if value is not None]
     assert all(map(math.isfinite, numbers))
     assert {1.7e308, -5.0} <= set(numbers)

@@ -22,11 +22,11 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.reference import SeenVersion
 from txtopo.api.state import HoldsRows, OpenedState, State, UsesExecutors
 from txtopo.api.store import Store
+from txtopo.assembly.feed import AskedSpout, Feed, SpoutFeed
 from txtopo.assembly.parts import Observer, OnProgress, Parts
 from txtopo.assembly.references import References, seen_by_undone
 from txtopo.assembly.run_loop import RunLoop
 from txtopo.assembly.snapshot import SnapshotWriter, snapshots_in
-from txtopo.assembly.source import Begins, Source, SpoutSource
 from txtopo.assembly.storage import (
     address_from,
     check_places,
@@ -104,7 +104,7 @@ class Environment:
     make_prototypes: Callable[[Plan], dict[str, bytes]] = prototypes_of
     make_journal: Callable[[JournalHeader], Journal | None] | None = None
     """None for a folder beside the tables, if there are any."""
-    make_source: Callable[[Threads], Begins] | None = None
+    make_feed: Callable[[Threads], Feed] | None = None
     """Creates what begins transactions; None for the spout's coordinator."""
     run_phases: RunCommitPhases = run_commit_phases
     on_stage: Callable[[str], None] = _ignore_stage
@@ -151,11 +151,9 @@ def assembled(
         environment.on_stage("looking at the input")
         references = References(plan.references, threads.now_secs)
         references.after(NEVER, FIRST_TXID)  # refuses one that is none before anything is written
-        make_source = environment.make_source or functools.partial(
-            _make_source, plan, task_factory, references=references
-        )
-        source = make_source(threads)
-        stack.callback(source.close)
+        make_feed = environment.make_feed or functools.partial(_make_feed, plan, task_factory, references=references)
+        feed = make_feed(threads)
+        stack.callback(feed.close)
         store = environment.make_store() if environment.make_store else make_store(plan, config)
         stack.callback(store.close)
         environment.on_stage("recovering")
@@ -170,7 +168,7 @@ def assembled(
         if plan.references and environment.has_files:
             journal_before = find_journal(metadata_dir_of(plan, config), plan.topology_id)
             references.remember(seen_by_undone(journal_before, recovered.committed.txid))
-        source.open_store(*coordinator_state.source_place)
+        feed.open_store(*coordinator_state.source_place)
         header = _journal_header(plan, config, states, recovered, coordinator_state)
         holds = functools.partial(holds_in, metadata_dir_of(plan, config), plan.topology_id)
         journal = _begin_journal(header, plan, config, environment, lambda: holds(int(threads.wall_secs() * 1000)))
@@ -184,7 +182,7 @@ def assembled(
             plan.topology_id,
             threads,
             environment.make_coordinator(limits),
-            source,
+            feed,
             _make_planner(plan, config, limits, runner.slots, staging_dir),
             runner,
             committer,
@@ -228,12 +226,12 @@ def _start_of(coordinator_state: CoordinatorState, recovered: RecoveredRun) -> R
     )
 
 
-def _make_source(plan: Plan, task_factory: TaskFactory, threads: Threads, references: References) -> Source:
+def _make_feed(plan: Plan, task_factory: TaskFactory, threads: Threads, references: References) -> SpoutFeed:
     spouts = []
     for spout in plan.spouts:
         with user_code(spout.id, None):
-            spouts.append(SpoutSource(spout.id, task_factory.coordinator(spout), plan.semantics[spout.id]))
-    return Source(
+            spouts.append(AskedSpout(spout.id, task_factory.coordinator(spout), plan.semantics[spout.id]))
+    return SpoutFeed(
         spouts,
         threads.now_secs,
         threads.sleep,

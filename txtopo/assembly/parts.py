@@ -9,9 +9,9 @@ from typing import Any
 
 import attrs
 
+from txtopo.assembly.feed import Feed
 from txtopo.assembly.report import Progress
 from txtopo.assembly.snapshot import SnapshotWriter
-from txtopo.assembly.source import Begins
 from txtopo.assembly.threads import Threads
 from txtopo.errors import RuleError
 from txtopo.transactional.commit.groups import GroupCommitter
@@ -72,7 +72,7 @@ class Parts:
     topology_id: str
     threads: Threads
     coordinator: Coordinator
-    source: Begins
+    feed: Feed
     planner: JobPlanner
     runner: JobRunner
     committer: GroupCommitter

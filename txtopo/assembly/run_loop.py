@@ -183,7 +183,7 @@ class RunLoop:
         # Without it, the next start publishes the last group again, which does nothing.
         with contextlib.suppress(TxtopoError):
             self._parts.coordinator_state.flush()
-        self._parts.source.finish(self._core.committed)
+        self._parts.feed.finish(self._core.committed)
         return self._statistics.report(self._stop.reason)
 
     def _add_history(self, error: Exception) -> None:
@@ -237,7 +237,7 @@ class RunLoop:
         match action:
             case CreateMetadata():
                 committed = self._core.committed  # read here, because only this thread may look at the core
-                self._submit(Role.SOURCE, lambda: [self._parts.source.create(action, committed)])
+                self._submit(Role.FEED, lambda: [self._parts.feed.create(action, committed)])
             case SaveMetadata():
                 # A crash before this leaves nothing of these transactions: the spout is asked for them again. After it
                 # they have begun, and each later attempt, of this coordinator or the next, emits from this metadata.

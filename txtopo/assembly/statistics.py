@@ -147,7 +147,7 @@ class RunStatistics:
                 last_failure_times=last.times if last is not None else 0,
                 total=self._total(),
                 attempts=self._attempts,
-                lags=self._parts.source.lags,
+                lags=self._parts.feed.lags,
                 readings=self._readings.listed(),
                 emitted=dict(self._emitted),
                 emitted_on=dict(self._emitted_on),
@@ -231,5 +231,5 @@ class RunStatistics:
         return self._failures.last.reason if self._failures.last is not None else ""
 
     def _total(self) -> int | None:
-        ends = (self._parts.source.total, self._core.limits.until)
+        ends = (self._parts.feed.total, self._core.limits.until)
         return min((end for end in ends if end is not None), default=None)

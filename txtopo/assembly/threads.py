@@ -27,7 +27,7 @@ _WAIT_SECS = 1.0
 class Role(enum.Enum):
     """A kind of work."""
 
-    SOURCE = "source"
+    FEED = "feed"
     """Asks the spout; one at a time, in order."""
     JOB = "job"
     """Runs a job; several at a time."""
@@ -113,7 +113,7 @@ class ThreadPools(Threads):
         self._events: queue.SimpleQueue[tuple[Event, ...]] = queue.SimpleQueue()
         self._commit = _CommitThread()
         self._threads = {
-            Role.SOURCE: ThreadPoolExecutor(1, "txtopo-source"),
+            Role.FEED: ThreadPoolExecutor(1, "txtopo-feed"),
             Role.JOB: ThreadPoolExecutor(jobs_max, "txtopo-job"),
         }
         self._steps = ThreadPoolExecutor(steps_max - 1, "txtopo-write") if steps_max > 1 else None

@@ -24,9 +24,9 @@ from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, o
 from txtopo.assembly.threads import Threads
 from txtopo.backfill.beginning import SCRATCH, BackfillPlace
 from txtopo.backfill.difference import difference_between
+from txtopo.backfill.feed import JournalFeed, Recorded, without_given_up
 from txtopo.backfill.joining import JoinedTopology
 from txtopo.backfill.part import BackfillPart, part_of
-from txtopo.backfill.source import JournalSource, Recorded, without_given_up
 from txtopo.config import Config
 from txtopo.engine.control import RunControl
 from txtopo.engine.runner import run_with
@@ -180,21 +180,19 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
 ) -> tuple[RunReport, int | None]:
     """Run the recorded transactions; return the report, and the last one of all if the topology came to rest."""
     config, recorded = place.run_config(committed), Recorded()
-    sources: list[JournalSource] = []
+    feeds: list[JournalFeed] = []
 
-    def make_source(threads: Threads) -> JournalSource:
+    def make_feed(threads: Threads) -> JournalFeed:
         now_secs, sleep = threads.now_secs, threads.sleep
         references = References(place.plan.references, now_secs)
-        sources.append(
-            JournalSource(
-                place.topology, recorded, news.caught_up, references=references, now_secs=now_secs, sleep=sleep
-            )
+        feeds.append(
+            JournalFeed(place.topology, recorded, news.caught_up, references=references, now_secs=now_secs, sleep=sleep)
         )
-        return sources[0]
+        return feeds[0]
 
     def make_journal(header: JournalHeader) -> Journal:
         place.topology.epoch_min = header.epoch + 1
-        sources[0].follow(place.journal, header)
+        feeds[0].follow(place.journal, header)
         bytes_max = max(config["topology.journal.bytes.max"], PART_BYTES_MAX)
         own = JournalWriter(begin_journal(place.folder, header.topology, header.incarnation), header, bytes_max)
         return _CheckedJournal(own, recorded, place.part.components)
@@ -207,14 +205,14 @@ def _run(  # noqa: PLR0913, PLR0917 - what a run takes
     own = attrs.evolve(
         environment,
         make_store=None,
-        make_source=make_source,
+        make_feed=make_feed,
         make_journal=make_journal,
         run_phases=without_given_up(recorded),
         observer=Observer(),
     )
     topology = TransactionalTopology(place.plan)
     report = run_with(topology, config, own, on_progress=progressed, control=control)
-    return report, sources[0].last
+    return report, feeds[0].last
 
 
 def _join(place: BackfillPlace) -> None:

@@ -13,7 +13,7 @@ import attrs
 
 from txtopo.errors import RuleError
 from txtopo.inspect import answers
-from txtopo.inspect.source import Source
+from txtopo.inspect.backend import Backend
 
 TXID_MAX = 1 << 62
 LIMIT_MAX = 1_000
@@ -84,8 +84,8 @@ class Question:
         path: below the topology's; empty for its header. ``{txid}`` stands for a transaction.
         summary: what it asks for, in words.
         answer: the type of the answer.
-        ask: asks a source, given the topology's slug and the parameters by name. A timeline comes as JSON text, because
-            many ask for it at the same time.
+        ask: asks a backend, given the topology's slug and the parameters by name. A timeline comes as JSON text,
+            because many ask for it at the same time.
         parameters: the parameters.
     """
 
@@ -95,19 +95,21 @@ class Question:
     ask: Callable[..., Any]
     parameters: Sequence[Number | Text] = ()
 
-    def asked(self, source: Source, slug: str, texts: Texts, txid: str | None = None) -> Any:
+    def asked(self, backend: Backend, slug: str, texts: Texts, txid: str | None = None) -> Any:
         """Return the answer.
 
         Raises:
             BadQuestion: a parameter is not what it must be.
-            TxtopoError: what the source raises.
+            TxtopoError: what the backend raises.
         """
         given = {each.name: each.of(texts) for each in self.parameters}
-        return self.ask(source, slug, **given) if txid is None else self.ask(source, slug, whole("txid", txid), **given)
+        return (
+            self.ask(backend, slug, **given) if txid is None else self.ask(backend, slug, whole("txid", txid), **given)
+        )
 
 
-def _transactions(source: Source, slug: str, **given: Any) -> answers.Transactions:
-    return source.transactions(slug, given["from"], given["to"], given["limit"], failed=given["failed"] == 1)
+def _transactions(backend: Backend, slug: str, **given: Any) -> answers.Transactions:
+    return backend.transactions(slug, given["from"], given["to"], given["limit"], failed=given["failed"] == 1)
 
 
 QUESTIONS = (
@@ -115,13 +117,13 @@ QUESTIONS = (
         "",
         "Status, rate, lag, the lowest uncommitted transaction",
         answers.Header,
-        lambda source, slug: source.header(slug),
+        lambda backend, slug: backend.header(slug),
     ),
     Question(
         "timeline",
         "Attempts and writes after a record; give `head` as `since` the next time",
         answers.Timeline,
-        lambda source, slug, since: source.timeline(slug, since),
+        lambda backend, slug, since: backend.timeline(slug, since),
         (Number("since", 0, TXID_MAX),),
     ),
     Question(
@@ -140,38 +142,40 @@ QUESTIONS = (
         "transaction/{txid}",
         "One transaction: story, attempts, writes",
         answers.Transaction,
-        lambda source, slug, txid: source.transaction(slug, txid),
+        lambda backend, slug, txid: backend.transaction(slug, txid),
     ),
-    Question("errors", "The last hundred errors, in groups", answers.Errors, lambda source, slug: source.errors(slug)),
     Question(
-        "state", "The states and the size of their tables", answers.States, lambda source, slug: source.states(slug)
+        "errors", "The last hundred errors, in groups", answers.Errors, lambda backend, slug: backend.errors(slug)
+    ),
+    Question(
+        "state", "The states and the size of their tables", answers.States, lambda backend, slug: backend.states(slug)
     ),
     Question(
         "state/rows",
         "Rows of a state, now or as of a transaction; `key` once for each key field",
         answers.Rows,
-        lambda source, slug, **given: source.rows(slug, given["name"], given["key"], given["txid"], given["limit"]),
+        lambda backend, slug, **given: backend.rows(slug, given["name"], given["key"], given["txid"], given["limit"]),
         (Text("name"), Text("key", is_list=True), Number("txid", None, TXID_MAX), Number("limit", 50, LIMIT_MAX)),
     ),
-    Question("graph", "Components, edges, states, counts", answers.Graph, lambda source, slug: source.graph(slug)),
+    Question("graph", "Components, edges, states, counts", answers.Graph, lambda backend, slug: backend.graph(slug)),
     Question(
         "plots",
         "Samples as lines over the last seconds, or those before a moment in seconds since 1970",
         answers.Plots,
-        lambda source, slug, secs, until: source.plots(slug, secs or 1, until),
+        lambda backend, slug, secs, until: backend.plots(slug, secs or 1, until),
         (Number("secs", 300, _HOUR_SECS), Number("until", None, _SECS_MAX)),
     ),
     Question(
         "settings",
         "The settings, those that differ from their default first",
         answers.Settings,
-        lambda source, slug: source.settings(slug),
+        lambda backend, slug: backend.settings(slug),
     ),
     Question(
         "runs",
         "The last run, and earlier ones that are kept: their slugs take the place of the topology's",
         answers.Runs,
-        lambda source, slug: source.runs(slug),
+        lambda backend, slug: backend.runs(slug),
     ),
 )
 """All questions, each once."""

@@ -1,4 +1,4 @@
-"""The page's application: its routes, each of which asks a :class:`~txtopo.inspect.source.Source`.
+"""The page's application: its routes, each of which asks a :class:`~txtopo.inspect.backend.Backend`.
 
 ``/api/v1`` answers JSON, ``/part`` the same as a piece of HTML, ``/`` and ``/t`` whole documents.
 """
@@ -26,8 +26,8 @@ from starlette.types import ASGIApp, Scope
 from txtopo.cluster.serving.answers import Json, body_of, settings_in
 from txtopo.errors import NotAlive, TransitionError, TxtopoError
 from txtopo.files.records import to_json
+from txtopo.inspect.backend import Backend, NotFound
 from txtopo.inspect.questions import QUESTIONS, BadQuestion, Question, whole
-from txtopo.inspect.source import NotFound, Source
 from txtopo.text.secrecy import without_secrets
 from txtopo.ui import views
 from txtopo.ui.checks import Begun, Check, CheckRuns, Checks, PageHeader
@@ -47,7 +47,7 @@ class Page:
     """What a page is made of.
 
     Args:
-        source: where the answers come from.
+        backend: where the answers come from.
         sessions: who may see it.
         checks: audits and replays; None if it can begin none.
         audit_words: the words of the command line that audits a topology, given its slug; None if it can't.
@@ -55,7 +55,7 @@ class Page:
         address: of the page, without a path.
     """
 
-    source: Source
+    backend: Backend
     sessions: Sessions
     checks: Checks | None = None
     audit_words: Callable[[str], Sequence[str]] | None = None
@@ -64,7 +64,7 @@ class Page:
 
     def header(self, slug: str) -> PageHeader:
         """Return a topology's header with the last check that the page has made of it."""
-        last, header = None if self.checks is None else self.checks.last_of(slug), self.source.header(slug)
+        last, header = None if self.checks is None else self.checks.last_of(slug), self.backend.header(slug)
         return PageHeader(**attrs.asdict(header, recurse=False), check=last)
 
     def begin(self, request: Request) -> Begun:
@@ -72,7 +72,7 @@ class Page:
         slug, txid = request.path_params["slug"], request.path_params.get("txid")
         kind = "audit" if txid is None else "replay"
         number = None if txid is None else whole("txid", txid)
-        can = self.source.header(slug).can
+        can = self.backend.header(slug).can
         if self.checks is None or not (can.audit if number is None else can.replay):
             raise HTTPException(404, f"this page can't {kind} it here; use 'txtopo {kind}'")
         words: Sequence[str] = ()
@@ -120,7 +120,7 @@ _VIEWS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
 
 def routes(page: Page) -> list[Route | Mount]:
     """Return the routes of a page."""
-    source = page.source
+    backend = page.backend
 
     def begun(request: Request) -> Response:
         return Json(to_json(page.begin(request)), 202)
@@ -128,13 +128,13 @@ def routes(page: Page) -> list[Route | Mount]:
     async def change(request: Request) -> Response:
         what = request.url.path.rpartition("/")[2]
         settings = settings_in(await body_of(request))
-        return Json(to_json(await run_in_threadpool(source.change, request.path_params["slug"], what, settings)))
+        return Json(to_json(await run_in_threadpool(backend.change, request.path_params["slug"], what, settings)))
 
     def metrics(_request: Request) -> Response:
-        return Response(source.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(backend.metrics(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     def health(_request: Request) -> Response:
-        runs = source.health()
+        runs = backend.health()
         dead = [f"the run of {name!r} has {status}" for name, status in runs.items() if status in {"failed", "killed"}]
         status = "; ".join(dead).replace("has killed", "was killed") or "ok"
         return Json({"status": status, "runs": runs}, 503 if dead else 200)
@@ -163,7 +163,7 @@ def _answers(page: Page) -> Iterator[Route]:
             if not question.path:
                 return page.header(slug)
             texts = {name: query.getlist(name) for name in query}
-            return question.asked(page.source, slug, texts, request.path_params.get("txid"))
+            return question.asked(page.backend, slug, texts, request.path_params.get("txid"))
 
         return answer
 
@@ -173,8 +173,8 @@ def _answers(page: Page) -> Iterator[Route]:
             part, view = _VIEWS[question.path]
             yield Route(f"/part/{{slug}}/{part}", _as_html(of(question), view))
     others: Sequence[tuple[str, Callable[[Request], Any], Callable[[Any], str], str]] = (
-        ("topology", lambda _: page.source.topologies(), views.topologies_part, "topologies"),
-        ("cluster", lambda _: page.source.cluster(), views.cluster_part, "cluster"),
+        ("topology", lambda _: page.backend.topologies(), views.topologies_part, "topologies"),
+        ("cluster", lambda _: page.backend.cluster(), views.cluster_part, "cluster"),
         ("check/{number}", page.check, views.check_part, "check/{number}"),
     )
     for path, answer, view, part in others:
@@ -188,16 +188,16 @@ def _documents(page: Page) -> list[Route]:
 
     def transaction(request: Request) -> Response:
         slug, txid = request.path_params["slug"], whole("txid", request.path_params["txid"])
-        return HTMLResponse(views.transaction_page(page.header(slug), page.source.transaction(slug, txid)))
+        return HTMLResponse(views.transaction_page(page.header(slug), page.backend.transaction(slug, txid)))
 
     def begin(request: Request) -> Response:
         token = request.query_params.get("token")
         if token is not None:
             return _with_session(page, request, token)
-        found = page.source.topologies()
+        found = page.backend.topologies()
         if len(found.topologies) == 1 and not found.is_cluster:
             return RedirectResponse(f"/t/{quote(found.topologies[0].slug)}", 303)
-        return HTMLResponse(views.topologies_page(found, page.source.cluster() if found.is_cluster else None))
+        return HTMLResponse(views.topologies_page(found, page.backend.cluster() if found.is_cluster else None))
 
     return [Route("/", begin), Route("/t/{slug}", topology), Route("/t/{slug}/tx/{txid}", transaction)]
 

@@ -47,10 +47,10 @@ from txtopo.inspect.answers import (
     Transaction,
     Transactions,
 )
+from txtopo.inspect.backend import NotFound
 from txtopo.inspect.run import header
 from txtopo.inspect.run.known import KnownRun
 from txtopo.inspect.run.slugs import OF_RUN, slug_of
-from txtopo.inspect.source import NotFound
 from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.text.extras import version
 from txtopo.transactional.core.record.history import first_line
@@ -87,8 +87,8 @@ class _Look:
     why: str = ""
 
 
-class ClusterSource:
-    """The topologies of a cluster; a :class:`~txtopo.inspect.source.Source`."""
+class ClusterBackend:
+    """The topologies of a cluster; a :class:`~txtopo.inspect.backend.Source`."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
@@ -98,7 +98,7 @@ class ClusterSource:
         """All that were ever seen, as they were then."""
 
     def topologies(self) -> Topologies:
-        """See :class:`~txtopo.inspect.source.Source`, as for all methods."""
+        """See :class:`~txtopo.inspect.backend.Source`, as for all methods."""
         look = self._look()
         found = [self._summary(look, each) for each in look.topologies.values()]
         place = ", ".join(look.nimbuses) or "a cluster of which no nimbus answers"
@@ -106,7 +106,7 @@ class ClusterSource:
         return Topologies(version(), place, is_cluster=True, topologies=found)
 
     def header(self, slug: str) -> Header:
-        """See :class:`~txtopo.inspect.source.Source`."""
+        """See :class:`~txtopo.inspect.backend.Source`."""
         look = self._look()
         topology = self._find(look, slug)
         if OF_RUN in slug:
@@ -126,44 +126,44 @@ class ClusterSource:
         )
 
     def timeline(self, slug: str, since: int) -> bytes:
-        """See :class:`~txtopo.inspect.source.Source`."""
+        """See :class:`~txtopo.inspect.backend.Source`."""
         return self._ask(slug, "timeline", since=since).content
 
     def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
-        """See :class:`~txtopo.inspect.source.Source`."""
+        """See :class:`~txtopo.inspect.backend.Source`."""
         query = {"from": first, "to": last, "limit": limit, "failed": int(failed)}
         return self._asked(Transactions, slug, "transactions", **query)
 
     def transaction(self, slug: str, txid: int) -> Transaction:
-        """See :class:`~txtopo.inspect.source.Source`."""
+        """See :class:`~txtopo.inspect.backend.Source`."""
         return attrs.evolve(self._asked(Transaction, slug, f"transaction/{txid}"), can=CanCheck())
 
     def errors(self, slug: str) -> Errors:
-        """See :class:`~txtopo.inspect.source.Source`."""
+        """See :class:`~txtopo.inspect.backend.Source`."""
         return self._asked(Errors, slug, "errors")
 
     def states(self, slug: str) -> States:
-        """See :class:`~txtopo.inspect.source.Source`."""
+        """See :class:`~txtopo.inspect.backend.Source`."""
         return self._asked(States, slug, "state")
 
     def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> Rows:
-        """See :class:`~txtopo.inspect.source.Source`."""
+        """See :class:`~txtopo.inspect.backend.Source`."""
         return self._asked(Rows, slug, "state/rows", name=name, key=list(keys), txid=txid, limit=limit)
 
     def graph(self, slug: str) -> Graph:
-        """See :class:`~txtopo.inspect.source.Source`."""
+        """See :class:`~txtopo.inspect.backend.Source`."""
         return self._asked(Graph, slug, "graph")
 
     def plots(self, slug: str, secs: int, until: int | None = None) -> Plots:
-        """See :class:`~txtopo.inspect.source.Source`."""
+        """See :class:`~txtopo.inspect.backend.Source`."""
         return self._asked(Plots, slug, "plots", secs=secs, until=until)
 
     def settings(self, slug: str) -> Settings:
-        """See :class:`~txtopo.inspect.source.Source`."""
+        """See :class:`~txtopo.inspect.backend.Source`."""
         return self._asked(Settings, slug, "settings")
 
     def runs(self, slug: str) -> Runs:
-        """See :class:`~txtopo.inspect.source.Source`."""
+        """See :class:`~txtopo.inspect.backend.Source`."""
         own = slug.partition(OF_RUN)[0]
         runs = self._asked(Runs, own, "runs").runs
         return Runs([attrs.evolve(each, slug=f"{own}{''.join(each.slug.partition(OF_RUN)[1:])}") for each in runs])
@@ -173,11 +173,11 @@ class ClusterSource:
         return b""
 
     def health(self) -> dict[str, str]:
-        """See :class:`Source`: each driver's metrics and health are its supervisor's."""
+        """See :class:`~txtopo.inspect.backend.Backend`: each driver's metrics and health are its supervisor's."""
         return {}
 
     def cluster(self) -> Cluster:
-        """See :class:`~txtopo.inspect.source.Source`."""
+        """See :class:`~txtopo.inspect.backend.Source`."""
         look = self._look()
         topologies = sorted(look.topologies.values(), key=lambda each: str(each["id"]))
         nimbuses = [
@@ -208,7 +208,7 @@ class ClusterSource:
         return Cluster(time.time(), nimbuses, supervisors, look.why)
 
     def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
-        """See :class:`~txtopo.inspect.source.Source`."""
+        """See :class:`~txtopo.inspect.backend.Source`."""
         name = self._find(self._look(), slug)["id"]
         after = self._client.change(name, what, settings=settings)
         self._last = attrs.evolve(self._last, at=float("-inf"))  # so that the next answer shows it

@@ -18,7 +18,7 @@ import attrs
 from txtopo.cluster.serving.server import serve
 from txtopo.engine.page import PageFile, PageOptions
 from txtopo.errors import ConfigError
-from txtopo.inspect.source import FolderSource
+from txtopo.inspect.backend import FolderBackend
 from txtopo.ui.app import Page, application
 from txtopo.ui.checks import Checks
 from txtopo.ui.security import Sessions, hosts_of
@@ -41,22 +41,22 @@ def served(output: Path, host: str, port: int, options: PageOptions | None, anno
     """
     words = () if options is None else options.words
     arguments = {} if options is None else dict(options.arguments)
-    source = FolderSource(output, can_replay=bool(words), arguments=arguments, may_be_empty=options is not None)
+    backend = FolderBackend(output, can_replay=bool(words), arguments=arguments, may_be_empty=options is not None)
     checks = Checks(Path.cwd())
     page = Page(
-        source,
+        backend,
         Sessions(),
         checks,
-        lambda slug: ("audit", "--progress", f"--topology={source.header(slug).id}", "--", str(source.output)),
+        lambda slug: ("audit", "--progress", f"--topology={backend.header(slug).id}", "--", str(backend.output)),
         None if not words else lambda _, txid: ("replay", *words, str(txid)),
     )
     page_file = None if options is None else Path(options.page_file)
     if page_file is not None:
-        threading.Thread(target=_outlive, args=(page.sessions, source), name="beside", daemon=True).start()
+        threading.Thread(target=_outlive, args=(page.sessions, backend), name="beside", daemon=True).start()
 
     def stop() -> None:
         checks.close()
-        source.close()
+        backend.close()
 
     _serve(page, host, port, announce, stop, page_file)
 
@@ -64,9 +64,9 @@ def served(output: Path, host: str, port: int, options: PageOptions | None, anno
 def served_cluster(client: ClusterClient, host: str, port: int, announce: Callable[[str], None]) -> None:
     """Serve the page of a cluster, as :func:`served` does."""
     # A cluster's client is in an extra that the page of a folder goes without.
-    from txtopo.ui.cluster import ClusterSource  # noqa: PLC0415
+    from txtopo.ui.cluster import ClusterBackend  # noqa: PLC0415
 
-    _serve(Page(ClusterSource(client), Sessions()), host, port, announce, lambda: None)
+    _serve(Page(ClusterBackend(client), Sessions()), host, port, announce, lambda: None)
 
 
 def _serve(  # noqa: PLR0913, PLR0917 - of a folder and of a cluster
@@ -98,14 +98,14 @@ def _serve(  # noqa: PLR0913, PLR0917 - of a folder and of a cluster
     serve(application(page, hosts_of(names, port), port, secret), listener, lambda: None, end)
 
 
-def _outlive(sessions: Sessions, source: FolderSource) -> None:
+def _outlive(sessions: Sessions, backend: FolderBackend) -> None:
     """Wait until the run that has started this page is dead, and then until nobody has looked for a while.
 
     The next run of the folder has taken the page over: it goes on with that, and is ended by it.
     """
     sys.stdin.read()
     began = time.monotonic()
-    while time.monotonic() - max(began, sessions.used) < IDLE_SECS or source.is_live:
+    while time.monotonic() - max(began, sessions.used) < IDLE_SECS or backend.is_live:
         time.sleep(_LOOK_SECS)
     os.kill(os.getpid(), signal.SIGTERM)
 

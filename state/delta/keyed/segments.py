@@ -369,18 +369,18 @@ class Segments:
         self._found, at = None, 0
         rows = put.merged.rows[0] if put.merged.rows else self._schema.empty_table()
         first, slots = self._numbers_for(rows.num_rows), self._array(rows.num_rows, np.int32)
-        for source in put.merged.sources:
-            live, segment = source.live, self._by_path.pop(source.path, None)
+        for old in put.merged.old:
+            live, segment = old.live, self._by_path.pop(old.path, None)
             if segment is not None and self._index is not None:
                 slots[at : at + len(live)] = segment.slots[live]
-                if source.expired:
+                if old.expired:
                     self._index.remove(segment.slots[np.setdiff1d(segment.live, live)])
             at += len(live)
         for file in put.added:
             self._by_path[file.path] = made = _Segment(file, rows, first, put.dead, slots)
             if self._index is not None:
                 live = made.live
-                is_found = slots[live] >= 0  # not a row of a source that is gone, since all of its rows have expired
+                is_found = slots[live] >= 0  # not a row of a file that is gone, since all of its rows have expired
                 self._index.renumber(slots[live[is_found]], first + live[is_found])
                 self._add(file.path, live[~is_found])
 

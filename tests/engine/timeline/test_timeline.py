@@ -22,7 +22,7 @@ from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import FILES, PROGRESS, ROOTS, epochs_in, past_in, past_path, path_of, place_of
 from txtopo.engine.timeline.ring import HEADER_BYTES
 from txtopo.errors import RuleError
-from txtopo.inspect.source import FolderSource
+from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.testing.redelivering_queue import QueueSpout
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process
@@ -268,9 +268,9 @@ def test_killed_workers_of_a_plain_topology(tmp_path):
     folder = tmp_path / "_txtopo" / "timeline-plain"
     with Timeline(builder.build(), Config(), folder, 0.01) as found:
         found.progressed(attrs.evolve(REPORT, workers_killed=3))
-    source = FolderSource(tmp_path)
-    assert source.header("plain").workers.killed == 3
-    source.close()
+    backend = FolderBackend(tmp_path)
+    assert backend.header("plain").workers.killed == 3
+    backend.close()
 
 
 def test_no_samples_of_the_other_kind(tmp_path):

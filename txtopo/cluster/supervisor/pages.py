@@ -15,9 +15,9 @@ from txtopo.cluster.driver.folder import TopologyPlace
 from txtopo.cluster.serving.answers import Json
 from txtopo.errors import TxtopoError
 from txtopo.files.records import to_json
+from txtopo.inspect.backend import FolderBackend, NotFound
 from txtopo.inspect.questions import BadQuestion, find
 from txtopo.inspect.run.slugs import OF_RUN, slug_of
-from txtopo.inspect.source import FolderSource, NotFound
 from txtopo.text.secrecy import without_secrets
 
 _OPEN_MAX = 100
@@ -30,7 +30,7 @@ class _Open:
     """The folder of a topology that is open."""
 
     place: TopologyPlace
-    source: FolderSource
+    backend: FolderBackend
 
 
 class DriverPages:
@@ -81,12 +81,12 @@ class DriverPages:
         answer = question.asked(self._opened(topology, place), slug, parse_qs(query.decode("latin-1")), txid)
         return Response(answer, media_type="application/json") if isinstance(answer, bytes) else Json(to_json(answer))
 
-    def _opened(self, topology: str, place: TopologyPlace) -> FolderSource:
+    def _opened(self, topology: str, place: TopologyPlace) -> FolderBackend:
         with self._lock:
             found = self._open.get(topology)
             if found is None or found.place != place:
-                source = FolderSource(Path(place.metadata_dir), may_be_empty=True)
-                found = self._open[topology] = _Open(place, source)
+                backend = FolderBackend(Path(place.metadata_dir), may_be_empty=True)
+                found = self._open[topology] = _Open(place, backend)
                 while len(self._open) > _OPEN_MAX:
-                    self._open.pop(next(iter(self._open))).source.close()
-            return found.source
+                    self._open.pop(next(iter(self._open))).backend.close()
+            return found.backend

@@ -78,7 +78,7 @@ class NotFound(TxtopoError):
     """There is no such topology, transaction or state."""
 
 
-class Source(Protocol):
+class Backend(Protocol):
     """Answers for topologies.
 
     *An implementation* may be called in any thread, and does not cache what may change within a second.
@@ -191,7 +191,7 @@ class _Topology:
         return None if folder is None else _Topology(self.id, self.metadata_dir, TimelineReader(folder), number)
 
 
-class FolderSource:
+class FolderBackend:
     """The topologies of an output folder.
 
     Args:
@@ -233,27 +233,27 @@ class FolderSource:
         return any(is_live(each.known_run()) for each in self._look().values())
 
     def topologies(self) -> Topologies:
-        """See :class:`Source`, as for all methods."""
+        """See :class:`Backend`, as for all methods."""
         found = sorted(self._look().values(), key=lambda each: each.id)
         return Topologies(version(), str(self.output), topologies=[header.summary(each.known_run()) for each in found])
 
     def header(self, slug: str) -> Header:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         topology = self._find(slug)
         known = topology.known_run()
         return header.header(known, Can(topology.has_journal, topology.has_journal and self._can_replay))
 
     def timeline(self, slug: str, since: int) -> bytes:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         topology = self._find(slug)
         return topology.timeline.since(since, now_of(topology.known_run()))
 
     def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         return self._find(slug).timeline.transactions(first, last, limit, failed=failed)
 
     def transaction(self, slug: str, txid: int) -> Transaction:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         topology = self._find(slug)
         if topology.past is not None:
             return _told_by_timeline(topology, txid)
@@ -284,12 +284,12 @@ class FolderSource:
         )
 
     def errors(self, slug: str) -> Errors:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         topology = self._find(slug)
         return failures.errors(topology.known_run())
 
     def states(self, slug: str) -> States:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         topology = self._find(slug)
         known = topology.known_run()
         described = {} if known.run is None else known.run.graph.get("states", {})
@@ -297,28 +297,28 @@ class FolderSource:
         return States(found, is_live(known), why)
 
     def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> Rows:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         paths = {each.name: each.path for each in self.states(slug).states}
         if not paths.get(name):
             raise NotFound(f"there is no table of a state {name!r}")
         return tables.rows(name, paths[name], keys, txid, limit)
 
     def graph(self, slug: str) -> Graph:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         return drawing.graph(self._find(slug).known_run())
 
     def plots(self, slug: str, secs: int, until: int | None = None) -> Plots:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         topology = self._find(slug)
         known = topology.known_run()
         return series.plots(topology.timeline, secs, until, now_of(known), is_over=not is_live(known))
 
     def settings(self, slug: str) -> Settings:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         return settings.settings(self._find(slug).known_run(), self._arguments)
 
     def runs(self, slug: str) -> Runs:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         topology = self._find(slug.partition(OF_RUN)[0])
         past = past_in(topology.timeline.folder)
         lines = [self._line_of(topology, number, folder) for number, folder in past.items()]
@@ -340,7 +340,7 @@ class FolderSource:
         return self._lines[key]
 
     def metrics(self) -> bytes:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         found = self._look().values()
         registry = CollectorRegistry()
         registry.register(WrittenMetrics("topology", lambda: {each.id: each.timeline.metrics for each in found}))
@@ -350,15 +350,15 @@ class FolderSource:
         return generate_latest(registry)
 
     def health(self) -> dict[str, str]:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         return {each.id: status_of(each.known_run())[0] for each in self._look().values()}
 
     def cluster(self) -> Cluster:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         raise NotFound("this page is of a folder; 'txtopo ui --cluster' shows a cluster")
 
     def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
-        """See :class:`Source`."""
+        """See :class:`Backend`."""
         del slug, settings
         raise NotFound(f"there is no cluster that could {what} it")
 

@@ -19,8 +19,8 @@ import attrs
 from txtopo.api.components.planned import Turn
 from txtopo.api.state import OpenedState
 from txtopo.api.store import Lead, Put, Store
+from txtopo.assembly.feed import WAIT_SECS, Feed
 from txtopo.assembly.references import References
-from txtopo.assembly.source import WAIT_SECS, Begins
 from txtopo.attempts import TransactionAttempt
 from txtopo.backfill.joining import JoinedTopology
 from txtopo.columnar.progress_probe import ProgressProbe
@@ -53,7 +53,7 @@ def gone_back(what: str) -> DivergenceError:
     )
 
 
-class JournalSource(Begins):
+class JournalFeed(Feed):
     """Begins recorded transactions.
 
     Args:
@@ -109,7 +109,7 @@ class JournalSource(Begins):
         self._epoch_path = f"{root}/epoch"
 
     def create(self, action: CreateMetadata, committed: int) -> Event:
-        """Begin the next recorded transactions; see :meth:`Begins.create`.
+        """Begin the next recorded transactions; see :meth:`Feed.create`.
 
         Raises:
             DivergenceError: the topology has gone back behind what was read, or its journal is damaged.

@@ -1,7 +1,7 @@
-"""The source: asks the spouts' coordinators for transactions, in its own thread.
+"""The feed: asks the spouts' coordinators for transactions, in its own thread.
 
 The run creates the coordinators before it takes the lead, so that bad input is reported before anything is written.
-They get their places in the store later, from :meth:`Source.open_store`.
+They get their places in the store later, from :meth:`SpoutFeed.open_store`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ logger = logging.getLogger("txtopo")
 _NOTHING = MetadataCreated((), SourceStatus.WAITING)
 
 
-class Begins(Protocol):
+class Feed(Protocol):
     """Begins transactions: a run asks it for them, in a thread of its own."""
 
     total: int | None
@@ -93,7 +93,7 @@ class Begins(Protocol):
         """Release resources."""
 
 
-class SpoutSource:
+class AskedSpout:
     """What the coordinator of one spout has, asked no more often than is worth it.
 
     Args:
@@ -219,7 +219,7 @@ class SpoutSource:
             self._committed = committed
 
 
-class Source(Begins):
+class SpoutFeed(Feed):
     """Begins transactions as the users' coordinators of spouts decide.
 
     A transaction takes what each source has when it begins. None is waited for: a transaction begins without those that
@@ -228,7 +228,7 @@ class Source(Begins):
 
     def __init__(  # noqa: PLR0913 - its spouts, its clocks, and what the bolts ask for
         self,
-        spouts: Sequence[SpoutSource],
+        spouts: Sequence[AskedSpout],
         now_secs: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
         *,
@@ -286,7 +286,7 @@ class Source(Begins):
     def _is_failing(self) -> bool:
         return any(spout.is_failing for spout in self._spouts)
 
-    def _due(self) -> list[SpoutSource]:
+    def _due(self) -> list[AskedSpout]:
         now = self._now_secs()
         return [spout for spout in self._spouts if spout.aside is None and spout.ask_again_secs <= now]
 
@@ -334,7 +334,7 @@ class Source(Begins):
             self._ask(spout, None, spout.ask)
         return [spout.status for spout in due] != before
 
-    def _ask(self, spout: SpoutSource, attempt: TransactionAttempt | None, *questions: Callable[[], Any]) -> None:
+    def _ask(self, spout: AskedSpout, attempt: TransactionAttempt | None, *questions: Callable[[], Any]) -> None:
         """Ask a source; if it has nothing, or the outside fails, it is asked again after a pause, and others go on."""
         started = self._now_secs()
         try:
@@ -357,7 +357,7 @@ class Source(Begins):
                     spout.answered()
                     spout.status, spout.answers, spout.ask_again_secs = SourceStatus.WAITING, False, self._now_secs()
 
-    def _failed(self, spout: SpoutSource, error: FailedException, started: float) -> None:
+    def _failed(self, spout: AskedSpout, error: FailedException, started: float) -> None:
         self._asked_since_ms = None
         spout.failed(error)
         spout.pause(started, self._now_secs())
@@ -394,7 +394,7 @@ class Source(Begins):
             ended(attempt)
 
     def _begin_up_to(
-        self, count: int, last: TransactionMetadata, asked: Sequence[SpoutSource]
+        self, count: int, last: TransactionMetadata, asked: Sequence[AskedSpout]
     ) -> list[TransactionMetadata]:
         """Begin transactions while a source that was asked has something, each with what all of them have."""
         begun: list[TransactionMetadata] = []
@@ -479,7 +479,7 @@ class Source(Begins):
     def _owes_end(self, last: Planned) -> bool:
         return self._at_end and last.turn is not Turn.END
 
-    def _seen(self, txid: int, before: Planned, waiting: Sequence[SpoutSource]) -> tuple[SeenVersion, ...] | None:
+    def _seen(self, txid: int, before: Planned, waiting: Sequence[AskedSpout]) -> tuple[SeenVersion, ...] | None:
         """Return the versions of reference tables for a transaction; None if one can't be read at the moment."""
         started = self._now_secs()
         try:

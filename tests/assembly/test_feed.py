@@ -1,4 +1,4 @@
-"""The source: what a spout's coordinator is told, and when."""
+"""The feed: what a spout's coordinator is told, and when."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from txtopo.api.components.partitioned import as_transactional
 from txtopo.api.components.planned import Planned, Turn
 from txtopo.api.components.spout import Coordinator, Lag
 from txtopo.api.store import Lead, Store
-from txtopo.assembly.source import Source, SpoutSource
+from txtopo.assembly.feed import AskedSpout, SpoutFeed
 from txtopo.errors import InputError, LostLead, SourceFailure
 from txtopo.failpoints import armed
 from txtopo.testing.context import PlainContext
@@ -59,25 +59,25 @@ class Counting(Coordinator):
         return txid
 
 
-def source_over(store: MemoryStore, told: list[Any]) -> tuple[Source, Lead]:
-    source = Source([SpoutSource("spout", Counting(told), REPEATABLE)], wall_secs=lambda: NOW_SECS)
+def feed_over(store: MemoryStore, told: list[Any]) -> tuple[SpoutFeed, Lead]:
+    feed = SpoutFeed([AskedSpout("spout", Counting(told), REPEATABLE)], wall_secs=lambda: NOW_SECS)
     lead = store.take_lead("topology", "test")
-    source.open_store(store, lead, ROOT)
-    return source, lead
+    feed.open_store(store, lead, ROOT)
+    return feed, lead
 
 
 def test_the_store_comes_first() -> None:
     """The store is given once, before ``resume``; what is committed is told once, each time that it has risen."""
     told: list[Any] = []
     store = MemoryStore()
-    source, _ = source_over(store, told)
+    feed, _ = feed_over(store, told)
     steps: list[str] = []
     with armed(steps.append):
-        event = source.create(ask(8, 1, 7), committed=6)
+        event = feed.create(ask(8, 1, 7), committed=6)
     assert event == MetadataCreated((planned(8, 8),), SourceStatus.READY)
     assert steps == ["spout.keep.before", "spout.keep.after"]
     for committed in (6, 8, 8):
-        source.create(ask(9, 1, 8), committed)
+        feed.create(ask(9, 1, 8), committed)
     assert told == [("open_store", PLACE), ("resume", 7), ("cleanup_before", 7), ("cleanup_before", 9)]
     assert store.read(f"{PLACE}/begun") == b"9"
 
@@ -85,21 +85,21 @@ def test_the_store_comes_first() -> None:
 def test_the_end_of_a_run_is_told() -> None:
     """What is committed at last, unless it was told before, or the spout was never asked for anything."""
     told: list[Any] = []
-    source, _ = source_over(MemoryStore(), told)
-    source.finish(5)
+    feed, _ = feed_over(MemoryStore(), told)
+    feed.finish(5)
     assert told == []
-    source.create(ask(8, 1, 7), committed=6)
-    source.finish(8)
-    source.finish(8)
+    feed.create(ask(8, 1, 7), committed=6)
+    feed.finish(8)
+    feed.finish(8)
     assert told[2:] == [("cleanup_before", 7), ("cleanup_before", 9)]
 
 
 def test_a_lost_lead_stops_the_run() -> None:
     """A coordinator whose write is refused because another process leads ends the run: it is no mistake of the spout."""
-    source, lead = source_over(MemoryStore(), [])
+    feed, lead = feed_over(MemoryStore(), [])
     lead.release()
     with pytest.raises(LostLead):
-        source.create(ask(1, 1, None), committed=0)
+        feed.create(ask(1, 1, None), committed=0)
 
 
 def test_a_partitioned_spouts_coordinator_is_told_too() -> None:
@@ -114,10 +114,10 @@ def test_a_partitioned_spouts_coordinator_is_told_too() -> None:
             return coordinator
 
     for spout in (Told(Log({0: ["a"]})), LogSpout(Log({0: ["a"]}))):
-        source = Source([SpoutSource("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)])
+        feed = SpoutFeed([AskedSpout("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)])
         store = MemoryStore()
-        source.open_store(store, store.take_lead("topology", "test"), ROOT)
-        source.create(ask(1, 1, None), committed=0)
+        feed.open_store(store, store.take_lead("topology", "test"), ROOT)
+        feed.create(ask(1, 1, None), committed=0)
     assert told == [("open_store", PLACE), ("cleanup_before", 1)]
 
 
@@ -134,11 +134,11 @@ class Spoiling(Coordinator):
 
 def test_asking_what_is_left_harms_nothing() -> None:
     """A coordinator that changes metadata while it tells what is left does not change what was begun."""
-    source = Source([SpoutSource("spout", Spoiling(), REPEATABLE)], wall_secs=lambda: NOW_SECS)
-    event = source.create(ask(1, 2, None), committed=0)
+    feed = SpoutFeed([AskedSpout("spout", Spoiling(), REPEATABLE)], wall_secs=lambda: NOW_SECS)
+    event = feed.create(ask(1, 2, None), committed=0)
     begun = (planned(1, {"ends": [1]}), planned(2, {"ends": [2]}))
     assert event == MetadataCreated(begun, SourceStatus.READY)
-    assert source.total == 5
+    assert feed.total == 5
 
 
 class Behind(Spoiling):
@@ -151,10 +151,10 @@ class Behind(Spoiling):
 def test_lag() -> None:
     """It is asked for whenever transactions have begun; a coordinator need not know, nor have the method."""
     for coordinator, lag in ((Behind(), 30), (Spoiling(), None), (_Bare(), None)):
-        source = Source([SpoutSource("spout", coordinator, REPEATABLE)])
-        assert source.lags == {"spout": Lag()}
-        source.create(ask(1, 1, None), committed=0)
-        assert source.lags == {"spout": Lag(records=lag)}
+        feed = SpoutFeed([AskedSpout("spout", coordinator, REPEATABLE)])
+        assert feed.lags == {"spout": Lag()}
+        feed.create(ask(1, 1, None), committed=0)
+        assert feed.lags == {"spout": Lag(records=lag)}
 
 
 class _Bare:
@@ -174,9 +174,9 @@ def test_lag_of_a_partitioned_spout() -> None:
             return coordinator
 
     for spout, lag in ((Knowing(Log({0: ["a"]})), Lag(7, files=1)), (LogSpout(Log({0: ["a"]})), Lag())):
-        source = Source([SpoutSource("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)])
-        source.create(ask(1, 1, None), committed=0)
-        assert source.lags == {"spout": lag}
+        feed = SpoutFeed([AskedSpout("spout", as_transactional(spout).coordinator({}, PlainContext()), REPEATABLE)])
+        feed.create(ask(1, 1, None), committed=0)
+        assert feed.lags == {"spout": lag}
 
 
 class Clock:
@@ -208,10 +208,10 @@ class Late(Coordinator):
 
 
 def asked(coordinator: Coordinator, clock: Clock, requests: int = 1) -> list[MetadataCreated]:
-    source = Source(
-        [SpoutSource("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
+    feed = SpoutFeed(
+        [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
     )
-    return [source.create(ask(1, 1, None), committed=0) for _ in range(requests)]
+    return [feed.create(ask(1, 1, None), committed=0) for _ in range(requests)]
 
 
 NOTHING = MetadataCreated((), SourceStatus.WAITING)
@@ -235,19 +235,19 @@ def test_a_source_that_has_waited_long_is_asked_seldom() -> None:
     """A hundred times a second after a second; once it has had something, every two milliseconds again."""
     clock = Clock()
     coordinator = Late(clock, 102.0)
-    source = Source(
-        [SpoutSource("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
+    feed = SpoutFeed(
+        [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
     )
-    waited = [source.create(ask(1, 1, None), committed=0) for _ in range(10)]
+    waited = [feed.create(ask(1, 1, None), committed=0) for _ in range(10)]
     before, coordinator.asked = coordinator.asked, 0
-    waited += [source.create(ask(1, 1, None), committed=0) for _ in range(5)]
+    waited += [feed.create(ask(1, 1, None), committed=0) for _ in range(5)]
     assert waited == [NOTHING] * 15
     assert coordinator.asked <= 60 < before
-    while source.create(ask(1, 1, None), committed=0) == NOTHING:
+    while feed.create(ask(1, 1, None), committed=0) == NOTHING:
         pass
     assert clock.now <= 102.01
     coordinator.ready_at, began = clock.now + 0.0305, clock.now
-    source.create(ask(2, 1, 1), committed=1)
+    feed.create(ask(2, 1, 1), committed=1)
     assert clock.now - began < 0.033
 
 
@@ -263,10 +263,10 @@ def test_a_slow_answer_keeps_the_source_waiting_for_a_second_at_most() -> None:
     """A question to a dead broker takes half a second, and the broker may be back in the next."""
     clock = Clock()
     coordinator = Late(clock, 110.0, answer_secs=0.5)
-    source = Source(
-        [SpoutSource("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
+    feed = SpoutFeed(
+        [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
     )
-    while source.create(ask(1, 1, None), committed=0) == NOTHING:
+    while feed.create(ask(1, 1, None), committed=0) == NOTHING:
         assert clock.now < 120.0
     assert clock.now <= 110.0 + 1.0 + 3 * coordinator.answer_secs
 
@@ -296,10 +296,10 @@ def test_a_source_that_can_wait_wakes_the_request(answer_secs: float) -> None:
 
     clock = Clock()
     coordinator = Waking(clock, 101.05, answer_secs)
-    source = Source(
-        [SpoutSource("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
+    feed = SpoutFeed(
+        [AskedSpout("spout", coordinator, REPEATABLE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
     )
-    while (event := source.create(ask(1, 1, None), committed=0)) == NOTHING:
+    while (event := feed.create(ask(1, 1, None), committed=0)) == NOTHING:
         assert clock.now < 102.0
     assert event.begun == (planned(1, 1),)
     assert clock.now <= 101.05 + 4 * answer_secs + 1e-6
@@ -325,12 +325,12 @@ def test_who_is_away_holds_nobody_up() -> None:
         return asides[-1][1]
 
     away, here = Away(clock, 103.0, answer_secs=0.5), Status(SourceStatus.READY)
-    spouts = [SpoutSource("away", away, REPEATABLE), SpoutSource("here", here, REPEATABLE)]
-    source = Source(spouts, lambda: clock.now, clock.sleep, aside=aside, wall_secs=lambda: NOW_SECS)
+    spouts = [AskedSpout("away", away, REPEATABLE), AskedSpout("here", here, REPEATABLE)]
+    feed = SpoutFeed(spouts, lambda: clock.now, clock.sleep, aside=aside, wall_secs=lambda: NOW_SECS)
 
     def begun(txid: int) -> MetadataCreated:
         here.status = SourceStatus.READY
-        event = source.create(CreateMetadata(txid, 1, {"here": txid - 1} if txid > 1 else None, BEFORE), txid - 1)
+        event = feed.create(CreateMetadata(txid, 1, {"here": txid - 1} if txid > 1 else None, BEFORE), txid - 1)
         assert isinstance(event, MetadataCreated)
         assert [each.metadata["here"] for each in event.begun] == [txid]
         return event
@@ -360,9 +360,9 @@ def test_what_stops_the_run_stops_it_from_aside_too() -> None:
             self.asked += 1
             raise SourceFailure("no broker answers")
 
-    spouts = [SpoutSource("away", Broken(clock, 0), REPEATABLE), SpoutSource("here", Status(), REPEATABLE)]
-    source = Source(spouts, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
-    event = source.create(ask(1, 1, None), committed=0)
+    spouts = [AskedSpout("away", Broken(clock, 0), REPEATABLE), AskedSpout("here", Status(), REPEATABLE)]
+    feed = SpoutFeed(spouts, lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS)
+    event = feed.create(ask(1, 1, None), committed=0)
     assert isinstance(event, RuleBroken)
     assert "created again" in str(event.error)
 
@@ -399,12 +399,12 @@ def answer(
     first_txid: int = 8,
     committed: int = 7,
 ) -> MetadataCreated:
-    """Return what a source answers at a time, or at another one before that if it has nothing then."""
+    """Return what a feed answers at a time, or at another one before that if it has nothing then."""
     clock = Clock()
     wall_ms = [now_ms if asked_ms is None else asked_ms]
     quiet_after = None if quiet_ms is None else dt.timedelta(milliseconds=quiet_ms)
-    source = Source(
-        [SpoutSource("spout", coordinator, REPEATABLE)],
+    feed = SpoutFeed(
+        [AskedSpout("spout", coordinator, REPEATABLE)],
         lambda: clock.now,
         clock.sleep,
         wall_secs=lambda: wall_ms[-1] / 1_000,
@@ -412,9 +412,9 @@ def answer(
         at_end=at_end,
     )
     if asked_ms is not None:
-        assert source.create(ask(first_txid, 3, "before", before), committed) == NOTHING
+        assert feed.create(ask(first_txid, 3, "before", before), committed) == NOTHING
         wall_ms.append(now_ms)
-    event = source.create(ask(first_txid, 3, "before", before), committed)
+    event = feed.create(ask(first_txid, 3, "before", before), committed)
     assert isinstance(event, MetadataCreated)
     return event
 
@@ -475,15 +475,15 @@ def test_a_clock_that_is_set_back() -> None:
 def test_a_clock_that_is_far_behind(caplog: pytest.LogCaptureFixture) -> None:
     """If a clock was years ahead once, the log says once, also where nothing comes, what waits for it, until when."""
     clock = Clock()
-    source = Source(
-        [SpoutSource("spout", Status(), REPEATABLE)],
+    feed = SpoutFeed(
+        [AskedSpout("spout", Status(), REPEATABLE)],
         lambda: clock.now,
         clock.sleep,
         wall_secs=lambda: NOW_SECS,
         quiet_after=dt.timedelta(seconds=1),
     )
     for secs in (60, 61, 200_000_000, 200_000_000):
-        source.create(ask(8, 1, "before", Planned(round((NOW_SECS + secs) * 1_000))), committed=7)
+        feed.create(ask(8, 1, "before", Planned(round((NOW_SECS + secs) * 1_000))), committed=7)
     expected = (
         "the clock shows 1970-01-01 00:16:40+00:00, but transaction 7 was planned at 1970-01-01 00:17:41+00:00: either it "
         "was ahead then, or it is behind now and must be set. Until it shows that time, all transactions are planned at "
@@ -503,12 +503,12 @@ class Opaque(Status):
 def test_a_roll_back_is_told(previous: Any, turn: Turn) -> None:
     """Whatever the transaction is that it goes back to, also none: what came after it is to be taken again."""
     coordinator, clock = Opaque(SourceStatus.READY), Clock()
-    source = Source(
-        [SpoutSource("spout", coordinator, OPAQUE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
+    feed = SpoutFeed(
+        [AskedSpout("spout", coordinator, OPAQUE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
     )
     last = 0 if previous is None else 4
     for _ in range(3):
-        event = source.create(ask(last + 1, 1, previous, Planned(0, turn)), committed=last)
+        event = feed.create(ask(last + 1, 1, previous, Planned(0, turn)), committed=last)
         assert isinstance(event, MetadataCreated)
         assert [each.txid for each in event.begun] == [last + 1]
         clock.now += 10
@@ -518,9 +518,9 @@ def test_a_roll_back_is_told(previous: Any, turn: Turn) -> None:
 def test_what_took_nothing_is_not_told() -> None:
     """An opaque spout's coordinator does not hear of transactions without input, which it might take for fruitless."""
     coordinator, clock = Opaque(), Clock()
-    source = Source(
-        [SpoutSource("spout", coordinator, OPAQUE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
+    feed = SpoutFeed(
+        [AskedSpout("spout", coordinator, OPAQUE)], lambda: clock.now, clock.sleep, wall_secs=lambda: NOW_SECS
     )
     for first_txid, turn in ((5, Turn.QUIET), (6, Turn.QUIET), (7, Turn.INPUT)):
-        source.create(ask(first_txid, 1, {}, Planned(0, turn)), committed=first_txid - 1)
+        feed.create(ask(first_txid, 1, {}, Planned(0, turn)), committed=first_txid - 1)
     assert coordinator.told == [4, 6]
