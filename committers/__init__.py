@@ -20,6 +20,7 @@ from committers.event_time import (
     WindowUpdateCommitter,
 )
 from committers.lookup_join import LookupJoin
+from committers.rankings import LastN, TopN
 from committers.reduce import ReduceCommitter
 from committers.rows import AppendCommitter, ReplaceCommitter
 from committers.sinks import DeltaAppendBolt, DeltaUpsertBolt
@@ -43,6 +44,7 @@ __all__ = [
     "IntervalJoin",
     "JoinStream",
     "Last",
+    "LastN",
     "LookupJoin",
     "Max",
     "Mean",
@@ -53,6 +55,7 @@ __all__ = [
     "Sliding",
     "Sum",
     "TimerCommitter",
+    "TopN",
     "Tumbling",
     "WindowCommitter",
     "WindowUpdateCommitter",

@@ -54,14 +54,25 @@ _DIGITS_MAX = 38
 _SUM_DIGITS = 10
 """A sum of decimals has so many digits more than its values, as in Spark."""
 
+_VALUE_AND_TIME = 2
+
 _MEAN_DIGITS = 4
 """A mean of decimals has so many digits more behind the point than its values, as in Spark."""
 
 
-def _field(spec: str | Fields) -> Fields:
+def field_of(spec: str | Fields) -> Fields:
+    """Return the one field of an aggregate."""
     fields = spec if isinstance(spec, Fields) else Fields(spec)
     if len(fields) != 1:
         raise FieldsError(f"an aggregate is of one field, not of {fields}; write an aggregate for each")
+    return fields
+
+
+def fields_with(spec: str | Fields) -> Fields:
+    """Return the fields of an aggregate, at least one."""
+    fields = spec if isinstance(spec, Fields) else Fields(spec)
+    if not len(fields):
+        raise FieldsError("an aggregate is of one field, or of several; name one")
     return fields
 
 
@@ -71,7 +82,7 @@ def fields_of(schema: pa.Schema) -> Fields:
 
 
 def _optional_field(spec: str | Fields | None) -> Fields | None:
-    return None if spec is None else _field(spec)
+    return None if spec is None else field_of(spec)
 
 
 def _condition(spec: str | Fields | None) -> Fields | None:
@@ -105,6 +116,10 @@ class Aggregate(ABC):
     @abstractmethod
     def typed(self, schema: pa.Schema) -> Aggregate:
         """Return the aggregate with the types of ``schema`` for fields without a type."""
+
+    def typed_by(self, kinds: Sequence[pa.DataType]) -> Aggregate:
+        """Return the aggregate with the types that its partials in a table tell, for fields without a type."""
+        return self.typed(pa.schema(list(zip(self.operands, kinds, strict=False))))
 
     @abstractmethod
     def reductions(self, name: str) -> Sequence[ColumnReduction]:
@@ -148,7 +163,11 @@ class Count(Aggregate):
 
     def typed(self, schema: pa.Schema) -> Count:
         """Return the aggregate with its field's type."""
-        return self if self.field is None else attrs.evolve(self, field=_typed(self.field, schema))
+        return self if self.field is None else attrs.evolve(self, field=typed_fields(self.field, schema))
+
+    def typed_by(self, kinds: Sequence[pa.DataType]) -> Count:
+        """Return itself: a count tells nothing of its field."""
+        return self
 
     def reductions(self, name: str) -> Sequence[ColumnReduction]:
         """Return the sum: counts add up."""
@@ -177,7 +196,7 @@ class Count(Aggregate):
 class OfField(Aggregate):
     """An aggregate of one field, whose values are its operands."""
 
-    field: Fields = attrs.field(converter=_field)
+    field: Fields = attrs.field(converter=field_of)
 
     @property
     def operands(self) -> Fields:
@@ -186,18 +205,14 @@ class OfField(Aggregate):
 
     def typed(self, schema: pa.Schema) -> Aggregate:
         """Return the aggregate with its field's type."""
-        return attrs.evolve(self, field=_typed(self.field, schema))
+        return attrs.evolve(self, field=typed_fields(self.field, schema))
 
     @property
     def _kind(self) -> pa.DataType:
         return _type_of(self.field)
 
     def _refuse(self, needed: str) -> FieldsError:
-        (name,) = self.field
-        how = type(self).__name__
-        return FieldsError(
-            f"{how} needs {needed}, but field {name!r} is {ddl_name(self._kind)}; name another field or aggregate"
-        )
+        return refused(self, needed, self.field[0], self._kind)
 
 
 @checked_class
@@ -302,6 +317,23 @@ def _mean(total: decimal.Decimal, count: int, scale: int) -> decimal.Decimal:
         return (total / count).quantize(decimal.Decimal(1).scaleb(-scale), decimal.ROUND_HALF_UP)
 
 
+def refused(aggregate: Aggregate, needed: str, name: str, kind: pa.DataType) -> FieldsError:
+    """Return the error for a field of a type that an aggregate can't have."""
+    return FieldsError(
+        f"{type(aggregate).__name__} needs {needed}, but field {name!r} is {ddl_name(kind)}; name another field or "
+        "aggregate"
+    )
+
+
+def ordered_types(aggregate: Aggregate, fields: Fields, needed: str = "values that have an order") -> list[pa.DataType]:
+    """Return the types of fields; raise a FieldsError if the values of one have no order."""
+    kinds = [field.type for field in fields.arrow_schema()]
+    for name, kind in zip(fields, kinds, strict=True):
+        if pa.types.is_nested(kind):
+            raise refused(aggregate, needed, name, kind)
+    return kinds
+
+
 @attrs.frozen
 class _OfOrder(OfField):
     """Of a field whose values have an order; the result has its type."""
@@ -309,9 +341,7 @@ class _OfOrder(OfField):
     @property
     def result_type(self) -> pa.DataType:
         """The field's type."""
-        if pa.types.is_nested(self._kind):
-            raise self._refuse("values that have an order")
-        return self._kind
+        return ordered_types(self, self.field)[0]
 
     @property
     def partial_types(self) -> Sequence[pa.DataType]:
@@ -364,15 +394,28 @@ class First(_OfOrder):
 
     Rows whose value or time is null are skipped. Its partials are ``<name>`` and ``<name>_at``, the time.
 
+    Several fields are taken from one row, also if others have the same time: then from the smallest row, compared field
+    by field, where a null is smaller than any value. So rows whose time is null are skipped, and values may be null.
+    The partials are ``<name>_<field>`` for each, and ``<name>_at``; the result is a struct.
+
     Args:
-        field: ``"name"`` or ``"name: type"``.
+        field: ``"name"`` or ``"name: type"``; or ``Fields`` of several.
         by: the field of the time, or of any other order.
         where: a boolean field: only rows where it is true count.
     """
 
-    suffixes: ClassVar = ("", "_at")
     _which: ClassVar[Reduction] = Reduction.MIN
-    by: Fields = attrs.field(converter=_field, kw_only=True)
+    field: Fields = attrs.field(converter=fields_with)
+    by: Fields = attrs.field(converter=field_of, kw_only=True)
+
+    @property
+    def suffixes(self) -> tuple[str, ...]:  # type: ignore[override]
+        """What the names of its partials add to its own."""
+        return *(self._own_suffixes), "_at"
+
+    @property
+    def _own_suffixes(self) -> Sequence[str]:
+        return ("",) if len(self.field) == 1 else [f"_{name}" for name in self.field]
 
     @property
     def operands(self) -> Fields:
@@ -381,30 +424,42 @@ class First(_OfOrder):
 
     def typed(self, schema: pa.Schema) -> First:
         """Return the aggregate with its fields' types."""
-        return attrs.evolve(self, field=_typed(self.field, schema), by=_typed(self.by, schema))
+        return attrs.evolve(self, field=typed_fields(self.field, schema), by=typed_fields(self.by, schema))
 
     def reductions(self, name: str) -> Sequence[ColumnReduction]:
         """Return the reductions of value and time."""
-        return [AtTime(f"{name}_at", self._which), self._which]
+        columns = [name + suffix for suffix in self._own_suffixes]
+        how = AtTime(f"{name}_at", self._which, tuple(columns) if len(columns) > 1 else ())
+        return [*(how for _ in columns), self._which]
 
     @property
     def partial_types(self) -> Sequence[pa.DataType]:
         """The types of value and time."""
-        time = _type_of(self.by)
-        if pa.types.is_nested(time):
-            raise FieldsError(
-                f"{type(self).__name__} needs a time to order by, but field {self.by[0]!r} is {ddl_name(time)}; "
-                "name another field"
-            )
-        return [self.result_type, time]
+        return [*ordered_types(self, self.field), *ordered_types(self, self.by, "a time to order by")]
 
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
-        """Return values and times, both null where one is."""
-        value, time = columns
-        if not value.null_count and not time.null_count:
+        """Return values and times, both null where one is; of several fields, where the time is."""
+        time = columns[-1]
+        decisive = columns if len(columns) == _VALUE_AND_TIME else [time]
+        if not any(each.null_count for each in decisive):
             return columns
-        is_there = pc.and_(pc.is_valid(value), pc.is_valid(time))
+        is_there = pc.is_valid(time)
+        for each in decisive[:-1]:
+            is_there = pc.and_(is_there, pc.is_valid(each))
         return [pc.if_else(is_there, each, pa.scalar(None, each.type)) for each in columns]
+
+    def result(self, partials: Sequence[Any]) -> Any:
+        """Return the value; of several fields a struct, null if no row has a time."""
+        if len(self.field) == 1:
+            return partials[0]
+        *values, time = map(in_one_piece, partials)
+        return pa.StructArray.from_arrays(values, fields=list(self.result_type), mask=pc.is_null(time))
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """The field's type, or a struct of the fields."""
+        kinds = ordered_types(self, self.field)
+        return kinds[0] if len(kinds) == 1 else pa.struct(list(zip(self.field, kinds, strict=True)))
 
 
 @checked_class
@@ -412,8 +467,10 @@ class First(_OfOrder):
 class Last(First):
     """The value of a field in the row with the latest time; the largest value of several then. Otherwise as First.
 
+    Several fields are taken from one row, of several with the latest time the largest.
+
     Args:
-        field: ``"name"`` or ``"name: type"``.
+        field: ``"name"`` or ``"name: type"``; or ``Fields`` of several.
         by: the field of the time, or of any other order.
         where: a boolean field: only rows where it is true count.
     """
@@ -442,6 +499,10 @@ class Collect(_OfOrder):
 
     distinct: bool = attrs.field(default=False, kw_only=True)
     values_max: int = attrs.field(default=1_000, kw_only=True, validator=_values_max)
+
+    def typed_by(self, kinds: Sequence[pa.DataType]) -> Aggregate:
+        """Return the aggregate with the type of a list's values."""
+        return super().typed_by([kind.value_type if pa.types.is_list(kind) else kind for kind in kinds])
 
     def reductions(self, name: str) -> Sequence[ColumnReduction]:
         """Return the merge of sorted lists."""
@@ -564,7 +625,7 @@ class Aggregation:
         if self.is_typed:
             return self
         aggregates = {name: each.typed(schema) for name, each in self.aggregates.items()}
-        return Aggregation(_typed(self.key, schema), aggregates)
+        return Aggregation(typed_fields(self.key, schema), aggregates)
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
@@ -705,7 +766,8 @@ def merged_rows(rows: pa.Table, key: Sequence[str], reductions: Mapping[str, Col
         ) from error
 
 
-def _typed(fields: Fields, schema: pa.Schema) -> Fields:
+def typed_fields(fields: Fields, schema: pa.Schema) -> Fields:
+    """Return fields with the types of ``schema`` for those without a type; raise a FieldsError if it lacks one."""
     specs = []
     for name, kind in zip(fields.names, fields.types, strict=True):
         if kind is None and name not in schema.names:

@@ -69,6 +69,10 @@ class ApproxCountDistinct(OfField):
     suffixes: ClassVar = ("_sketch",)
     lg_k: int = attrs.field(default=12, kw_only=True, validator=_lg_k)
 
+    def typed_by(self, kinds: Sequence[pa.DataType]) -> ApproxCountDistinct:
+        """Return itself: a sketch does not tell of what it is."""
+        return self
+
     def reductions(self, name: str) -> Sequence[ColumnReduction]:
         """Return the union of sketches."""
         return [Merge(partial(_united, lg_k=self.lg_k), pa.binary(), "aggregate by a finer key")]
@@ -202,6 +206,10 @@ class ApproxQuantile(OfField):
     suffixes: ClassVar = ("_histogram",)
     q: float | Sequence[float] = attrs.field(default=0.5, validator=_ranks)
     accuracy: float = attrs.field(default=0.01, kw_only=True, validator=_accuracy)
+
+    def typed_by(self, kinds: Sequence[pa.DataType]) -> ApproxQuantile:
+        """Return itself: a histogram does not tell of what it is."""
+        return self
 
     def reductions(self, name: str) -> Sequence[ColumnReduction]:
         """Return the sum of histograms."""

@@ -347,9 +347,7 @@ class _Aggregates:
 
 def _typed_as(aggregate: Aggregate, kinds: Sequence[pa.DataType | None]) -> Aggregate:
     """Return the aggregate with types of the state's fields, for those of its own without a type."""
-    if isinstance(aggregate, Count) or None in kinds:
-        return aggregate
-    return aggregate.typed(pa.schema([(name, kind) for name, kind in zip(aggregate.inputs, kinds, strict=False)]))
+    return aggregate if None in kinds else aggregate.typed_by([kind for kind in kinds if kind is not None])
 
 
 def _spec(name: str, kind: pa.DataType | None) -> str:

@@ -20,10 +20,12 @@ from committers import (
     CountDistinct,
     First,
     Last,
+    LastN,
     Max,
     Mean,
     Min,
     Sum,
+    TopN,
 )
 from committers.aggregates import Aggregation
 from tests.budgets import examples
@@ -80,6 +82,10 @@ def aggregation(kind: str, key: tuple[str, ...] = ("shop: string", "line: int"))
             f"largest{end}": Max(value, where=where),
             f"opening{end}": First(value, by="at: timestamp", where=where),
             f"closing{end}": Last(value, by="at: timestamp", where=where),
+            f"earliest{end}": First(Fields(value, "ok: boolean"), by="at: timestamp", where=where),
+            f"latest{end}": Last(Fields("ok: boolean", value), by="at: timestamp", where=where),
+            f"top{end}": TopN(Fields("ok: boolean", value), n=2, by=value, where=where),
+            f"recent{end}": LastN(value, n=3, by="at: timestamp", where=where),
             f"sorted{end}": Collect(value, where=where),
             f"different{end}": Collect(value, distinct=True, where=where),
             f"about{end}": ApproxCountDistinct(value, where=where),
@@ -117,10 +123,22 @@ def middle_of(values: list) -> float | None:
     return middles[(len(middles) - 1) // 2] if middles else None
 
 
+def rank(value):
+    """Where a value stands among others that may be null: nulls are the smallest."""
+    return (value is not None, *order(False if value is None else value))
+
+
+def plain_zero(value):
+    """A value without -0.0."""
+    return 0.0 if isinstance(value, float) and value == 0 else value
+
+
 def plain(value):
     """A value as it comes out: without -0.0, and a NaN that equals itself."""
     if isinstance(value, list):
         return [plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     return value
@@ -154,6 +172,15 @@ def of_rows(own: list, kind: str) -> dict:
         for row in own
         if None not in (row["value"], row["at"])
     ]
+    whole = [
+        ({"value": row["value"], "ok": row["ok"]}, {"ok": row["ok"], "value": row["value"]}, row["at"])
+        for row in own
+        if row["at"] is not None
+    ]
+
+    def place(row: dict, at) -> tuple:
+        return at, *map(rank, row.values())
+
     made = {
         "rows": len(own),
         "values": len(values),
@@ -161,6 +188,19 @@ def of_rows(own: list, kind: str) -> dict:
         "largest": plain(max(values, key=order)) if values else None,
         "opening": plain(min(timed)[1][1]) if timed else None,
         "closing": plain(max(timed)[1][1]) if timed else None,
+        "earliest": plain(min((r for r in whole), key=lambda r: place(r[0], r[2]))[0]) if whole else None,
+        "latest": plain(max((r for r in whole), key=lambda r: place(r[1], r[2]))[1]) if whole else None,
+        "top": [
+            {"ok": row["ok"], "value": plain(row["value"])}
+            for row in sorted(own, key=lambda row: (rank(plain_zero(row["value"])), rank(row["ok"])), reverse=True)
+            if row["value"] is not None
+        ][:2]
+        or None,
+        "recent": [
+            {"value": plain(row["value"]), "at": at}
+            for row, _, at in sorted(whole, key=lambda r: (r[2], rank(plain_zero(r[0]["value"]))), reverse=True)
+        ][:3]
+        or None,
         "sorted": plain(sorted(values, key=order)) or None,
         "different": list(dict.fromkeys(plain(sorted(values, key=order)))) or None,
         "about": len(set(map(plain, values))),

@@ -61,10 +61,14 @@ class AtTime:
     Args:
         time: the column with the time of each value, null where the value is.
         which: which time.
+        row: the columns that are taken from the same row, this one among them, whose values may be null: of several
+            rows at that time it is the smallest or the largest, column by column, nulls before all values. Empty: the
+            column is alone.
     """
 
     time: str
     which: Reduction
+    row: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -126,7 +130,9 @@ class Reductions:
         names = [name for name, _ in self.columns]
         made = []
         for (_, how), a, b in zip(self.columns, one, other, strict=True):
-            if a is None or b is None:
+            if isinstance(how, AtTime) and how.row:
+                made.append(b if _is_other_row(how, names, one, other) else a)
+            elif a is None or b is None:
                 made.append(b if a is None else a)
             elif isinstance(how, AtTime):
                 time = names.index(how.time)
@@ -137,6 +143,20 @@ class Reductions:
             else:
                 made.append(_COMBINING[how](a, b))
         return tuple(made)
+
+
+def _is_other_row(how: AtTime, names: Sequence[str], one: Sequence[Any], other: Sequence[Any]) -> bool:
+    """Return whether the columns of a row are taken from the other one of two values of a state."""
+    places = [names.index(name) for name in (how.time, *how.row)]
+    if one[places[0]] is None or other[places[0]] is None:  # a row without a time is none
+        return one[places[0]] is None
+    at_one, at_other = ([_rank(each[place]) for place in places] for each in (one, other))
+    return at_other < at_one if how.which is Reduction.MIN else at_other > at_one
+
+
+def _rank(value: Any) -> tuple[bool, bool, Any]:
+    """Return where a value stands among others that may be null or NaN: nulls first, NaN last."""
+    return value is not None, _place(value), value if value is not None else False
 
 
 def _place(value: Any) -> bool:

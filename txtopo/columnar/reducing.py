@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 
 from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Merge, Reduction
 
-__all__ = ["ReductionCombiner", "TooLarge", "is_reducible", "reduced", "reduced_exactly"]
+__all__ = ["ReductionCombiner", "TooLarge", "is_reducible", "ordered", "reduced", "reduced_exactly"]
 
 _THREADS_FROM_ROWS = 500_000
 """Fewer rows are reduced by one thread: that is as fast, and the order of the result is the same in every run."""
@@ -100,7 +101,8 @@ def reduced_exactly(rows: pa.Table, keys: Sequence[str], reductions: Mapping[str
     # Columns are numbered, because the names that Arrow gives to its results could be those of other columns.
     columns: list[Any] = [rows[name] for name in keys] or [pa.array(np.zeros(rows.num_rows, dtype=np.int8))]
     keys_count = len(columns)
-    steps = [_step_of(rows, name, how) for name, how in reductions.items()]
+    ranks = functools.cache(functools.partial(_ranks, rows))  # columns of one row share theirs
+    steps = [_step_of(rows, name, how, ranks) for name, how in reductions.items()]
     wanted: list[tuple[str, str]] = []
     for step in steps:
         wanted += [(str(len(columns) + offset), function) for offset, (_, function) in enumerate(step.inputs)]
@@ -133,13 +135,18 @@ class _Step:
     """Whether the result depends on the order of the rows."""
 
 
-def _step_of(rows: pa.Table, name: str, how: ColumnReduction) -> _Step:
+_Ranks = Callable[..., tuple[Any, Any]]
+"""Returns the order of the rows by some columns, and each row's rank in it."""
+
+
+def _step_of(rows: pa.Table, name: str, how: ColumnReduction, ranks: _Ranks) -> _Step:
     column = rows[name]
     match how:
         case Reduction.SUM:
             return _sum_of(column)
         case AtTime():
-            return _value_at(column, rows[how.time], how.which)
+            known = rows[how.time] if how.row else column
+            return _value_at(column, known, how.which, *ranks(how.time, *(how.row or (name,))))
         case Merge():
             return _merge_of(column, how)
         case _:
@@ -207,13 +214,23 @@ def _extreme_of(column: Any, how: Reduction) -> _Step:
     return _Step([(pc.if_else(is_nan, null, column), how.value), (is_nan, "max")], finish)
 
 
-def _value_at(column: Any, time: Any, which: Reduction) -> _Step:
-    """Return how to find the value at the earliest or latest time; of several then, the smallest or the largest."""
-    order = pc.sort_indices(
-        pa.Table.from_arrays([time, column], names=["time", "value"]),
-        sort_keys=[("time", "ascending"), ("value", "ascending")],
-    )
-    ranks = np.empty(len(column), dtype=np.int64)
-    ranks[order.to_numpy()] = np.arange(len(column))
-    by_rank = pa.array(ranks, mask=pc.is_null(column).to_numpy(zero_copy_only=False))
+def _value_at(column: Any, known: Any, which: Reduction, order: Any, ranks: Any) -> _Step:
+    """Return how to find the value of the first or the last row by rank of those where ``known`` is not null."""
+    by_rank = pa.array(ranks, mask=pc.is_null(known).to_numpy(zero_copy_only=False))
     return _Step([(by_rank, which.value)], lambda rank: column.take(order.take(rank)))
+
+
+def _ranks(rows: pa.Table, *names: str) -> tuple[Any, Any]:
+    order = ordered(rows.select(names))
+    ranks = np.empty(rows.num_rows, dtype=np.int64)
+    ranks[order.to_numpy()] = np.arange(rows.num_rows)
+    return order, ranks
+
+
+def ordered(rows: pa.Table) -> pa.Array:
+    """Return the positions of rows in rising order, column by column: nulls before all values, NaN after all others."""
+    keys: list[Any] = []
+    for column in rows.columns:
+        keys += [pc.is_valid(column), column] if column.null_count else [column]
+    names = [str(number) for number in range(len(keys))]
+    return pc.sort_indices(pa.Table.from_arrays(keys, names=names), sort_keys=[(name, "ascending") for name in names])
