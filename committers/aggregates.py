@@ -29,7 +29,7 @@ from txtopo.api.arguments import check_positive, checked_class
 from txtopo.api.data.types import ddl_name
 from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Merge, Reduction
 from txtopo.columnar.reducing import TooLarge, reduced_exactly
-from txtopo.columnar.taking import in_one_piece
+from txtopo.columnar.selection import in_one_piece
 from txtopo.errors import FieldsError
 
 __all__ = [

@@ -20,20 +20,20 @@ import pyarrow.compute as pc
 from committers.aggregates import OfField
 from txtopo.api.arguments import checked_class
 from txtopo.api.reduction import ColumnReduction, Merge
-from txtopo.columnar.taking import in_one_piece
+from txtopo.columnar.selection import in_one_piece
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.text.extras import how_to_install
 
 __all__ = ["ApproxCountDistinct", "ApproxQuantile"]
 
 _NUMBER = b"\xf0"
-"""Marks the 8 bytes of an integer, as a sketch's first byte, the length of its preamble, never does."""
+"""Tags the 8 bytes of an integer, as a sketch's first byte, the length of its preamble, never does."""
 
 _TEXT = b"\xf1"
-"""Marks a string."""
+"""Tags a string."""
 
 _BYTES = b"\xf2"
-"""Marks a binary."""
+"""Tags a binary."""
 
 _EMPTY = 0x7874746F706F
 """Stands for an empty string or binary, which DataSketches does not count."""
@@ -85,7 +85,7 @@ class ApproxCountDistinct(OfField):
         return [pa.binary()]
 
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
-        """Return the marked bytes of each value: a merge, which comes before a table, makes sketches of them."""
+        """Return the tagged bytes of each value: a merge, which comes before a table, makes sketches of them."""
         return [_marked(in_one_piece(columns[0]))]
 
     def result(self, partials: Sequence[Any]) -> Any:
@@ -112,9 +112,9 @@ def _marked(column: Any) -> Any:
     """Return bytes that are equal where values are, null where they are."""
     kind = column.type
     if pa.types.is_decimal(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind):
-        mark = _BYTES if pa.types.is_binary(kind) else _TEXT
+        tag = _BYTES if pa.types.is_binary(kind) else _TEXT
         text = column if pa.types.is_binary(kind) else column.cast(pa.string()).cast(pa.binary())
-        return pc.binary_join_element_wise(pa.scalar(mark), text, pa.scalar(b""))
+        return pc.binary_join_element_wise(pa.scalar(tag), text, pa.scalar(b""))
     if pa.types.is_floating(kind):
         numbers = pc.if_else(pc.is_nan(column), pa.scalar(math.nan, kind), column).cast(pa.float64())
     elif pa.types.is_date(kind):
@@ -123,12 +123,12 @@ def _marked(column: Any) -> Any:
         numbers = column.cast(pa.int64())
     values = np.ascontiguousarray(numbers.fill_null(0).to_numpy(zero_copy_only=False))
     eight = pa.Array.from_buffers(pa.binary(8), len(values), [None, pa.py_buffer(values)])
-    marked = pc.binary_join_element_wise(pa.scalar(_NUMBER), eight.cast(pa.binary()), pa.scalar(b""))
-    return pc.if_else(column.is_valid(), marked, pa.scalar(None, pa.binary()))
+    tagged = pc.binary_join_element_wise(pa.scalar(_NUMBER), eight.cast(pa.binary()), pa.scalar(b""))
+    return pc.if_else(column.is_valid(), tagged, pa.scalar(None, pa.binary()))
 
 
 def _united(groups: Any, *, lg_k: int) -> Any:
-    """Return one sketch for each group of sketches and marked values, null where all of them are null."""
+    """Return one sketch for each group of sketches and tagged values, null where all of them are null."""
     return pa.array([_sketch(list(filter(None, group)), lg_k) for group in groups.to_pylist()], pa.binary())
 
 

@@ -141,7 +141,7 @@ class MemoryState(State):
 
     def _handed(self, kept: StateValue) -> StateValue:
         copying = copying_of_value(self.value)
-        return kept if copying is None or copying.handed is None else kept.copied(copying.handed)
+        return kept if copying is None or copying.copied_out is None else kept.copied(copying.copied_out)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the data."""

@@ -55,7 +55,7 @@ from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.utc import MICROS_MIN, MICROSECOND
 from txtopo.columnar.rows_by_time import are_over
-from txtopo.columnar.taking import taken
+from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError
 
 _OUTER: Mapping[str, Sequence[int]] = {"inner": (), "left": (LEFT,), "full": SIDES}
@@ -267,7 +267,7 @@ class IntervalJoin(ClockedCommitter):
         for ones, others in found:
             has_matched[LEFT][ones] = has_matched[RIGHT][others] = True
             self.context.count("joined", len(ones))
-            self.emit(self._layout.joined(taken(shown[LEFT], ones), taken(shown[RIGHT], others)), DEFAULT_STREAM)
+            self.emit(self._layout.joined(rows_at(shown[LEFT], ones), rows_at(shown[RIGHT], others)), DEFAULT_STREAM)
         return has_matched
 
     def _timed(self, every: Sequence[pa.Table]) -> list[Timed]:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.api.data.utc import MICROS_MIN, MICROSECOND
-from txtopo.columnar.taking import in_one_piece
+from txtopo.columnar.selection import in_one_piece
 from txtopo.errors import ConfigError, FieldsError
 
 Micros = npt.NDArray[np.int64]

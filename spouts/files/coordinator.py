@@ -115,7 +115,7 @@ class FilesCoordinator(Coordinator):
                 "them back to have them read again"
             )
         self._check_format(metadata)
-        self._place = self._settle(metadata)
+        self._place = self._place_in(metadata)
         owed = [file for _, file in found if file is not None]
         self._log.owe(owed, self._log.folder_of(self._folders()))
         return True
@@ -173,7 +173,7 @@ class FilesCoordinator(Coordinator):
         """Continue after a transaction."""
         self._log = FileLog(self._log_place)
         self._check_format(metadata)
-        self._place = self._settle(metadata)
+        self._place = self._place_in(metadata)
         self._resumed = metadata, self._place
         self._forgone, self._next_txid = self._read_forgone(), txid + 1
         self._begin(txid)
@@ -191,7 +191,7 @@ class FilesCoordinator(Coordinator):
             "position": list(attrs.astuple(plan.position)) if plan else before["position"],
             "taken": self._taken_with(plan) if plan else before["taken"],
             "next": list(attrs.astuple(plan.place if plan else place)),
-            "log": self._log.mark,
+            "log": self._log.reference,
             **self._more(plan),
         }
         self._next_txid = txid
@@ -223,7 +223,7 @@ class FilesCoordinator(Coordinator):
                 f"the spout format={metadata['format']!r}, or remove the files that do not belong here",
             )
 
-    def _settle(self, metadata: Metadata) -> Place:
+    def _place_in(self, metadata: Metadata) -> Place:
         """Return the place that metadata refers to, and make the log agree with the files."""
         if self._log.head is None:
             self._log.begin(self._root, self._folders())

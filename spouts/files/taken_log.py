@@ -131,7 +131,7 @@ class FileLog:
         return self._head
 
     @property
-    def mark(self) -> list[Any] | None:
+    def reference(self) -> list[Any] | None:
         """The reference to the log for metadata: its id, and the next index; None if it is not in a store."""
         return None if self._place is None or self._head is None else [self._head.log, self._next_index]
 
@@ -140,10 +140,10 @@ class FileLog:
         """The number that the next file gets."""
         return self._next_number
 
-    def holds(self, mark: Any) -> bool:
+    def holds(self, reference: Any) -> bool:
         """Whether this is the log that metadata refers to, and at least as recent."""
-        here = self.mark
-        return here is not None and mark is not None and mark[0] == here[0] and mark[1] <= here[1]
+        here = self.reference
+        return here is not None and reference is not None and reference[0] == here[0] and reference[1] <= here[1]
 
     def __len__(self) -> int:
         """Return the number of entries."""

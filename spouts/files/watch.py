@@ -37,7 +37,7 @@ from txtopo.errors import FailedException, InputError
 LOOKING_SHARE = 10
 """The pause after a listing, as a multiple of the time that the listing took."""
 
-LOOKED_AT_MAX = 1_000
+CHECKED_MAX = 1_000
 """The number of known files that are checked again at each listing, in rotation."""
 
 logger = logging.getLogger("txtopo.files")
@@ -84,8 +84,8 @@ class WatchingCoordinator(FilesCoordinator):
         self._times = times
         self._list_by_name = list_by_name
         self._settling: dict[str, _Seen] = {}
-        self._next_look_secs = float("-inf")
-        self._look_again_from = 0
+        self._next_refresh_secs = float("-inf")
+        self._check_again_from = 0
         self._elsewhere: set[str] = set()
         self._former_trouble = self._trouble = ""
         self._begun: deque[tuple[int, Place]] = deque()
@@ -103,8 +103,8 @@ class WatchingCoordinator(FilesCoordinator):
     def is_ready(self) -> bool:
         """Whether a complete file waits; lists the folders if ``poll_secs`` have passed."""
         self._ensure_resumed(0, None)
-        if self._times.now_secs() >= self._next_look_secs:
-            self._look()
+        if self._times.now_secs() >= self._next_refresh_secs:
+            self._refresh()
         try:
             return self._is_skip_due() or self._has_next()
         except (OSError, FileChangedError) as error:
@@ -205,7 +205,7 @@ class WatchingCoordinator(FilesCoordinator):
     def _look_at(self, name: str) -> InputFile | None:
         return look_at(name, path_of(self._root, name))
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """List the folders, admit complete files, and forget removed ones."""
         started = self._times.now_secs()
         self._former_trouble, self._trouble = self._trouble, ""
@@ -214,7 +214,7 @@ class WatchingCoordinator(FilesCoordinator):
             folder = self._log.folder_of(self._folders())
             self._admit(self._complete(found, started), folder)
             self._forget(found, folder)
-            self._look_again(found)
+            self._check_again(found)
             waiting = list(self._log.entries_from(self._place.number))
             self._waiting = _Waiting(self._place, len(waiting), sum(_left_of(file, self._place) for file in waiting))
         except OSError as error:
@@ -223,7 +223,7 @@ class WatchingCoordinator(FilesCoordinator):
                 "until it can be read"
             )
         ended = self._times.now_secs()
-        self._next_look_secs = max(started + self._times.poll_secs, ended + LOOKING_SHARE * (ended - started))
+        self._next_refresh_secs = max(started + self._times.poll_secs, ended + LOOKING_SHARE * (ended - started))
 
     def _warn_of_trouble(self, text: str) -> None:
         if text != self._former_trouble:
@@ -286,16 +286,16 @@ class WatchingCoordinator(FilesCoordinator):
                 "they are not read again when they come back"
             )
 
-    def _look_again(self, found: Mapping[str, str]) -> None:
+    def _check_again(self, found: Mapping[str, str]) -> None:
         """Check whether some of the known files have changed."""
         entries: list[Admitted] = []
-        for file in self._log.entries_from(self._look_again_from):
-            if len(entries) == LOOKED_AT_MAX:
-                self._look_again_from = file.number
+        for file in self._log.entries_from(self._check_again_from):
+            if len(entries) == CHECKED_MAX:
+                self._check_again_from = file.number
                 break
             entries.append(file)
         else:
-            self._look_again_from = 0
+            self._check_again_from = 0
         changed, flagged = [], []
         for file in entries:
             if file.name not in found and file.name not in self._elsewhere:

@@ -127,7 +127,7 @@ class Planner:
         self._woken_at: Mapping[TopicPartition, int] | None = None
         """The ends when new records were last waited for and came."""
         self._discover_at_secs = float("-inf")
-        self._is_first_look = True
+        self._is_first_refresh = True
         self._log_starts: Mapping[TopicPartition, int] = {}
         """If lost records are skipped: the first offset that is still there of each partition."""
         self._shorter_since: dict[TopicPartition, float] = {}
@@ -148,7 +148,7 @@ class Planner:
         """Go on from the metadata of a transaction."""
         self.positions = {**self.positions, **positions}
         self.ids.update(ids)
-        self._is_first_look = self._is_first_look and not positions
+        self._is_first_refresh = self._is_first_refresh and not positions
 
     def check_rewind(self, begins: Mapping[TopicPartition, int], *, is_to_the_start: bool) -> None:
         """Check that the records that a rewind is to have read again would be.
@@ -206,7 +206,7 @@ class Planner:
         now = self._options.now_secs()
         has_news = now >= self._discover_at_secs and self._discover(now)
         if has_news or not self._spans():  # the ends of the last look serve until nothing is left below them
-            self._look(now)
+            self._refresh(now)
         return self._spans()
 
     def wait_ready(self, secs: float) -> bool:
@@ -280,11 +280,12 @@ class Planner:
         partitions = [partition for topic in topics for partition in topic.all_partitions()]
         new = [partition for partition in partitions if partition not in self.positions]
         if new:
-            first = self._options.first_poll.offsets(self._log, new) if self._is_first_look else self._log.starts(new)
-            if not self._is_first_look:
+            log, first_poll = self._log, self._options.first_poll
+            first = first_poll.offsets(log, new) if self._is_first_refresh else log.starts(new)
+            if not self._is_first_refresh:
                 logger.info("new partitions: %s", ", ".join(map(str, new)))
             self.positions.update(first)
-        self._is_first_look = False
+        self._is_first_refresh = False
         if self._options.on_lost is OnLostRecords.SKIP:
             self._skip_lost(partitions)
         self._partitions = partitions
@@ -312,7 +313,7 @@ class Planner:
                 logger.warning("%s; they are skipped", lost)
         self._log_starts = found
 
-    def _look(self, now: float) -> None:
+    def _refresh(self, now: float) -> None:
         ends = self._log.ends(self._partitions)
         if self._options.until_end and self._last is None:
             if len(ends) < len(self._partitions):

@@ -89,7 +89,7 @@ def fork_table(origin: Location, txid: int, place: Location, owner: Owner, epoch
         raise _gone(origin, txid) from error
     fence = found.fence(epoch)
     taken = fence.taken_until(table) if found.expires else None
-    change = Change(kept_files, taken=taken, lives=fence.lives(table))
+    change = Change(kept_files, taken=taken, ttl=fence.ttl(table))
     make_folder(place.root / LOG_FOLDER)
     reach("fork.shared")
     if not place.folder.put_if_absent(entry_path(0), _first_entry((table, latest), change, owner, txid, epoch)):
@@ -121,7 +121,7 @@ def _first_entry(versions: tuple[DeltaTable, DeltaTable], change: Change, owner:
     )
     fence = owner.fence(epoch)
     change = attrs.evolve(change, metadata=actions, is_first=True)
-    applications = fence.applications(txid, taken=change.taken, lives=change.lives)
+    applications = fence.applications(txid, taken=change.taken, ttl=change.ttl)
     return entry_of(change, fence.notes(txid), applications, now_ms)
 
 

@@ -403,7 +403,7 @@ class Merging:
         """Yield the rows of a file that are not over, and then add it to the old ones."""
         policy, dead, at, last, expired = self._policy, self._data.dead(file), 0, BEFORE_ALL, 0
         time = policy.time
-        lives = [np.empty(0, dtype=np.int64)]
+        live = [np.empty(0, dtype=np.int64)]
         # Those in memory need not be read: of a merge of 8 files that takes a third.
         held = policy.held(file)
         portions = self._data.portions(file, self._schema, with_dead=True) if held is None else _portions(held)
@@ -417,10 +417,10 @@ class Merging:
                 is_left &= ~is_over
             left = rows.filter(pa.array(is_left))
             last = max(last, int(times_of(left, time).max(initial=BEFORE_ALL)) if time else AFTER_ALL)
-            lives.append(at + np.flatnonzero(is_left))
+            live.append(at + np.flatnonzero(is_left))
             at += count
             yield left
-        old.append(OldFile(file.path, np.concatenate(lives), dead, expired, last))
+        old.append(OldFile(file.path, np.concatenate(live), dead, expired, last))
 
     def _is_over(self, file: DataFile, until: int) -> bool:
         """Whether most rows of a file are dead, or have expired; its times are read once."""

@@ -235,13 +235,13 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
     def _restore(self, txid: int | None, version: int, files: Mapping[str, DataFile]) -> bool:
         """Put a version that equals ``version``, which has ``files``, as of a transaction; see :meth:`put_next`."""
         writer = self._writer
-        taken, lives = self._expiry_as_of(version)
+        taken, ttl = self._expiry_as_of(version)
         gone = {path: file for path, file in files.items() if not file.is_in(writer.files)}
         added = list(with_stats(self._location.handle(version), gone)) if gone else []
         if not has_vectors(writer.table.metadata().configuration):  # they have been turned off since
             added = self._data.without_vectors(added, pa.schema(writer.table.schema()))
         removed = [file for file in writer.files.values() if not file.is_in(files)]
-        return writer.put_next(Change(added, removed, taken=taken, lives=lives), txid or 0, restored=version)
+        return writer.put_next(Change(added, removed, taken=taken, ttl=ttl), txid or 0, restored=version)
 
     def _as_of(self, txid: int | None) -> tuple[int, dict[str, DataFile]]:
         """Return the version of a transaction and its files; None: the one before all transactions."""
@@ -258,7 +258,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         if not version or not self.declared.expires:
             return BEFORE_ALL if self.declared.expires else None, None
         fence, table = self._writer.fence, self._location.handle(version)
-        return fence.taken_until(table), fence.lives(table)
+        return fence.taken_until(table), fence.ttl(table)
 
     def adopt(self) -> None:
         """Record the last transaction again, on top of foreign writes; see :meth:`CanBeRepaired.adopt`."""

@@ -80,7 +80,7 @@ _REMOVALS_SECS = 7 * 24 * 3600
 _CLOCKS_SECS = 3600
 """How far the clocks of writers and of the folder may be apart."""
 
-_LOOK_SECS = 1
+_POLL_SECS = 1
 """How long a deletion trusts its last look at the table."""
 
 ENTRIES_SECS = 240
@@ -483,7 +483,7 @@ class LogUpkeep:
     ) -> None:
         looked_secs = 0.0
         while removed and removed[0].time_ms < until_ms:
-            if abs(self._past.clock_secs() - looked_secs) > _LOOK_SECS:
+            if abs(self._past.clock_secs() - looked_secs) > _POLL_SECS:
                 looked_secs = self._past.clock_secs()
                 if not is_head():
                     return
@@ -699,7 +699,7 @@ class _Deletion:
     3. Old looks at the table, sees the marker, and stops.
 
     A window of one file is left, because no store deletes on a condition: old is paused between its last look and the
-    deletion that follows within :data:`_LOOK_SECS`, until new has rolled back and found the file in place (see
+    deletion that follows within :data:`_POLL_SECS`, until new has rolled back and found the file in place (see
     :meth:`~state.delta.opened_table.OpenedDeltaTable.roll_back`). Then the newest version lacks that file.
     """
 
@@ -728,7 +728,7 @@ class _Deletion:
     def delete(self, paths: Iterable[str]) -> None:
         """Delete files, but none that is needed; see :meth:`look`. A crash leaves some, which the next round finds."""
         for path in paths:
-            if abs(self._past.clock_secs() - self._looked_secs) > _LOOK_SECS:
+            if abs(self._past.clock_secs() - self._looked_secs) > _POLL_SECS:
                 self._looked_secs = self._past.clock_secs()
                 self.look()
             if path not in self.needed:

@@ -89,7 +89,7 @@ class TableWriter:
         self.last_txid: int | None = None
         self.taken = BEFORE_ALL
         """The time up to which expired rows are taken out, in µs since 1970 UTC."""
-        self.lives: int | None = None
+        self.ttl: int | None = None
         """How long keys live that expire, in µs, as the table has it on record; None if it has not."""
         self.files: dict[str, DataFile] = {}
         self.followed = self.version
@@ -215,7 +215,7 @@ class TableWriter:
         if version > self.version and not self._are_synced(files.values(), version):
             return False
         self.last_txid, self.taken = self.fence.last_txid(table), self.fence.taken_until(table)
-        self.lives = self.fence.lives(table)
+        self.ttl = self.fence.ttl(table)
         self.version, self.files = version, files
         self._looked_with = table
         self._known_at, self._known_secs = known_at, min(_KNOWN_SECS, log_secs(configuration) / 2)
@@ -339,7 +339,7 @@ class TableWriter:
         self._metadata = next((each["metaData"] for each in change.metadata if "metaData" in each), self._metadata)
         self.last_txid = self.last_txid if txid is None else txid
         self.taken = self.taken if change.taken is None else change.taken
-        self.lives = self.lives if change.lives is None else change.lives
+        self.ttl = self.ttl if change.ttl is None else change.ttl
         for file in change.removed:
             self.files.pop(file.path)
         if change.is_of_rows:
@@ -361,7 +361,7 @@ class TableWriter:
 
     def _entry(self, change: Change, txid: int | None, restored: int | None, turn: int | None, time_ms: int) -> bytes:
         rolled_back_at, turned_at = (None if each is None else self.version + 1 for each in (restored, turn))
-        applications = self.fence.applications(txid, rolled_back_at, change.taken, turned_at, change.lives)
+        applications = self.fence.applications(txid, rolled_back_at, change.taken, turned_at, change.ttl)
         return entry_of(change, self.fence.notes(txid, restored, turn), applications, time_ms)
 
     def _record_removed(self, change: Change) -> None:

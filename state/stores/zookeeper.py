@@ -62,7 +62,7 @@ __all__ = ["ZooKeeperLead", "ZooKeeperStore"]
 _SESSION_SECS_MIN = 6.0
 """The shortest session of a server with ZooKeeper's default tickTime, even if a shorter one was requested."""
 _REFUSAL_MARGIN_SECS = 2.0
-_LOOK_SECS = 0.1
+_POLL_SECS = 0.1
 _RELEASE_SECS = 2.0
 _PLANS_MAX = 100
 _CHECKS = 2
@@ -202,7 +202,7 @@ class _Claim:
         remaining_secs = started + patience_secs - time.monotonic()
         if remaining_secs <= 0:
             raise refusal(self.topology_id, in_place)
-        self.session.wait_until_gone(_holder_node(self.epoch_node), min(remaining_secs, _LOOK_SECS))
+        self.session.wait_until_gone(_holder_node(self.epoch_node), min(remaining_secs, _POLL_SECS))
 
 
 class ZooKeeperLead(Lead):

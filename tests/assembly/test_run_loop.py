@@ -125,7 +125,7 @@ def test_jobs_are_cancelled_when_the_run_breaks_off(tmp_path):
 def test_a_run_that_waits_for_a_cancelled_job_says_for_which(tmp_path, monkeypatch, caplog, breaks_off):
     """While it goes on and has no place for another job, and at its end."""
     monkeypatch.setattr(cancelled_jobs, "FIRST_SECS", 0.1)
-    monkeypatch.setattr(run_loop, "LOOK_SECS", 0.01)
+    monkeypatch.setattr(run_loop, "POLL_SECS", 0.01)
     Busy.caplog = caplog
 
     def break_off(progress):

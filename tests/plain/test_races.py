@@ -111,27 +111,27 @@ def test_every_promise_holds_of_many():
     assert [(failure.seed, failure.violation, failure.faults) for failure in result.failures] == []
 
 
-def acks_too_early(ledger, life, root):
-    ledger.root_acked(life, root)
+def acks_too_early(ledger, account, root):
+    ledger.root_acked(account, root)
 
 
-def tells_twice(ledger, life, root):
+def tells_twice(ledger, account, root):
     root.open.clear()
-    ledger.root_acked(life, root)
-    ledger.root_failed(life, root)
+    ledger.root_acked(account, root)
+    ledger.root_failed(account, root)
 
 
-def fails_for_nothing(ledger, life, root):
-    ledger.root_failed(life, root)
+def fails_for_nothing(ledger, account, root):
+    ledger.root_failed(account, root)
 
 
-def rests_with_a_root_that_nobody_holds(ledger, life, root):
-    ledger.check_at_rest([life])
+def rests_with_a_root_that_nobody_holds(ledger, account, root):
+    ledger.check_at_rest([account])
 
 
-def rests_with_a_root_that_touched_the_dead(ledger, life, root):
+def rests_with_a_root_that_touched_the_dead(ledger, account, root):
     ledger.dead.add(1)
-    ledger.check_at_rest([life])
+    ledger.check_at_rest([account])
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def rests_with_a_root_that_touched_the_dead(ledger, life, root):
 )
 def test_the_ledger_objects(wrong, says):
     """A root that a spout task has emitted to task 7 in incarnation 1: the simulator sees what must not become of it."""
-    ledger, life = Ledger(lambda: 1.0, 4, is_acking=True, components={7: "bolt"}), Life(0)
+    ledger, account = Ledger(lambda: 1.0, 4, is_acking=True, components={7: "bolt"}), Life(0)
     root = ledger.begin("message")
-    ledger.sent_root(life, root, ledger.token(), [7], [1])
+    ledger.sent_root(account, root, ledger.token(), [7], [1])
     with pytest.raises(Violation, match=says):
-        wrong(ledger, life, root)
+        wrong(ledger, account, root)

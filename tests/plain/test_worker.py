@@ -23,7 +23,7 @@ from txtopo import (
 )
 from txtopo.errors import FailedException, UserCodeError
 from txtopo.plain.tasks.spouts import IDLE_STREAK, POLL_IDLE_SPOUT_SECS, POLL_SPOUT_SECS, SPOUT_CALLS_MAX
-from txtopo.plain.worker import LOOK_SECS
+from txtopo.plain.worker import TIMERS_SECS
 
 
 class Fed(Spout):
@@ -100,7 +100,7 @@ def test_throttled():
     spout.feed(1)
     worker.set_throttled(is_throttled=True)
     running.run()
-    assert (spout.calls, worker.idle_secs()) == (0, LOOK_SECS)
+    assert (spout.calls, worker.idle_secs()) == (0, TIMERS_SECS)
     worker.set_throttled(is_throttled=False)
     running.run()
     assert spout.told == [("ack", 1)]
@@ -128,11 +128,11 @@ def test_wait_strategy():
 
     assert [wait_after_pass() for _ in range(3)] == [0.01, 0.02, 0.03]
     spout.feed(1, 2, 3)
-    assert wait_after_pass() == LOOK_SECS
+    assert wait_after_pass() == TIMERS_SECS
     assert [wait_after_pass() for _ in range(3)] == [0.01, 0.02, 0.03]  # as many are pending as may be
     assert spout.waiting != []
     running.activate(is_active=False)
-    assert wait_after_pass() == LOOK_SECS
+    assert wait_after_pass() == TIMERS_SECS
 
 
 def test_no_wait_strategy():
@@ -149,7 +149,7 @@ def test_no_wait_strategy():
     assert worker.idle_secs() == POLL_IDLE_SPOUT_SECS
     spout.feed(1, 2, 3)
     running.run()
-    assert worker.idle_secs() == LOOK_SECS
+    assert worker.idle_secs() == TIMERS_SECS
 
 
 def test_others_have_their_turn():
@@ -179,7 +179,7 @@ def test_timeouts_with_a_slow_bolt_beside():
         running.workers[0].run_pass()
         failed_at.update({message_id: running.clock.now for _, message_id in spout.told[len(failed_at) :]})
         running.clock.now += 0.01
-    assert all(1.0 <= at <= 1.0 + LOOK_SECS + 0.12 + 0.01 for at in failed_at.values())
+    assert all(1.0 <= at <= 1.0 + TIMERS_SECS + 0.12 + 0.01 for at in failed_at.values())
 
 
 def other_worker_dies(running: Alone, number: int, successor: int) -> None:

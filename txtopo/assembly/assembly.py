@@ -137,7 +137,7 @@ def assembled(
     """Assemble a run, and release all of it at the end, in reverse order.
 
     It looks at the input and the formats on disk before it takes the lead, so a mistake there writes nothing. After a
-    crash, the store frees the lead of the dead process, and recovery settles whatever else was begun.
+    crash, the store frees the lead of the dead process, and recovery ends whatever else was begun.
     """
     plan = topology.plan
     limits = _limits(plan, config, until)

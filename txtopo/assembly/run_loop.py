@@ -89,7 +89,7 @@ FLUSH_SECS = 0.05
 """How long it waits for another write to go with that a group is committed, before it has one of its own: if that came
 at once, a transaction that follows after 20 ms would wait for two syncs."""
 
-LOOK_SECS = 1.0
+POLL_SECS = 1.0
 """How often the run loop looks for cancelled jobs that do not end."""
 
 _WITH_MARK = (SaveMetadata, Commit, DeadLetter)
@@ -121,7 +121,7 @@ class RunLoop:
         self._stop: Stop | None = None
         self._is_active = True
         self._cancelled_jobs = CancelledJobs()
-        self._looked = self._started
+        self._polled_at = self._started
 
     def set_active(self, *, is_active: bool) -> None:
         """Let transactions begin or not, from now or from the start; safe to call from another thread."""
@@ -414,8 +414,8 @@ class RunLoop:
 
     def _tell_of_busy_jobs(self) -> None:
         now = self._threads.now_secs()
-        if now - self._looked >= LOOK_SECS:
-            self._looked = now
+        if now - self._polled_at >= POLL_SECS:
+            self._polled_at = now
             for text in self._cancelled_jobs.overdue(now, self._parts.runner.at_work()):
                 logger.warning("%s", text)
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-_LOOK_SECS = 0.5
+_POLL_SECS = 0.5
 """The longest wait at a time: a signal that another thread receives is handled only when this one wakes."""
 
 
@@ -80,7 +80,7 @@ def first_answer(
 def _completed(answers: Sequence[Future[T]], until: float) -> list[Future[T]]:
     """Wait until ``until`` for the first answer; return all that are there."""
     while True:
-        secs = min(_LOOK_SECS, max(0.0, until - time.monotonic()))
+        secs = min(_POLL_SECS, max(0.0, until - time.monotonic()))
         done = wait(answers, secs, FIRST_COMPLETED).done
         if done or time.monotonic() >= until:
             return [each for each in answers if each in done]

@@ -100,7 +100,7 @@ class Chunk:
         """Return the tuples' values for one bolt, which may change them."""
         rows = self.rows(attempt)
         copying = row_copying(self.source.fields) if self.is_shared else None
-        return rows if copying is None or copying.handed is None else list(map(copying.handed, rows))
+        return rows if copying is None or copying.copied_out is None else list(map(copying.copied_out, rows))
 
     def part(self, rows: list[Row]) -> Chunk:
         """Return a chunk of some of this one's rows."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.columnar.hashing import Hashes, hash_columns
-from txtopo.columnar.taking import taken
+from txtopo.columnar.selection import rows_at
 
 __all__ = [
     "NUMBERS",
@@ -268,7 +268,7 @@ class KeyNumbers:
         rows = rows.combine_chunks()
 
         def are_same(own: Positions, numbers: Positions) -> Mask:
-            return are_equal(rows.take(own), taken(self._keys, numbers))
+            return are_equal(rows.take(own), rows_at(self._keys, numbers))
 
         return self._index.find(hashes_of(rows), are_same)
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.columnar.key_index import HashedKeys, RowIndex
-from txtopo.columnar.taking import taken
+from txtopo.columnar.selection import rows_at
 
 __all__ = [
     "AFTER_ALL",
@@ -83,7 +83,7 @@ class Run:
         if bool((times[1:] >= times[:-1]).all()):
             return Run(rows, times, key)
         order = np.argsort(times, kind="stable")
-        return Run(taken(rows, order), times[order], key)
+        return Run(rows_at(rows, order), times[order], key)
 
     @property
     def last(self) -> int:
@@ -107,7 +107,7 @@ class Run:
         if left * 2 > len(self.times):
             return self
         gone = len(self.times) - left
-        return Run(taken(self.rows, np.arange(gone, len(self.times))), self.times[gone:].copy(), self.key)
+        return Run(rows_at(self.rows, np.arange(gone, len(self.times))), self.times[gone:].copy(), self.key)
 
     def holds(self, keys: HashedKeys, after: int) -> Held:
         """Return for each key, of several that differ, whether it has a row after a time."""
@@ -120,7 +120,7 @@ class Run:
     def of_keys(self, keys: HashedKeys, after: int) -> pa.Table:
         """Return the rows of some keys, which differ, after a time."""
         at, _ = self._index.found(keys)
-        return taken(self.rows, np.sort(at[at >= self._position(after)]))
+        return rows_at(self.rows, np.sort(at[at >= self._position(after)]))
 
     @functools.cached_property
     def _index(self) -> RowIndex:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from txtopo.api.reduction import RowsFile
 from txtopo.columnar.hashing import PARTS, parts_of
-from txtopo.columnar.taking import taken
+from txtopo.columnar.selection import rows_at
 from txtopo.files.durable import paths_in
 
 _PORTION_ROWS = 1_000_000
@@ -65,7 +65,7 @@ def write_rows_file(folder: str, name: str, rows: pa.Table, keys: Sequence[str])
     with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
         for start in range(0, rows.num_rows, _PORTION_ROWS):
             end = start + _PORTION_ROWS
-            writer.write_table(rows.slice(start, _PORTION_ROWS) if order is None else taken(rows, order[start:end]))
+            writer.write_table(rows.slice(start, _PORTION_ROWS) if order is None else rows_at(rows, order[start:end]))
         file.flush()
     return RowsFile(path, rows.num_rows, tuple(int(offset) for offset in offsets))
 

@@ -221,7 +221,7 @@ class FolderBackend:
         """Earlier runs that somebody looks at, by slug."""
         self._lines: dict[tuple[Path, int], Run] = {}
         """Those of earlier runs in lists, by the folder and its time: they do not change any more."""
-        if not self._look() and not may_be_empty:
+        if not self._refreshed() and not may_be_empty:
             raise ConfigError(
                 f"no run has left anything in {output}: pass the folder that holds a topology's tables and its folder "
                 f"{METADATA_DIR!r}"
@@ -230,11 +230,11 @@ class FolderBackend:
     @property
     def is_live(self) -> bool:
         """Whether one of the topologies runs, as far as this machine can see."""
-        return any(is_live(each.known_run()) for each in self._look().values())
+        return any(is_live(each.known_run()) for each in self._refreshed().values())
 
     def topologies(self) -> Topologies:
         """See :class:`Backend`, as for all methods."""
-        found = sorted(self._look().values(), key=lambda each: each.id)
+        found = sorted(self._refreshed().values(), key=lambda each: each.id)
         return Topologies(version(), str(self.output), topologies=[header.summary(each.known_run()) for each in found])
 
     def header(self, slug: str) -> Header:
@@ -341,7 +341,7 @@ class FolderBackend:
 
     def metrics(self) -> bytes:
         """See :class:`Backend`."""
-        found = self._look().values()
+        found = self._refreshed().values()
         registry = CollectorRegistry()
         registry.register(WrittenMetrics("topology", lambda: {each.id: each.timeline.metrics for each in found}))
         up = Gauge("txtopo_run_up", "1 while the topology runs, else 0", ["topology"], registry=registry)
@@ -351,7 +351,7 @@ class FolderBackend:
 
     def health(self) -> dict[str, str]:
         """See :class:`Backend`."""
-        return {each.id: status_of(each.known_run())[0] for each in self._look().values()}
+        return {each.id: status_of(each.known_run())[0] for each in self._refreshed().values()}
 
     def cluster(self) -> Cluster:
         """See :class:`Backend`."""
@@ -371,7 +371,7 @@ class FolderBackend:
         of, _, number = slug.partition(OF_RUN)
         found = self._known.get(of)
         if found is None or not found.is_there:
-            known = self._look()
+            known = self._refreshed()
             found = known.get(of) or next((each for each in known.values() if of in each.former_slugs()), None)
         if found is None:
             raise NotFound(f"there is no topology {of!r} here")
@@ -389,7 +389,7 @@ class FolderBackend:
                 self._past.pop(next(iter(self._past))).timeline.close()
             return found
 
-    def _look(self) -> dict[str, _Topology]:
+    def _refreshed(self) -> dict[str, _Topology]:
         """Find topologies. Names come from a listing, and never from a request."""
         with self._lock:
             there: set[str] = set()

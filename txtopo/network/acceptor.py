@@ -24,7 +24,7 @@ PAUSE_SECS = 0.2
 """For how long nobody is accepted after an ``accept`` that has failed."""
 
 SWEEP_SECS = 1.0
-"""How often a loop must call :meth:`Acceptor.look`."""
+"""How often a loop must call :meth:`Acceptor.run_timers`."""
 
 
 class Acceptor:
@@ -78,7 +78,7 @@ class Acceptor:
         if place is not None:
             self._limit.leave(place)
 
-    def look(self) -> None:
+    def run_timers(self) -> None:
         """Drop the newcomers whose time is over, and accept again after a pause."""
         self._limit.sweep()
         if self._shut_until is not None and time.monotonic() >= self._shut_until:

@@ -35,7 +35,7 @@ from txtopo.plain.trees.ackers import Ackers
 from txtopo.topology.plans.assignment import ACKER, Assignment
 from txtopo.topology.plans.plain_plan import PlainKind, PlainPlan
 
-LOOK_SECS = 0.25
+TIMERS_SECS = 0.25
 """How often a worker fails roots whose timeout has passed, and sends ticks."""
 
 SPILL_FACTOR = 2
@@ -159,7 +159,7 @@ class Worker:
         self._early: deque[Frame] = deque()
         """Frames whose senders knew of a higher one; see :meth:`receive`."""
         self._set_bits(incarnations)
-        now = self._look_at = clock()
+        now = self._timers_at = clock()
         self._ackers = Ackers(assignment.ackers_of(worker), incarnations.values(), config.message_timeout_secs, now)
         self._bolts: list[BoltTask] = []
         self._ticks: list[Ticks] = []
@@ -231,10 +231,10 @@ class Worker:
         has_worked |= self._flush()
         now = self._shared.clock()
         self._watermark.spill()
-        if now >= self._look_at:
-            self._look_at = now + LOOK_SECS
-            observer.looked()
-            has_worked |= self._look(now)
+        if now >= self._timers_at:
+            self._timers_at = now + TIMERS_SECS
+            observer.timers_ran()
+            has_worked |= self._run_timers(now)
         return has_worked
 
     def idle_secs(self) -> float:
@@ -242,7 +242,7 @@ class Worker:
         waits = [executor.wait_secs for executor in self._spouts] if self._is_active else []
         if self._shared.offloading.under_way:
             waits.append(POLL_SECS)
-        return min([LOOK_SECS, *(each for each in waits if each is not None)])
+        return min([TIMERS_SECS, *(each for each in waits if each is not None)])
 
     def set_throttled(self, *, is_throttled: bool) -> None:
         """Stop calling the spouts, because a worker is above its watermark, or call them again."""
@@ -394,7 +394,7 @@ class Worker:
             self._spout_tasks[number].ack(roots)
         return bool(settled)
 
-    def _look(self, now: float) -> bool:
+    def _run_timers(self, now: float) -> bool:
         """Fail the roots whose timeout has passed, and send the ticks that are due; return whether it did either."""
         expired = [root for task in self._spout_tasks.values() for root in task.expire()]
         self._ackers.forget(expired)

@@ -19,7 +19,7 @@ import cloudpickle
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import InputError, TopologyError, TxtopoError
 from txtopo.plain.tasks.metrics import Counts, by_component
-from txtopo.plain.worker import LOOK_SECS, Worker, WorkerStatus
+from txtopo.plain.worker import TIMERS_SECS, Worker, WorkerStatus
 from txtopo.testing.feeders import WAIT_SECS, wait_until
 from txtopo.topology.plans.assignment import Assignment, assign
 from txtopo.topology.plans.plain_plan import PlainPlan
@@ -106,10 +106,10 @@ class InlineCluster:
         with self._lock:
             end = self._now + secs
             while True:
-                self._settle()
+                self._come_to_rest()
                 if self._now >= end:
                     return
-                self._now = min(end, self._now + LOOK_SECS)
+                self._now = min(end, self._now + TIMERS_SECS)
 
     def now(self) -> float:
         """Return the time, in seconds."""
@@ -121,7 +121,7 @@ class InlineCluster:
             if topology in self._topologies:
                 self._topologies.remove(topology)
 
-    def _settle(self) -> None:
+    def _come_to_rest(self) -> None:
         """Run until no worker does anything. Simulated time waits for slow calls, which take real time."""
         passes, end = 0, time.monotonic() + _CALL_SECS
         while passes < _QUIET_PASSES_MAX:
@@ -394,7 +394,7 @@ class InlineTopology:
                 if self._is_quiet and all(each.is_idle() and not each.pending() for each in self._workers):
                     return
             if self._cluster.is_simulated:
-                self._cluster.advance_time(LOOK_SECS)
+                self._cluster.advance_time(TIMERS_SECS)
             else:
                 time.sleep(_PAUSE_SECS)
 

@@ -57,7 +57,7 @@ from txtopo.transactional.core.record.history import first_line
 
 T = TypeVar("T")
 
-LOOK_SECS = 0.5
+POLL_SECS = 0.5
 """How old may be what is known of the whole cluster."""
 
 _NIMBUSES_MAX = 32
@@ -73,7 +73,7 @@ _UNREACHED = TimelineReader(Path("/nonexistent"))
 
 
 @attrs.frozen
-class _Look:
+class _Seen:
     """What nimbuses have said of the cluster; ``why`` they say nothing more, or empty."""
 
     at: float = float("-inf")
@@ -93,22 +93,22 @@ class ClusterBackend:
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
         self._lock = threading.Lock()
-        self._last = _Look()
+        self._last = _Seen()
         self._nimbuses: dict[str, dict[str, Any]] = {}
         """All that were ever seen, as they were then."""
 
     def topologies(self) -> Topologies:
         """See :class:`~txtopo.inspect.backend.Source`, as for all methods."""
-        look = self._look()
-        found = [self._summary(look, each) for each in look.topologies.values()]
-        place = ", ".join(look.nimbuses) or "a cluster of which no nimbus answers"
+        seen = self._refreshed()
+        found = [self._summary(seen, each) for each in seen.topologies.values()]
+        place = ", ".join(seen.nimbuses) or "a cluster of which no nimbus answers"
         found.sort(key=lambda each: each.id)
         return Topologies(version(), place, is_cluster=True, topologies=found)
 
     def header(self, slug: str) -> Header:
         """See :class:`~txtopo.inspect.backend.Source`."""
-        look = self._look()
-        topology = self._find(look, slug)
+        seen = self._refreshed()
+        topology = self._find(seen, slug)
         if OF_RUN in slug:
             return attrs.evolve(self._asked(Header, slug, ""), slug=slug, id=topology["id"])
         status = topology["status"]
@@ -120,7 +120,7 @@ class ClusterBackend:
         is_going_on = status in _GOING_ON
         return attrs.evolve(
             found,
-            **self._own(look, topology, found),
+            **self._own(seen, topology, found),
             is_active=status == Status.ACTIVE.value,
             can=Can(activate=is_going_on, rebalance=is_going_on, kill=True),
         )
@@ -178,13 +178,13 @@ class ClusterBackend:
 
     def cluster(self) -> Cluster:
         """See :class:`~txtopo.inspect.backend.Source`."""
-        look = self._look()
-        topologies = sorted(look.topologies.values(), key=lambda each: str(each["id"]))
+        seen = self._refreshed()
+        topologies = sorted(seen.topologies.values(), key=lambda each: str(each["id"]))
         nimbuses = [
             Nimbus(
                 address,
                 is_leader=each["isLeader"],
-                is_alive=address in look.nimbuses,
+                is_alive=address in seen.nimbuses,
                 started_at=each["startedAt"],
                 version=each["version"],
                 code_held=[topology["id"] for topology in topologies if address in topology["holders"]],
@@ -203,31 +203,31 @@ class ClusterBackend:
                     if (topology["assignment"] or {}).get("supervisor") == each["id"]
                 ],
             )
-            for each in look.supervisors
+            for each in seen.supervisors
         ]
-        return Cluster(time.time(), nimbuses, supervisors, look.why)
+        return Cluster(time.time(), nimbuses, supervisors, seen.why)
 
     def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
         """See :class:`~txtopo.inspect.backend.Source`."""
-        name = self._find(self._look(), slug)["id"]
+        name = self._find(self._refreshed(), slug)["id"]
         after = self._client.change(name, what, settings=settings)
         self._last = attrs.evolve(self._last, at=float("-inf"))  # so that the next answer shows it
         return Changed(after["id"], after["status"], after["secondsLeft"])
 
     # What all share.
 
-    def _look(self) -> _Look:
+    def _refreshed(self) -> _Seen:
         """Return what is known of the cluster; if no nimbus answers, what was known last, and why it is no more."""
         with self._lock:
-            if time.monotonic() - self._last.at > LOOK_SECS:
+            if time.monotonic() - self._last.at > POLL_SECS:
                 try:
-                    self._last = self._looked()
+                    self._last = self._read()
                 except TxtopoError as error:
                     why = f"no nimbus answers: what this page shows is old ({error.message})"
                     self._last = attrs.evolve(self._last, at=time.monotonic(), nimbuses={}, why=why)
             return self._last
 
-    def _looked(self) -> _Look:
+    def _read(self) -> _Seen:
         nimbuses = {each["address"]: each for each in self._client.get("nimbus/summary")["nimbuses"]}
         supervisors = self._client.get("supervisor/summary")["supervisors"]
         topologies = {slug_of(each["id"]): each for each in self._client.topologies()}
@@ -238,23 +238,23 @@ class ClusterBackend:
             self._nimbuses.pop(next(iter(self._nimbuses)))
         said = summaries.json()["topologies"] if summaries.is_success else {}
         said = {name: from_json(each, Summary) for name, each in said.items()}
-        return _Look(time.monotonic(), nimbuses, supervisors, topologies, said)
+        return _Seen(time.monotonic(), nimbuses, supervisors, topologies, said)
 
     @staticmethod
-    def _find(look: _Look, slug: str) -> dict[str, Any]:
+    def _find(seen: _Seen, slug: str) -> dict[str, Any]:
         own = slug.partition(OF_RUN)[0]
-        if own not in look.topologies:
-            raise NotFound(f"there is no topology {own!r} on the cluster{f': {look.why}' if look.why else ''}")
-        return look.topologies[own]
+        if own not in seen.topologies:
+            raise NotFound(f"there is no topology {own!r} on the cluster{f': {seen.why}' if seen.why else ''}")
+        return seen.topologies[own]
 
-    def _summary(self, look: _Look, topology: dict[str, Any]) -> Summary:
-        said = look.summaries.get(topology["id"]) or header.summary(_unreached(topology["id"]))
-        found = attrs.evolve(said, **self._own(look, topology, said))
-        is_over = topology["status"] in _WORDS and not look.why
+    def _summary(self, seen: _Seen, topology: dict[str, Any]) -> Summary:
+        said = seen.summaries.get(topology["id"]) or header.summary(_unreached(topology["id"]))
+        found = attrs.evolve(said, **self._own(seen, topology, said))
+        is_over = topology["status"] in _WORDS and not seen.why
         return attrs.evolve(found, status_text=topology["status"]) if is_over else found
 
     @staticmethod
-    def _own(look: _Look, topology: dict[str, Any], said: Topology) -> dict[str, Any]:
+    def _own(seen: _Seen, topology: dict[str, Any], said: Topology) -> dict[str, Any]:
         """Return what the cluster knows better than the run: its name, whether it is to run, and why it failed."""
         status, beat, reason = topology["status"], topology["heartbeat"] or {}, topology["reason"]
         now = time.time()
@@ -266,8 +266,8 @@ class ClusterBackend:
             word, text = "starting", " ".join(filter(None, [beat.get("stage", no_driver), beat.get("detail")]))
         if status not in _WORDS and status != Status.ACTIVE.value:
             text = f"{status}; {text}"
-        if look.why:
-            word, text = "unknown", look.why
+        if seen.why:
+            word, text = "unknown", seen.why
         return {
             "slug": slug_of(topology["id"]),
             "id": topology["id"],
@@ -286,7 +286,7 @@ class ClusterBackend:
             ClusterError: it does not answer, or can't read it.
             NoLeader: no nimbus answers.
         """
-        name = self._find(self._look(), slug)["id"]
+        name = self._find(self._refreshed(), slug)["id"]
         given = urlencode({key: value for key, value in query.items() if value is not None}, doseq=True)
         run = "".join(slug.partition(OF_RUN)[1:])
         place = quote("/".join(filter(None, (run, path))))

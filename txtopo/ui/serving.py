@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 IDLE_SECS = 600.0
 """How long the page of a run that was killed waits for somebody to look at it."""
 
-_LOOK_SECS = 5.0
+_POLL_SECS = 5.0
 _BACKLOG = 64
 
 
@@ -106,7 +106,7 @@ def _outlive(sessions: Sessions, backend: FolderBackend) -> None:
     sys.stdin.read()
     began = time.monotonic()
     while time.monotonic() - max(began, sessions.used) < IDLE_SECS or backend.is_live:
-        time.sleep(_LOOK_SECS)
+        time.sleep(_POLL_SECS)
     os.kill(os.getpid(), signal.SIGTERM)
 
 

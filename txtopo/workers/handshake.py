@@ -152,7 +152,7 @@ class Listener:
                     self._accept()
                 elif key.fileobj in self._selector.get_map():  # else it was displaced just before
                     self._hear(key.data)
-            self._acceptor.look()
+            self._acceptor.run_timers()
 
     def _accept(self) -> None:
         connection = self._acceptor.accept()

@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 HEARTBEAT_SECS = 1.0
 """How often a worker sends a heartbeat."""
 
-SETTLED_HEARTBEAT_SECS = 0.05
+IDLE_HEARTBEAT_SECS = 0.05
 """The same while nothing is pending: the run may be able to end."""
 
 BUSY_SECS = 2.0
@@ -137,7 +137,7 @@ class Links:
     """Sends a frame to another worker."""
     tell: Callable[[Any], None]
     """Says something that pickles to the owner of the workers, in the driver."""
-    mark: Callable[[int], None]
+    note_task: Callable[[int], None]
     """Marks the task that has its turn, or :data:`~txtopo.workers.watcher.NO_TASK`."""
 
 
@@ -145,8 +145,8 @@ MakeBody = Callable[[Welcome, Links], Body]
 """Makes the body of a worker, given the driver's welcome."""
 
 
-def _mark_nothing(task: int) -> None:
-    """Stand in for the mark of a watcher where there is none."""
+def _note_nothing(task: int) -> None:
+    """Stand in for the watcher's ``note_task`` where there is none."""
 
 
 class DriverGone(Exception):
@@ -194,7 +194,7 @@ class _Loop:
         self._activity = 0
         self._is_over = False
         self._health: Health | None = None
-        self._look_at = 0.0
+        self._health_at = 0.0
         self._heartbeat_secs = HEARTBEAT_SECS
         self._pass_began = time.monotonic()
         self._cpu_before = time.process_time()  # Spark uses its Python processes again
@@ -219,7 +219,7 @@ class _Loop:
                 has_worked = self._body.run_pass()
                 self._activity += has_worked
                 self._peers.weigh(self._body.queued_bytes())
-                self._look(has_worked=has_worked)
+                self._note_health(has_worked=has_worked)
             self._body.close()  # before Stopped: if it raises, the driver is told Failed instead
             self._control.send(dump(Stopped(self._take_health())))
             self._drain_control()
@@ -286,9 +286,9 @@ class _Loop:
 
     def _begin(self, welcome: Welcome) -> None:
         self._watcher = self._watched(welcome.incarnation)
-        mark = _mark_nothing if self._watcher is None else self._watcher.mark
+        note_task = _note_nothing if self._watcher is None else self._watcher.note_task
         self._control.limit_memory(self._job.watermark_bytes)
-        self._body = self._make_body(welcome, Links(self._peers.send, self._tell, mark))
+        self._body = self._make_body(welcome, Links(self._peers.send, self._tell, note_task))
         self._peers.welcome(welcome)
         if welcome.is_active:
             self._body.set_active(is_active=True)
@@ -333,18 +333,18 @@ class _Loop:
 
     # -- health
 
-    def _look(self, *, has_worked: bool) -> None:
+    def _note_health(self, *, has_worked: bool) -> None:
         """Note this worker's health. If nothing is pending, report it at once: the run may be able to end.
 
         A worker with tick tuples is quiet only between two ticks. So a look waits for a pass without work, but no
         longer than a heartbeat.
         """
         now = time.monotonic()
-        if now < self._look_at + (HEARTBEAT_SECS if has_worked else 0.0) or self._body is None:
+        if now < self._health_at + (HEARTBEAT_SECS if has_worked else 0.0) or self._body is None:
             return
         can_end = not has_worked and self._body.is_idle() and not self._body.pending()
-        self._heartbeat_secs = SETTLED_HEARTBEAT_SECS if can_end else HEARTBEAT_SECS
-        self._look_at = now + self._heartbeat_secs
+        self._heartbeat_secs = IDLE_HEARTBEAT_SECS if can_end else HEARTBEAT_SECS
+        self._health_at = now + self._heartbeat_secs
         self._health = self._take_health()
         if can_end:
             # If the socket is full, it waits for the next look or heartbeat, which flushes it: one is never long away.

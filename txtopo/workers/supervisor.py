@@ -514,11 +514,11 @@ class Supervisor:
     def _go_on(self) -> None:
         """Move the run from one phase to the next if it can."""
         left = [worker for worker in self._workers if worker.state is not WorkerState.ENDED]
-        settled = self._settled(left)
-        if self._phase is RunPhase.WORKING and settled is not None and all(each.is_done for each in settled):
+        at_rest = self._at_rest(left)
+        if self._phase is RunPhase.WORKING and at_rest is not None and all(each.is_done for each in at_rest):
             self._drain(0.0)
         if self._phase is RunPhase.DRAINING and (
-            self._now >= self._deadline or (settled is not None and not any(each.pending for each in settled))
+            self._now >= self._deadline or (at_rest is not None and not any(each.pending for each in at_rest))
         ):
             # By the last health of all workers, those that have ended included: one that is just being replaced has
             # none, and what its spouts had left is unknown.
@@ -534,7 +534,7 @@ class Supervisor:
                 self._do(Finish(self._error))
 
     @staticmethod
-    def _settled(left: Sequence[_Worker]) -> list[Health] | None:
+    def _at_rest(left: Sequence[_Worker]) -> list[Health] | None:
         """Return the health of the workers that are left; None if one is not quiet, or a frame is on its way.
 
         A frame on its way may wake a worker that is quiet:

@@ -31,7 +31,7 @@ from typing import Any
 if __name__ != "__main__":  # the program has it as an argument
     from txtopo.files import proc
 
-LOOK_SECS = 1.0
+POLL_SECS = 1.0
 """How often a watcher looks."""
 
 QUIET_SECS = 2.0
@@ -65,9 +65,9 @@ class Watcher:
             file.truncate(_WORDS_BYTES)
             self._memory = mmap.mmap(file.fileno(), _WORDS_BYTES)
             self._words = memoryview(self._memory).cast("q")
-            self.mark: Callable[[int], None] = functools.partial(self._words.__setitem__, _TASK)
+            self.note_task: Callable[[int], None] = functools.partial(self._words.__setitem__, _TASK)
             """Writes which task has its turn; a partial, because it is called several times in a pass."""
-            self.mark(NO_TASK)
+            self.note_task(NO_TASK)
             shared = (connection.fileno(), file.fileno())
             program, told = (inspect.getsource(module) for module in (sys.modules[__name__], proc))
             self._process = subprocess.Popen(  # noqa: S603 - our own source
@@ -98,7 +98,7 @@ def _watch(worker: int, connection: socket.socket, memory: mmap.mmap, cpu_ticks:
     words = memoryview(memory).cast("q")
     beats, quiet_since, ticks = words[_BEATS], time.monotonic(), cpu_ticks(worker)
     while os.getppid() == worker:  # a dead worker is no longer the parent
-        if select.select([connection], [], [], LOOK_SECS)[0]:  # the driver sends nothing, so this is its end
+        if select.select([connection], [], [], POLL_SECS)[0]:  # the driver sends nothing, so this is its end
             return
         now, ticks_before = time.monotonic(), ticks
         ticks = cpu_ticks(worker)

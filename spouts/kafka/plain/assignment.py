@@ -33,19 +33,19 @@ class Assignment:
         self._timer = Timer(reader.config.partition_refresh_period_ms, reader.now_ms())
         self._tasks = len(reader.context.component_tasks(reader.context.this_component_id))
         self._epoch = 0
-        self._is_looking = self._has_looked = self._has_subscribed = False
+        self._is_refreshing = self._has_refreshed = self._has_subscribed = False
 
     def activate(self) -> None:
         """Read this task's partitions, or join the group."""
-        self._look()
+        self._refresh()
         if self._reader.config.subscribe and not self._has_subscribed:
             self._reader.consumer.subscribe(self._reader.config.topics.subscription, self)
             self._has_subscribed = True
 
-    def look_if_due(self, now_ms: float) -> None:
+    def refresh_if_due(self, now_ms: float) -> None:
         """Look for new topics and partitions."""
         if self._timer.is_due(now_ms):
-            self._look()
+            self._refresh()
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Commit what was acked in partitions that may go to another task."""
@@ -75,28 +75,28 @@ class Assignment:
         progress = self._reader.partitions[partition] = self._progress(partition, start, topic_id)
         return progress
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """Ask which topics exist, in another thread, and take this task's share of their partitions.
 
         With a subscription Kafka assigns the partitions; this only checks that topics exist, and whether one was
         created again.
         """
-        if self._is_looking:
+        if self._is_refreshing:
             return
-        self._is_looking = True
+        self._is_refreshing = True
         log, topics = self._reader.consumer.log, self._reader.config.topics
-        look = log.topics if self._has_looked else functools.partial(_look_first, log)
-        self._reader.context.offload(functools.partial(look, topics), functools.partial(self._looked, self._epoch))
+        look = log.topics if self._has_refreshed else functools.partial(_first_topics, log)
+        self._reader.context.offload(functools.partial(look, topics), functools.partial(self._refreshed, self._epoch))
 
-    def _looked(self, epoch: int, done: Future[list[Topic]]) -> None:
-        self._is_looking = False
+    def _refreshed(self, epoch: int, done: Future[list[Topic]]) -> None:
+        self._is_refreshing = False
         failed = done.exception()
         if not self._reader.is_active:
             return  # activate() looks again
         if failed is not None:
             self._reader.report(failed)
             return
-        self._has_looked = True
+        self._has_refreshed = True
         try:
             if epoch == self._epoch:  # else the answer may be older than the partitions; the next look has another
                 self._begin_again(done.result())
@@ -182,7 +182,7 @@ class Assignment:
         return PartitionProgress(partition, start, self._epoch, acked=acked, topic_id=topic_id, awaits_acks=awaits_acks)
 
 
-def _look_first(log: KafkaLog, topics: TopicFilter) -> list[Topic]:
+def _first_topics(log: KafkaLog, topics: TopicFilter) -> list[Topic]:
     """Ask which topics exist, and check that there is something to read."""
     found = log.topics(topics)
     nothing = check_topics(topics, found, log)

@@ -46,14 +46,14 @@ class Commits:
 
     def commit_if_due(self, now_ms: float) -> None:
         """Begin a periodic commit if it is due and none is under way; its answer is taken in a later call."""
-        self._settle()
+        self._take_answer()
         if self._is_before_emits or not self._timer.is_due(now_ms) or self._begun:
             return
         offsets = self._offsets(self._reader.partitions)
         if offsets:
             committed = [(self._reader.partitions[partition], stored.offset) for partition, stored in offsets.items()]
             self._begun = _Begun(self._reader.consumer.begin_commit(offsets), committed)
-            self._settle()  # it may have failed at once
+            self._take_answer()  # it may have failed at once
 
     def commit_now(self, partitions: Collection[TopicPartition]) -> None:
         """Commit what was acked, before the task lets go of partitions or pauses, and wait for the answer."""
@@ -69,7 +69,7 @@ class Commits:
             if back is not None:
                 self._reader.seek(progress, back)
 
-    def _settle(self) -> None:
+    def _take_answer(self) -> None:
         """Take the answer to the periodic commit, if it is there.
 
         An answer may be late:

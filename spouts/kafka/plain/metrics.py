@@ -26,12 +26,12 @@ class Lag:
         self._timer = Timer(METRICS_MS, reader.now_ms())
         self._ranges: Mapping[TopicPartition, LogRange] = {}
 
-    def look_if_due(self, now_ms: float) -> None:
+    def refresh_if_due(self, now_ms: float) -> None:
         """Ask for the logs' ranges, in another thread, and give the listener the metrics."""
         if self._timer.is_due(now_ms):
             reader = self._reader
             look = functools.partial(reader.consumer.log.ranges, list(reader.partitions))
-            reader.context.offload(look, self._looked)
+            reader.context.offload(look, self._refreshed)
 
     def metrics(self) -> dict[str, int]:
         """Ask for the logs' ranges, and return the metrics; without an answer, by the ranges of last time."""
@@ -49,7 +49,7 @@ class Lag:
             return None
         return sum(max(0, self._ranges[each.partition].end - each.committed_offset) for each in known)
 
-    def _looked(self, done: Future[dict[TopicPartition, LogRange]]) -> None:
+    def _refreshed(self, done: Future[dict[TopicPartition, LogRange]]) -> None:
         # A failure only costs the metrics of this minute.
         if done.exception() is None and not self._reader.is_closed:
             self._ranges = done.result()

@@ -34,7 +34,7 @@ from spouts.kafka.log import NO_ID, KafkaRecord, TopicPartition
 ACKED_RANGES_MAX = 50
 """The maximum number of acked ranges in a commit's metadata; by default a broker takes 4,096 bytes of metadata."""
 
-_OFFSETS_LOOKED_AT_MAX = 100_000
+_OFFSETS_SEARCHED_MAX = 100_000
 """How many offsets a commit looks through for acked ranges; it runs in the worker's loop."""
 
 
@@ -289,7 +289,7 @@ class PartitionProgress:
     def acked_ranges(self, start: int) -> list[tuple[int, int]]:
         """Return the ranges of acked offsets from an offset on, the lowest first, as many as metadata has room for."""
         ranges: list[tuple[int, int]] = []
-        low, high = bisect_left(self._order, start), bisect_left(self._order, start + _OFFSETS_LOOKED_AT_MAX)
+        low, high = bisect_left(self._order, start), bisect_left(self._order, start + _OFFSETS_SEARCHED_MAX)
         for offset in self._order[low:high]:
             if offset not in self._acked:
                 continue

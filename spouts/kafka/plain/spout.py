@@ -130,9 +130,9 @@ class KafkaSpout(Spout):
     def next_tuple(self) -> None:
         """Emit one tuple, if there is one; the module's docstring says what else it does."""
         now = self._reader.now_ms()
-        self._assignment.look_if_due(now)
+        self._assignment.refresh_if_due(now)
         self._commits.commit_if_due(now)
-        self._lag.look_if_due(now)
+        self._lag.refresh_if_due(now)
         if not any(progress.has_records for progress in self._partitions.values()):
             self._poll(now)
         self._emit_one(now)

@@ -41,7 +41,7 @@ from txtopo.columnar import mapped
 from txtopo.columnar.mapped import kept_rows
 from txtopo.columnar.rows_by_time import BEFORE_ALL, Run, not_over
 from txtopo.columnar.rows_file import in_memory
-from txtopo.columnar.taking import taken
+from txtopo.columnar.selection import rows_at
 from txtopo.errors import FieldsError
 
 __all__ = ["DeltaExpiringRows", "OpenedDeltaExpiringRows"]
@@ -242,7 +242,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         rows = self._run(rows).rows
         # Copies, because a slice would keep the memory of the others when their file is gone.
         ends = range(FILE_ROWS, rows.num_rows + FILE_ROWS, FILE_ROWS)
-        return [taken(rows, np.arange(end - FILE_ROWS, min(end, rows.num_rows))) for end in ends]
+        return [rows_at(rows, np.arange(end - FILE_ROWS, min(end, rows.num_rows))) for end in ends]
 
     def _held(self) -> dict[str, Run]:
         """Return the rows of each file of the head; those that are not in memory are read."""

@@ -32,7 +32,7 @@ from txtopo.columnar.key_index import Mask, Positions
 from txtopo.columnar.reducing import is_reducible, reduced
 from txtopo.columnar.rows_by_time import BEFORE_ALL, are_over
 from txtopo.columnar.rows_file import in_memory
-from txtopo.columnar.taking import taken
+from txtopo.columnar.selection import rows_at
 
 __all__ = ["Reducer", "TooManyKeys"]
 
@@ -140,9 +140,9 @@ class Reducer:
         put, before = rows, np.full(rows.num_rows, -1)
         if len(parts) > 1:
             last, before = _last_two(rows.select(list(self.rows.key)))
-            put = taken(rows, last)
+            put = rows_at(rows, last)
         if self.rows.kind is StateKind.OPAQUE:
-            earlier = taken(rows.select(list(self.rows.value)), pa.array(before, mask=before < 0))
+            earlier = rows_at(rows.select(list(self.rows.value)), pa.array(before, mask=before < 0))
             columns = [*put.columns[:-1], *earlier.columns, put[TXID_FIELD]]
             put = pa.Table.from_arrays(columns, schema=self.rows.schema())
         return put, before < 0

@@ -29,7 +29,7 @@ from txtopo.columnar.hashing import Hashes, stable_hash
 from txtopo.columnar.key_index import NUMBERS, HashIndex, Mask, Positions, Slots, are_equal, hashes_of, ones
 from txtopo.columnar.mapped import kept_rows, mapped_array
 from txtopo.columnar.progress_probe import current_probe
-from txtopo.columnar.taking import taken
+from txtopo.columnar.selection import rows_at
 
 __all__ = ["Marks", "Segments"]
 
@@ -443,7 +443,7 @@ class Segments:
     def _hashes_at(self, segment: _Segment, at: Positions) -> Hashes:
         """Return the hashes of the keys of rows of a segment, by their positions."""
         keys = segment.rows.select(self._keys)
-        return _hashes(keys) if len(at) == keys.num_rows else _hashes(taken(keys, at))
+        return _hashes(keys) if len(at) == keys.num_rows else _hashes(rows_at(keys, at))
 
 
 def _hashes(keys: pa.Table) -> Hashes:

@@ -257,12 +257,12 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
 
     def expired_until(self, watermark: dt.datetime | None) -> int:
         """Return the time up to which keys have expired for the last write; see :class:`ExpiresKeys`."""
-        ttl, former = self.declared.time_to_live, self._writer.lives
+        ttl, former = self.declared.time_to_live, self._writer.ttl
         if ttl is not None and former is not None and former != ttl.micros:
             self._live_on(ttl.micros, None if watermark is None else micros_at(watermark) - former)
         return self._writer.taken
 
-    def _live_on(self, lives: int, until: int | None) -> None:
+    def _live_on(self, ttl: int, until: int | None) -> None:
         """Record that keys live longer or shorter from now on; what had expired by then stays so.
 
         That may be more than had expired for the last write: the clock has gone on without one. A crash before the
@@ -271,7 +271,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         writer = self._writer
         for _ in writer.tries():
             taken = until if until is not None and until > writer.taken else None
-            if writer.put_next(Change(taken=taken, lives=lives), None):
+            if writer.put_next(Change(taken=taken, ttl=ttl), None):
                 self._landed(None)
                 return
 
@@ -347,7 +347,7 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         write = FileWrites.of_note(note)
         change = writer.reading(lambda: write.change(self._data, self._rows, writer.files))
         ttl = self.declared.time_to_live
-        return change if ttl is None or writer.lives is not None else attrs.evolve(change, lives=ttl.micros)
+        return change if ttl is None or writer.ttl is not None else attrs.evolve(change, ttl=ttl.micros)
 
     def _moved(self, ended: Ended) -> None:
         """Take note that the head has files that were merged."""

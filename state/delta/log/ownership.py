@@ -114,9 +114,9 @@ class Fence:
         """Return the time up to which expired rows are taken out, according to the handle."""
         return taken_until(table, self.application)
 
-    def lives(self, table: DeltaTable) -> int | None:
+    def ttl(self, table: DeltaTable) -> int | None:
         """Return how long keys live that expire, according to the handle; None if no version says so."""
-        return table.transaction_version(lives_application(self.application))
+        return table.transaction_version(ttl_application(self.application))
 
     def applications(
         self,
@@ -124,14 +124,14 @@ class Fence:
         rolled_back_at: int | None = None,
         taken: int | None = None,
         turned_at: int | None = None,
-        lives: int | None = None,
+        ttl: int | None = None,
     ) -> Mapping[str, int]:
         """Return the application transactions that a version must carry.
 
         ``txid`` is None for a marker and for upkeep. A roll-back passes the number of the version that it makes, and so
         does the marker of a turn.
         ``taken`` is the time up to which the version has taken out expired rows; None if it takes out none.
-        ``lives`` is how long keys live from this version on, in microseconds; None: as long as before.
+        ``ttl`` is how long keys live from this version on, in microseconds; None: as long as before.
         """
         own = self.application
         numbers = {
@@ -140,7 +140,7 @@ class Fence:
             rolled_back_application(own): rolled_back_at,
             turned_application(own): turned_at,
             taken_application(own): taken,
-            lives_application(own): lives,
+            ttl_application(own): ttl,
         }
         return {name: number for name, number in numbers.items() if number is not None}
 
@@ -182,9 +182,9 @@ def taken_application(application: str) -> str:
     return f"{application}/taken"
 
 
-def lives_application(application: str) -> str:
+def ttl_application(application: str) -> str:
     """Return the application id that carries how long keys live, in microseconds."""
-    return f"{application}/lives"
+    return f"{application}/ttl"
 
 
 def epoch_application(application: str) -> str:

@@ -61,7 +61,7 @@ class Change:
             added with its new vector.
         is_of_rows: whether rows are added or removed; False if they only move between files.
         taken: the time up to which expired rows are taken out; None if that stays.
-        lives: how long keys live, in microseconds; None if that stays.
+        ttl: how long keys live, in microseconds; None if that stays.
         metadata: the log's actions ``protocol`` and ``metaData``, by which columns are added, or others' changes taken
             back; or, if rows move, the table's ``metaData`` as it is. That makes an OPTIMIZE of somebody else fail that
             has read the files before: delta-rs does not look for files that were moved meanwhile, and would put their
@@ -74,7 +74,7 @@ class Change:
     removed: Sequence[DataFile] = ()
     is_of_rows: bool = True
     taken: int | None = None
-    lives: int | None = None
+    ttl: int | None = None
     metadata: Sequence[Mapping[str, Any]] = ()
     is_first: bool = False
     is_of_owner: bool = False

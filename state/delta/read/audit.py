@@ -206,12 +206,12 @@ class _Reader:
                 yield version, actions
 
     def _first(self, version: int, actions: Sequence[Mapping[str, Any]]) -> TableVersion:
-        marks, operation = _numbers(actions), _operation(actions)
-        if self._application in marks:
+        numbers, operation = _numbers(actions), _operation(actions)
+        if self._application in numbers:
             return TableVersion(
                 version,
-                marks[self._application],
-                marks.get(epoch_application(self._application)),
+                numbers[self._application],
+                numbers.get(epoch_application(self._application)),
                 operation,
                 touches=True,
             )
@@ -220,18 +220,18 @@ class _Reader:
         return TableVersion(version, txid, epoch or None, operation, touches=True)
 
     def _version(self, version: int, actions: Sequence[Mapping[str, Any]], last: int | None) -> TableVersion:
-        marks = _numbers(actions)
-        is_rollback = rolled_back_application(self._application) in marks
+        numbers = _numbers(actions)
+        is_rollback = rolled_back_application(self._application) in numbers
         return TableVersion(
             version=version,
-            txid=marks.get(self._application, last),
-            epoch=marks.get(epoch_application(self._application)),
+            txid=numbers.get(self._application, last),
+            epoch=numbers.get(epoch_application(self._application)),
             operation=_operation(actions),
             touches=any(_touches(action) for action in actions),
             moves=_moves_files(actions) and not any(_touches(action) for action in actions),
             is_rollback=is_rollback,
             # An adoption records the last transaction again.
-            is_adoption=not is_rollback and self._application in marks and marks[self._application] == (last or 0),
+            is_adoption=not is_rollback and self._application in numbers and numbers[self._application] == (last or 0),
         )
 
 

@@ -143,9 +143,9 @@ class FollowedRows:
                 gone[path] = self._files[path]
             file = DataFile(path, added["size"], 0, "", added.get("partitionValues") or {}, vector_in(added))
             come[path] = self._files[path] = self._open(version, file, gone.get(path))
-        marks = (action["txn"] for action in actions if "txn" in action)
+        numbers = (action["txn"] for action in actions if "txn" in action)
         name = taken_application(self.owner.application)
-        self._taken = next((mark["version"] for mark in marks if mark["appId"] == name), self._taken)
+        self._taken = next((number["version"] for number in numbers if number["appId"] == name), self._taken)
         return gone, come
 
     def _jump(self, version: int) -> tuple[_Files, _Files]:

@@ -25,7 +25,7 @@ from state.delta.log.data_files import DataFile, DataFolder, add_actions, files_
 from state.delta.log.ownership import Owner
 from state.delta.read.reading import StoredRows, can_read_files
 from state.delta.schema import TXID_FIELD
-from txtopo.columnar.taking import taken
+from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError
 
 __all__ = ["FoundRows", "look_for", "sorted_rows"]
@@ -142,7 +142,7 @@ class _First:
         if self._limit is None or not names:
             return sorted_rows(rows).slice(0, self._limit)
         order = pc.sort_indices(rows, [(name, "ascending") for name in names])
-        return taken(rows, order.slice(0, self._limit).to_numpy())  # a slice of all would keep their memory
+        return rows_at(rows, order.slice(0, self._limit).to_numpy())  # a slice of all would keep their memory
 
     def _bound_of(self, rows: pa.Table) -> pa.Scalar | None:
         """Return the largest value that the first column of the first rows may have; None if there are too few yet."""

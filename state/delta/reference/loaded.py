@@ -27,7 +27,7 @@ from txtopo.columnar.conversion import python_rows
 from txtopo.columnar.hashing import Hashes
 from txtopo.columnar.key_index import HashIndex, Positions, are_equal, hashes_of
 from txtopo.columnar.progress_probe import current_probe
-from txtopo.columnar.taking import taken
+from txtopo.columnar.selection import rows_at
 from txtopo.errors import FieldsError, InputError
 
 __all__ = ["LoadedVersion", "Source"]
@@ -150,7 +150,7 @@ class LoadedVersion(ReferenceTable):
         if not numbers.null_count:
             return self._at(numbers.to_numpy(), names)
         if len(self._blocks) == 1:
-            return taken(self._blocks[0].select(names), numbers)
+            return rows_at(self._blocks[0].select(names), numbers)
         is_there = numbers.is_valid().to_numpy(zero_copy_only=False)
         rows = self._at(numbers.drop_null().to_numpy(), names)
         return rows.take(pa.array(np.cumsum(is_there) - 1, mask=~is_there))
@@ -191,17 +191,17 @@ class LoadedVersion(ReferenceTable):
         """Return the rows with some numbers, in their order."""
         names = list(columns)
         if len(self._blocks) == 1:
-            return taken(self._blocks[0].select(names), numbers)
+            return rows_at(self._blocks[0].select(names), numbers)
         of_block = np.searchsorted(self._starts, numbers, side="right") - 1
         order = np.argsort(of_block, kind="stable")
         ends = np.searchsorted(of_block[order], np.arange(len(self._blocks) + 1))
         found = [
-            taken(block.select(names), numbers[order[ends[at] : ends[at + 1]]] - self._starts[at])
+            rows_at(block.select(names), numbers[order[ends[at] : ends[at + 1]]] - self._starts[at])
             for at, block in enumerate(self._blocks)
         ]
         back = np.empty(len(order), dtype=_NUMBER)
         back[order] = np.arange(len(order))
-        return taken(pa.concat_tables(found).combine_chunks(), back)
+        return rows_at(pa.concat_tables(found).combine_chunks(), back)
 
     def has_columns_of(self, source: Source) -> bool:
         """Whether it has the columns of another version."""

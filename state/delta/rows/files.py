@@ -20,7 +20,7 @@ from state.delta.rows.format import arranged
 from state.delta.schema import TXID_FIELD
 from txtopo.api.reduction import RowsFile
 from txtopo.columnar.rows_file import slice_of
-from txtopo.columnar.taking import taken
+from txtopo.columnar.selection import rows_at
 
 __all__ = [
     "RowSlice",
@@ -146,7 +146,7 @@ def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[pa.Tab
     if len(bounds) == 1 + 1:
         yield rows, partition_of(rows.select(list(partition_by)).slice(0, 1).to_pylist()[0])
         return
-    ordered = taken(rows, order)
+    ordered = rows_at(rows, order)
     for first, end in itertools.pairwise(bounds):
         part = ordered.slice(first, end - first)
         yield part, partition_of(part.select(list(partition_by)).slice(0, 1).to_pylist()[0])

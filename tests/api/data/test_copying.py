@@ -28,11 +28,11 @@ def test_rows() -> None:
     assert copying_of_rows(Fields("attempt", "word: string", "n: long")) is None
     copying = copying_of_rows(Fields("attempt", "word: string", "tags: array<string>"))
     row = (1, "a", ["x"])
-    own = copying.taken(row)
+    own = copying.copied_in(row)
     assert own == row
     assert own[2] is not row[2]
     plain = (1, "a", None)
-    assert copying.handed(plain) is plain
+    assert copying.copied_out(plain) is plain
 
 
 @pytest.mark.parametrize("deep", [False, True])

@@ -19,12 +19,12 @@ def test_the_last_rows_without_a_gap(tmp_path, count):
     """At each look, across the end of the file and of the room in memory."""
     writer = RingWriter(path_of(tmp_path, 1, "records"), RingHeader(SLOTS, "a", 1, 1_000))
     ring, begun = Ring(tmp_path, "records", EVENTS), writer.seq
-    assert len(ring.look()[0]) == 0
+    assert len(ring.read_on()[0]) == 0
     for _ in range(1, 6 * SLOTS, count):
         for _ in range(count):
             writer.put(DATA, 0, 7, bytes(BODY_BYTES))
         writer.flush()
-        new, _ = ring.look()
+        new, _ = ring.read_on()
         assert new["seq"].tolist() == [*range(writer.seq - min(count, SLOTS) + 1, writer.seq + 1)]
         first = max(begun + 1, writer.seq - SLOTS + 1)
         assert ring.rows["seq"].tolist() == [*range(first, writer.seq + 1)]
@@ -42,7 +42,7 @@ def test_texts_stay_as_long_as_their_rows(tmp_path, monkeypatch):
     for number in range(3 * SLOTS):
         texts[writer.text(f"text {number}")] = f"text {number}"
         writer.flush()
-        ring.look()
+        ring.read_on()
         assert ring.texts == {seq: text for seq, text in texts.items() if seq >= ring.first}
     assert ring.text(ring.first) == texts[ring.first]
     assert ring.text(ring.first - 1) == ""

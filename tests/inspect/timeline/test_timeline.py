@@ -81,10 +81,10 @@ def test_samples_of_an_earlier_run_are_not_the_last(tmp_path, reader) -> None:
     assert [*reader.last(DRIVER)] == [""]
     ring(tmp_path, "records", 2)
     writer = ring(tmp_path, "samples", 2)
-    reader._looked = 0.0
+    reader._refreshed_at = 0.0
     assert (writer.seq, reader.last(DRIVER), reader.last(PROGRESS)) == (former.seq, {}, {})
     assert len(reader.samples(DRIVER)) == 1
-    reader._looked = 0.0
+    reader._refreshed_at = 0.0
     sampled(writer, 101, 0)
     assert [*reader.last(DRIVER)] == [""]
 

@@ -34,7 +34,7 @@ def waited(seen: Path, number: int) -> int:
 def test_a_job_of_the_commit_phase_is_seen_to_get_on(spark: SparkSession, monkeypatch, tmp_path) -> None:
     """Promise 7: what executors fold may take longer than the timeout, as long as its tasks come to their ends."""
     seen = tmp_path / "seen"
-    monkeypatch.setattr(sql_progress, "LOOK_SECS", 0.001)
+    monkeypatch.setattr(sql_progress, "POLL_SECS", 0.001)
     builder = TransactionalTopologyBuilder("id", "spout", MemoryTransactionalSpout({}, Fields("word"), 1))
     builder.set_bolt("partial", Partial()).shuffle_grouping("spout")
     plan = builder.build().plan

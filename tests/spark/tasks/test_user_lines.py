@@ -100,7 +100,7 @@ def test_a_driver_that_can_not_be_reached(capfd):
         port = free.getsockname()[1]
     sender = LineSender(LinesAddress("127.0.0.1", port, 20), KEY)
     sender.send(Line(PRINT, "kept here", "stdout", "bolt", 0, 3, 1))
-    sender.settle()
+    sender.flush()
     assert capfd.readouterr().err == "[component 'bolt', task 0, txid 3, attempt 1, epoch 1] kept here\n"
 
 
@@ -117,6 +117,6 @@ def test_a_line_that_can_not_be_logged_harms_no_other(capfd):
     sender = LineSender(LinesAddress("127.0.0.1", listener.port, 20), KEY)
     for text in ("bad", "good"):
         sender.send(Line(PRINT, text, "stdout"))
-    sender.settle()
+    sender.flush()
     listener.close()
     assert texts(taken) == ["bad", "good"]

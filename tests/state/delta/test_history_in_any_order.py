@@ -57,7 +57,7 @@ class Schedule:
             look(deletion)
 
         monkeypatch.setattr(state.delta.upkeep._Deletion, "look", looking)
-        monkeypatch.setattr(state.delta.upkeep, "_LOOK_SECS", -1)  # it looks before each one
+        monkeypatch.setattr(state.delta.upkeep, "_POLL_SECS", -1)  # it looks before each one
 
     def _come_to_deletion(self):
         """Let a coordinator die just before a deletion, or be paused there while others go on."""

@@ -329,7 +329,7 @@ def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path,
             life.points = [20, 40]
 
     monkeypatch.setattr(state.delta.upkeep._Deletion, "look", pausing)
-    monkeypatch.setattr(state.delta.upkeep, "_LOOK_SECS", -1)
+    monkeypatch.setattr(state.delta.upkeep, "_POLL_SECS", -1)
     life.now_secs += RECENT_SECS + 61
     old.keep_history(History((20, 60), RECENT_SECS, 168, life.now_secs))
     maintain(old)

@@ -11,7 +11,7 @@ from txtopo.journal.holds import Hold
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
-from txtopo.transactional.recovery.points import SLOT_MS, KeptPoint, KeptPoints, settled_ms
+from txtopo.transactional.recovery.points import SLOT_MS, KeptPoint, KeptPoints, thinned_ms
 
 SLOT_SECS = SLOT_MS // 1000
 SECS = 20_000 * 24 * 3600
@@ -81,8 +81,8 @@ def test_points_that_are_gone_are_off_the_record_before_the_journal_is_cut():
     secs[0] += 601
     keeping.tell([])
     assert journal.cuts == [
-        (10, settled_ms((SECS + 3000) * 1000, 1), [10, 11]),
-        (11, settled_ms((SECS + 3601) * 1000, 1), [11]),
+        (10, thinned_ms((SECS + 3000) * 1000, 1), [10, 11]),
+        (11, thinned_ms((SECS + 3601) * 1000, 1), [11]),
     ]
 
 
@@ -136,6 +136,6 @@ def test_the_journal_is_cut_as_time_passes():
     keeping.record_committed(1)
     for secs[0] in (SECS, SECS + SLOT_SECS - 1, SECS + SLOT_SECS, SECS + 2 * SLOT_SECS):
         keeping.tell([])
-    assert [(txid, (before_ms - settled_ms(SECS * 1000, 1)) // 1000) for txid, before_ms, _ in journal.cuts] == [
+    assert [(txid, (before_ms - thinned_ms(SECS * 1000, 1)) // 1000) for txid, before_ms, _ in journal.cuts] == [
         (1, 0), (1, SLOT_SECS), (1, 2 * SLOT_SECS)
     ]  # fmt: skip

@@ -46,7 +46,7 @@ def run_pooled(
         made.append(runner)
         with contextlib.closing(runner):
             yield runner
-            runner.settle()
+            runner.come_to_rest()
 
     environment = Environment(make_runner, make_threads=lambda jobs_max: ThreadPools(jobs_max, 1, lambda: WALL_SECS))
     config = Config({"topology.processing.mode": "real-time"}, jobs_in_flight_max=1, **settings)
@@ -90,7 +90,7 @@ def test_groupings_between_workers(typed: bool, workers: int, layout: str) -> No
 @pytest.mark.few(3)
 @pytest.mark.parametrize("seed", range(5))
 def test_frames_that_come_twice(seed: int) -> None:
-    """They are taken once, so no attempt fails for it, and no marker counts before the input that it stands for."""
+    """They are taken once, so no attempt fails for it, and no end of an input counts before the input."""
     received = MemoryState(Fields("component", "task", "tx"), Fields("rows"))
     topology = test_groupings.topology(received, typed=False)
     report, _ = run_pooled(topology, seed=seed, rates={Fault.DOUBLEDFRAMES: 0.5}, workers=3, layout="spread")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from txtopo.transactional.recovery.points import SLOT_MS, KeptPoint, KeptPoints, settled_ms
+from txtopo.transactional.recovery.points import SLOT_MS, KeptPoint, KeptPoints, thinned_ms
 
 SECOND = 1000
 HOUR = 3600 * SECOND
@@ -53,12 +53,12 @@ def test_a_shorter_way_back():
 
 
 @pytest.mark.parametrize("rewind_hours", [1, 2, 24, 25, WEEK_HOURS])
-def test_what_is_settled(rewind_hours):
+def test_what_is_thinned_out(rewind_hours):
     """Before that time, the oldest point is the only one, at any moment."""
     points = committed(SLOT_MS + 7 * SECOND, 3 * DAY, rewind_hours)
     for now_ms in range(BEGAN + 3 * DAY, BEGAN + 4 * DAY, 17 * 60 * SECOND):
         settled = [
-            each for each in points.at(now_ms, rewind_hours).points if each.at_ms < settled_ms(now_ms, rewind_hours)
+            each for each in points.at(now_ms, rewind_hours).points if each.at_ms < thinned_ms(now_ms, rewind_hours)
         ]
         assert len(settled) <= 1
 
@@ -128,6 +128,6 @@ def test_a_clock_that_is_put_back():
 
 
 @pytest.mark.parametrize(("rewind_hours", "back_ms"), [(1, 3_300_000), (24, 82_800_000), (25, 86_400_000)])
-def test_what_is_settled_at_the_ends_of_the_ladder(rewind_hours, back_ms):
+def test_what_is_thinned_out_at_the_ends_of_the_ladder(rewind_hours, back_ms):
     """A way back that ends where slots become longer is one of the shorter ones."""
-    assert settled_ms(10**12, rewind_hours) == 10**12 - back_ms
+    assert thinned_ms(10**12, rewind_hours) == 10**12 - back_ms

@@ -46,12 +46,12 @@ class Copying:
     """How to copy values between user code and txtopo.
 
     Args:
-        taken: returns the copy to keep of a value that user code passes in.
-        handed: returns the copy to give to user code of a kept value; None to give the kept value, which is immutable.
+        copied_in: returns the copy to keep of a value that user code passes in.
+        copied_out: returns the copy to give to user code of a kept value; None to give that itself, if it is immutable.
     """
 
-    taken: Copy
-    handed: Copy | None
+    copied_in: Copy
+    copied_out: Copy | None
 
 
 def copied(value: Any) -> Any:
@@ -102,8 +102,8 @@ def copying_of_value(fields: Fields) -> Copying | None:
     parts = list(map(_copying_of, fields.types))
     if len(parts) == 1:
         return parts[0]
-    taken, handed = _copies(parts)
-    return Copying(_row_copy(taken), _row_copy(handed) if any(handed) else None)
+    copied_in, copied_out = _copies(parts)
+    return Copying(_row_copy(copied_in), _row_copy(copied_out) if any(copied_out) else None)
 
 
 def copying_of_rows(fields: Fields) -> Copying | None:
@@ -111,15 +111,15 @@ def copying_of_rows(fields: Fields) -> Copying | None:
     parts = [None, *map(_copying_of, fields.types[1:])]
     if not any(parts):
         return None
-    taken, handed = _copies(parts)
-    return Copying(_tuple_copy(taken), _tuple_copy(handed) if any(handed) else None)
+    copied_in, copied_out = _copies(parts)
+    return Copying(_tuple_copy(copied_in), _tuple_copy(copied_out) if any(copied_out) else None)
 
 
 def _copies(parts: Sequence[Copying | None]) -> tuple[list[Copy | None], list[Copy | None]]:
-    """Return each field's ``taken`` and each field's ``handed``."""
-    taken = [None if part is None else part.taken for part in parts]
-    handed = [None if part is None else part.handed for part in parts]
-    return taken, handed
+    """Return each field's ``copied_in`` and each field's ``copied_out``."""
+    copied_in = [None if part is None else part.copied_in for part in parts]
+    copied_out = [None if part is None else part.copied_out for part in parts]
+    return copied_in, copied_out
 
 
 def _copying_of(kind: pa.DataType | None) -> Copying | None:

@@ -46,7 +46,7 @@ def run_plain_worker(package: RunPackage, number: int, job: int) -> None:
                 send=links.send,
                 clock=time.monotonic,
                 rng=random.Random(),  # noqa: S311 - ids of tuples are no secrets
-                observer=_OutputObserver(links.mark),
+                observer=_OutputObserver(links.note_task),
             )
 
         run_worker(
@@ -60,15 +60,15 @@ class _OutputObserver(Observer):
     It also marks, for the worker's watcher, which task has its turn.
     """
 
-    def __init__(self, mark: Callable[[int], None]) -> None:
-        self._mark = mark
+    def __init__(self, note_task: Callable[[int], None]) -> None:
+        self._note_task = note_task
         self._thread = get_ident()
         self._origins: dict[int, OutputOrigin] = {}
 
     def turn(self, component: str, task: int) -> None:
         """Attribute output to this task from now on."""
         self.current = component, task
-        self._mark(task)
+        self._note_task(task)
         origin = self._origins.get(task)
         if origin is None:
             origin = self._origins[task] = OutputOrigin(component, task=task)
@@ -77,9 +77,9 @@ class _OutputObserver(Observer):
     def no_turn(self) -> None:
         """Attribute output to no task from now on."""
         self.current = None
-        self._mark(NO_TASK)
+        self._note_task(NO_TASK)
         OutputOrigin.running.pop(self._thread, None)
 
-    def looked(self) -> None:
+    def timers_ran(self) -> None:
         """Begin a new interval of output."""
         renewed()

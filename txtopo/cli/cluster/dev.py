@@ -19,7 +19,7 @@ import click
 from txtopo.cli.cluster.asking import COMMANDS_CONFIG, DEV_FOLDER
 from txtopo.cli.command import Command, CommandLineError, WholeNumber, needs_extra, parse_pairs
 
-_LOOK_SECS = 0.2
+_POLL_SECS = 0.2
 _AGAIN_SECS = 1.0
 _READY_SECS = 120.0
 _TICK_MS = 500
@@ -95,7 +95,7 @@ def dev(  # noqa: PLR0913, PLR0917 - options of the command line
             f"here; its logs are in {folder}; Ctrl-C ends it"
         )
         while True:
-            _look_after(daemons)
+            _restart_ended(daemons)
     click.echo("the cluster has ended")
 
 
@@ -217,10 +217,10 @@ def _wait_until_up(daemons: Sequence[_Daemon]) -> None:
                 raise CommandLineError(f"{daemon.name} does not start: {log.rpartition(chr(10))[2]}")
         if time.monotonic() > deadline:
             raise CommandLineError(f"the daemons are not up after {_READY_SECS:g} s; see their logs")
-        time.sleep(_LOOK_SECS)
+        time.sleep(_POLL_SECS)
 
 
-def _look_after(daemons: Sequence[_Daemon]) -> None:
+def _restart_ended(daemons: Sequence[_Daemon]) -> None:
     """Start again what has ended; wait a moment."""
     now = time.monotonic()
     for daemon in daemons:
@@ -229,4 +229,4 @@ def _look_after(daemons: Sequence[_Daemon]) -> None:
             daemon.process, daemon.start_at = None, now + _AGAIN_SECS
         if daemon.process is None and now >= daemon.start_at:
             daemon.start()
-    time.sleep(_LOOK_SECS)
+    time.sleep(_POLL_SECS)

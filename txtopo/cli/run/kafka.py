@@ -14,7 +14,7 @@ from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.errors import ConfigError
 from txtopo.testing.kafka import KafkaBroker
 
-_LOOK_SECS = 0.5
+_POLL_SECS = 0.5
 
 
 @click.group("kafka")
@@ -51,7 +51,7 @@ def dev(port: int, folder: Path, topics: tuple[str, ...]) -> None:
                     _create(broker, topic, partitions)
             click.echo(f"Kafka serves on {broker.servers}; its data are in {folder}; Ctrl-C stops it")
             # In slices, to notice a broker that ends by itself.
-            while broker.is_running and not asked.wait(_LOOK_SECS):
+            while broker.is_running and not asked.wait(_POLL_SECS):
                 pass
             if not broker.is_running:
                 raise ConfigError(f"the broker has ended; see {broker.log}")

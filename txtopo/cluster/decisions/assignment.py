@@ -146,7 +146,7 @@ class AssignmentLimits:
 
 
 @attrs.define
-class _Life:
+class _LastBeat:
     """What a nimbus has seen of one assignment's driver; times are of its own monotonic clock."""
 
     first_seen: float
@@ -161,7 +161,7 @@ class HeartbeatCache:
     """
 
     def __init__(self) -> None:
-        self._lives: dict[tuple[str, int], _Life] = {}
+        self._last_beats: dict[tuple[str, int], _LastBeat] = {}
 
     def update(
         self, assignments: Mapping[str, Assignment], beats: Mapping[tuple[str, int], Heartbeat], now: float
@@ -169,22 +169,22 @@ class HeartbeatCache:
         """Record what ZooKeeper says at monotonic time ``now``; ``beats`` go by topology and assignment number."""
         keys = {(each.topology, each.number) for each in assignments.values()}
         # Keys without an assignment go, so the cache is never larger than the cluster.
-        self._lives = {key: self._lives.get(key) or _Life(now) for key in sorted(keys)}
-        for key, life in self._lives.items():
+        self._last_beats = {key: self._last_beats.get(key) or _LastBeat(now) for key in sorted(keys)}
+        for key, last in self._last_beats.items():
             beat = beats.get(key)
             # The launch too: a driver that was started again counts from 1 again, and may be at the number last seen.
-            if beat is not None and life.beat != (beat.launch, beat.count):
-                life.beat = (beat.launch, beat.count)
-                life.last_change = now
+            if beat is not None and last.beat != (beat.launch, beat.count):
+                last.beat = (beat.launch, beat.count)
+                last.last_change = now
 
     def is_alive(self, assignment: Assignment, limits: AssignmentLimits, now: float) -> bool:
         """Whether the heartbeat changed in time; before the first one, whether the time for the launch is not over."""
-        life = self._lives.get((assignment.topology, assignment.number))
-        if life is None:
+        last = self._last_beats.get((assignment.topology, assignment.number))
+        if last is None:
             return True  # made in this round, and not seen yet
-        if life.last_change is None:
-            return now - life.first_seen <= limits.task_launch_secs
-        return now - life.last_change <= limits.task_timeout_secs
+        if last.last_change is None:
+            return now - last.first_seen <= limits.task_launch_secs
+        return now - last.last_change <= limits.task_timeout_secs
 
 
 @attrs.frozen
@@ -241,7 +241,7 @@ def decide(
     round_ = _Round(view, limits, now)
     # All kept slots are known before the first one is given away: look at everything, then place.
     for topology in sorted(view.topologies.values(), key=lambda each: (each.launched_at, each.id)):
-        round_.look_at(topology, topology.id in alive, is_ready=ready is None or topology.id in ready)
+        round_.consider(topology, topology.id in alive, is_ready=ready is None or topology.id in ready)
     round_.drop_orphans()
     round_.place_waiting()
     return round_.decisions
@@ -269,7 +269,7 @@ class _Round:
         self._waiting: list[_Waiting] = []
         self._taken: set[Slot] = set()
 
-    def look_at(self, topology: Topology, is_alive: bool, is_ready: bool) -> None:  # noqa: FBT001 - facts, not switches
+    def consider(self, topology: Topology, is_alive: bool, is_ready: bool) -> None:  # noqa: FBT001 - facts, not switches
         old = self._view.assignments.get(topology.id)
         if topology.status not in RUNS:
             if old is not None:
@@ -285,7 +285,7 @@ class _Round:
             if is_ready:  # without code a supervisor would hold a slot and fetch in vain
                 self._waiting.append(_Waiting(topology, None, frozenset(), (), "new"))
         elif ending is not None:
-            self._look_at_ending(topology, old, ending)
+            self._consider_ending(topology, old, ending)
         elif old.revision != topology.revision:
             self._waiting.append(_Waiting(topology, old, frozenset(), (), "rebalanced"))
         elif is_alive:
@@ -295,7 +295,7 @@ class _Round:
             why = f"no heartbeat for {self._limits.task_timeout_secs:g} s"
             self._waiting.append(_Waiting(topology, old, frozenset({old.supervisor}), (), why))
 
-    def _look_at_ending(self, topology: Topology, old: Assignment, ending: Ending) -> None:
+    def _consider_ending(self, topology: Topology, old: Assignment, ending: Ending) -> None:
         match ending.kind:
             case EndingKind.FINISHED:
                 self.decisions.append(Apply(topology.id, Request(Event.FINISHED)))

@@ -208,7 +208,7 @@ def due(topology: Topology, now: float) -> Event | None:
     return Event.REMOVE if topology.status is Status.KILLED else Event.DO_REBALANCE
 
 
-def looked_after(topology: Topology, *, is_held: bool, is_running: bool, now: float, lost_secs: float) -> Topology:
+def after_code_check(topology: Topology, *, is_held: bool, is_running: bool, now: float, lost_secs: float) -> Topology:
     """Return the record after a look at who holds the code; the same object if nothing changes.
 
     After ``lost_secs`` without a live holder the topology fails, unless its driver is alive: a running driver has read

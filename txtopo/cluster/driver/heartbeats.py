@@ -53,7 +53,7 @@ class HeartbeatWriter:
         self._thread = threading.Thread(target=self._run, name="heartbeats", daemon=True)
 
     def __enter__(self) -> Self:
-        self._look()  # before the topology runs, so that a deactivated one begins nothing
+        self._poll()  # before the topology runs, so that a deactivated one begins nothing
         self._thread.start()
         return self
 
@@ -90,7 +90,7 @@ class HeartbeatWriter:
             self._news.clear()
             try:
                 if self._state.session.is_connected:
-                    self._look()
+                    self._poll()
             except Unreachable:
                 _LOG.warning("ZooKeeper does not answer")  # not yet an end: isolation_secs decides, below
             except Exception as error:  # noqa: BLE001 - without heartbeats the process must not go on
@@ -139,7 +139,7 @@ class HeartbeatWriter:
         now = f"{self._stage or 'beginning'}, for {time.monotonic() - self._stage_at:.0f} s"
         return f"{now}; the start before failed: {self._launch.before}" if self._launch.before else now
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         topology, number = self._launch.assignment.topology, self._launch.assignment.number
         # A watch: a kill or deactivation takes effect at once, not at the next beat.
         record = self._state.topology(topology, self._news.set)

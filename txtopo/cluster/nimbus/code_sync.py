@@ -51,7 +51,7 @@ class CodeSync:
         fetchable = {topology for topology, holders in self._state.live_holders().items() if holders}
         return needed & fetchable <= set(self._store.topologies())
 
-    def look(self) -> float:
+    def step(self) -> float:
         """Fetch missing code, remove old code, record what is held; return how long to wait for news, in seconds."""
         # Watched before anything is read: what changes afterwards wakes this loop again.
         self._state.watch(("code-distributor", "nimbuses"), self._on_change)

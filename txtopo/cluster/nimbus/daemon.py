@@ -104,8 +104,8 @@ class Nimbus:
         self.store.check(self.state.manifests())
         self.state.session.listen(self.wake)
         self.elector.prepare(self.state, self.address, self._code_sync.may_lead)
-        self._run("code", self._code_news, self._code_sync.look)
-        self._run("monitor", self._monitor_news, self._monitor.look)
+        self._run("code", self._code_news, self._code_sync.step)
+        self._run("monitor", self._monitor_news, self._monitor.step)
 
     def begin_stop(self) -> None:
         """Refuse submissions that wait, and end both loops; safe in a signal handler, for it only sets a flag."""

@@ -25,7 +25,7 @@ from txtopo.cluster.state import ClusterState, Term
 from txtopo.errors import StopError, Unreachable
 
 _LOG = logging.getLogger(__name__)
-_LOOK_SECS = 1.0
+_POLL_SECS = 1.0
 """How often to look without a change reported by a watch."""
 _AWAY_SECS = 0.2
 """How soon to try again while ZooKeeper does not answer, or after a term could not begin."""
@@ -160,7 +160,7 @@ class ZooKeeperLeaderElector(LeaderElector):
             while True:
                 self._wake.clear()
                 try:
-                    wait_secs = self._look()
+                    wait_secs = self._step()
                 except Unreachable:
                     if self._is_closed:
                         return
@@ -173,7 +173,7 @@ class ZooKeeperLeaderElector(LeaderElector):
             if not (self._is_closed and isinstance(error, StopError)):
                 self._on_failure(error)
 
-    def _look(self) -> float:
+    def _step(self) -> float:
         """Go one step on: clean up, queue, stand for election; return how long to wait for news, in seconds."""
         session = self._state.session
         self._clean_up()
@@ -184,7 +184,7 @@ class ZooKeeperLeaderElector(LeaderElector):
                 self._term = None if self._term is term else self._term  # close() may have given it up
             self._on_change()
         if self._term is not None or not self._is_wanted:
-            return _LOOK_SECS
+            return _POLL_SECS
         place = self._queue()
         names = sorted(session.children(self._state.node("leader-queue")), key=_sequence)
         if place not in names:
@@ -197,7 +197,7 @@ class ZooKeeperLeaderElector(LeaderElector):
         # Watch only the one ahead, not the whole queue: its end wakes one nimbus instead of all.
         found = session.watched_data(ahead, self._wake.set)
         if found is not None and (position or found[1].ephemeralOwner != session.session_id):
-            return _LOOK_SECS
+            return _POLL_SECS
         if found is not None:
             # 1. This session began a term. 2. The connection broke before the answer. 3. begin_term() could not find
             # out. Nobody works in that term, so remove its node and stand again.
@@ -234,7 +234,7 @@ class ZooKeeperLeaderElector(LeaderElector):
                 return 0.0
         _LOG.info("this nimbus leads, in term %d", term.epoch)
         self._on_change()
-        return _LOOK_SECS
+        return _POLL_SECS
 
     def _queue(self) -> str:
         """Return this nimbus' place in the queue; make one if it has none in this session."""

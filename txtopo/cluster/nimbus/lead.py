@@ -17,7 +17,7 @@ from txtopo.errors import NoLeader, NotLeader, Unreachable
 from txtopo.failpoints import durable_step
 
 _LOG = logging.getLogger(__name__)
-_LOOK_SECS = 0.2
+_POLL_SECS = 0.2
 
 
 @attrs.define(eq=False)
@@ -107,7 +107,7 @@ class Leadership:
         Raises:
             NotLeader: this nimbus no longer leads in that term, or ends.
         """
-        if self._stopped.wait(_LOOK_SECS) or self._elector.term() != lead.writes.term:
+        if self._stopped.wait(_POLL_SECS) or self._elector.term() != lead.writes.term:
             # The elector also drops the term for a short break of the connection; ZooKeeper knows whether it is over.
             lead.writes.check()
             if self._stopped.is_set():

@@ -10,7 +10,7 @@ import attrs
 
 from txtopo.cluster.code.distribution import ClusterConnection
 from txtopo.cluster.decisions.assignment import Apply, Assign, Assignment, AssignmentLimits, Unassign, decide
-from txtopo.cluster.decisions.lifecycle import Request, due, looked_after
+from txtopo.cluster.decisions.lifecycle import Request, after_code_check, due
 from txtopo.cluster.nimbus.lead import Lead, Leadership
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.errors import NotLeader
@@ -46,7 +46,7 @@ class Monitor:
         self._under_way = under_way
         self._on_change = on_change
 
-    def look(self) -> float:
+    def step(self) -> float:
         """Do one round; return how long to wait for news, in seconds."""
         lead = self._leadership.current()
         if lead is None:
@@ -57,7 +57,7 @@ class Monitor:
                 # Deadlines first: what they remove or rebalance is assigned in the same round.
                 live = self._state.live_holders()
                 self._apply_deadlines(lead)
-                self._look_after_code(lead, live)
+                self._check_code(lead, live)
                 self._assign(lead, live)
                 self._remove_orphans(lead)
         except NotLeader as error:
@@ -76,11 +76,11 @@ class Monitor:
             if event is not None:
                 lead.apply(topology, Request(event))
 
-    def _look_after_code(self, lead: Lead, live: Mapping[str, frozenset[str]]) -> None:
+    def _check_code(self, lead: Lead, live: Mapping[str, frozenset[str]]) -> None:
         """Fail topologies whose code no live nimbus has held for long; restore them when one holds it again."""
         running = self._alive(lead, self._state.assignments())
         for topology in self._state.topologies().values():
-            marked = looked_after(
+            marked = after_code_check(
                 topology,
                 is_held=bool(live.get(topology.id)),
                 is_running=topology.id in running,

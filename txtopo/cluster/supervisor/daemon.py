@@ -163,8 +163,8 @@ class Supervisor:
             while not self._stopped.is_set():
                 self._news.clear()
                 # After a change look again at once: the next state may have something to do already.
-                is_settled = self._look()
-                if is_settled:
+                is_steady = self._step_all()
+                if is_steady:
                     self._news.wait(self._pause_secs())
         except BaseException as error:  # noqa: BLE001 - fail fast: whatever it is, the process ends
             self._fail(error)
@@ -180,7 +180,7 @@ class Supervisor:
         waits = [slot.now.until - now for slot in self._slots.values() if slot.now.state is SlotState.WAITING]
         return min([period_secs, *(secs for secs in waits if secs > 0)])  # an overdue one waits for ZooKeeper
 
-    def _look(self) -> bool:
+    def _step_all(self) -> bool:
         """Step every slot once; return whether all have kept their state."""
         is_read = self._read()
         now = time.monotonic()
@@ -188,7 +188,7 @@ class Supervisor:
         cut_off_secs = 0.0 if is_read else max(now - self._wanted.read_at, 1e-9)
         for number in range(self.config["supervisor.slots"]):  # adopted drivers may have others, of a larger setting
             self._slots.setdefault(number, LocalSlot(number, self._folder / "drivers" / str(number), self.wake))
-        is_settled = True
+        is_steady = True
         for _, slot in sorted(self._slots.items()):
             before = slot.now
             try:
@@ -201,7 +201,7 @@ class Supervisor:
             if slot.unsent and not cut_off_secs:  # a report that ZooKeeper did not get
                 self._report(slot, *slot.unsent)
             if slot.now.state is not before.state:
-                is_settled = False
+                is_steady = False
                 _log_change(before, slot.now)
         if not cut_off_secs and now - self._tidied_at > _TIDY_SECS:
             self._tidied_at = now
@@ -211,7 +211,7 @@ class Supervisor:
                 if not is_shortage(error):
                     raise
                 self._reminder.warn("tidy", "logs are not rotated: %s", error)
-        return is_settled
+        return is_steady
 
     def _read(self) -> bool:
         """Read what ZooKeeper wants here, and the heartbeats that it has; return whether it answered."""

@@ -125,8 +125,8 @@ class TimelineWriter:
         while not self._stop.wait(self._flush_secs):
             # One sample in each second of the clock: at equal pauses a second would now and then have none.
             before, second = second, int(time.time())
-            self._look(records, samples, is_full=second != before)
-        self._look(records, samples, is_full=True)
+            self._collect(records, samples, is_full=second != before)
+        self._collect(records, samples, is_full=True)
         for ring in rings:
             with contextlib.suppress(OSError):
                 ring.close()
@@ -167,7 +167,7 @@ class TimelineWriter:
         header = read_header(path_of(self._folder, epoch, "records"))
         return header is not None and header.incarnation == self._incarnation
 
-    def _look(self, records: RingWriter, samples: RingWriter, *, is_full: bool) -> None:
+    def _collect(self, records: RingWriter, samples: RingWriter, *, is_full: bool) -> None:
         now = time.time_ns() // 1000
         entries = self._recorded.drained()
         if is_full:

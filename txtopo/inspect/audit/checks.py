@@ -74,7 +74,7 @@ def audit(
     in_flight = _find_in_flight(parts[-1], histories, committed)
     if in_flight is not None:
         _record_in_flight(in_flight, histories, report)
-    _record_settled([each for each in counted if each.entry is not in_flight], parts, report)
+    _record_ended([each for each in counted if each.entry is not in_flight], parts, report)
     transactions = [transaction for each in counted for transaction in each.entry.transactions]
     check_ranges(transactions, report)
     check_references(transactions, report)
@@ -104,10 +104,10 @@ def _record_in_flight(entry: JournalEntry, histories: Mapping[str, TableHistory]
     report.lacks_it = tuple(name for name in written if name not in report.has_it)
 
 
-def _record_settled(settled: Sequence[CountedEntry], parts: Sequence[JournalPart], report: AuditReport) -> None:
-    report.groups = len(settled)
-    report.last = settled[-1].entry.last if settled else parts[-1].header.committed
-    report.dead_letters = sum(each.is_dead_letter for group in settled for each in group.entry.transactions)
+def _record_ended(ended: Sequence[CountedEntry], parts: Sequence[JournalPart], report: AuditReport) -> None:
+    report.groups = len(ended)
+    report.last = ended[-1].entry.last if ended else parts[-1].header.committed
+    report.dead_letters = sum(each.is_dead_letter for group in ended for each in group.entry.transactions)
 
 
 def _check_table(  # noqa: PLR0913, PLR0917 - all that there is of one table

@@ -80,7 +80,7 @@ class Ring:
         """Return the rows after one."""
         return self.rows[max(0, seq + 1 - self.first) :] if self.first else self.rows
 
-    def look(self) -> tuple[Rows, bool]:
+    def read_on(self) -> tuple[Rows, bool]:
         """Read on; return the new rows, and whether all earlier ones are to be forgotten."""
         epoch = next(iter(epochs_in(self.folder)), 0)
         is_new = (epoch != self.epoch or self._reader is None) and self._open(epoch)

@@ -37,7 +37,7 @@ from txtopo.files.records import DAMAGE, from_json
 from txtopo.inspect.answers import Attempt, TransactionLine, Transactions, Write
 from txtopo.inspect.timeline.rings import EVENTS, SAMPLES, Ring, Rows
 
-LOOK_SECS = 0.1
+POLL_SECS = 0.1
 """How often the files are looked at, however many ask."""
 
 ALL_SECS = 3.0
@@ -64,7 +64,7 @@ class TimelineReader:
         self._lock = threading.RLock()
         self._events = Ring(folder, "records", EVENTS)
         self._samples = Ring(folder, "samples", SAMPLES)
-        self._looked = 0.0
+        self._refreshed_at = 0.0
         self._latest: dict[int, dict[str, Any]] = {}
         """The last sample of each kind and name in the last run."""
         self._answers: dict[tuple[int, int], bytes] = {}
@@ -127,7 +127,7 @@ class TimelineReader:
         """
         self.check("records")
         with self._lock:
-            self._look()
+            self._refresh()
             ring = self._events
             now_at = time.monotonic()
             if not since and now_at - self._all[0] < ALL_SECS:
@@ -157,7 +157,7 @@ class TimelineReader:
         """
         self.check("records")
         with self._lock:
-            self._look()
+            self._refresh()
             ring = self._events
             rows = ring.rows[ring.rows["kind"] == ATTEMPT]
             rows = rows[rows["txid"] >= first]
@@ -171,7 +171,7 @@ class TimelineReader:
     def attempts(self, txid: int) -> list[Attempt]:
         """Return the attempts at a transaction, in order."""
         with self._lock:
-            self._look()
+            self._refresh()
             ring = self._events
             rows = ring.rows[(ring.rows["kind"] == ATTEMPT) & (ring.rows["txid"] == txid)]
             return [_attempt(ring, row) for row in _latest(rows)]
@@ -197,7 +197,7 @@ class TimelineReader:
         What was sampled before somebody set the clock back may be of a later time than the moment: it is left out.
         """
         with self._lock:
-            self._look()
+            self._refresh()
             ring = self._samples
             rows = ring.rows[ring.rows["kind"] == kind]
             if secs is not None:
@@ -211,26 +211,26 @@ class TimelineReader:
     def last(self, kind: int) -> dict[str, Rows]:
         """Return the last sample of a kind, by name, if it is of the last run."""
         with self._lock:
-            self._look()
+            self._refresh()
             return self._latest.get(kind, {}).copy()
 
-    def _look(self) -> None:
-        if time.monotonic() - self._looked < LOOK_SECS:
+    def _refresh(self) -> None:
+        if time.monotonic() - self._refreshed_at < POLL_SECS:
             return
-        self._events.look()
-        samples, is_new = self._samples.look()
+        self._events.read_on()
+        samples, is_new = self._samples.read_on()
         if is_new:
             self._latest = {}
         # By number, not by time: somebody may have set the clock back.
         for at in np.flatnonzero((samples["kind"] != TEXT) & (samples["seq"] > self._samples.before)).tolist():
             row = samples[at]
             self._latest.setdefault(int(row["kind"]), {})[self._samples.text(row["name"])] = row.copy()
-        self._looked = time.monotonic()
+        self._refreshed_at = time.monotonic()
 
     def close(self) -> None:
         """Close the files. Whoever still asks gets what was read of them."""
         with self._lock:
-            self._looked = math.inf
+            self._refreshed_at = math.inf
             self._events.close()
             self._samples.close()
 

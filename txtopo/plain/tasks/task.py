@@ -44,7 +44,7 @@ class Observer:
         """Called when no task's code runs any more."""
         self.current = None
 
-    def looked(self) -> None:
+    def timers_ran(self) -> None:
         """Called several times a second."""
 
     def watched_bolt(self, task: int, collector: OutputCollector) -> OutputCollector:

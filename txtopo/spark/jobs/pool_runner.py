@@ -68,7 +68,7 @@ def run_pool_worker(package: RunPackage, place: WorkerPlace, number: int, job: i
                 task_factory,
                 send=links.send,
                 tell=links.tell,
-                settle=lines.settle,
+                flush=lines.flush,
                 probe=probe,
                 memory_max=place.watermark_bytes // 2,  # the other half is for what waits to be sent
             )

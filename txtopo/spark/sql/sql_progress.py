@@ -13,7 +13,7 @@ from collections.abc import Callable
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
-LOOK_SECS = 0.5
+POLL_SECS = 0.5
 """How often Spark's counters are read."""
 
 
@@ -25,7 +25,7 @@ class SqlProgress:
         self._group = group
         self._on_progress = on_progress
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="txtopo-sql-progress", daemon=True)
+        self._thread = threading.Thread(target=self._poll, name="txtopo-sql-progress", daemon=True)
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -33,9 +33,9 @@ class SqlProgress:
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         before: tuple[int, ...] = ()
-        while not self._is_over.wait(LOOK_SECS):
+        while not self._is_over.wait(POLL_SECS):
             with contextlib.suppress(Py4JError, OSError):  # the stage has ended, or the JVM has died
                 now = self._position()
                 if now != before:

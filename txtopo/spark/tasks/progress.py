@@ -19,7 +19,7 @@ from txtopo.network.channel import address_family
 from txtopo.topology.user_code.output import OutputOrigin
 
 _MESSAGE = struct.Struct("!16sQ")
-_LOOK_SECS = 0.25
+_POLL_SECS = 0.25
 _BYTES_MAX = 8_192
 
 BEGUN_REPORTS = 3
@@ -108,7 +108,7 @@ class ProgressSender:
         self._jobs = jobs
         self._worker = threading.get_ident()
         self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="txtopo-progress", daemon=True)
+        self._thread = threading.Thread(target=self._poll, name="txtopo-progress", daemon=True)
 
     def __enter__(self) -> None:
         self._thread.start()
@@ -116,14 +116,14 @@ class ProgressSender:
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
 
-    def _look(self) -> None:
+    def _poll(self) -> None:
         with socket.socket(address_family(self._address[0]), socket.SOCK_DGRAM) as out:
             position = self._begun_at
             told: dict[int, int] = {}
             """By job, how often it was reported as begun."""
             seen: OutputOrigin | None = None
             reported = b""
-            while not self._is_over.wait(_LOOK_SECS):
+            while not self._is_over.wait(_POLL_SECS):
                 before, position, jobs = position, self._probe.position(), self._jobs()
                 # Most calls are short. Only a call that lasts from one look to the next is worth a report.
                 seen, seen_before = OutputOrigin.running.get(self._worker), seen

@@ -87,7 +87,7 @@ class LineListener:
                     self._accept()
                 elif source is not self._closing:
                     self._hear(source)
-            self._acceptor.look()
+            self._acceptor.run_timers()
         self._acceptor.close()
         for connection in list(self._channels):
             self._forget(connection)
@@ -166,7 +166,7 @@ class LineSender:
         if self._is_cut_off and sys.__stderr__ is not None:
             print(f"{line.origin} {line.text}", file=sys.__stderr__, flush=True)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait until the driver has received all lines; the next one opens another connection."""
         if self._socket is None:  # most attempts print nothing
             return
@@ -187,4 +187,4 @@ def lines_sent(address: LinesAddress, run_key: bytes) -> Iterator[LineSender]:
         with capturing(Capture(sender.send, is_worker=True), address.level):
             yield sender
     finally:
-        sender.settle()
+        sender.flush()

@@ -35,7 +35,7 @@ def _send_late(package: RunPackage, error: RuleError) -> None:
     """Send what a user's thread did after its batch was over; perhaps no task of the run is left here to send it."""
     sender = LineSender(package.lines_address, package.run_key)
     sender.send(Line(logging.ERROR, error.message, LATE, error.component, None, error.txid, error.attempt))
-    sender.settle()
+    sender.flush()
 
 
 def close_task_factories() -> None:

@@ -24,7 +24,7 @@ from txtopo.testing.feeders import wait_until
 __all__ = ["ElectorPlace", "LeaderElectorConformance"]
 
 _DEADLINE_SECS = 30.0
-_LOOK_SECS = 0.01
+_POLL_SECS = 0.01
 
 
 class ElectorPlace(ABC):
@@ -47,7 +47,7 @@ class ElectorPlace(ABC):
 
 
 def _wait_for(what: str, condition: Callable[[], bool]) -> None:
-    assert wait_until(condition, _DEADLINE_SECS, _LOOK_SECS), f"not within {_DEADLINE_SECS:g} s: {what}"
+    assert wait_until(condition, _DEADLINE_SECS, _POLL_SECS), f"not within {_DEADLINE_SECS:g} s: {what}"
 
 
 def _leaders(electors: Sequence[LeaderElector]) -> list[LeaderElector]:

@@ -424,11 +424,11 @@ class Fabric:
                 while link in self._links and self._deliver(link):
                     is_working = True
             is_ending = may_end or self.phase is not RunPhase.WORKING
-            if not is_working and not (is_ending and self._settle_supervisor()):
+            if not is_working and not (is_ending and self._report_idleness()):
                 return not self.is_over
         raise Violation(f"all comes to rest within {ROUNDS_MAX} rounds once the faults stop")
 
-    def _settle_supervisor(self) -> bool:
+    def _report_idleness(self) -> bool:
         """Let workers report twice, since two equal reports show that one is idle; return whether the driver acted."""
         before = self.phase
         for _ in range(2):

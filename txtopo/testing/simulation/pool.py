@@ -136,7 +136,7 @@ class PooledRunner(JobRunner):
 
     # Moves.
 
-    def settle(self) -> None:
+    def come_to_rest(self) -> None:
         """Let everything that is on its way arrive, without further faults, and check that nothing is kept."""
         self.fabric.end_faults()
         self.fabric.rest(may_end=False)
@@ -182,7 +182,7 @@ class PooledRunner(JobRunner):
             self._make_factory(),
             send=process.send,
             tell=process.tell,
-            settle=lambda: None,
+            flush=lambda: None,
             probe=ProgressProbe(),
             memory_max=self._memory_max,
         )

@@ -161,7 +161,7 @@ class SimulatedPool(PooledRunner):
 
     def close(self) -> None:
         """See that nothing is left, and close the bodies."""
-        self.settle()
+        self.come_to_rest()
         super().close()
 
 

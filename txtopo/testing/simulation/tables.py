@@ -333,9 +333,9 @@ class SimulatedStateTable(StateTable):
         table, newest = self._table, self._table.newest
         if table.incarnation is None:
             return None
-        name, life = table.name, table.incarnation
+        name, incarnation = table.name, table.incarnation
         return TableDescription(
-            self._topology_id, name, life, name, newest.txid, newest.epoch, newest.number, misfit=None
+            self._topology_id, name, incarnation, name, newest.txid, newest.epoch, newest.number, misfit=None
         )
 
     def foreign_change(self, since: int | None) -> None:

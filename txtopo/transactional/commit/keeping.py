@@ -13,13 +13,13 @@ from typing import Protocol, runtime_checkable
 from txtopo.api.state import History, KeepsHistory, OpenedState
 from txtopo.journal.holds import Hold
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
-from txtopo.transactional.recovery.points import SLOT_MS, settled_ms
+from txtopo.transactional.recovery.points import SLOT_MS, thinned_ms
 
 __all__ = ["Keeping", "KeptJournal"]
 
 logger = logging.getLogger("txtopo")
 
-_LOOK_SECS = 10
+_POLL_SECS = 10
 """How often to look for holds, beside each time that the journal may be cut."""
 
 
@@ -75,7 +75,7 @@ class Keeping:
         self._journal = journal if self.is_recent_kept else None
         self._holds_at = holds
         self._held: Sequence[Hold] = ()
-        self._looked_secs: float | None = None
+        self._polled_secs: float | None = None
         """When it looked for holds last."""
         self._cut_to: tuple[int, int] | None = None
         """What the journal was cut to last: the oldest that is needed, and the slot of its time."""
@@ -103,7 +103,7 @@ class Keeping:
         self.record_standing()
         now_secs = self._wall_secs()
         self._points = self._points.at(int(now_secs * 1000), self._rewind_hours)
-        self._look_for_holds(now_secs)
+        self._read_holds(now_secs)
         txids = tuple(point.txid for point in self._points.points)
         of_copies = {hold.point for hold in self._held if hold.point is not None}
         history = History(tuple(sorted({*txids, *of_copies})), self._recent_secs, self._rewind_hours, now_secs)
@@ -113,25 +113,25 @@ class Keeping:
         if self._journal is not None and txids:
             self._cut(self._journal, txids[0], now_secs)
 
-    def _look_for_holds(self, now_secs: float, *, is_needed: bool = False) -> None:
-        is_due = is_needed or self._looked_secs is None or abs(now_secs - self._looked_secs) >= _LOOK_SECS
+    def _read_holds(self, now_secs: float, *, is_needed: bool = False) -> None:
+        is_due = is_needed or self._polled_secs is None or abs(now_secs - self._polled_secs) >= _POLL_SECS
         if self._holds_at is not None and is_due:
-            self._looked_secs, self._held = now_secs, self._holds_at(int(now_secs * 1000))
+            self._polled_secs, self._held = now_secs, self._holds_at(int(now_secs * 1000))
 
     def _oldest_needed(self, oldest: int) -> int:
         return min([oldest, *(hold.after for hold in self._held)])
 
     def _cut(self, journal: KeptJournal, point: int, now_secs: float) -> None:
-        """Cut the journal to the oldest point and what is held, as far as that is settled; see :func:`settled_ms`.
+        """Cut the journal to the oldest point and what is held, as points are thinned out: :func:`thinned_ms`.
 
         Before anything goes, the points on record are those that stay: nobody takes one that the journal lacks. That
         write needs the lead, so a coordinator that has lost it removes nothing. One that loses it meanwhile removes
         what its successor would: the points up to where that one goes on are the same, and age alike.
         """
-        before_ms = settled_ms(int(now_secs * 1000), self._rewind_hours)
+        before_ms = thinned_ms(int(now_secs * 1000), self._rewind_hours)
         if self._cut_to == (self._oldest_needed(point), before_ms // SLOT_MS):
             return
-        self._look_for_holds(now_secs, is_needed=True)  # one that was said since the last look counts
+        self._read_holds(now_secs, is_needed=True)  # one that was said since the last look counts
         oldest = self._oldest_needed(point)
         self._cut_to = oldest, before_ms // SLOT_MS
 

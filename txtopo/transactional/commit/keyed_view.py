@@ -126,7 +126,7 @@ class KeyedGroup(GroupState):
             self.reduction = reduction
         return rows
 
-    def settle(self) -> None:
+    def fold_by_key(self) -> None:
         """Fold the rows of finished transactions key by key, each as the transaction and component that gave them.
 
         Raises:
@@ -158,7 +158,7 @@ class KeyedGroup(GroupState):
         return rows
 
     def writes(self) -> Writes:
-        """Return the group's writes, which may be empty; raise as :meth:`settle` does."""
+        """Return the group's writes, which may be empty; raise as :meth:`fold_by_key` does."""
         if self._folds is None:
             return self.written
         try:
@@ -168,7 +168,7 @@ class KeyedGroup(GroupState):
                 made = self._folds.fold([part.rows for part in self._folded], self.reduction)
                 if made is not None:
                     return made
-            self.settle()
+            self.fold_by_key()
             made = self._folds.fold(self._put, None) if self._put else None
         except FailedException as error:
             raise_as_of_state(error)
@@ -467,7 +467,7 @@ class KeyedView(TransactionView):
         self._check_running()
         if not self._is_by_key:
             # First the rows of earlier transactions, then this one's: each key is folded in txid order.
-            self._group.settle()
+            self._group.fold_by_key()
             self._is_by_key = True
             folded, self._folded = self._folded, []
             for part in folded:

@@ -90,7 +90,7 @@ class PendingRows(ExpiresRows):
         except (pa.ArrowException, ValueError) as error:
             raise FieldsError(f"the keys do not fit {key}", cause=str(error)) from error
 
-    def settle(self, finished: PendingRows) -> None:
+    def adopt(self, finished: PendingRows) -> None:
         """Take over the layer above, of a transaction that has finished."""
         self._taken = finished.taken_until()
         for rows in finished._own.between(self._taken, AFTER_ALL):

@@ -46,7 +46,7 @@ class RowsGroup(GroupState):
     def take(self, pending: PendingRows | None, rows: Sequence[TransactionRows]) -> None:
         """Merge the writes of a transaction that has finished."""
         if pending is not None and self._pending is not None:
-            self._pending.settle(pending)
+            self._pending.adopt(pending)
         self._rows_to_write += rows
 
     def fitted_rows(self, rows: Rows, mode: RowsMode) -> pa.Table | RowsFile:

@@ -8,9 +8,9 @@ for the driver nor for another worker.
 Shuffles
 ========
 A stage sends its shuffle messages straight to the slot that executes them, in *frames*, one sender's to one receiver in
-order. They are executed as they come. The last frame of an attempt, stage and slot is its *marker*: a later stage
-finishes an attempt in its slot once it has the markers of all slots for the stage before. That is enough: what earlier
-stages have sent came before it on the same channel.
+order. They are executed as they come. The last frame of an attempt, stage and slot *ends its input*: a later stage
+finishes an attempt in its slot once it has the last frames of all slots for the stage before. That is enough: what
+earlier stages have sent came before it on the same channel.
 
 Frames may come before the job does, since the driver and the other workers speak on channels of their own; then they
 wait. Frames of a job that this worker has forgotten are dropped: the numbers of jobs only rise, so a frame with a
@@ -55,7 +55,7 @@ class Frame:
     messages: tuple[tuple[int, ShuffleMessage], ...]
     """(Slot, message)."""
     is_last: bool
-    """Whether it is the marker of its source."""
+    """Whether it ends the input from its source."""
 
 
 @attrs.frozen
@@ -67,7 +67,7 @@ class Computed:
 
 
 @attrs.define(eq=False)
-class _HeldJob:
+class _RunningJob:
     """A job that this worker has a part of."""
 
     number: int
@@ -80,18 +80,18 @@ class _HeldJob:
     """By stage and slot."""
     left: int = 0
     """Calls here that are not answered."""
-    markers: dict[Place, set[int]] = attrs.field(factory=lambda: defaultdict(set))
-    """By place here that waits for its input, the slots whose markers have come."""
+    input_ends: dict[Place, set[int]] = attrs.field(factory=lambda: defaultdict(set))
+    """By place here that waits for its input, the slots whose last frames have come."""
     sent: dict[tuple[int, int], int] = attrs.field(factory=lambda: defaultdict(int))
     """By slot here and receiving worker, how many frames were sent."""
-    taken: dict[int, int] = attrs.field(factory=lambda: defaultdict(int))
-    """By sending slot, how many frames were taken."""
+    received: dict[int, int] = attrs.field(factory=lambda: defaultdict(int))
+    """By sending slot, how many frames were received."""
 
 
 class PoolBody:
     """The work of one worker; see :class:`txtopo.workers.process.Body`.
 
-    ``send`` sends a frame to another worker, ``tell`` says something to the pool, and ``settle`` returns once the
+    ``send`` sends a frame to another worker, ``tell`` says something to the pool, and ``flush`` returns once the
     driver has everything that this process has printed. At most ``memory_max`` bytes of frames wait in memory.
     """
 
@@ -102,7 +102,7 @@ class PoolBody:
         *,
         send: Callable[[int, bytes], None],
         tell: Callable[[FromBody], None],
-        settle: Callable[[], None],
+        flush: Callable[[], None],
         probe: ProgressProbe,
         memory_max: int,
     ) -> None:
@@ -110,9 +110,9 @@ class PoolBody:
         self._task_factory = task_factory
         self._send = send
         self._tell = tell
-        self._settle = settle
+        self._flush = flush
         self._probe = probe
-        self._jobs: dict[int, _HeldJob] = {}
+        self._jobs: dict[int, _RunningJob] = {}
         self._newest = -1
         """The highest number of a job with shuffles that has come."""
         self._memory_max = memory_max
@@ -180,9 +180,9 @@ class PoolBody:
     def worker_replaced(self, worker: int, dead: int, successor: int) -> None:
         """Forget the jobs that shuffle through a dead worker, before anything is sent to its successor."""
         del dead, successor
-        for held in list(self._jobs.values()):
-            if worker in held.workers:
-                self._forget(held.number)
+        for running in list(self._jobs.values()):
+            if worker in running.workers:
+                self._forget(running.number)
 
     def queued_bytes(self) -> int:
         """Return how many bytes of frames wait."""
@@ -198,7 +198,7 @@ class PoolBody:
 
     def pending(self) -> int:
         """Return how many calls wait or are under way."""
-        return len(self._computes) + sum(held.left for held in self._jobs.values())
+        return len(self._computes) + sum(running.left for running in self._jobs.values())
 
     def acked(self) -> int:
         """Return 0: there are no roots."""
@@ -222,26 +222,26 @@ class PoolBody:
         self._task_factory.close()
 
     def job_ids(self) -> list[int]:
-        """Return the coordinator's ids of the jobs that are held; may be called in any thread."""
-        return [held.job.job_id for held in list(self._jobs.values())]
+        """Return the coordinator's ids of the jobs that are running; may be called in any thread."""
+        return [running.job.job_id for running in list(self._jobs.values())]
 
     # Jobs.
 
     def _begin(self, assign: Assign) -> None:
-        held = self._jobs.get(assign.job)
-        if held is None:
+        running = self._jobs.get(assign.job)
+        if running is None:
             job: Job = pickle.loads(assign.content)  # noqa: S301 - from our own driver
-            held = self._jobs[assign.job] = _HeldJob(assign.job, job, assign.workers, set())
-        stages = len(held.job.layout.stages)
+            running = self._jobs[assign.job] = _RunningJob(assign.job, job, assign.workers, set())
+        stages = len(running.job.layout.stages)
         for slot in dict.fromkeys(slot for slot, _ in assign.calls):
-            held.slots.add(slot)
+            running.slots.add(slot)
             for stage in range(stages):
-                held.runs[stage, slot] = StageRun(self._task_factory, held.job, stage, slot, self._probe)
+                running.runs[stage, slot] = StageRun(self._task_factory, running.job, stage, slot, self._probe)
             # Only the first stage has emitters, and their ``cleanup_before`` comes before anything is emitted.
-            held.runs[0, slot].clean_up()
-        held.left += stages * len(assign.calls)
+            running.runs[0, slot].clean_up()
+        running.left += stages * len(assign.calls)
         for slot, index in assign.calls:
-            txid = held.job.attempts[index].attempt.txid
+            txid = running.job.attempts[index].attempt.txid
             heapq.heappush(self._calls, (txid, next(self._numbers), (assign.job, Place(0, slot, index))))
         if self._next is None:
             self._choose_next()
@@ -257,9 +257,9 @@ class PoolBody:
                 early.close()
 
     def _forget(self, number: int) -> None:
-        held = self._jobs.pop(number, None)
-        if held is not None:
-            for run in held.runs.values():
+        running = self._jobs.pop(number, None)
+        if running is not None:
+            for run in running.runs.values():
                 run.close()
             self._calls = [entry for entry in self._calls if entry[2][0] != number]
             heapq.heapify(self._calls)
@@ -273,19 +273,21 @@ class PoolBody:
 
     def _finish(self, number: int, place: Place) -> None:
         """Finish an attempt in one stage and slot, and answer the call."""
-        held = self._jobs[number]
+        running = self._jobs[number]
         reports: list[Report] = []
-        self._task_factory.staging_dir = held.job.staging_dir
-        self._pass_on(held, place, self._parted(held.runs[place.stage, place.slot].finish(place.attempt), reports))
+        self._task_factory.staging_dir = running.job.staging_dir
+        self._pass_on(
+            running, place, self._parted(running.runs[place.stage, place.slot].finish(place.attempt), reports)
+        )
         # Before the answer, so that what an attempt prints is logged before it commits.
-        self._settle()
+        self._flush()
         if self._next == (number, place):
             self._choose_next()
         reach("pool.answer")
         self._tell(Answered(number, place, pickle.dumps(reports, 5) if reports else b"", self._next))
         reach("pool.answered")
-        held.left -= 1
-        if not held.left:
+        running.left -= 1
+        if not running.left:
             self._forget(number)
 
     # Shuffles.
@@ -299,78 +301,79 @@ class PoolBody:
             else:
                 yield slot, item
 
-    def _pass_on(self, held: _HeldJob, source: Place, messages: Iterable[tuple[int, ShuffleMessage]]) -> None:
-        """Send the messages of a finished stage, and then its markers."""
-        self._distribute(held, source, messages)
-        if source.stage + 1 < len(held.job.layout.stages):
-            for worker in dict.fromkeys(held.workers):
+    def _pass_on(self, running: _RunningJob, source: Place, messages: Iterable[tuple[int, ShuffleMessage]]) -> None:
+        """Send the messages of a finished stage, and then end the next one's input."""
+        self._distribute(running, source, messages)
+        if source.stage + 1 < len(running.job.layout.stages):
+            for worker in dict.fromkeys(running.workers):
                 if worker == self._worker:
-                    self._mark(held, source)
+                    self._end_input(running, source)
                 else:
-                    self._send_frame(held, source, worker, (), is_last=True)
+                    self._send_frame(running, source, worker, (), is_last=True)
 
-    def _distribute(self, held: _HeldJob, source: Place, messages: Iterable[tuple[int, ShuffleMessage]]) -> None:
+    def _distribute(self, running: _RunningJob, source: Place, messages: Iterable[tuple[int, ShuffleMessage]]) -> None:
         """Send messages to other workers, and execute those for slots that are here."""
         waiting: dict[int, list[tuple[int, ShuffleMessage]]] = defaultdict(list)
         sizes: dict[int, int] = defaultdict(int)
         here: deque[tuple[int, ShuffleMessage]] = deque()
         for slot, message in messages:
-            if slot in held.slots:
+            if slot in running.slots:
                 here.append((slot, message))
                 continue
-            worker = held.workers[slot]
+            worker = running.workers[slot]
             waiting[worker].append((slot, message))
             sizes[worker] += len(message.encoded)
             if sizes[worker] > FRAME_BYTES:
-                self._send_frame(held, source, worker, waiting.pop(worker))
+                self._send_frame(running, source, worker, waiting.pop(worker))
                 del sizes[worker]
         for worker, some in waiting.items():
-            self._send_frame(held, source, worker, some)
+            self._send_frame(running, source, worker, some)
         while here:
-            self._execute(held, source.attempt, *here.popleft())
+            self._execute(running, source.attempt, *here.popleft())
 
     def _send_frame(
         self,
-        held: _HeldJob,
+        running: _RunningJob,
         source: Place,
         worker: int,
         messages: Iterable[tuple[int, ShuffleMessage]],
         *,
         is_last: bool = False,
     ) -> None:
-        number, held.sent[source.slot, worker] = held.sent[source.slot, worker], held.sent[source.slot, worker] + 1
-        frame = Frame(held.number, source, number, tuple(messages), is_last)
-        self._send(worker, held.number.to_bytes(8, "big") + pickle.dumps(frame, 5))
+        number = running.sent[source.slot, worker]
+        running.sent[source.slot, worker] += 1
+        frame = Frame(running.number, source, number, tuple(messages), is_last)
+        self._send(worker, running.number.to_bytes(8, "big") + pickle.dumps(frame, 5))
 
     def _take(self, frame: Frame) -> None:
-        held = self._jobs.get(frame.job)
-        if held is None or frame.number < held.taken[frame.source.slot]:
-            return  # forgotten since it came, or taken before
-        assert frame.number == held.taken[frame.source.slot], "frames of one sender come in order"
-        held.taken[frame.source.slot] += 1
+        running = self._jobs.get(frame.job)
+        if running is None or frame.number < running.received[frame.source.slot]:
+            return  # forgotten since it came, or received before
+        assert frame.number == running.received[frame.source.slot], "frames of one sender come in order"
+        running.received[frame.source.slot] += 1
         for slot, message in frame.messages:
-            self._execute(held, frame.source.attempt, slot, message)
+            self._execute(running, frame.source.attempt, slot, message)
         if frame.is_last:
-            self._mark(held, frame.source)
+            self._end_input(running, frame.source)
 
-    def _execute(self, held: _HeldJob, index: int, slot: int, message: ShuffleMessage) -> None:
+    def _execute(self, running: _RunningJob, index: int, slot: int, message: ShuffleMessage) -> None:
         """Execute a message in its stage, and send on what follows."""
-        stage = held.job.layout.stage_of(self._task_factory.plan.edges[message.edge].target)
+        stage = running.job.layout.stage_of(self._task_factory.plan.edges[message.edge].target)
         assert stage is not None, "DataFrame components are refused in this mode"
-        self._task_factory.staging_dir = held.job.staging_dir
-        followed = held.runs[stage, slot].receive(message)
+        self._task_factory.staging_dir = running.job.staging_dir
+        followed = running.runs[stage, slot].receive(message)
         if followed:
-            self._distribute(held, Place(stage, slot, index), self._parted(followed, []))
+            self._distribute(running, Place(stage, slot, index), self._parted(followed, []))
 
-    def _mark(self, held: _HeldJob, source: Place) -> None:
-        """Note a marker for the next stage in every slot that is here."""
-        for slot in held.slots:
+    def _end_input(self, running: _RunningJob, source: Place) -> None:
+        """Note, for the next stage in every slot that is here, that all has come from a slot."""
+        for slot in running.slots:
             place = Place(source.stage + 1, slot, source.attempt)
-            markers = held.markers[place]
-            markers.add(source.slot)
-            if len(markers) == held.job.layout.partitions:
-                del held.markers[place]
-                self._ready.append((held.number, place))
+            ended = running.input_ends[place]
+            ended.add(source.slot)
+            if len(ended) == running.job.layout.partitions:
+                del running.input_ends[place]
+                self._ready.append((running.number, place))
 
     # The commit phase.
 
@@ -381,5 +384,5 @@ class PoolBody:
             content = cloudpickle.dumps(outcome)
         except Exception as error:  # noqa: BLE001 - the driver decides what follows from it
             content = cloudpickle.dumps(Computed(error=f"{type(error).__name__}: {error}"))
-        self._settle()
+        self._flush()
         self._tell(Answered(call.job, Place(0, 0, call.index), content, self._next))

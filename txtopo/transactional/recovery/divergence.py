@@ -175,7 +175,7 @@ class CoordinatorRecord:
 
 
 @attrs.frozen
-class _Look:
+class _Inspected:
     """A table and the result of its inspection."""
 
     table: StateTable
@@ -204,10 +204,10 @@ def find_divergences(
 
     The tables of states in ``to_begin`` will be set aside, so it checks only that they may be.
     """
-    looks = {name: _look_at(table) for name, table in tables.items()}
+    inspected = {name: _inspect(table) for name, table in tables.items()}
     found = [
-        _of_table_to_replace(record, name, look) if name in to_begin else _of_table(record, name, look)
-        for name, look in looks.items()
+        _of_table_to_replace(record, name, seen) if name in to_begin else _of_table(record, name, seen)
+        for name, seen in inspected.items()
     ]
     return [each for each in found if each is not None]
 
@@ -302,21 +302,21 @@ def _by_cause(divergences: Sequence[Divergence]) -> Iterator[str]:
         yield f"states {names}: each of their tables, {addresses}, is at {at}{what}"
 
 
-def _look_at(table: StateTable) -> _Look:
+def _inspect(table: StateTable) -> _Inspected:
     try:
-        return _Look(table, table.look(), None)
+        return _Inspected(table, table.look(), None)
     except DivergenceError as error:
-        return _Look(table, None, error)
+        return _Inspected(table, None, error)
 
 
-def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence | None:
+def _of_table(record: CoordinatorRecord, name: str, seen: _Inspected) -> Divergence | None:
     where = f"state {name!r} of topology {record.topology_id!r}"
     mark = record.committed.states.get(name)
-    address = look.table.address
-    if look.refusal is not None:
-        text = f"{where}: {look.refusal.message.rstrip('.')}; {record.text(name)}"
-        return Divergence(DivergenceKind.NO_TABLE_OF_OURS, name, text, look.refusal.txid)
-    if look.description is None:
+    address = seen.table.address
+    if seen.refusal is not None:
+        text = f"{where}: {seen.refusal.message.rstrip('.')}; {record.text(name)}"
+        return Divergence(DivergenceKind.NO_TABLE_OF_OURS, name, text, seen.refusal.txid)
+    if seen.description is None:
         if mark is None or mark.txid is None:  # nothing was written to it, so opening may make a new one
             return None
         text = (
@@ -325,16 +325,16 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
         )
         return Divergence(DivergenceKind.MISSING, name, text)
     found = (
-        _compare(record, name, look.description)
-        or _off_timeline(record, name, look.description, look.table)
-        or _mismatch_of_txid(record, name, look.description.last_txid)
-        or _look_closer(record, name, look.description, look.table, mark)
+        _compare(record, name, seen.description)
+        or _off_timeline(record, name, seen.description, seen.table)
+        or _mismatch_of_txid(record, name, seen.description.last_txid)
+        or _inspect_closely(record, name, seen.description, seen.table, mark)
     )
     if found is None:
         return None
     kind, what = found
-    last = look.description.last_txid
-    damage = "" if look.description.damage is None else f"; {look.description.damage}"
+    last = seen.description.last_txid
+    damage = "" if seen.description.damage is None else f"; {seen.description.damage}"
     text = f"{where}: its table, {address}, is at transaction {last or 0}{what}{damage}"
     if kind is DivergenceKind.OTHER_TIMELINE:
         return Divergence(kind, name, text, last, ONE_BACKUP)
@@ -345,14 +345,14 @@ def _of_table(record: CoordinatorRecord, name: str, look: _Look) -> Divergence |
     return Divergence(kind, name, text, last, AS_IT_WAS if last else NO_ROWS)
 
 
-def _of_table_to_replace(record: CoordinatorRecord, name: str, look: _Look) -> Divergence | None:
+def _of_table_to_replace(record: CoordinatorRecord, name: str, seen: _Inspected) -> Divergence | None:
     """Return why the table of a state that is to be begun empty can't be set aside: only the state's own can."""
-    found = _of_table(record, name, look)
-    if look.description is None:
-        return found if look.refusal is not None else None
+    found = _of_table(record, name, seen)
+    if seen.description is None:
+        return found if seen.refusal is not None else None
     # A newer epoch has opened it: the store was restored or is a copy, and another coordinator may write the table.
-    is_newer = look.description.incarnation == record.incarnation and look.description.epoch > record.epoch_max
-    if _of_other_owner(record, name, look.description) is None and not is_newer:
+    is_newer = seen.description.incarnation == record.incarnation and seen.description.epoch > record.epoch_max
+    if _of_other_owner(record, name, seen.description) is None and not is_newer:
         return None
     return found
 
@@ -431,7 +431,7 @@ def _mismatch_of_txid(record: CoordinatorRecord, name: str, last_txid: int | Non
     return DivergenceKind.BEHIND, f", behind the coordinator state: {known}; {reason}"
 
 
-def _look_closer(
+def _inspect_closely(
     record: CoordinatorRecord, name: str, description: TableDescription, table: StateTable, mark: StateMark | None
 ) -> tuple[DivergenceKind, str] | None:
     """Compare the versions and epoch of a table whose txid is right; return the mismatch and its message."""

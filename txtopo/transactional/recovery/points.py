@@ -32,7 +32,7 @@ _LADDER = ((SLOT_MS, _HOUR_MS), (_HOUR_MS, _DAY_MS), (_DAY_MS, None))
 """The slots of which the first point stays, each with the age up to which it does; None: as long as any."""
 
 
-def settled_ms(now_ms: int, rewind_hours: int) -> int:
+def thinned_ms(now_ms: int, rewind_hours: int) -> int:
     """Return the time before which there is at most one point, which is the oldest one, in milliseconds since 1970."""
     rewind_ms = rewind_hours * _HOUR_MS
     back_ms = younger_ms = 0

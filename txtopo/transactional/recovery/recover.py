@@ -129,7 +129,7 @@ class _Recovery:
     def run(self) -> RecoveredRun:
         coordinator_state = self.coordinator_state
         try:
-            to_begin = self._look()
+            to_begin = self._to_begin_empty()
             if isinstance(self.plan, Join):
                 end_join(coordinator_state, self.plan.after(coordinator_state.committed(), self.states))
         except DivergenceError:
@@ -144,7 +144,7 @@ class _Recovery:
         others = {name: state for name, state in self.states.items() if name not in to_begin}
         self.opened = open_states(self.topology_id, others, coordinator_state)
         try:
-            committed = self._settle(to_begin)
+            committed = self._end_group(to_begin)
             self._clean_up()
             begun_transactions = coordinator_state.begun(committed.txid)
             # A crash before this leaves nothing for the next recovery to do. The write itself proves that nobody else
@@ -160,7 +160,7 @@ class _Recovery:
                 coordinator_state.confirm_lead()
             raise
 
-    def _look(self) -> Collection[str]:
+    def _to_begin_empty(self) -> Collection[str]:
         """Return the states to be begun empty; refuse what does not belong together, before anything is written."""
         self.plan = _plan_of_a_start(self.coordinator_state)
         # This epoch has opened no table yet. If a table names it, the store was restored or there is another copy.
@@ -189,8 +189,8 @@ class _Recovery:
             return [name for name in self.plan.states if name in self.states]
         return self.membership.to_begin(record, self.states)
 
-    def _settle(self, to_begin: Collection[str]) -> CommittedMark:
-        """Settle the group in progress, begin states empty, and look again, now that nobody else can write."""
+    def _end_group(self, to_begin: Collection[str]) -> CommittedMark:
+        """End the group in progress, begin states empty, and look again, now that nobody else can write."""
         coordinator_state = self.coordinator_state
         # Again, because tables could change until they were fenced. Now they carry this epoch.
         record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch, self.read_journal)

@@ -47,7 +47,7 @@ class _Output:
         row = tuple(values)  # the user may change a list and emit it again
         if self.copying is None:
             return row
-        own: Row = self.copying.taken(row)
+        own: Row = self.copying.copied_in(row)
         if own is not row:
             self.is_changeable = True
         return own

@@ -90,8 +90,8 @@ class StateHandle(MapState, Local):
         copying = None if view is None else view.copying
         self._key = None if view is None else _keys_in_utc(view.key_fields)
         self._is_copied = copying is not None or self._key is not None
-        self._taken = _same if copying is None else copying.taken
-        self._handed = _same if copying is None else copying.handed or _same
+        self._copied_in = _same if copying is None else copying.copied_in
+        self._copied_out = _same if copying is None else copying.copied_out or _same
         self._over: tuple[TransactionAttempt, RecordLate] | None = None
 
     def end(self, attempt: TransactionAttempt, record_late: RecordLate) -> None:
@@ -113,7 +113,7 @@ class StateHandle(MapState, Local):
         with self._lock:
             view = self._reach()
             values = view.values_before(self._keys(keys))
-            return self._each(view, values, self._handed) if self._is_copied else values
+            return self._each(view, values, self._copied_out) if self._is_copied else values
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key."""
@@ -123,7 +123,7 @@ class StateHandle(MapState, Local):
                 values = dict(zip(self._keys(values), of_keys or (), strict=True))
             if self._is_copied:
                 keys = self._keys(list(values))
-                values = dict(zip(keys, self._each(view, values.values(), self._taken_whole), strict=True))
+                values = dict(zip(keys, self._each(view, values.values(), self._copied_in_whole), strict=True))
             view.multi_put(values)
 
     def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
@@ -154,7 +154,7 @@ class StateHandle(MapState, Local):
             view = self._reach_to_write()
             if self._is_copied:
                 view.probe.step()
-                (key,), value = self._keys((key,)), self._taken_whole(value)
+                (key,), value = self._keys((key,)), self._copied_in_whole(value)
             view.put(key, value)
 
     def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
@@ -164,8 +164,8 @@ class StateHandle(MapState, Local):
             if not self._is_copied:
                 return view.update(key, function)
             view.probe.step()
-            taken, handed = self._taken, self._handed
-            return handed(view.update(self._keys((key,))[0], lambda old: taken(function(handed(old)))))
+            copied_in, copied_out = self._copied_in, self._copied_out
+            return copied_out(view.update(self._keys((key,))[0], lambda old: copied_in(function(copied_out(old)))))
 
     def multi_reduce(self, values: Reducible, function: Callable[[Any, Any], Any]) -> None:
         """Fold each key's value into the stored one."""
@@ -175,7 +175,7 @@ class StateHandle(MapState, Local):
                 view.multi_reduce(values, function)
                 return
             if isinstance(values, Mapping):
-                pairs = zip(self._keys(list(values)), self._each(view, values.values(), self._taken), strict=True)
+                pairs = zip(self._keys(list(values)), self._each(view, values.values(), self._copied_in), strict=True)
                 if self._key is None:
                     values = dict(pairs)
                 else:  # two of its keys may be one moment, of two time zones
@@ -242,12 +242,12 @@ class StateHandle(MapState, Local):
         return keys if self._key is None else list(map(self._key, keys))
 
     def _update_copied(self, view: StateView, keys: Sequence[Key], make_new: Callable[[Any, Any], Any]) -> list[Any]:
-        return self._each(view, view.multi_update(keys, self._copying(make_new)), self._handed)
+        return self._each(view, view.multi_update(keys, self._copying(make_new)), self._copied_out)
 
     def _copying(self, make_new: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """Return an updater that gets copies, and copies of whose values are kept: no change reaches the other."""
-        taken, handed = self._taken, self._handed
-        return lambda key, old: taken(make_new(key, handed(old)))
+        copied_in, copied_out = self._copied_in, self._copied_out
+        return lambda key, old: copied_in(make_new(key, copied_out(old)))
 
     @staticmethod
     def _each(view: StateView, values: Collection[Any], copy: Copy) -> list[Any]:
@@ -255,11 +255,11 @@ class StateHandle(MapState, Local):
             return list(map(copy, in_sight))
 
     def _handed_whole(self, stored: StateValue | None) -> StateValue | None:
-        return None if stored is None else stored.copied(self._handed)
+        return None if stored is None else stored.copied(self._copied_out)
 
-    def _taken_whole(self, value: Any) -> Any:
+    def _copied_in_whole(self, value: Any) -> Any:
         """Return a copy of a value to keep; bolts may put the stored value that ``get`` returned."""
-        return value.copied(self._taken) if is_stored_value(value) else self._taken(value)
+        return value.copied(self._copied_in) if is_stored_value(value) else self._copied_in(value)
 
     def _reach_to_write(self) -> StateView:
         if self._record_write is not None:

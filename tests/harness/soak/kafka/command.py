@@ -40,7 +40,7 @@ START_SECS = 120.0
 ANSWER_SECS = 10.0
 """How long Kafka may take to say what is committed."""
 
-_LOOK_SECS = 0.1
+_POLL_SECS = 0.1
 
 
 @attrs.define
@@ -150,7 +150,7 @@ class Soak:
             if time.monotonic() > end or ended:
                 committed, ends = self._committed(), self._broker.end_offsets(self._topic)
                 raise TimeoutError(f"no {what}; exit codes {ended}; committed {committed}, the log ends at {ends}")
-            time.sleep(_LOOK_SECS)
+            time.sleep(_POLL_SECS)
 
     def _look(self) -> None:
         """Check that all records below the committed offsets were processed.

@@ -13,7 +13,7 @@ import attrs
 from txtopo.plain.trees.tuples import SETTLED
 from txtopo.testing.checkers import Violation
 
-LOOK_SECS_MAX = 1.0
+POLL_SECS_MAX = 1.0
 """How much later than its timeout a root may fail."""
 FORGOTTEN = 2
 """References to a tuple that only the ledger holds: its own, and that of ``sys.getrefcount`` while it counts."""
@@ -57,7 +57,7 @@ class Held:
 
 
 @attrs.define(eq=False)
-class Life:
+class Account:
     """One incarnation of a worker, as the ledger sees it."""
 
     incarnation: int
@@ -123,21 +123,26 @@ class Ledger:
         return root
 
     def sent_root(
-        self, life: Life, root: Root, token: int, tasks: Iterable[int], incarnations: Collection[int]
+        self, account: Account, root: Root, token: int, tasks: Iterable[int], incarnations: Collection[int]
     ) -> None:
         """Record the tasks that a root was sent to, and their incarnations."""
         self._roots_of[token] = (root,)
         root.open.update((token, task) for task in tasks)
         root.sent_to.update(incarnations)
-        root.told_of[life.incarnation] = set(incarnations)
+        root.told_of[account.incarnation] = set(incarnations)
         if root.outcome is None:  # without ackers, a root is acked before its emit returns
-            life.roots[root.serial] = root
+            account.roots[root.serial] = root
 
     def sent(
-        self, life: Life, anchors: Iterable[Any], token: int, tasks: Collection[int], incarnations: Collection[int]
+        self,
+        account: Account,
+        anchors: Iterable[Any],
+        token: int,
+        tasks: Collection[int],
+        incarnations: Collection[int],
     ) -> None:
         """Record a tuple that a bolt has emitted; it joins the trees of those anchors that the bolt holds."""
-        held = [life.held[id(each)] for each in anchors if id(each) in life.held]
+        held = [account.held[id(each)] for each in anchors if id(each) in account.held]
         roots: dict[int, Root] = {}
         for each in held:
             each.sent_to.update(incarnations)
@@ -149,60 +154,60 @@ class Ledger:
             root.open.update((token, task) for task in tasks)
             root.sent_to.update(incarnations)
 
-    def received(self, life: Life, tuple: Any, token: int, task: int) -> None:
+    def received(self, account: Account, tuple: Any, token: int, task: int) -> None:
         """Record an input of a task, if it belongs to a tree."""
         if token in self._roots_of:
-            life.held[id(tuple)] = Held(tuple, token)
-            life.tasks[id(tuple)] = task
+            account.held[id(tuple)] = Held(tuple, token)
+            account.tasks[id(tuple)] = task
 
-    def tuple_acked(self, life: Life, tuple: Any) -> None:
+    def tuple_acked(self, account: Account, tuple: Any) -> None:
         """Record an ack; ignore a tuple that the task does not hold."""
-        held = life.held.pop(id(tuple), None)
+        held = account.held.pop(id(tuple), None)
         if held is None:
             return
-        life.acked = tuple
-        task = life.tasks.pop(id(tuple))
+        account.acked = tuple
+        task = account.tasks.pop(id(tuple))
         for root in self._roots_of[held.token]:
             root.open.discard((held.token, task))
-            root.told_of.setdefault(life.incarnation, set()).update(held.sent_to)
+            root.told_of.setdefault(account.incarnation, set()).update(held.sent_to)
 
-    def tuple_failed(self, life: Life, tuple: Any) -> None:
+    def tuple_failed(self, account: Account, tuple: Any) -> None:
         """Record a failure; ignore a tuple that the task does not hold."""
-        held = life.held.pop(id(tuple), None)
+        held = account.held.pop(id(tuple), None)
         if held is not None:
-            del life.tasks[id(tuple)]
+            del account.tasks[id(tuple)]
             for root in self._roots_of[held.token]:
                 root.is_failed = True
 
-    def settled_again(self, life: Life, task: int, tuple: Any, what: str) -> None:
+    def settled_again(self, account: Account, task: int, tuple: Any, what: str) -> None:
         """Blame a task that acks or fails a tuple a second time."""
         self._judge(
-            life,
+            account,
             lambda: (
                 f"{self.name_of(task)} {what} {named(tuple)} again: it had acked or failed it before; settle each "
                 "input once"
             ),
         )
 
-    def anchored_late(self, life: Life, task: int, values: Any, anchors: Iterable[Any]) -> None:
+    def anchored_late(self, account: Account, task: int, values: Any, anchors: Iterable[Any]) -> None:
         """Blame a task that anchors a tuple to an input that it has settled before."""
         settled = [each for each in anchors if getattr(each, "roots", None) is SETTLED]
         if settled:
             self._judge(
-                life,
+                account,
                 lambda: (
                     f"{self.name_of(task)} emitted {shown(values)} anchored to {named(settled[0])}, which it had acked "
                     "or failed before: emit first, then ack"
                 ),
             )
 
-    def emitted_after_ack(self, life: Life, task: int, values: Any, anchors: Iterable[Any]) -> None:
+    def emitted_after_ack(self, account: Account, task: int, values: Any, anchors: Iterable[Any]) -> None:
         """Blame a task that emits after an ack in the same turn, unless it anchors to an input that it still holds."""
-        if not any(id(each) in life.held for each in anchors):
+        if not any(id(each) in account.held for each in anchors):
             self._judge(
-                life,
+                account,
                 lambda: (
-                    f"{self.name_of(task)} emitted {shown(values)} after it had acked {named(life.acked)}, and "
+                    f"{self.name_of(task)} emitted {shown(values)} after it had acked {named(account.acked)}, and "
                     "anchored it to no input that it holds: if its worker dies in between, the root is acked and the "
                     "tuple is lost; emit first, anchored to the input, then ack"
                 ),
@@ -212,9 +217,9 @@ class Ledger:
         """Return the name of a task in findings."""
         return f"bolt {self.components[task]!r} (task {task})"
 
-    def renewed(self, life: Life, tuple: Any) -> None:
+    def renewed(self, account: Account, tuple: Any) -> None:
         """Record that a task has reset the timeout of an input's roots."""
-        held = life.held.get(id(tuple))
+        held = account.held.get(id(tuple))
         for root in self._roots_of[held.token] if held is not None else ():
             root.renewed_at = self.clock()
 
@@ -223,9 +228,9 @@ class Ledger:
         for root in self._roots_of.get(token, ()):
             root.is_doubled = True
 
-    def root_acked(self, life: Life, root: Root) -> None:
+    def root_acked(self, account: Account, root: Root) -> None:
         """Check an ack that a spout is about to receive."""
-        self._settle(life, root, "acked")
+        self._settle(account, root, "acked")
         self.acked += 1
         if not self.is_acking or root.is_doubled:  # without ackers, an ack says nothing about the tree
             return
@@ -234,9 +239,9 @@ class Ledger:
         if root.open:
             self._break(f"{_name(root)} was acked with {len(root.open)} tuples of its tree open (acking)")
 
-    def root_failed(self, life: Life, root: Root) -> None:
+    def root_failed(self, account: Account, root: Root) -> None:
         """Check a failure that a spout is about to receive: a root fails only for a reason."""
-        self._settle(life, root, "failed")
+        self._settle(account, root, "failed")
         self.failed += 1
         secs = self.clock() - root.emitted_at
         if not (
@@ -247,34 +252,34 @@ class Ledger:
                 "touched died, and its timeout had not passed"
             )
 
-    def check_in_time(self, life: Life) -> None:
+    def check_in_time(self, account: Account) -> None:
         """Check that no root is pending past its timeout on a worker that has just failed its old roots."""
         if self.timeout_secs is None:
             return
-        latest = self.clock() - self.timeout_secs - LOOK_SECS_MAX
-        for root in life.roots.values():
+        latest = self.clock() - self.timeout_secs - POLL_SECS_MAX
+        for root in account.roots.values():
             if max(root.emitted_at, root.renewed_at) < latest:
                 raise Violation(f"{_name(root)} is pending {-latest + self.clock():g} s after it was emitted")
 
-    def check_forgotten(self, lives: Iterable[Life]) -> None:
+    def check_forgotten(self, accounts: Iterable[Account]) -> None:
         """Check that bolts still refer to the inputs that they have neither acked nor failed.
 
         Joins, windows and sinks may hold inputs for as long as they like. But if only the ledger refers to an input,
         no bolt can ever ack it.
         """
-        for life in lives if self.is_acking else ():
-            for key, held in () if life.is_broken else life.held.items():
+        for account in accounts if self.is_acking else ():
+            for key, held in () if account.is_broken else account.held.items():
                 if sys.getrefcount(held.tuple) <= FORGOTTEN:
                     raise Violation(
-                        f"{self.name_of(life.tasks[key])} has neither acked nor failed {named(held.tuple)}, and has "
+                        f"{self.name_of(account.tasks[key])} has neither acked nor failed {named(held.tuple)}, and has "
                         "let go of it, so that its root can only time out; ack or fail each input"
                     )
 
-    def held_by(self, lives: Iterable[Life]) -> Counter[str]:
+    def held_by(self, accounts: Iterable[Account]) -> Counter[str]:
         """Return how many inputs each bolt holds."""
-        return Counter(self.name_of(task) for life in lives for task in life.tasks.values())
+        return Counter(self.name_of(task) for account in accounts for task in account.tasks.values())
 
-    def check_at_rest(self, lives: Collection[Life]) -> None:
+    def check_at_rest(self, accounts: Collection[Account]) -> None:
         """Check, once no worker does anything and no frame was lost, that no root is pending that should be settled.
 
         A dead worker's messages to the acker may be lost with it. Then the worker that sent it the tuple names it to
@@ -284,9 +289,9 @@ class Ledger:
             Violation: a root is pending though its whole tree was acked, a tuple of it failed, it has touched a dead
                 worker, or no task holds a tuple of it any more.
         """
-        holding = {(held.token, life.tasks[key]) for life in lives for key, held in life.held.items()}
-        for life in lives:
-            for root in life.roots.values():
+        holding = {(held.token, account.tasks[key]) for account in accounts for key, held in account.held.items()}
+        for account in accounts:
+            for root in account.roots.values():
                 if not root.open and not root.is_doubled:
                     raise Violation(f"{_name(root)} is pending though its whole tree was acked")
                 if root.is_failed:
@@ -296,9 +301,9 @@ class Ledger:
                 if not root.open & holding:
                     raise Violation(f"{_name(root)} is pending though no task holds a tuple of it")
 
-    def _judge(self, life: Life, text: Callable[[], str]) -> None:
+    def _judge(self, account: Account, text: Callable[[], str]) -> None:
         """Keep a bolt's mistake as the violation, unless a drawn exception explains it."""
-        if self.violation is None and self.is_acking and not life.is_broken:
+        if self.violation is None and self.is_acking and not account.is_broken:
             self.violation = Violation(text())
 
     def _break(self, text: str) -> NoReturn:
@@ -306,7 +311,7 @@ class Ledger:
         self.violation = self.violation or Violation(text)
         raise self.violation
 
-    def _settle(self, life: Life, root: Root, outcome: str) -> None:
+    def _settle(self, account: Account, root: Root, outcome: str) -> None:
         if root.outcome is not None:
             self._break(f"{_name(root)} was {outcome} after it was {root.outcome}")
         root.outcome = outcome
@@ -314,8 +319,8 @@ class Ledger:
             self.say(f"{_name(root)} is {outcome}")
         # A root that this incarnation does not have is one of an earlier incarnation. Or it is acked within its emit,
         # before any tuple of it is open.
-        if life.roots.pop(root.serial, None) is None and root.open:
-            self._break(f"{_name(root)} was {outcome} in another life of its spout task")
+        if account.roots.pop(root.serial, None) is None and root.open:
+            self._break(f"{_name(root)} was {outcome} in another incarnation of its spout task")
 
 
 def named(tuple: Any) -> str:

@@ -13,7 +13,7 @@ from txtopo.api.data.tuples import TupleSource
 from txtopo.config import Config
 from txtopo.plain.worker import Worker
 from txtopo.testing.simulation.fabric import BrokenError, Process
-from txtopo.testing.simulation.plain.ledger import Ledger, Life
+from txtopo.testing.simulation.plain.ledger import Account, Ledger
 from txtopo.testing.simulation.plain.watching import CollectorObserver, SimulatedOffloading, Watcher, watched
 from txtopo.testing.simulation.schedule import Schedule
 from txtopo.testing.simulation.sources import Outside
@@ -67,7 +67,7 @@ class WatchedProcess(Watcher):
 
     def __init__(self, world: Surroundings, process: Process) -> None:
         self.ledger = world.ledger
-        self.life = Life(process.incarnation)
+        self.account = Account(process.incarnation)
         self._world = world
         self._process = process
 
@@ -76,12 +76,12 @@ class WatchedProcess(Watcher):
         worker_of = self._world.assignment.worker_of
         here, directory = self._process.number, self._process.directory
         of_task = [worker_of[t] for t in tasks]
-        return [self.life.incarnation if n == here else directory[n].incarnation for n in of_task]
+        return [self.account.incarnation if n == here else directory[n].incarnation for n in of_task]
 
     def step(self, where: str) -> None:
         """Draw whether the component raises an exception here."""
         if self._world.strikes(Fault.ERRORS, where, "of worker", self._process.number):
-            self.life.is_broken = True
+            self.account.is_broken = True
             raise BrokenError("a simulated error")
 
     def fails(self, where: str) -> bool:

@@ -23,7 +23,7 @@ from txtopo.errors import AnchorError, FailedException
 from txtopo.plain.tasks.offload import Offloading
 from txtopo.plain.tasks.task import Observer
 from txtopo.plain.trees.tuples import SETTLED
-from txtopo.testing.simulation.plain.ledger import Ledger, Life, Root
+from txtopo.testing.simulation.plain.ledger import Account, Ledger, Root
 from txtopo.topology.plans.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
 
 FIELD = "__simulated"
@@ -34,7 +34,7 @@ class Watcher(ABC):
     """A process whose components are watched: what they ask and tell."""
 
     ledger: Ledger
-    life: Life
+    account: Account
 
     @abstractmethod
     def incarnations_of(self, tasks: Sequence[int]) -> list[int]:
@@ -141,7 +141,7 @@ class SimulatedOffloading(Offloading):
                 except Exception as error:  # noqa: BLE001 - the result of the user's call, as on a real thread
                     done.set_exception(error)
             has_run = True
-            self._process.life.acked = None  # another turn begins
+            self._process.account.acked = None  # another turn begins
             on_done(done)
         return has_run
 
@@ -191,7 +191,7 @@ class _WatchedSpoutCollector(SpoutOutputCollector):
         root = None if message_id is None else ledger.begin(message_id)
         tasks = send(_with_token(values, token), root)
         if root is not None:
-            ledger.sent_root(process.life, root, token, tasks, process.incarnations_of(tasks))
+            ledger.sent_root(process.account, root, token, tasks, process.incarnations_of(tasks))
         process.step("after a spout has emitted")
         return tasks
 
@@ -206,7 +206,7 @@ class _WatchedBoltCollector(OutputCollector):
         self._task = task
         self._watched = watched
         self._process = process
-        self._life = process.life
+        self._account = process.account
 
     def emit(
         self, values: Sequence[Any], anchors: Tuple | Sequence[Tuple] | None = None, stream: str = DEFAULT_STREAM
@@ -233,42 +233,42 @@ class _WatchedBoltCollector(OutputCollector):
         """Ack a tuple."""
         self._record_settled(tuple, "acked")  # before the ack, which marks the tuple as settled
         self._watched.ack(tuple)
-        self._process.ledger.tuple_acked(self._life, tuple)
+        self._process.ledger.tuple_acked(self._account, tuple)
         self._process.step("after a bolt has acked")
 
     def fail(self, tuple: Tuple) -> None:
         """Fail a tuple."""
         self._record_settled(tuple, "failed")
         self._watched.fail(tuple)
-        self._process.ledger.tuple_failed(self._life, tuple)
+        self._process.ledger.tuple_failed(self._account, tuple)
 
     def reset_timeout(self, tuple: Tuple) -> None:
         """Begin the timeouts of a tuple's roots again."""
         self._watched.reset_timeout(tuple)
-        self._process.ledger.renewed(self._life, tuple)
+        self._process.ledger.renewed(self._account, tuple)
 
     def report_error(self, error: BaseException) -> None:
         """Report an error."""
         self._watched.report_error(error)
 
     def _emit(self, values: Sequence[Any], anchors: Any, send: Callable[[Any], list[int]]) -> list[int]:
-        process, life, ledger = self._process, self._life, self._process.ledger
+        process, account, ledger = self._process, self._account, self._process.ledger
         token = ledger.token()
         try:
             tasks = send(_with_token(values, token))
         except AnchorError:
-            ledger.anchored_late(life, self._task, values, _listed(anchors))
+            ledger.anchored_late(account, self._task, values, _listed(anchors))
             raise
         if anchors is not None:
-            ledger.sent(life, _listed(anchors), token, tasks, process.incarnations_of(tasks))
-        if life.acked is not None:
-            ledger.emitted_after_ack(life, self._task, values, _listed(anchors))
+            ledger.sent(account, _listed(anchors), token, tasks, process.incarnations_of(tasks))
+        if account.acked is not None:
+            ledger.emitted_after_ack(account, self._task, values, _listed(anchors))
         process.step("after a bolt has emitted")
         return tasks
 
     def _record_settled(self, tuple: Tuple, what: str) -> None:
         if tuple.roots is SETTLED:  # type: ignore[attr-defined] # of a TreeTuple
-            self._process.ledger.settled_again(self._life, self._task, tuple, what)
+            self._process.ledger.settled_again(self._account, self._task, tuple, what)
 
 
 def _listed(anchors: Any) -> Sequence[Any]:
@@ -293,11 +293,11 @@ class _WatchedSpout(Spout):
 
     def ack(self, message_id: Root) -> None:
         # The root is the message id inside the worker; the user's spout receives its own one.
-        self._process.ledger.root_acked(self._process.life, message_id)
+        self._process.ledger.root_acked(self._process.account, message_id)
         self._spout.ack(message_id.message_id)
 
     def fail(self, message_id: Root) -> None:
-        self._process.ledger.root_failed(self._process.life, message_id)
+        self._process.ledger.root_failed(self._process.account, message_id)
         self._spout.fail(message_id.message_id)
 
 
@@ -324,14 +324,14 @@ class _WatchedBolt(RichBolt):
     def _receive(self, tuples: Sequence[Tuple]) -> bool:
         """Begin a turn, and note who received what; return whether the tuples are ticks."""
         process = self._process
-        process.life.acked = None  # another turn begins
+        process.account.acked = None  # another turn begins
         is_tick = tuples[0].source.component == SYSTEM
         if not is_tick:
             for each in tuples:
                 token = each.values[-1]
                 each.values = each.values[:-1]
                 each.source = self._source_of(each.source)
-                process.ledger.received(process.life, each, token, self._task)
+                process.ledger.received(process.account, each, token, self._task)
         process.step("in a bolt")
         return is_tick
 

@@ -14,10 +14,10 @@ from txtopo.api.data.tuples import TupleSource
 from txtopo.config import Config, TopologyKind
 from txtopo.errors import TopologyError
 from txtopo.plain.frames import decode
-from txtopo.plain.worker import LOOK_SECS, Worker
+from txtopo.plain.worker import TIMERS_SECS, Worker
 from txtopo.testing.checkers import Violation, require
 from txtopo.testing.simulation.fabric import STEP_SECS, Fabric, Process
-from txtopo.testing.simulation.plain.ledger import Ledger, Life
+from txtopo.testing.simulation.plain.ledger import Account, Ledger
 from txtopo.testing.simulation.plain.process import Fault, Surroundings, WatchedProcess
 from txtopo.testing.simulation.plain.watching import with_tokens
 from txtopo.testing.simulation.schedule import Kinds, Log, Simulated
@@ -289,7 +289,7 @@ class PlainWorld(Surroundings):
                 case Fault.LINKS:
                     self._fabric.break_link(process)
                 case _:
-                    self._fabric.let_pass(self.random.choice([LOOK_SECS, 1, TIMEOUT_SECS / 2, TIMEOUT_SECS]))
+                    self._fabric.let_pass(self.random.choice([TIMERS_SECS, 1, TIMEOUT_SECS / 2, TIMEOUT_SECS]))
             return
 
     def _receive(self, process: Process, sender: int, frame: bytes) -> None:
@@ -330,15 +330,15 @@ class PlainWorld(Surroundings):
         self._check_trees()
         self._let_timeouts_pass()
         self._check_nothing_left()
-        self.held = self.ledger.held_by(self._lives())
+        self.held = self.ledger.held_by(self._accounts())
         self._is_asked_to_stop = True
         self._fabric.handle(StopAsked(wait_secs=0))
         require(not self._rest(), "a run that is asked to stop ends")
 
     def _check_at_rest(self) -> None:
-        self.ledger.check_forgotten(self._lives())
+        self.ledger.check_forgotten(self._accounts())
         if not self._has_lost:
-            self.ledger.check_at_rest(self._lives())
+            self.ledger.check_at_rest(self._accounts())
 
     def _let_timeouts_pass(self) -> None:
         """Let timeouts pass until nothing is left, or until what is left is a violation."""
@@ -354,11 +354,11 @@ class PlainWorld(Surroundings):
         return sum(self._workers[each].acker_messages() for each in self._living())
 
     def _let_timeout_pass(self) -> None:
-        for secs in (TIMEOUT_SECS / 2, TIMEOUT_SECS / 2 + LOOK_SECS):  # in between, bolts act on their ticks
+        for secs in (TIMEOUT_SECS / 2, TIMEOUT_SECS / 2 + TIMERS_SECS):  # in between, bolts act on their ticks
             self._fabric.let_pass(secs)
             self._rest()
-        for life in self._lives():
-            self.ledger.check_in_time(life)
+        for account in self._accounts():
+            self.ledger.check_in_time(account)
 
     def _check_trees(self) -> None:
         """Check that ackers hold as much for a large tree as for a small one."""
@@ -388,5 +388,5 @@ class PlainWorld(Surroundings):
         """Yield the incarnations that live and were welcomed."""
         return (process.incarnation for process in self._fabric.processes if process.body is not None)
 
-    def _lives(self) -> list[Life]:
-        return [self._watched[incarnation].life for incarnation in self._living()]
+    def _accounts(self) -> list[Account]:
+        return [self._watched[incarnation].account for incarnation in self._living()]

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given, strategies as st
 
-from txtopo.columnar import taking
-from txtopo.columnar.taking import taken
+from txtopo.columnar import selection
+from txtopo.columnar.selection import rows_at
 
 SCHEMA = pa.schema(
     [
@@ -31,9 +31,9 @@ def test_in_portions_as_at_once(rows, data, portion) -> None:
     table = pa.table(list(map(list, zip(*rows, strict=True))) or [[]] * 4, schema=SCHEMA)
     table = pa.concat_tables([table.slice(0, 7), table.slice(7)])
     positions = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1))) if rows else [], dtype=np.int64)
-    with_limits = taking.BYTES_MAX, taking.PORTION_BYTES
+    with_limits = selection.BYTES_MAX, selection.PORTION_BYTES
     try:
-        taking.BYTES_MAX, taking.PORTION_BYTES = 0, portion
-        assert taken(table, positions).combine_chunks() == table.take(positions).combine_chunks()
+        selection.BYTES_MAX, selection.PORTION_BYTES = 0, portion
+        assert rows_at(table, positions).combine_chunks() == table.take(positions).combine_chunks()
     finally:
-        taking.BYTES_MAX, taking.PORTION_BYTES = with_limits
+        selection.BYTES_MAX, selection.PORTION_BYTES = with_limits

@@ -15,7 +15,7 @@ PORTION_BYTES = 1 << 28
 """The bytes of a portion on average; few, since one whose text is longer must not have 2 GiB, either."""
 
 
-def taken(rows: pa.Table, positions: npt.NDArray[np.integer[Any]]) -> pa.Table:
+def rows_at(rows: pa.Table, positions: npt.NDArray[np.integer[Any]]) -> pa.Table:
     """Return the rows at some positions, in their order."""
     if rows.nbytes <= BYTES_MAX:
         return rows.take(positions)
