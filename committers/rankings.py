@@ -16,7 +16,7 @@ from txtopo import Fields
 from txtopo.api.arguments import check_positive, checked_class
 from txtopo.api.reduction import ColumnReduction, Merge
 from txtopo.columnar.reducing import ordered
-from txtopo.columnar.taking import in_one_piece
+from txtopo.columnar.selection import in_one_piece
 
 __all__ = ["LastN", "TopN"]
 

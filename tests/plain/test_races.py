@@ -9,7 +9,7 @@ import pytest
 
 from txtopo import Fields, RichBolt, Spout, TopologyBuilder
 from txtopo.testing.checkers import Violation
-from txtopo.testing.simulation.plain.ledger import Ledger, Life
+from txtopo.testing.simulation.plain.ledger import Account, Ledger
 from txtopo.testing.simulation.plain.process import Fault
 from txtopo.testing.simulation.plain.world import PlainSubject
 from txtopo.testing.simulation.schedules import run_schedules
@@ -147,7 +147,7 @@ def rests_with_a_root_that_touched_the_dead(ledger, account, root):
 )
 def test_the_ledger_objects(wrong, says):
     """A root that a spout task has emitted to task 7 in incarnation 1: the simulator sees what must not become of it."""
-    ledger, account = Ledger(lambda: 1.0, 4, is_acking=True, components={7: "bolt"}), Life(0)
+    ledger, account = Ledger(lambda: 1.0, 4, is_acking=True, components={7: "bolt"}), Account(0)
     root = ledger.begin("message")
     ledger.sent_root(account, root, ledger.token(), [7], [1])
     with pytest.raises(Violation, match=says):
