@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -16,6 +16,7 @@ from committers.event_time.sources import (
     EventTime,
     Place,
     is_of_source,
+    is_place_of,
     partition_name,
     place_name,
     reached_by,
@@ -28,6 +29,7 @@ from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, Topology
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.utc import MICROS_MIN, datetime_at, micros_at
 from txtopo.api.reduction import Combiner
+from txtopo.api.skew import BoundsSkew
 from txtopo.api.time_to_live import CLOCK_FIELD
 from txtopo.errors import ConfigError, TopologyError
 
@@ -64,7 +66,7 @@ class FirstStep(Combiner):
         return combined[0] if combined else None
 
 
-class EventClock(BatchBolt, ICommitter):
+class EventClock(BatchBolt, ICommitter, BoundsSkew):
     """Moves the watermark: the event time below which nothing is waited for any more.
 
     The watermark after transaction N is the largest event time of the transactions up to N less the delay; it never
@@ -94,6 +96,9 @@ class EventClock(BatchBolt, ICommitter):
             four arguments before.
         ahead_max: how far an event time may be ahead of the time at which its transaction was planned. Those that are
             further ahead, such as times in another unit, do not move the clock. None: any up to the year 9999.
+        skew_max: how far the largest event time of a source may be ahead of that of another one. A source that is
+            further ahead waits while the other has input: its spout is left out of the transactions that are planned.
+            Those that are pending already are not, so it may be ahead by what they hold, too. None: none waits.
         close_at_end: whether the watermark moves past all event times at the end of a bounded source. It stays there:
             if the source grows and the topology runs again, all that it brings is late.
 
@@ -114,9 +119,10 @@ class EventClock(BatchBolt, ICommitter):
         idle_after: dt.timedelta | None = None,
         sources: Mapping[str, EventTime] | None = None,
         ahead_max: dt.timedelta | None = None,
+        skew_max: dt.timedelta | None = None,
         close_at_end: bool = False,
     ) -> None:
-        self._state_name = state
+        self._state_name = self.skew_state = state
         self._every: EventTime | None = None
         """The event time of all sources; None: each has its own."""
         if time is not None and delay is not None and sources is None:
@@ -130,6 +136,9 @@ class EventClock(BatchBolt, ICommitter):
         self._ahead_max = (
             None if ahead_max is None else micros_of(ahead_max, "ahead_max of an EventClock", may_be_zero=True)
         )
+        if skew_max is not None:
+            micros_of(skew_max, "skew_max of an EventClock")
+        self.skew_max = skew_max
         quiet = [each.quiet_after for each in self._own.values() if each.quiet_after is not None]
         self.quiet_after = min(quiet, default=None) if self._every is None else idle_after
         self.at_end = close_at_end
@@ -211,14 +220,16 @@ class EventClock(BatchBolt, ICommitter):
         sources = {source: self._of(source) for source, _ in self.context.this_sources}
         stored: Any = self._state.get(ALL)
         row: tuple[Any, ...] = (None,) * 4 if stored is None else stored.value
-        *own, watermark, names = row
+        *_, watermark, names = row
         has_names = len(sources) > 1 or any(each.partition is not None for each in sources.values())
-        known = self._known(sources, own, names) if (names is not None) is has_names else {}
+        known = self._known(self._state.multi_get, sources, row) if (names is not None) is has_names else {}
         moved = self._moved(sources, known, now)
-        known |= moved
         before = None if watermark is None else micros_at(watermark)
+        floor = MICROS_MIN if before is None else before
+        moved = self._waiting(sources, known, floor, now) | moved
+        known |= moved
         reached = MICROS_MAX if self.context.is_at_end and self.at_end else reached_by(known, now)
-        after = before if reached is None else max(reached, MICROS_MIN if before is None else before)
+        after = before if reached is None else max(reached, floor)
         # With names instead of none, or the other way round, the times begin anew, and the others are forgotten.
         begins_anew = stored is not None and (names is not None) is not has_names
         # A transaction that changes nothing writes nothing: there is no new version of the table for it.
@@ -227,15 +238,34 @@ class EventClock(BatchBolt, ICommitter):
         self.collector.emit((self.attempt, before, after, self._last))
         self._measure(known, after, now)
 
+    def event_times(
+        self, multi_get: Callable[[Sequence[Any]], Sequence[Any]], components: Collection[str]
+    ) -> Mapping[str, int]:
+        """Return the largest event time of each component, in microseconds since 1970."""
+        (stored,) = multi_get([ALL])
+        sources = {name: self._of(name) for name in components}
+        if stored is None or len(sources) == 1 or stored.value[-1] is None:
+            return {}
+        found: dict[str, int] = {}
+        for name, place in self._known(multi_get, sources, stored.value).items():
+            if place.seen is not None:
+                component = next(each for each in sources if is_place_of(name, place_name(each, None, sources)))
+                found[component] = max(place.seen, found.get(component, place.seen))
+        return found
+
     def _known(
-        self, sources: Mapping[str, EventTime], own: Sequence[Any], names: Sequence[str] | None
+        self,
+        multi_get: Callable[[Sequence[Any]], Sequence[Any]],
+        sources: Mapping[str, EventTime],
+        row: Sequence[Any],
     ) -> dict[str, Place]:
-        """Return the place of each source or partition that is in the state."""
+        """Return the place of each source or partition that is in the state, given its row of the watermark."""
+        *own, _, names = row
         if names is None:
             (time,) = sources.values()
             return {} if own[0] is None else {ALL: Place.of(time, own)}
         times = {name: each for name in names if (each := source_of(name, sources)) is not None}
-        found: list[Any] = self._state.multi_get(list(times)) if times else []
+        found: Sequence[Any] = multi_get(list(times)) if times else []
         return {name: Place.of(each, row.value) for (name, each), row in zip(times.items(), found, strict=True)}
 
     def _moved(self, sources: Mapping[str, EventTime], known: dict[str, Place], now: int) -> dict[str, Place]:
@@ -248,11 +278,29 @@ class EventClock(BatchBolt, ICommitter):
         if len(sources) > 1:
             for source, own in sources.items():
                 name, places = place_name(source, None, sources), {*known, *moved}
-                if any(each.startswith(f"{name}/") for each in places):
+                if any(each != name and is_place_of(each, name) for each in places):
                     known.pop(name, None)  # its partitions are known
                 elif name not in places:
                     moved[name] = Place(own, None, now)
         return moved
+
+    def _waiting(
+        self, sources: Mapping[str, EventTime], known: Mapping[str, Place], watermark: int, now: int
+    ) -> dict[str, Place]:
+        """Return the places of sources that wait for another one, as active now: they are not silent.
+
+        If one counted as idle, the watermark would pass it as soon as the other one does, and what it has would be
+        late. One that was idle before, and that the watermark has passed, stays so.
+        """
+        ahead = [place_name(source, None, sources) for source in self.context.sources_ahead]
+        return {
+            name: attrs.evolve(place, active=now)
+            for name, place in known.items()
+            if place.time.idle_after is not None
+            and any(is_place_of(name, each) for each in ahead)
+            and place.seen is not None
+            and (place.time.is_waited_for(place.active, now) or place.time.reached(place.seen) >= watermark)
+        }
 
     def _measure(self, known: Mapping[str, Place], watermark: int | None, now: int) -> None:
         if watermark is not None:

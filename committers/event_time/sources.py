@@ -124,6 +124,11 @@ def place_name(source: str, partition: str | None, sources: Collection[str]) -> 
     return name if partition is None else f"{name}/{partition}"
 
 
+def is_place_of(name: str, source_name: str) -> bool:
+    """Return whether the key of a row is that of a source with a name, or of one of its partitions."""
+    return name == source_name or name.startswith(f"{source_name}/")
+
+
 def is_of_source(name: str) -> bool:
     """Return whether the key of a row names one of several sources; those of partitions in quotes begin with two."""
     return name.startswith("'") and not name.startswith("''") and name != "'None'"

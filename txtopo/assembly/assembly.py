@@ -10,7 +10,7 @@ import pathlib
 import shutil
 import sys
 import urllib.parse
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -26,6 +26,7 @@ from txtopo.assembly.feed import AskedSpout, Feed, SpoutFeed
 from txtopo.assembly.parts import Observer, OnProgress, Parts
 from txtopo.assembly.references import References, seen_by_undone
 from txtopo.assembly.run_loop import RunLoop
+from txtopo.assembly.skew import Skew
 from txtopo.assembly.snapshot import SnapshotWriter, snapshots_in
 from txtopo.assembly.storage import (
     address_from,
@@ -151,7 +152,10 @@ def assembled(
         environment.on_stage("looking at the input")
         references = References(plan.references, threads.now_secs)
         references.after(NEVER, FIRST_TXID)  # refuses one that is none before anything is written
-        make_feed = environment.make_feed or functools.partial(_make_feed, plan, task_factory, references=references)
+        skew = Skew(plan)
+        make_feed = environment.make_feed or functools.partial(
+            _make_feed, plan, task_factory, references=references, skew=skew
+        )
         feed = make_feed(threads)
         stack.callback(feed.close)
         store = environment.make_store() if environment.make_store else make_store(plan, config)
@@ -168,6 +172,7 @@ def assembled(
         if plan.references and environment.has_files:
             journal_before = find_journal(metadata_dir_of(plan, config), plan.topology_id)
             references.remember(seen_by_undone(journal_before, recovered.committed.txid))
+        skew.look(recovered.states, recovered.states)
         feed.open_store(*coordinator_state.source_place)
         header = _journal_header(plan, config, states, recovered, coordinator_state)
         holds = functools.partial(holds_in, metadata_dir_of(plan, config), plan.topology_id)
@@ -177,7 +182,10 @@ def assembled(
         _equip(recovered.states, runner, config)
         all_holds = holds if environment.has_files else None
         keeping = _make_keeping(config, threads, recovered, coordinator_state, journal, all_holds)
-        committer = _make_committer(environment, threads, task_factory, recovered, coordinator_state, journal, keeping)
+        on_written = functools.partial(skew.look, recovered.states)
+        committer = _make_committer(
+            environment, threads, task_factory, recovered, coordinator_state, journal, keeping, on_written
+        )
         parts = Parts(
             plan.topology_id,
             threads,
@@ -226,7 +234,9 @@ def _start_of(coordinator_state: CoordinatorState, recovered: RecoveredRun) -> R
     )
 
 
-def _make_feed(plan: Plan, task_factory: TaskFactory, threads: Threads, references: References) -> SpoutFeed:
+def _make_feed(
+    plan: Plan, task_factory: TaskFactory, threads: Threads, references: References, skew: Skew
+) -> SpoutFeed:
     spouts = []
     for spout in plan.spouts:
         with user_code(spout.id, None):
@@ -240,6 +250,7 @@ def _make_feed(plan: Plan, task_factory: TaskFactory, threads: Threads, referenc
         quiet_after=plan.quiet_after,
         at_end=plan.at_end,
         references=references,
+        skew=skew,
     )
 
 
@@ -273,6 +284,7 @@ def _make_committer(  # noqa: PLR0913, PLR0917 - the parts of a run that commit
     coordinator_state: CoordinatorState,
     journal: Journal | None,
     keeping: Keeping | None = None,
+    on_written: Callable[[Collection[str]], None] | None = None,
 ) -> GroupCommitter:
     return GroupCommitter(
         task_factory,
@@ -284,6 +296,7 @@ def _make_committer(  # noqa: PLR0913, PLR0917 - the parts of a run that commit
         run_phases=environment.run_phases,
         dead_letters=DEAD_LETTERS if DEAD_LETTERS in recovered.states else None,
         keeping=keeping,
+        on_written=on_written,
     )
 
 

@@ -25,6 +25,7 @@ from txtopo.api.data.copying import copied_json
 from txtopo.api.reference import SeenVersion
 from txtopo.api.store import Change, Lead, Store
 from txtopo.assembly.references import References
+from txtopo.assembly.skew import Skew
 from txtopo.assembly.threads import done
 from txtopo.attempts import FIRST_TXID, TransactionAttempt
 from txtopo.errors import FailedException, StopError, TxtopoError
@@ -237,8 +238,10 @@ class SpoutFeed(Feed):
         quiet_after: dt.timedelta | None = None,
         at_end: bool = False,
         references: References | None = None,
+        skew: Skew | None = None,
     ) -> None:
         self._references = references or References({})
+        self._skew = skew
         self._spouts = tuple(spouts)
         self._waiters = deque(spouts)
         self._now_secs = now_secs
@@ -401,6 +404,8 @@ class SpoutFeed(Feed):
         while len(begun) < count:
             attempt = TransactionAttempt(last.txid + 1, 0)
             ready = [spout for spout in asked if spout.status is SourceStatus.READY]
+            ahead = frozenset() if self._skew is None else self._skew.ahead([spout.id for spout in ready])
+            ready = [spout for spout in ready if spout.id not in ahead]
             seen = self._seen(attempt.txid, last.planned, ready) if ready else ()
             if seen is None:
                 break
@@ -420,7 +425,8 @@ class SpoutFeed(Feed):
                 break
             planned = self._planned(last.planned, Turn.INPUT, seen)
             without = tuple(spout.id for spout in self._spouts if spout.id not in taken)
-            last = TransactionMetadata(attempt.txid, metadata, attrs.evolve(planned, without=without))
+            planned = attrs.evolve(planned, without=without, ahead=tuple(sorted(ahead)))
+            last = TransactionMetadata(attempt.txid, metadata, planned)
             begun.append(last)
             for spout in ready:
                 if spout.id in taken:

@@ -137,6 +137,17 @@ class TopologyContext(ABC):
         """
         raise self._no_transaction("this_sources")
 
+    @property
+    def sources_ahead(self) -> frozenset[str]:
+        """The components that this bolt subscribes to whose spout waits in this transaction for another one.
+
+        Such a spout has input, but its event time is too far ahead; see ``skew_max`` of an ``EventClock``.
+
+        Raises:
+            StateAccessError: as for :attr:`planned_at`.
+        """
+        raise self._no_transaction("sources_ahead")
+
     def count(self, name: str, by: int = 1) -> None:
         """Add to a count of this component, in the commit phase; see :meth:`gauge`.
 

@@ -32,9 +32,12 @@ class Planned:
     """Wall-clock time in milliseconds since 1970, UTC; never less than that of the transaction before."""
     turn: Turn = Turn.INPUT
     without: tuple[str, ...] = ()
-    """The spouts whose source had nothing, if others had; their metadata is that of the transaction before."""
+    """The spouts whose source had nothing, or that waited, if others had; their metadata is that of the transaction
+    before."""
     references: tuple[SeenVersion, ...] = ()
     """The version of each reference table of the topology."""
+    ahead: tuple[str, ...] = ()
+    """Those of ``without`` that waited: they had input, but their event time was too far ahead of another spout's."""
 
     def seen(self, name: str) -> SeenVersion | None:
         """The version of a reference table; None if the topology had no such reference then."""

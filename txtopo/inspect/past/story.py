@@ -173,6 +173,8 @@ def _committed(known: Known, txid: int, entered: EnteredGroup | None) -> Story:
     lines += [StoryLine("reference", seen.words) for seen in transaction.planned.references]
     for partition, (start, end) in transaction.input.items():
         lines.append(StoryLine("input", f"{partition}: {start} to {end}"))
+    for spout in transaction.planned.ahead:
+        lines.append(StoryLine("waited", f"{spout}: its event time was too far ahead of another spout's (skew_max)"))
     for partition, gaps in transaction.gaps.items():
         spans = ", ".join(f"{start} to {end}" for start, end in gaps)
         lines.append(StoryLine("skipped", f"{partition}: {spans}: the records were gone, and the spout went on"))

@@ -106,8 +106,8 @@ def make_subject(
     """
     subject = Subject(TransactionalTopology(standing_in(topology.plan)), until, invariant)
     world, rows = _faultless(subject, log)
-    # A quiet source begins transactions by the time, so nothing compares its tables with the oracle.
-    if topology.plan.quiet_after is None:
+    # Of others, nothing compares the tables with the oracle.
+    if topology.plan.is_cut_by_input:
         timed = attrs.evolve(subject, is_timed=True)
         at_one_time, timed_rows = _faultless(timed)
         if timed_rows != rows:
@@ -124,7 +124,7 @@ def make_subject(
     subject = attrs.evolve(subject, oracle=oracle, is_real_time=is_real_time)
     if not world.has_dried_up:
         return subject
-    if policy_of(topology.plan.kinds).repeats and topology.plan.quiet_after is None:
+    if policy_of(topology.plan.kinds).repeats and topology.plan.is_cut_by_input:
         return attrs.evolve(subject, until=len(transactions))
     return attrs.evolve(subject, until=None, dries_up=True)
 

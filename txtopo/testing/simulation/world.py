@@ -172,8 +172,8 @@ class World(Surroundings):
         self._may_dry_up = subject.oracle is None or subject.dries_up
         self._plan = subject.topology.plan
         self._repeats = policy_of(self._plan.kinds).repeats
-        self._begins_alike = self._repeats and self._plan.quiet_after is None
-        """Whether the same transactions begin in every schedule; those of a quiet source depend on the time."""
+        self._begins_alike = self._repeats and self._plan.is_cut_by_input
+        """Whether the same transactions begin in every schedule."""
         self._paused = 0
         self._moves = 0
         self._active_move = 0
@@ -695,7 +695,7 @@ class World(Surroundings):
         oracle = self._subject.oracle
         if oracle is not None and not after:
             check_input(entries, set(self._plan.semantics), oracle.tuples)
-            if self._plan.quiet_after is None and not self._repeats and not self._skips:
+            if self._plan.is_cut_by_input and not self._repeats and not self._skips:
                 for name in self._plan.states:
                     self._check_values(name, oracle)
 

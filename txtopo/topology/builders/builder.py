@@ -143,6 +143,7 @@ class TransactionalTopologyBuilder:
         commit_phase = _find_commit_phase(ordered)
         refuse(list(checks.check_dataframes(graph, streams, commit_phase)))
         plan = _make_plan(graph, ordered, streams, commit_phase)
+        refuse(list(checks.check_skew(plan)))
         plan = attrs.evolve(plan, requested_states=requested_states(plan))
         refuse(list(find_state_mistakes(plan)))
         for shared in {shared for d in graph.bolts for shared in shared_defaults(d.component)}:

@@ -22,6 +22,7 @@ from txtopo.api.components.optional import call_if_there
 from txtopo.api.components.spout import AnySpout, SpoutTable
 from txtopo.api.data.fields import ATTEMPT_FIELD, ATTEMPT_FIELD_NAMES, Fields
 from txtopo.api.reference import Reference
+from txtopo.api.skew import BoundsSkew
 from txtopo.api.state import State
 from txtopo.api.time_to_live import CLOCK_FIELD
 from txtopo.api.values import StateKind
@@ -30,6 +31,7 @@ from txtopo.errors import ConfigError
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.builders.graph import Declared, Graph
 from txtopo.topology.builders.kinds import PLAIN_KINDS, bolt_classes, rules_of
+from txtopo.topology.plans.plan import Plan
 
 ID_LENGTH_MAX = 200
 """The maximum length of a topology id, quoted: names of files have at most 255 bytes, and parts of our own."""
@@ -313,6 +315,22 @@ def check_cycle(graph: Graph) -> Iterator[str]:
     except graphlib.CycleError as error:
         names = " → ".join(repr(name) for name in error.args[1])
         yield f"the bolts {names} form a cycle; remove one of these groupings"
+
+
+def check_skew(plan: Plan) -> Iterator[str]:
+    """Find bounds on the skew of event time by which it can't be said which spout is ahead of which."""
+    bounds = [each for each in plan.bolts if isinstance(each.component, BoundsSkew) and each.component.skew_max]
+    if len(bounds) > 1:
+        yield f"{_either([repr(each.id) for each in bounds], ' and ')} have skew_max=; give it to one of them"
+    for bolt in bounds:
+        for source in dict.fromkeys(edge.source for edge in plan.inputs(bolt.id)):
+            above = sorted(plan.spouts_above(source))
+            if len(above) > 1:
+                yield (
+                    f"bolt {bolt.id!r} has skew_max=, but {source!r} has the tuples of "
+                    f"{_either([repr(each) for each in above], ' and ')}, so it can't be said which of them is ahead; "
+                    "subscribe it to a component of each"
+                )
 
 
 def _either(names: Sequence[str], last: str = " or ") -> str:

@@ -19,6 +19,7 @@ import attrs
 from txtopo.api.components.groupings import Grouping
 from txtopo.api.data.fields import Fields
 from txtopo.api.reference import Reference
+from txtopo.api.skew import BoundsSkew
 from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.topology.spout_semantics import SpoutSemantics, semantics_of
@@ -155,6 +156,17 @@ class Plan:
         """Whether a transaction without input begins once the source is exhausted."""
         return any(getattr(component.component, "at_end", False) for component in self.bolts)
 
+    @cached_property
+    def bounds_skew(self) -> PlannedComponent | None:
+        """The bolt that bounds the skew of event time between spouts; None if there is none."""
+        bounds = (each for each in self.bolts if isinstance(each.component, BoundsSkew) and each.component.skew_max)
+        return next(bounds, None)
+
+    @property
+    def is_cut_by_input(self) -> bool:
+        """Whether only the sources decide what transactions hold, and neither the time nor what is committed."""
+        return self.quiet_after is None and self.bounds_skew is None
+
     @property
     def delta_users(self) -> tuple[str, ...]:
         """The components that read Delta tables through Spark."""
@@ -194,6 +206,12 @@ class Plan:
     def outputs(self, component: str, stream: str) -> tuple[Edge, ...]:
         """Return the edges that start at a stream."""
         return self._outputs.get((component, stream), ())
+
+    def spouts_above(self, component: str) -> frozenset[str]:
+        """Return the spouts whose tuples, or what is made of them, a component emits; of a spout itself."""
+        if self.by_id[component].kind in SPOUTS:
+            return frozenset({component})
+        return frozenset(spout for edge in self.inputs(component) for spout in self.spouts_above(edge.source))
 
     def inputs(self, component: str) -> tuple[Edge, ...]:
         """Return the edges that end at a component."""

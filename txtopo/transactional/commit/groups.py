@@ -21,7 +21,7 @@ import contextlib
 import functools
 import json
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -118,7 +118,8 @@ class GroupCommitter:
     """Commits groups, one at a time.
 
     ``committed`` is the mark at the start, ``dead_letters`` the name of the state for dead letters. ``keeping`` keeps
-    the points; None: none are.
+    the points; None: none are. ``on_written`` is called with the names of the states that a group has written, once
+    all of them are visible.
     """
 
     def __init__(  # noqa: PLR0913 - committing depends on that many parts
@@ -133,7 +134,9 @@ class GroupCommitter:
         dead_letters: str | None = None,
         run_phases: RunCommitPhases = run_commit_phases,
         keeping: Keeping | None = None,
+        on_written: Callable[[Collection[str]], None] | None = None,
     ) -> None:
+        self._on_written = on_written
         self._step_secs: dict[str, float] = {}
         """The time of each step of the group so far, in seconds."""
         self._task_factory = task_factory
@@ -287,6 +290,8 @@ class GroupCommitter:
         self._gather_ms = self._gathering(writes)
         if self._keeping is not None:
             self._keeping.record_committed(last)
+        if self._on_written is not None:
+            self._on_written(writes.keys())
         return {
             name: StateWrite(prepared[name], published[name], *put_and_removed(values))
             for name, values in writes.items()

@@ -77,6 +77,15 @@ class TaskContext(TopologyContext, Local):
         edges = self._plan.inputs(self.this_component_id)
         return tuple(dict.fromkeys((edge.source, edge.stream) for edge in edges))
 
+    @property
+    def sources_ahead(self) -> frozenset[str]:
+        """The components without tuples in the transaction because their spout waited for another one."""
+        if self._planned is None:
+            return super().sources_ahead
+        ahead = set(self._planned.ahead)
+        above = self._plan.spouts_above
+        return frozenset(name for name, _ in self.this_sources if ahead and not ahead.isdisjoint(above(name)))
+
     def count(self, name: str, by: int = 1) -> None:
         """Add to a count."""
         self._reached("count").count(self.this_component_id, name, by)
