@@ -275,6 +275,6 @@ def test_a_range_over_points_is_replayed(command_line, place, monkeypatch):
     told = command_line.told("replay", "counting", "--from", "1", "--to", "6")
     assert "transactions 1 to 6: 6 in 6 groups\n" in told
     assert "state total: 6 transactions, the same" in told
-    monkeypatch.setattr("txtopo.inspect.audit.replay.FORWARD_MAX", 1)
+    monkeypatch.setattr("txtopo.inspect.audit.replayable.FORWARD_MAX", 1)
     refusal = command_line.refusal("replay", "counting", "5")
     assert "the nearest point before transaction 5 that the tables keep is 3: 2 transactions would run" in refusal

@@ -13,7 +13,8 @@ from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.cli.target import journal_place, takes_target
 from txtopo.config import Config
-from txtopo.inspect.audit.replay import RangeReport, Replay, ReplayedPart, ReplayReport, Tally
+from txtopo.inspect.audit.replay import RangeReport, Replay, ReplayReport, Tally
+from txtopo.inspect.audit.replayable import ReplayedPart
 from txtopo.journal.journal import find_journal, read_journal
 from txtopo.text.words import count_of
 from txtopo.topology.plans.plan import Plan
@@ -56,16 +57,16 @@ def replay_command(ctx: click.Context, target: Target, txid: int | None, first: 
     part = ReplayedPart.of(target.plan, parts, first or txid or 1, last or txid or 1)
     prototypes = prototypes_of(part.plan)
     with user_output_logged(config.given), _runner(part.plan, config, prototypes) as runner:
-        replay = Replay(part, config, prototypes, runner, has_edge_tallies=config.acker_executors > 0)
+        replay = Replay(part, parts, config, prototypes, runner, has_edge_tallies=config.acker_executors > 0)
         with contextlib.closing(replay):
             console = Console()
             _print_left_out(part, console)
             if txid is None:
-                found = replay.run_range(parts, first or 1, last or 1)
+                found = replay.run_range(first or 1, last or 1)
                 difference = found.earliest
                 _print_range(found, console)
             else:
-                report = replay.run(parts, txid)
+                report = replay.run(txid)
                 difference = None if report.difference is None else report
                 _print(report, console)
     if difference is not None:
