@@ -42,7 +42,7 @@ class OpaqueKafkaSpout(KafkaInput, OpaquePartitionedTransactionalSpout):
 
     If a partition has no leader, or records that were to be read are gone, the transaction fails once, and the next
     attempt takes what can be read: it leaves the partition for later, or goes on where its log begins now, with a
-    warning. Use states of ``StateKind.OPAQUE`` with it: their totals stay exact.
+    warning. States of every kind are exact with it.
 
     *You* and *txtopo* promise what they do for :class:`TransactionalKafkaSpout`, except that an attempt may read other
     records than the one before. The arguments are the same; ``on_lost`` has no effect.

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+import txtopo.assembly.assembly
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout, OpaquePartitionedEmitter
-from state import DeltaState
+from state import DeltaState, MemoryState, MemoryStore
 from tests.acceptance.test_several_spouts import (
     WORDS,
     Count,
@@ -20,10 +21,12 @@ from tests.acceptance.test_several_spouts import (
     topology,
     transactions,
 )
+from tests.topologies import values_in
+from tests.transactional.recovery.crashes import CrashError, CrashingState, CrashingStore, Fuse
 from txtopo import Config, DataFrameBolt, FailedException, Fields, Topology, TransactionalTopologyBuilder, run
 from txtopo.api.components.planned import Turn
 from txtopo.attempts import epoch_and_try
-from txtopo.errors import PoisonTransaction
+from txtopo.errors import InternalError, PoisonTransaction
 from txtopo.fork.forking import moved
 from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
@@ -85,7 +88,7 @@ TAKEN = {
 
 def test_what_is_rolled_back_keeps_what_was_planned(tmp_path: Path) -> None:
     """The transaction 2 and those behind it take the same orders again, and other clicks; nothing is lost or doubled."""
-    made = topology(tmp_path, opaque=True, committer=Failing(), orders=rows("a b c a"), clicks=fickle())
+    made = topology(tmp_path, committer=Failing(), orders=rows("a b c a"), clicks=fickle())
     assert run_inline(made).replays
     assert counts(tmp_path) == TAKEN
     taken = [each.ranges["orders"] for each in transactions(tmp_path)]
@@ -95,7 +98,7 @@ def test_what_is_rolled_back_keeps_what_was_planned(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["micro-batch", "real-time"])
 def test_on_spark(tmp_path: Path, spark: Any, mode: str) -> None:
     """Emitters of both kinds share the executors, in jobs and in real-time workers."""
-    made = topology(tmp_path, opaque=True, tasks=2, committer=Failing(), orders=rows("a b c a"), clicks=fickle())
+    made = topology(tmp_path, tasks=2, committer=Failing(), orders=rows("a b c a"), clicks=fickle())
     run(made, Config({"topology.processing.mode": mode}))
     assert counts(tmp_path) == TAKEN
 
@@ -105,7 +108,7 @@ def test_on_spark(tmp_path: Path, spark: Any, mode: str) -> None:
 @pytest.mark.parametrize("first", [rows, opaque_rows])
 def test_under_seeded_disasters(tmp_path: Path, first: Any, *, is_real_time: bool) -> None:
     """The tables equal those of an undisturbed run, whatever dies and whenever, and whatever a replay carries."""
-    made = topology(tmp_path, opaque=True, tasks=2, orders=first("a b c a b"), payments=rows("x y"), clicks=fickle())
+    made = topology(tmp_path, tasks=2, orders=first("a b c a b"), payments=rows("x y"), clicks=fickle())
     assert not run_schedules(make_subject(made, is_real_time=is_real_time), range(12)).failures
 
 
@@ -121,7 +124,7 @@ class AtEnd(Count):
 
 def test_the_end_comes_once_and_last(tmp_path: Path) -> None:
     """It begins when all before it is committed: what an opaque spout had would be there again after a roll-back."""
-    made = topology(tmp_path, opaque=True, committer=AtEnd(), orders=rows("a b"), clicks=opaque_rows("x y z"))
+    made = topology(tmp_path, committer=AtEnd(), orders=rows("a b"), clicks=opaque_rows("x y z"))
     assert not run_schedules(make_subject(made), range(12)).failures
     run_inline(made)
     *others, last = [each.planned.turn for each in transactions(tmp_path)]
@@ -132,7 +135,7 @@ def test_what_fails_is_skipped_with_its_orders_and_clicks(tmp_path: Path) -> Non
     """The dead letter has the input of both, and those behind it begin after it."""
     config = Config({"topology.transaction.max.attempts": 2, "topology.transaction.max.attempts.policy": "SKIP"})
     spouts = {"orders": rows("a poison c"), "clicks": opaque_rows("x y z")}
-    run_inline(topology(tmp_path, opaque=True, committer=Failing(), **spouts), config)
+    run_inline(topology(tmp_path, committer=Failing(), **spouts), config)
     assert counts(tmp_path) == {"orders a": 1, "orders c": 1, "clicks x": 1, "clicks z": 1}
     assert [each.ranges for each in transactions(tmp_path) if each.is_dead_letter] == [
         {"orders": {"0": (1, 2)}, "clicks": {"0": (1, 2)}}
@@ -159,7 +162,7 @@ def test_a_repeatable_spout_that_fails_is_skipped(tmp_path: Path) -> None:
     """The opaque ones emit first: so it is known where they end."""
     config = Config({"topology.transaction.max.attempts": 2, "topology.transaction.max.attempts.policy": "SKIP"})
     broken = Broken([["a"], ["b"], ["c"]], WORDS, 1)
-    run_inline(topology(tmp_path, opaque=True, orders=broken, clicks=opaque_rows("x y z")), config)
+    run_inline(topology(tmp_path, orders=broken, clicks=opaque_rows("x y z")), config)
     assert counts(tmp_path) == {"orders a": 1, "orders c": 1, "clicks x": 1, "clicks z": 1}
 
 
@@ -174,7 +177,7 @@ def topology(words: str = "a b c d", clicks: str = "x y z", output: str = "out")
     spouts = {"orders": rows(words.replace("-", " "))}
     if clicks:
         spouts["clicks"] = opaque_rows(clicks.replace("-", " "))
-    return made(Path(output), opaque=True, committer=Failing(), **spouts)
+    return made(Path(output), committer=Failing(), **spouts)
 """
 
 
@@ -223,6 +226,32 @@ def test_an_opaque_spout_that_is_added(command_line: Any, caplog: pytest.LogCapt
     assert [message for message in caplog.messages if "the new spout 'clicks' is opaque" in message] == caplog.messages
     assert counts(Path("out"))["clicks z"] == 1
     assert "✔" in command_line.told("audit", "out")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_an_opaque_spout_that_is_added_under_crashes(monkeypatch: pytest.MonkeyPatch, *, before: bool) -> None:
+    """No state has to change for it: a crash at each durable step of the runs with it leaves exact totals."""
+    for steps in range(1, 200):
+        store, table = MemoryStore(), MemoryState(Fields("key"), Fields("n"))
+
+        def run_once(fuse: Fuse, until: int | None = None, store: Any = store, table: Any = table, **more: Any) -> None:
+            monkeypatch.setattr(txtopo.assembly.assembly, "make_store", lambda *_: CrashingStore(store, fuse))
+            state = CrashingState(table, fuse)
+            made = topology(Path("unused"), state=state, committer=Failing(), orders=rows("a b c a"), **more)
+            run_inline(made, Config(max_spout_pending=3, group_transactions_max=2), until=until)
+
+        run_once(Fuse(), until=1)
+        try:
+            run_once(Fuse(steps, before), clicks=fickle())
+        except (InternalError, CrashError):
+            run_once(Fuse(), clicks=fickle())
+            assert values_in(table) == TAKEN
+        else:
+            assert values_in(table) == TAKEN
+            assert steps > 15, "the fuse is longer than the run: there were too few durable steps"
+            return
+    pytest.fail("the run never got through")
 
 
 class LastLetters(DataFrameBolt):

@@ -19,7 +19,6 @@ from tests.cli.conftest import command_line
 from tests.journals import opened_journal
 from tests.spark.ranges import Ranges
 from txtopo import BatchBolt, Config, Fields, ICommitter, Topology, TransactionalTopologyBuilder, run
-from txtopo.api.state import StateKind
 from txtopo.errors import DivergenceError, TopologyError
 from txtopo.journal.journal import JournalTransaction, read_journal
 from txtopo.testing.inline import run_inline
@@ -46,7 +45,7 @@ class Count(BatchBolt, ICommitter):
             self.state.update(key, lambda old, number=number: (old or 0) + number)
 
 
-def topology(output: Path, *, opaque: bool = False, tasks: int = 1, committer: Any = None, **spouts: Any) -> Topology:
+def topology(output: Path, *, tasks: int = 1, committer: Any = None, state: Any = None, **spouts: Any) -> Topology:
     """Return a topology that counts what some spouts emit."""
     (first, *others) = spouts
     builder = TransactionalTopologyBuilder("both", first, spouts[first], tasks)
@@ -55,8 +54,7 @@ def topology(output: Path, *, opaque: bool = False, tasks: int = 1, committer: A
     bolt = builder.set_committer_bolt("count", committer or Count(), 2)
     for name in spouts:
         bolt.fields_grouping(name, Fields(spouts[name].output_fields.names[-1]))
-    kind = StateKind.OPAQUE if opaque else StateKind.TRANSACTIONAL
-    builder.set_state("counts", DeltaState(output / "counts", Fields("key: string"), Fields("n: long"), kind))
+    builder.set_state("counts", state or DeltaState(output / "counts", Fields("key: string"), Fields("n: long")))
     return builder.build()
 
 
@@ -108,8 +106,8 @@ def test_the_audit_is_by_spout(tmp_path: Path, command_line: Any) -> None:
 def test_two_opaque_spouts(tmp_path: Path) -> None:
     """Each goes on from where it ended, over two runs."""
     both = {"orders": opaque_rows("a b c a"), "payments": opaque_rows("a b")}
-    run_inline(topology(tmp_path, opaque=True, **both), until=1)
-    run_inline(topology(tmp_path, opaque=True, **both))
+    run_inline(topology(tmp_path, **both), until=1)
+    run_inline(topology(tmp_path, **both))
     assert counts(tmp_path) == {"orders a": 2, "orders b": 1, "orders c": 1, "payments a": 1, "payments b": 1}
 
 
@@ -189,7 +187,7 @@ def test_what_may_not_be_together(tmp_path: Path) -> None:
 def test_under_seeded_disasters(tmp_path: Path, *, opaque: bool, is_real_time: bool) -> None:
     """The tables equal those of an undisturbed run, whatever dies and whenever."""
     make = opaque_rows if opaque else rows
-    made = topology(tmp_path, opaque=opaque, tasks=2, orders=make("a b c a b"), payments=make("x y"))
+    made = topology(tmp_path, tasks=2, orders=make("a b c a b"), payments=make("x y"))
     assert not run_schedules(make_subject(made, is_real_time=is_real_time), range(24)).failures
 
 

@@ -1,7 +1,8 @@
 """The values that the three kinds of keyed state keep, and Trident's rules for replays. Pure.
 
-A transaction may be replayed after its write became durable, if its coordinator died before it could record that. The
-data kept beside a value distinguishes such a replay from a new transaction:
+In Trident a transaction may be replayed after its write became durable, if its coordinator died before it could record
+that. The data kept beside a value distinguishes such a replay from a new transaction. In txtopo a group that is decided
+never runs again, so every kind is exact with every spout, and the rules hold for those who call a state by themselves:
 
 - *transactional* keeps the txid. The replay has the same tuples, so the value stays as it is.
 - *opaque* keeps the txid and the previous value. The replay may have other tuples, so the value is computed again from
@@ -29,11 +30,11 @@ class StateKind(enum.Enum):
     """What a state stores with each value, as in Trident."""
 
     TRANSACTIONAL = "transactional"
-    """(txid, value): exact if a replay carries the same tuples."""
+    """(txid, value)."""
     OPAQUE = "opaque"
-    """(txid, value, previous): exact even if a replay carries different tuples."""
+    """(txid, value, previous): readers see the value before the last transaction that touched a key, too."""
     NON_TRANSACTIONAL = "non-transactional"
-    """(value): as in Storm, a replay cannot be detected."""
+    """(value): readers do not see which transaction touched a key last."""
     ROWS = "rows"
     """Rows without keys, each with the txid of its transaction. Only rows tables have this kind."""
     EXPIRING = "expiring"

@@ -11,7 +11,7 @@ from tests.acceptance.topologies import CountWords, Partial, SumDeltas, counts_o
 from tests.topologies import values_in
 from tests.transactional.recovery.crashes import CrashError, CrashingState, CrashingStore, Fuse
 from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
-from txtopo.api.state import StateKind
+from txtopo.api.state import KEYED_KINDS, StateKind
 from txtopo.errors import InternalError
 from txtopo.testing.inline import run_inline
 
@@ -22,8 +22,7 @@ STEPS_MAX = 200
 class World:
     """What outlives a crash: a store and two tables."""
 
-    def __init__(self, opaque: bool) -> None:
-        kind = StateKind.OPAQUE if opaque else StateKind.TRANSACTIONAL
+    def __init__(self, opaque: bool, kind: StateKind) -> None:
         self.opaque = opaque
         self.store = MemoryStore()
         self.words = MemoryState(Fields("word"), Fields("n"), kind)
@@ -50,20 +49,25 @@ class World:
         assert [kept.value for kept in self.total.items().values()] == [sum(counts_of(DATA).values())]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("before", "opaque"),
+KINDS = pytest.mark.parametrize(
+    ("opaque", "kind"),
     [
-        pytest.param(True, False, id="before-repeatable"),
-        pytest.param(True, True, id="before-opaque", marks=pytest.mark.slow),
-        pytest.param(False, False, id="after-repeatable", marks=pytest.mark.slow),
-        pytest.param(False, True, id="after-opaque", marks=pytest.mark.slow),
+        pytest.param(opaque, kind, id=f"{'opaque' if opaque else 'repeatable'}-{kind.value}")
+        for opaque in (False, True)
+        for kind in KEYED_KINDS
     ],
 )
-def test_crash_at_each_step(monkeypatch: pytest.MonkeyPatch, opaque: bool, before: bool) -> None:
+"""Spouts, and what a state keeps beside its values. A transaction that was decided never runs again, so every kind is
+exact with every spout."""
+
+
+@pytest.mark.slow
+@KINDS
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_crash_at_each_step(monkeypatch: pytest.MonkeyPatch, opaque: bool, kind: StateKind, before: bool) -> None:
     """One crash, at each durable step in turn; the run that follows ends with exact tables."""
     for steps in range(1, STEPS_MAX):
-        world, fuse = World(opaque), Fuse(steps, before)
+        world, fuse = World(opaque, kind), Fuse(steps, before)
         try:
             world.run(monkeypatch, fuse)
         except (InternalError, CrashError):
@@ -77,13 +81,11 @@ def test_crash_at_each_step(monkeypatch: pytest.MonkeyPatch, opaque: bool, befor
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "opaque", [pytest.param(False, id="repeatable", marks=pytest.mark.slow), pytest.param(True, id="opaque")]
-)
-def test_crash_again_and_again(monkeypatch: pytest.MonkeyPatch, opaque: bool) -> None:
+@KINDS
+def test_crash_again_and_again(monkeypatch: pytest.MonkeyPatch, opaque: bool, kind: StateKind) -> None:
     """A crash after every few durable steps, recovery included, until the run gets through."""
     for stride in (7, 8, 9, 11, 13):
-        world = World(opaque)
+        world = World(opaque, kind)
         for lives in range(STEPS_MAX):
             try:
                 world.run(monkeypatch, Fuse(stride, before=lives % 2 == 0))

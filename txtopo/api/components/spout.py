@@ -491,7 +491,7 @@ class OpaquePartitionedEmitter(ABC):
 class OpaquePartitionedTransactionalSpout(_WithTables, _ReportsInput):
     """A source of partitions that may emit different tuples when a transaction is replayed.
 
-    If a transaction fails, txtopo replays it and all later ones. Use states of ``StateKind.OPAQUE`` with it.
+    If a transaction fails, txtopo replays it and all later ones. States of every kind are exact with it.
 
     The metadata that ``input_ranges`` and ``input_skipped`` get is the last one of each partition after a transaction,
     by :func:`txtopo.api.components.partitioned.partition_key`; before the first transaction it is empty or None.
