@@ -51,6 +51,9 @@ __all__ = [
 _DIGITS_MAX = 38
 """Of a decimal."""
 
+_LONG_DIGITS = 19
+"""Of a long, at most."""
+
 _SUM_DIGITS = 10
 """A sum of decimals has so many digits more than its values, as in Spark."""
 
@@ -134,6 +137,13 @@ class Aggregate(ABC):
     def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
         """Return the partials of single rows, given the columns of :attr:`operands`; of ``where`` if there is none."""
 
+    def weighted(self, columns: Sequence[Any], diffs: Any) -> Sequence[Any]:
+        """Return the partials of single rows that count ``diffs`` times each: fewer than 0 take rows back.
+
+        It is asked of aggregates that :func:`committers.retracting.retracting` returns.
+        """
+        return [_times(each, diffs) for each in self.lifted(columns, len(diffs))]
+
     @abstractmethod
     def result(self, partials: Sequence[Any]) -> Any:
         """Return the result of partials."""
@@ -208,11 +218,12 @@ class OfField(Aggregate):
         return attrs.evolve(self, field=typed_fields(self.field, schema))
 
     @property
-    def _kind(self) -> pa.DataType:
+    def kind(self) -> pa.DataType:
+        """The field's type."""
         return _type_of(self.field)
 
     def _refuse(self, needed: str) -> FieldsError:
-        return refused(self, needed, self.field[0], self._kind)
+        return refused(self, needed, self.field[0], self.kind)
 
 
 @checked_class
@@ -251,7 +262,7 @@ class Sum(OfField):
 
     @property
     def _sum_type(self) -> pa.DataType:
-        kind = self._kind
+        kind = self.kind
         if pa.types.is_decimal(kind):
             return pa.decimal128(min(_DIGITS_MAX, kind.precision + _SUM_DIGITS), kind.scale)
         if pa.types.is_integer(kind):
@@ -305,7 +316,7 @@ class Mean(Sum):
     @property
     def result_type(self) -> pa.DataType:
         """A double, or a decimal."""
-        kind = self._kind
+        kind = self.kind
         if not pa.types.is_decimal(kind):
             return pa.float64()
         scale = min(kind.scale + _MEAN_DIGITS, _DIGITS_MAX - (kind.precision - kind.scale))
@@ -584,6 +595,7 @@ class Aggregation:
     Args:
         key: the fields of the key, which may be none.
         aggregates: the aggregates by the names of their results.
+        diff: the field that says how often a row counts, fewer than 0 times if it is taken back; empty: each once.
 
     Raises:
         FieldsError: names collide, or a type cannot be a key or be aggregated so.
@@ -591,6 +603,7 @@ class Aggregation:
 
     key: Fields
     aggregates: Mapping[str, Aggregate]
+    diff: str = ""
 
     def __attrs_post_init__(self) -> None:
         """Refuse names and types that do not go together."""
@@ -603,6 +616,9 @@ class Aggregation:
             raise FieldsError(f"column {twice!r} would be there twice in {', '.join(names)}; rename an aggregate")
         if self.has_types:
             assert len(self.partial_fields) >= len(self.result_schema), "types that do not go together were refused"
+            for each in self.aggregates.values() if self.diff else ():
+                if isinstance(each, Sum) and pa.types.is_floating(each.partial_types[0]):
+                    raise refused(each, "integers or decimals, if rows are taken back", each.field[0], each.kind)
 
     @property
     def is_typed(self) -> bool:
@@ -625,13 +641,13 @@ class Aggregation:
         if self.is_typed:
             return self
         aggregates = {name: each.typed(schema) for name, each in self.aggregates.items()}
-        return Aggregation(typed_fields(self.key, schema), aggregates)
+        return attrs.evolve(self, key=typed_fields(self.key, schema), aggregates=aggregates)
 
     @cached_property
     def inputs(self) -> tuple[str, ...]:
         """The names of the fields that it reads: those of the key, then those of the aggregates, each once."""
         every = [*self.key, *(name for each in self.aggregates.values() for name in each.inputs)]
-        return tuple(dict.fromkeys(every))
+        return tuple(dict.fromkeys([*every, self.diff] if self.diff else every))
 
     @cached_property
     def partial_fields(self) -> pa.Schema:
@@ -680,13 +696,14 @@ class Aggregation:
         }
         columns = {name: _column(rows, name, kind) for name, kind in types.items()}
         made = [columns[name] for name in self.key]
+        diffs = _column(rows, self.diff, pa.int64()) if self.diff else None
         for name, each in self.aggregates.items():
             inputs = zip(each.operands.names, each.operands.types, strict=True)
             given = [columns[field] if kind == types[field] else _column(rows, field, kind) for field, kind in inputs]
             if each.where is not None:
                 given = _where(_column(rows, each.where[0], pa.bool_()), given)
             try:
-                made += each.lifted(given, rows.num_rows)
+                made += each.lifted(given, rows.num_rows) if diffs is None else each.weighted(given, diffs)
             except pa.ArrowInvalid as error:
                 raise _misfit(name, each, error) from error
         return pa.Table.from_arrays(made, schema=schema)
@@ -806,6 +823,14 @@ def _misfit(name: str, aggregate: Aggregate, error: Exception) -> FieldsError:
 def _where(condition: Any, columns: Sequence[Any]) -> list[Any]:
     """Return columns with nulls, which are skipped, where a condition is not true; if there are none, itself."""
     return [pc.if_else(condition, each, pa.scalar(None, each.type)) for each in columns or [condition]]
+
+
+def _times(column: Any, numbers: Any) -> Any:
+    """Return integers or decimals times whole numbers; raise an ArrowInvalid if one does not fit."""
+    if not pa.types.is_decimal(column.type):
+        return pc.multiply_checked(column, numbers)
+    digits = pa.decimal256(_DIGITS_MAX, column.type.scale)
+    return pc.multiply(column.cast(digits), numbers.cast(pa.decimal256(_LONG_DIGITS, 0))).cast(column.type)
 
 
 def _ones(rows: int, column: Any = None) -> Any:

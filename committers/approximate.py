@@ -80,7 +80,7 @@ class ApproxCountDistinct(OfField):
     @property
     def partial_types(self) -> Sequence[pa.DataType]:
         """A sketch's bytes."""
-        if pa.types.is_nested(self._kind):
+        if pa.types.is_nested(self.kind):
             raise self._refuse("values that are not nested")
         return [pa.binary()]
 
@@ -219,7 +219,7 @@ class ApproxQuantile(OfField):
     @property
     def partial_types(self) -> Sequence[pa.DataType]:
         """A list of slots with their counts."""
-        kind = self._kind
+        kind = self.kind
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
             raise self._refuse("a number")
         return [_HISTOGRAM]

@@ -5,26 +5,38 @@ from __future__ import annotations
 import datetime as dt
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
-from committers.aggregates import Aggregate, AggregateCombiner, Aggregation, Count, merged_rows
+from committers.aggregates import Aggregate, AggregateCombiner, Aggregation, Count, fields_of, merged_rows
+from committers.changes import CHANGES, DIFF, TableChanges, folded
 from committers.inputs import Inputs, field_mistakes
+from committers.retracting import counted, retracting
 from committers.spill import ReducingCommitter
 from committers.waiting import TUPLES_WAITING_MAX
 from state import DeltaState
-from txtopo import BatchOutputCollector, Fields, MapState, TopologyContext, TransactionAttempt, Tuple
+from txtopo import (
+    BatchOutputCollector,
+    Fields,
+    MapState,
+    OutputFieldsDeclarer,
+    TopologyContext,
+    TransactionAttempt,
+    Tuple,
+)
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import TupleSource
 from txtopo.api.data.types import ddl_name
 from txtopo.api.map_state import pairs_of
 from txtopo.api.reduction import Combiner, Merge, Reduction, Reductions, combining
+from txtopo.api.state import State
 from txtopo.columnar.conversion import fitted_array
 from txtopo.columnar.reducing import ReductionCombiner, is_reducible, reduced
+from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FieldsError, TopologyError
 
 _ALIKE = frozenset({str, int, float, bytes, bool, dt.date, type(None)})
@@ -65,6 +77,18 @@ class ReduceCommitter(ReducingCommitter):
     A function never gets None, which is skipped; for ``min`` and ``max`` NaN is the largest number; decimals are
     combined with up to 100 digits. So the table does not depend on how the stream is cut into transactions.
 
+    The stream ``changes`` of aggregates whose fields all have types has what each transaction changes in the table: the
+    key and the results of each key that it changes, with the field ``diff``: -1 for what they were before, if the key
+    was there, and 1 for what they are after. It costs nothing if nobody reads it; if somebody does, keys are folded
+    one by one. Keys that expire would leave it in silence, so a state with a ``ttl`` is refused then.
+
+    With ``diff`` the stream is one of changes, of another table or of a bolt of yours: a row with -1 is taken back. The
+    table is what the rows that are there make, and a key without any is removed; so one of the aggregates is a
+    ``Count()``. Of doubles there is no exact sum, and ``First``, ``Last``, ``TopN`` and approximate aggregates can't
+    take rows back: they are refused. A ``Sum`` fills the fields of a ``Mean``; ``Min``, ``Max``, ``CountDistinct`` and
+    ``Collect`` named ``top`` fill ``top_values``, all values that are there with their numbers: up to ``values_max``
+    of a key, 10,000 of a ``Min`` or ``Max``.
+
     Args:
         state: the name of the state in ``builder.set_state``.
         key: the field or fields of the key, each with a type if :meth:`state` is to make the table.
@@ -72,6 +96,10 @@ class ReduceCommitter(ReducingCommitter):
         function: combines two values into one; the sum by default. It must be defined in a module so that it can be
             pickled.
         values: an aggregate for each value field of the state, which is declared by hand, or by :meth:`state`.
+        diff: the field that says how often a row counts: 1, or -1 to take it back; empty: each counts once.
+
+    Raises:
+        TopologyError: it has neither a value nor values; or an aggregate can't take rows back.
     """
 
     _source: TupleSource | None = None
@@ -81,7 +109,7 @@ class ReduceCommitter(ReducingCommitter):
     """Shapes of keys and values that fit."""
 
     @checked_arguments
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what to fold, and how; the last two are named
         self,
         state: str,
         key: str | Sequence[str],
@@ -89,6 +117,7 @@ class ReduceCommitter(ReducingCommitter):
         function: Callable[[Any, Any], Any] = operator.add,
         *,
         values: Mapping[str, Aggregate] | None = None,
+        diff: str = "",
     ) -> None:
         if bool(value) == bool(values):
             raise TopologyError(
@@ -101,7 +130,13 @@ class ReduceCommitter(ReducingCommitter):
         self._value = value
         self._function = function
         self._combine = combining(function)
-        self._values = values and dict(values)
+        if diff and not values:
+            raise TopologyError(
+                "a ReduceCommitter of changes has aggregates, which can take rows back, and no function; give it "
+                "values={…}"
+            )
+        self._diff = diff
+        self._values = retracting(values) if values and diff else values and dict(values)
 
     def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
         """Return the table of several aggregates: their key and value fields; ``options`` are the table's.
@@ -115,7 +150,34 @@ class ReduceCommitter(ReducingCommitter):
                 "a ReduceCommitter with a function does not know the types of its table; declare it: "
                 "DeltaState(path, key=Fields(…), value=Fields(…))"
             )
-        return DeltaState(path, *Aggregation(self._key_fields, self._values).table_fields, **options)
+        return DeltaState(path, *self._declared(self._values).table_fields, **options)
+
+    def _declared(self, values: Mapping[str, Aggregate]) -> Aggregation:
+        """Return the aggregation with the types that were given."""
+        return Aggregation(self._key_fields, values, self._diff)
+
+    def changes(self) -> Fields:
+        """Return the fields of the stream of changes: key, results and ``diff``, as for a table of them.
+
+        Raises:
+            FieldsError: a field has no type.
+            TopologyError: the committer folds by a function.
+        """
+        return fields_of(self._declared(self._told()).result_schema) + Fields(f"{DIFF}: long")
+
+    def results(self, rows: pa.Table) -> pa.Table:
+        """Return the results that rows of the table show: the key and one column for each aggregate."""
+        return self._declared(self._told()).typed(rows.schema).results(rows)
+
+    def _told(self) -> Mapping[str, Aggregate]:
+        if not self._values:
+            raise TopologyError("a ReduceCommitter with a function tells no changes; give it values={…}")
+        return self._values
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the stream of changes if all fields have types."""
+        if self._values and self._is_plain and self._declared(self._values).has_types:
+            declarer.declare_stream(CHANGES, self.changes().with_attempt())
 
     def prepare(
         self,
@@ -129,7 +191,8 @@ class ReduceCommitter(ReducingCommitter):
         self._folded: dict[Any, Any] = {}
         self._tuples: list[Sequence[Any]] = []
         if self._values:
-            self._aggregates = _Aggregates.of(self._state_name, self._state, self._key, self._values)
+            self._aggregates = _Aggregates.of(self._state_name, self._state, self._key, self._values, self._diff)
+        self._tells = CHANGES in context.this_targets
         self._begin()
 
     @property
@@ -140,14 +203,24 @@ class ReduceCommitter(ReducingCommitter):
 
     def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
         """Return the fields that a stream lacks, unless a subclass reads others."""
-        folded = [name for each in self._values.values() for name in each.inputs] if self._values else [self._value]
-        return field_mistakes([*self._key, *folded], inputs if self._is_plain else {})
+        used = [name for each in self._values.values() for name in each.inputs] if self._values else [self._value]
+        read = [*self._key, *used, *([self._diff] if self._diff else ())]
+        return field_mistakes(read, inputs if self._is_plain else {})
+
+    def output_mistakes(self, streams: Collection[str], states: Mapping[str, State]) -> Iterator[str]:
+        """Return why its changes can't be read."""
+        state = states.get(self._state_name)
+        if CHANGES in streams and state is not None and state.time_to_live is not None:
+            yield (
+                f"has the stream {CHANGES!r}, but the keys of state {self._state_name!r} expire, which it would not "
+                "tell; leave out the ttl, or do not subscribe to it"
+            )
 
     def combiner(self) -> Combiner | None:
         """Return a combiner of equal keys if it gives the same result; None if a subclass overrides the folding."""
         is_plain = self._is_plain
         if self._values and is_plain:
-            return AggregateCombiner(Aggregation(Fields(*self._key), self._values))
+            return AggregateCombiner(Aggregation(Fields(*self._key), self._values, self._diff))
         reduction = None if self._value in self._key else Reduction.of(self._function)
         if is_plain and isinstance(reduction, Reduction):
             return ReductionCombiner(self._key, self._value, reduction)
@@ -188,6 +261,9 @@ class ReduceCommitter(ReducingCommitter):
     def finish_batch(self) -> None:
         """Fold the batch into the state."""
         self._take_tuples()
+        if self._values and (self._diff or self._tells):
+            self._fold_by_key(self._values)
+            return
         if self._values:
             for rows in (*self._rows, *self._files):
                 self._state.multi_reduce(rows, self._aggregates.reductions)
@@ -196,6 +272,22 @@ class ReduceCommitter(ReducingCommitter):
             self._state.multi_reduce(self._folded, self._function)
         for rows in (*self._rows, *self._files):
             self._state.multi_reduce(rows, self._function)
+
+    def _fold_by_key(self, values: Mapping[str, Aggregate]) -> None:
+        """Fold the batch into the state, remove keys that have no rows any more, and emit what changes."""
+        parts = [*self._rows, *map(in_memory, self._files)]
+        if not parts:
+            return
+        own = self._aggregates
+        rows = own.merged(pa.concat_tables(parts))
+        at = own.place_of(counted(values)) if self._diff else None
+        changes = TableChanges(*own.fields) if self._tells else None
+        folded(self._state, rows, own.reductions, _Gone(at, len(own.reductions.columns)), changes)
+        if changes is not None:
+            partials, diffs = changes.rows()
+            results = self._declared(values).results(partials).append_column(DIFF, diffs)
+            for batch in results.combine_chunks().to_batches():
+                self.collector.emit_batch(batch, CHANGES)
 
     def __getstate__(self) -> dict[str, Any]:
         """Reduce waiting rows before the object moves to the commit phase; spill many rows to a file."""
@@ -277,7 +369,9 @@ class _Aggregates:
     _schema: pa.Schema | None = None
 
     @classmethod
-    def of(cls, name: str, state: MapState, key: Sequence[str], values: Mapping[str, Aggregate]) -> _Aggregates:
+    def of(
+        cls, name: str, state: MapState, key: Sequence[str], values: Mapping[str, Aggregate], diff: str
+    ) -> _Aggregates:
         """Return the aggregates of a state; raise a FieldsError unless they fill exactly its value fields."""
         filled = [column + suffix for column, aggregate in values.items() for suffix in aggregate.suffixes]
         names = list(state.value) or filled
@@ -294,8 +388,18 @@ class _Aggregates:
             for column, aggregate in values.items()
         }
         own_key = [_spec(field, kind) for field, kind in zip(key, state.key.types or [None] * len(key), strict=True)]
-        aggregation = Aggregation(Fields(*own_key), typed)
+        aggregation = Aggregation(Fields(*own_key), typed, diff)
         return cls(name, aggregation, Reductions(tuple((each, aggregation.reductions[each]) for each in names)))
+
+    @property
+    def fields(self) -> tuple[Fields, Fields]:
+        """The fields of key and values, in the state's order."""
+        key, value = self.aggregation.table_fields
+        return key, value.subset([name for name, _ in self.reductions.columns])
+
+    def place_of(self, name: str) -> int:
+        """Return the place of a value field in the state's order."""
+        return [each for each, _ in self.reductions.columns].index(name)
 
     def lifted(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return rows with the key fields and the value fields of the state; several may have the same key."""
@@ -324,7 +428,9 @@ class _Aggregates:
 
     def columns(self, tuples: Sequence[Sequence[Any]]) -> pa.Table:
         """Return the inputs of tuples as columns."""
-        fields = (self.aggregation.key, *(each.inputs for each in self.aggregation.aggregates.values()))
+        fields = [self.aggregation.key, *(each.inputs for each in self.aggregation.aggregates.values())]
+        if self.aggregation.diff:
+            fields.append(Fields(f"{self.aggregation.diff}: long"))
         pairs = [pair for each in fields for pair in zip(each.names, each.types, strict=True)]
         types = {name: kind for name, kind in reversed(pairs) if kind is not None}
         counted = {
@@ -343,6 +449,24 @@ class _Aggregates:
                 )
             made[name] = fitted_array(name, values, kind, f"folded into state {self.state!r}")
         return pa.table(made)
+
+
+@attrs.frozen
+class _Gone:
+    """Tells whether a value of the state has no rows any more.
+
+    Args:
+        at: the place of the number of rows among the value fields; None: rows are never taken back.
+        width: the number of value fields.
+    """
+
+    at: int | None
+    width: int
+
+    def __call__(self, value: Any) -> bool:
+        if self.at is None or value is None:
+            return False
+        return not (value if self.width == 1 else value[self.at])
 
 
 def _typed_as(aggregate: Aggregate, kinds: Sequence[pa.DataType | None]) -> Aggregate:

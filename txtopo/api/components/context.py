@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -147,6 +147,17 @@ class TopologyContext(ABC):
             StateAccessError: as for :attr:`planned_at`.
         """
         raise self._no_transaction("sources_ahead")
+
+    @property
+    def this_targets(self) -> Mapping[str, tuple[str, ...]]:
+        """The components that subscribe to each stream of this one; a stream without any is not among them.
+
+        A bolt need not make what nobody reads.
+
+        Raises:
+            StateAccessError: the topology is a plain one.
+        """
+        raise self._no_transaction("this_targets")
 
     def count(self, name: str, by: int = 1) -> None:
         """Add to a count of this component, in the commit phase; see :meth:`gauge`.

@@ -273,6 +273,7 @@ def check_subscriptions(graph: Graph, streams: Streams) -> Iterator[str]:
 
 def check_inputs(graph: Graph, streams: Streams) -> Iterator[str]:
     """Find what bolts themselves miss in the streams that they subscribe to."""
+    read = {(each.source, each.stream) for declared in graph.bolts for each in declared.subscriptions}
     for declared in graph.bolts:
         inputs = {(each.source, each.stream): streams[each.source][each.stream] for each in declared.subscriptions}
         assert isinstance(declared.component, Bolt), "others were refused"
@@ -280,6 +281,8 @@ def check_inputs(graph: Graph, streams: Streams) -> Iterator[str]:
         # With fields that are missing in a stream, there is nothing to compare a table with.
         if not mistakes:
             mistakes = list(call_if_there(declared.component, "table_mistakes", inputs, dict(graph.states), default=()))
+        own = {stream for source, stream in read if source == declared.id}
+        mistakes += call_if_there(declared.component, "output_mistakes", own, dict(graph.states), default=())
         for mistake in mistakes:
             yield f"bolt {declared.id!r} {mistake}"
 

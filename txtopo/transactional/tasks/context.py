@@ -86,6 +86,13 @@ class TaskContext(TopologyContext, Local):
         above = self._plan.spouts_above
         return frozenset(name for name, _ in self.this_sources if ahead and not ahead.isdisjoint(above(name)))
 
+    @property
+    def this_targets(self) -> Mapping[str, tuple[str, ...]]:
+        """The components that subscribe to each stream."""
+        own = self._plan.by_id[self.this_component_id]
+        edges = {stream: self._plan.outputs(own.id, stream) for stream in own.streams}
+        return {stream: tuple(edge.target for edge in each) for stream, each in edges.items() if each}
+
     def count(self, name: str, by: int = 1) -> None:
         """Add to a count."""
         self._reached("count").count(self.this_component_id, name, by)

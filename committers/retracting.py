@@ -1,0 +1,188 @@
+"""Aggregates of rows that are taken back: what each must keep, so that it is as if they had never come.
+
+Counts, sums and means of integers and decimals subtract; a sum also counts its values, because it is null without any.
+The smallest and the largest value, and the different ones, need all values that are there, each with how many rows have
+it: up to ``values_max`` of a key, beyond which the run stops by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar
+
+import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from committers.aggregates import Aggregate, Collect, Count, CountDistinct, Max, Mean, Min, OfField, Sum
+from txtopo import Fields
+from txtopo.api.reduction import ColumnReduction, Merge
+from txtopo.columnar.reducing import ordered
+from txtopo.columnar.selection import in_one_piece
+from txtopo.errors import TopologyError
+
+__all__ = ["counted", "retracting"]
+
+_VALUES_MAX = 10_000
+"""How many different values of a key a smallest or largest one is kept of."""
+
+
+def retracting(values: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
+    """Return aggregates of changes, given those of rows.
+
+    Raises:
+        TopologyError: one of them can't take rows back, or none counts all rows.
+    """
+    made = {name: _retracting(name, each) for name, each in values.items()}
+    if not any(_is_count(each) for each in made.values()):
+        raise TopologyError(
+            "a ReduceCommitter of changes needs a Count() without a field: a key is removed with its last row; add "
+            "one, such as 'rows': Count()"
+        )
+    return made
+
+
+def counted(values: Mapping[str, Aggregate]) -> str:
+    """Return the name of the aggregate that counts all rows of changes."""
+    return next(name for name, each in values.items() if _is_count(each))
+
+
+def _is_count(aggregate: Aggregate) -> bool:
+    return isinstance(aggregate, Count) and aggregate.field is None and aggregate.where is None
+
+
+def _retracting(name: str, aggregate: Aggregate) -> Aggregate:
+    match aggregate:
+        case Count() | Mean():
+            return aggregate
+        case Sum():
+            return _CountedSum(aggregate.field, where=aggregate.where)
+        case Min() | Max() | Collect() | CountDistinct():
+            return _Kept(aggregate, where=aggregate.where)
+        case _:
+            raise TopologyError(
+                f"aggregate {name!r} is a {type(aggregate).__name__}, which can't take rows back; of changes there are "
+                "Count, Sum, Mean, Min, Max, CountDistinct and Collect"
+            )
+
+
+@attrs.frozen
+class _CountedSum(Mean):
+    """A sum that is null once there is no value any more."""
+
+    def result(self, partials: Sequence[Any]) -> Any:
+        """Return the sum."""
+        total, count = partials
+        return pc.if_else(pc.greater(count, 0), total, pa.scalar(None, total.type))
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """The type of the sum."""
+        return self._sum_type
+
+
+@attrs.frozen
+class _Kept(Aggregate):
+    """An aggregate of the values that are there, of which it keeps each with the number of rows that have it."""
+
+    suffixes: ClassVar = ("_values",)
+    of: OfField
+
+    @property
+    def operands(self) -> Fields:
+        """The field."""
+        return self.of.operands
+
+    def typed(self, schema: pa.Schema) -> Aggregate:
+        """Return the aggregate with its field's type."""
+        return attrs.evolve(self, of=self.of.typed(schema))  # type: ignore[arg-type] # of its own class
+
+    def typed_by(self, kinds: Sequence[pa.DataType]) -> Aggregate:
+        """Return the aggregate with the type of the values that are kept."""
+        return super().typed_by([kind.value_type.field(0).type for kind in kinds])
+
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the merge of values with their numbers."""
+        (kind,) = self.partial_types
+        values_max = getattr(self.of, "values_max", _VALUES_MAX)
+        remedy = "aggregate by a finer key"
+        if values_max != _VALUES_MAX or isinstance(self.of, Collect):
+            remedy = f"give {type(self.of).__name__} a larger values_max, or {remedy}"
+        return [Merge(partial(_merged_counts, values_max=values_max), kind, remedy)]
+
+    @property
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """A list of values with their numbers."""
+        kind = self._value_type
+        return [pa.list_(pa.struct([("value", kind), ("rows", pa.int64())]))]
+
+    @property
+    def _value_type(self) -> pa.DataType:
+        kind = self.of.partial_types[0]
+        return kind.value_type if isinstance(self.of, Collect) else kind
+
+    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
+        """Return a list of each value, null for a null."""
+        return self.weighted(columns, pa.array(np.ones(rows, np.int64)))
+
+    def weighted(self, columns: Sequence[Any], diffs: Any) -> Sequence[Any]:
+        """Return a list of each value with the number of its row, null for a null."""
+        values, kind = in_one_piece(columns[0]), self.partial_types[0]
+        if pa.types.is_floating(values.type):  # all NaN are one, whatever their bits
+            values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), values)
+        rows = pa.StructArray.from_arrays([values, in_one_piece(diffs)], fields=list(kind.value_type))
+        mask = pc.is_null(values) if values.null_count else None
+        return [pa.ListArray.from_arrays(np.arange(len(values) + 1, dtype=np.int32), rows, kind, mask=mask)]
+
+    def result(self, partials: Sequence[Any]) -> Any:
+        """Return what the aggregate is of the values that are there."""
+        lists = in_one_piece(partials[0])
+        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+        rows = lists.flatten()
+        values, numbers = rows.field("value"), rows.field("rows")
+        ends = np.cumsum(lengths)
+        match self.of:
+            case CountDistinct():
+                return pa.array(lengths.astype(np.int64))
+            case Collect():
+                times = np.ones(len(values), np.int64) if self.of.distinct else numbers.to_numpy()
+                offsets = np.concatenate([[0], np.cumsum(times)])[np.concatenate([[0], ends])].astype(np.int32)
+                own = values.take(pa.array(np.repeat(np.arange(len(values)), times)))
+                return pa.ListArray.from_arrays(offsets, own, self.result_type, mask=pa.array(lengths == 0))
+            case _:
+                at = ends - 1 if isinstance(self.of, Max) else ends - lengths
+                return values.take(pa.array(at, mask=lengths == 0))
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """The aggregate's."""
+        return self.of.result_type
+
+
+def _merged_counts(groups: Any, *, values_max: int) -> Any:
+    """Return for each group of lists the values with their numbers added up, in order, without those of 0.
+
+    Raises:
+        ArrowInvalid: a group has more values than ``values_max``.
+    """
+    lists, kind = groups.flatten(), groups.type.value_type
+    group = np.asarray(pc.list_parent_indices(groups))
+    rows = lists.flatten()
+    of_row = pa.array(group[np.asarray(pc.list_parent_indices(lists))])
+    added = (
+        pa.table({"group": of_row, "value": rows.field("value"), "rows": rows.field("rows")})
+        .group_by(["group", "value"], use_threads=False)
+        .aggregate([("rows", "sum")])
+    )
+    added = added.filter(pc.not_equal(added["rows_sum"], 0))
+    added = added.take(ordered(added.select(["group", "value"]))).combine_chunks()
+    counts = np.bincount(added["group"].to_numpy(), minlength=len(groups))
+    if counts.max(initial=0) > values_max:
+        raise pa.ArrowInvalid(f"there are more than {values_max:,} values of a key")
+    made = pa.StructArray.from_arrays(
+        [in_one_piece(added["value"]), in_one_piece(added["rows_sum"])], fields=list(kind.value_type)
+    )
+    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    return pa.ListArray.from_arrays(offsets, made, kind)

@@ -1,0 +1,283 @@
+"""Changes of tables: totals of totals are, after every transaction, what a plain computation makes of all rows so far."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import shutil
+import tempfile
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import pytest
+from hypothesis import Phase, given, settings, strategies as st
+
+from committers import (
+    AppendCommitter,
+    Collect,
+    Count,
+    CountDistinct,
+    EventClock,
+    Last,
+    Max,
+    Mean,
+    Min,
+    ReduceCommitter,
+    Sum,
+    TopN,
+)
+from committers.changes import CHANGES
+from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from state import DeltaRows, read_table
+from tests.budgets import examples
+from tests.crashes import Crash, run_with_crash
+from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo.api.values import KEYED_KINDS
+from txtopo.errors import FieldsError, TopologyError
+from txtopo.testing.inline import run_inline
+
+ROW = Fields("item: string", "shelf: int", "price: decimal(9,2)", "diff: long")
+
+ITEMS = ReduceCommitter(
+    "items",
+    Fields("item: string"),
+    values={
+        "rows": Count(),
+        "shelf": Max("shelf: int"),
+        "price": Sum("price: decimal(9,2)"),
+        "cheapest": Min("price: decimal(9,2)"),
+    },
+    diff="diff",
+)
+SHELVES = ReduceCommitter(
+    "shelves",
+    Fields("shelf: int"),
+    values={
+        "items": Count(),
+        "priced": Count("price: decimal(19,2)"),
+        "total": Sum("price: decimal(19,2)"),
+        "mean": Mean("rows: long"),
+        "names": Collect("item: string"),
+        "prices": CountDistinct("cheapest: decimal(9,2)"),
+    },
+    diff="diff",
+)
+SIZES = ReduceCommitter(
+    "sizes",
+    Fields("items: long"),
+    values={"shelves": Count(), "largest": Max("total: decimal(29,2)"), "prices": Sum("prices: long")},
+    diff="diff",
+)
+LEVELS = {"items": (ITEMS, "item"), "shelves": (SHELVES, "shelf"), "sizes": (SIZES, "items")}
+
+
+@st.composite
+def changing_rows(draw) -> list[list]:
+    """Rows that come, some of which are taken back later."""
+    row = st.tuples(
+        st.sampled_from("abc"), st.sampled_from([0, 1]), st.none() | st.sampled_from(["1.50", "2.00", "-0.25"])
+    )
+    made, there = [], []
+    for _ in range(draw(st.integers(1, 14))):
+        if there and draw(st.booleans()):
+            made.append([*there.pop(draw(st.integers(0, len(there) - 1))), -1])
+        else:
+            item, shelf, price = draw(row)
+            there.append((item, shelf, price and decimal.Decimal(price)))
+            made.append([*there[-1], 1])
+    return made
+
+
+def _sum(values):
+    there = [value for value in values if value is not None]
+    return sum(there) if there else None
+
+
+def by_hand(rows: list[list]) -> dict[str, dict]:
+    """What the three tables show of some rows: key to results."""
+    live: Counter = Counter()
+    for *row, diff in rows:
+        live[tuple(row)] += diff
+    of_item, of_shelf, of_size = defaultdict(list), defaultdict(list), defaultdict(list)
+    for item, shelf, price in live.elements():
+        of_item[item].append((shelf, price))
+    items = {
+        item: (
+            len(own),
+            max(shelf for shelf, _ in own),
+            _sum(price for _, price in own),
+            min((price for _, price in own if price is not None), default=None),
+        )
+        for item, own in of_item.items()
+    }
+    for item, (count, shelf, total, cheapest) in items.items():
+        of_shelf[shelf].append((item, count, total, cheapest))
+    shelves = {
+        shelf: (
+            len(own),
+            sum(total is not None for _, _, total, _ in own),
+            _sum(total for _, _, total, _ in own),
+            sum(count for _, count, _, _ in own) / len(own),
+            tuple(sorted(item for item, *_ in own)),
+            len({cheapest for *_, cheapest in own if cheapest is not None}),
+        )
+        for shelf, own in of_shelf.items()
+    }
+    for count, _, total, _, _, prices in shelves.values():
+        of_size[count].append((total, prices))
+    sizes = {
+        count: (
+            len(own),
+            max((total for total, _ in own if total is not None), default=None),
+            sum(prices for _, prices in own),
+        )
+        for count, own in of_size.items()
+    }
+    return {"items": items, "shelves": shelves, "sizes": sizes}
+
+
+def results_of(rows, name: str) -> dict:
+    """Rows with a key and results, as :func:`by_hand` has them."""
+    committer, key = LEVELS[name]
+    names = [each for each in committer.changes() if each not in {key, "diff"}]
+    made = {
+        row[key]: tuple(tuple(row[each]) if isinstance(row[each], list) else row[each] for each in names)
+        for row in rows
+    }
+    assert len(made) == len(rows), "one row a key"
+    return made
+
+
+def topology(folder: Path, spout, kind, tasks: int, *, is_told: bool = True):
+    builder = TransactionalTopologyBuilder("chain", "rows", spout, 1)
+    before, stream = "rows", "default"
+    for name, (committer, key) in LEVELS.items():
+        builder.set_committer_bolt(name, committer, tasks).fields_grouping(before, Fields(key), stream)
+        builder.set_state(name, committer.state(folder / name, kind=kind))
+        if is_told or name != "sizes":
+            fields = committer.changes()
+            builder.set_bolt(f"log of {name}", AppendCommitter(f"{name} log")).shuffle_grouping(name, CHANGES)
+            builder.set_state(f"{name} log", DeltaRows(folder / f"{name}-log", fields))
+        before, stream = name, CHANGES
+    return builder.build()
+
+
+@settings(
+    max_examples=examples(24), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+)  # 2 s an example
+@given(data=st.data())
+def test_any_chain(data) -> None:
+    """Depth three is the plain computation at every txid, also of several in a group, in replays and after a crash."""
+    rows, batch = data.draw(changing_rows()), data.draw(st.integers(1, 4))
+    spout = data.draw(st.sampled_from([MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout]))
+    kind, tasks = data.draw(st.sampled_from(KEYED_KINDS)), data.draw(st.integers(1, 2))
+    crash = Crash(data.draw(st.integers(0, 60)))
+    config = Config(max_spout_pending=6, group_transactions_max=data.draw(st.integers(1, 4)))
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+
+    def build():
+        return topology(folder, spout({0: rows}, ROW, batch), kind, tasks)
+
+    if not run_with_crash(build, crash, config):
+        assert run_with_crash(build, Crash(), config)
+    for name, (committer, _) in LEVELS.items():
+        partials = read_table(folder / name)
+        assert results_of(committer.results(partials).to_pylist(), name) == by_hand(rows)[name]
+        log = read_table(folder / f"{name}-log").to_pylist()
+        for txid in range(1, -(-len(rows) // batch) + 1):
+            shown: Counter = Counter()
+            for row in (row for row in log if row["txid"] <= txid):
+                whole = [(field, tuple(v) if isinstance(v, list) else v) for field, v in row.items()]
+                shown[tuple(each for each in whole if each[0] not in {"txid", "diff"})] += row["diff"]
+            assert not -shown, "nothing is taken back that is not there"
+            found = results_of(list(map(dict, shown.elements())), name)
+            assert found == by_hand(rows[: batch * txid])[name], f"{name} as of {txid}"
+    shutil.rmtree(folder)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("kind", KEYED_KINDS)
+def test_several_tasks_and_many_rows(tmp_path, kind) -> None:
+    """A batch that is reduced on the way, and keys of several tasks, change each key once in a transaction."""
+    rows = [[f"i{i % 40}", i % 7, decimal.Decimal(i), 1] for i in range(900)]
+    run_inline(topology(tmp_path, MemoryTransactionalSpout({0: rows}, ROW, 300), kind, 2))
+    for name, (committer, key) in LEVELS.items():
+        log = read_table(tmp_path / f"{name}-log").to_pylist()
+        twice = Counter((row["txid"], row[key], row["diff"]) for row in log)
+        assert max(twice.values()) == 1, name
+        shown = committer.results(read_table(tmp_path / name)).to_pylist()
+        assert results_of(shown, name) == by_hand(rows)[name]
+
+
+def test_rows_without_types(tmp_path) -> None:
+    """Tuples of an untyped stream are taken back, too."""
+    rows = [["a", 0, decimal.Decimal(1), 1], ["b", 0, decimal.Decimal(2), 1], ["a", 0, decimal.Decimal(1), -1]]
+    spout = MemoryTransactionalSpout({0: rows}, Fields("item", "shelf", "price", "diff"), 2)
+    run_inline(topology(tmp_path, spout, KEYED_KINDS[0], 1))
+    assert read_table(tmp_path / "items")["item"].to_pylist() == ["b"]
+
+
+def test_who_reads_nothing_pays_nothing(tmp_path, monkeypatch) -> None:
+    """A table whose changes nobody reads is folded in columns, as ever."""
+    monkeypatch.setattr("committers.reduce.folded", lambda *_: pytest.fail("key by key"))
+    committer = ReduceCommitter("items", Fields("item: string"), values={"rows": Count()})
+    builder = TransactionalTopologyBuilder(
+        "chain", "rows", MemoryTransactionalSpout([["a"]], Fields("item: string"), 2)
+    )
+    builder.set_committer_bolt("items", committer).fields_grouping("rows", Fields("item"))
+    builder.set_state("items", committer.state(tmp_path / "items"))
+    run_inline(builder.build())
+    assert read_table(tmp_path / "items").num_rows == 1
+
+
+def test_mistakes(tmp_path) -> None:
+    """What can't be taken back, sums that are not exact, and keys that expire unsaid are refused by name."""
+    count = {"rows": Count()}
+    for values, message in (
+        ({"top": TopN("n: long", n=1, by="n: long")}, "aggregate 'top' is a TopN, which can't take rows back"),
+        ({"last": Last("n: long", by="at: long")}, "'last' is a Last"),
+        ({"n": Sum("n: long")}, r"needs a Count\(\) without a field"),
+    ):
+        with pytest.raises(TopologyError, match=message):
+            ReduceCommitter("t", Fields("k: string"), values=values, diff="diff")
+    with pytest.raises(
+        FieldsError, match="Sum needs integers or decimals, if rows are taken back, but field 'n' is double"
+    ):
+        ReduceCommitter("t", Fields("k: string"), values={**count, "n": Sum("n: double")}, diff="diff").changes()
+    with pytest.raises(TopologyError, match="no function"):
+        ReduceCommitter("t", "k", "n", diff="diff")
+    with pytest.raises(TopologyError, match="tells no changes"):
+        ReduceCommitter("t", "k", "n").changes()
+
+
+def test_more_values_than_may_be(tmp_path) -> None:
+    """A smallest value is kept of so many values as it has room for, and more are refused by name."""
+    values = {"rows": Count(), "users": CountDistinct("item: string", values_max=2)}
+    committer = ReduceCommitter("t", Fields("shelf: int"), values=values, diff="diff")
+    rows = [[name, 0, None, 1] for name in "abc"]
+    builder = TransactionalTopologyBuilder("chain", "rows", MemoryTransactionalSpout(rows, ROW, 1))
+    builder.set_committer_bolt("t", committer).fields_grouping("rows", Fields("shelf"))
+    builder.set_state("t", committer.state(tmp_path / "t"))
+    with pytest.raises(
+        FieldsError, match="there are more than 2 values of a key; give CountDistinct a larger values_max"
+    ):
+        run_inline(builder.build())
+    assert read_table(tmp_path / "t")["rows"].to_pylist() == [2]
+
+
+def test_keys_that_expire(tmp_path) -> None:
+    """A table whose keys expire in silence has no changes to read."""
+    fields = Fields("item: string", "at: timestamp")
+    items = ReduceCommitter("items", Fields("item: string"), values={"at": Max("at: timestamp")})
+    builder = TransactionalTopologyBuilder("chain", "rows", MemoryTransactionalSpout([], fields, 1))
+    clock = EventClock("clock", time="at", delay=dt.timedelta(0))
+    builder.set_committer_bolt("clock", clock).global_grouping("rows")
+    builder.set_state("clock", clock.state(tmp_path / "clock"))
+    builder.set_committer_bolt("items", items).fields_grouping("rows", Fields("item"))
+    builder.set_state("items", items.state(tmp_path / "items", ttl=dt.timedelta(days=1), clock="clock"))
+    builder.set_bolt("log", AppendCommitter("log")).shuffle_grouping("items", CHANGES)
+    builder.set_state("log", DeltaRows(tmp_path / "log", items.changes()))
+    with pytest.raises(
+        TopologyError, match="bolt 'items' has the stream 'changes', but the keys of state 'items' expire"
+    ):
+        builder.build()
