@@ -1,7 +1,8 @@
 """Upkeep of a Delta table's log and folder: checkpoints and vacuum; :mod:`state.delta.merging` has that of its files.
 
 - *When*: after ``every_writes`` writes, or once the table has grown by many rows and by half. So where rows expire,
-  large writes leave no more behind than small ones.
+  large writes leave no more behind than small ones. The more files are kept, the rarer are checkpoints, which have all
+  of them.
 - *Files* that the coordinator itself has removed from the table go as soon as nobody needs them, a few at a time
   (:class:`Removed`): so little more is there than is to be.
 - A *checkpoint* of the log, and the removal of versions that nobody needs: their log entries, and their files. What it
@@ -28,7 +29,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -37,7 +38,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from state.delta.log.checkpoints import Removal, checkpoint_path, make_checkpoint, places_in, removals_in
-from state.delta.log.data_files import DATA_FOLDER, DataFolder
+from state.delta.log.data_files import DATA_FOLDER, DataFolder, Presence
 from state.delta.log.entries import actions_of, entry_path, log_entries, read_entry, valid_transactions
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import LOG_FOLDER, Location
@@ -92,6 +93,11 @@ _REMOVE_SECS = 10
 _UNNAMED_SECS = 24 * 3600
 """How long files stay that no version names: of writes that are being prepared, in any process, and of dead ones."""
 
+_KEPT_PER_VERSION, _VERSIONS_MAX = 20, 1_000
+"""A checkpoint has every file that is kept. So it is made once there is a version more for so many of them, or so many
+versions more: one every 50 writes took 7 % of a core after a minute of 50 a second, and what a second costs grew with
+the square of its writes. A reader of the log reads a twentieth more, at most."""
+
 _CHECKPOINTS_PER_CLEAN_UP = 20
 """Removing what is too old lists all files, so it follows only every 20th checkpoint, including the first."""
 
@@ -104,7 +110,7 @@ class Upkeep:
     """The schedule of upkeep.
 
     Args:
-        every_writes: the number of own writes between two checkpoints.
+        every_writes: the number of own writes between two rounds; a round makes a checkpoint if that is worth it.
         files_max: small files are combined when that saves at least this many.
         vacuum_retention_hours: how long unreferenced files are kept, in hours; None: as long as the run says.
         unbounded_hours: how long they are then if the run does not say; None: forever.
@@ -216,6 +222,13 @@ class Removed:
     places: tuple[str, ...]
 
 
+class Present(Sized, Protocol):
+    """The files of a table at one moment: how many are kept, and whether one is there, by its path."""
+
+    def __call__(self, place: str) -> bool:
+        """Return whether a file is there."""
+
+
 class TablePast(Protocol):
     """A table's past: what its upkeep asks, and what it does.
 
@@ -266,8 +279,8 @@ class TablePast(Protocol):
             FileNotFoundError: its log entry is gone.
         """
 
-    def presence(self) -> Callable[[str], bool]:
-        """Return what says of a path whether a file is there now."""
+    def presence(self) -> Present:
+        """Return which files are there now."""
 
     def make_checkpoint(self, version: int, is_there: Callable[[str], bool], *, is_newest: bool = True) -> None:
         """Make a checkpoint of a version, unless it has one; see :func:`make_checkpoint`."""
@@ -362,8 +375,8 @@ class DeltaPast(TablePast):
         for added in actions_of(self._location, version, "add"):
             yield from places_of(added["path"], vector_in(added))
 
-    def presence(self) -> Callable[[str], bool]:
-        """Return what says whether a file is there."""
+    def presence(self) -> Presence:
+        """List the folder of data files."""
         return DataFolder(self._location).presence()
 
     def make_checkpoint(self, version: int, is_there: Callable[[str], bool], *, is_newest: bool = True) -> None:
@@ -416,6 +429,10 @@ class LogUpkeep:
         self._make_thread = make_thread or _make_thread
         self._held = _Held(past)
         self._rounds = 0
+        self._made: int | None = None
+        """The version of the last checkpoint that it has made; None: it has made none."""
+        self._kept = 0
+        """How many files there were then."""
         self._cleaned_secs: float | None = None
         """When the last clean-up began."""
         self._kept_secs: float | None = None
@@ -445,14 +462,19 @@ class LogUpkeep:
         return self._cleaned_secs is None or abs(schedule.now_secs - self._cleaned_secs) >= _CLEAN_UP_SECS
 
     def begin(self, schedule: Upkeep, version: int, held: Collection[str]) -> None:
-        """Begin a round; none may be under way.
+        """Begin a round, unless so little was written that a checkpoint is not worth it; none may be under way.
 
         Args:
             schedule: how long what is kept is kept.
             version: the version to write a checkpoint of.
             held: the files of that version, and those of a write that is prepared.
         """
-        self._submit(self._run, schedule, version, set(held))
+        is_by_time = schedule.is_recent_kept and self._is_time(schedule)
+        versions = min(-(-self._kept // _KEPT_PER_VERSION), _VERSIONS_MAX)
+        if is_by_time or self._made is None or version - self._made >= versions:
+            self._submit(self._run, schedule, version, set(held))
+        else:
+            self._is_aging = True  # what was written may be the last
 
     def delete_removed(
         self, schedule: Upkeep, removed: deque[Removed], held: Callable[[], set[str]], is_head: Callable[[], bool]
@@ -518,24 +540,25 @@ class LogUpkeep:
         past = self._past
         is_by_time = schedule.is_recent_kept and self._is_time(schedule)
         is_clean_up_due = is_by_time or self._rounds % _CHECKPOINTS_PER_CLEAN_UP == 0
-        is_there = past.presence()
+        present = past.presence()
         of_points: Collection[int] = ()
         if is_clean_up_due:
             of_points = self._held.versions_of(schedule.points, version)
-            needed |= self._held.hold(of_points, is_there)
+            needed |= self._held.hold(of_points, present)
             self._kept_secs = schedule.now_secs
-        past.make_checkpoint(version, is_there)
+        past.make_checkpoint(version, present)
         # The entries that it replaces may be removed once it is durable.
         past.sync()
         self._rounds += 1
+        self._made, self._kept = version, len(present)
         if not is_clean_up_due:
             return
         now_secs = schedule.now_secs
         deletion = _Deletion(past, version, needed)
         deletion.look()  # a coordinator that leads may keep the log longer
-        is_log_aging = self._clean_log(schedule, deletion, version, of_points, is_there)
+        is_log_aging = self._clean_log(schedule, deletion, version, of_points, present)
         past.remove_late()
-        is_aging = schedule.files_secs is not None and self._clean_files(schedule, deletion, version, is_there)
+        is_aging = schedule.files_secs is not None and self._clean_files(schedule, deletion, version, present)
         self._cleaned_secs, self._points, self._is_aging = now_secs, schedule.points, is_log_aging or is_aging
 
     def _clean_log(

@@ -75,7 +75,8 @@ class DeltaExpiringRows(DeltaRows):
         key: the fields by which rows are looked up with ``holds``; nulls are equal. Several rows may have the
             same. An index of their hashes is in memory, too: 12 bytes for each row.
         storage_options: options for the object store, as delta-rs has them.
-        upkeep_every_writes: the number of writes between two checkpoints of the log.
+        upkeep_every_writes: the number of writes between two checkpoints of the log, at least: the more is kept, the
+            rarer they are.
         files_max: small files are combined when that saves at least this many files.
         vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168; None (the default):
             as long as ``topology.history.recent.secs`` says, or 168 hours if it is none. The table cannot be rolled

@@ -67,7 +67,8 @@ class DeltaState(DeclaredDeltaTable):
         cached_keys_max: the maximum number of keys that the coordinator has as Python values. Those of a larger table
             are made of its rows when they are read. Rows are in memory up to ``topology.state.bytes.max``, and in
             temporary files beyond it.
-        upkeep_every_writes: the number of writes between two checkpoints of the log.
+        upkeep_every_writes: the number of writes between two checkpoints of the log, at least: the more is kept, the
+            rarer they are.
         files_max: small files are combined when that saves at least this many files.
         vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168; None (the default):
             as long as ``topology.history.recent.secs`` says, or forever if it is none.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import functools
 import os
 import re
 import uuid
@@ -36,6 +35,7 @@ from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import StateFailure
 from txtopo.files.durable import paths_in
+from txtopo.files.folder import Folder
 
 __all__ = [
     "DATA_FOLDER",
@@ -45,6 +45,7 @@ __all__ = [
     "WAITING_FOLDER",
     "DataFile",
     "DataFolder",
+    "Presence",
     "files_in",
     "files_of",
     "fitted",
@@ -159,6 +160,33 @@ def slices_of(rows: pa.Table) -> list[pa.Table]:
 
 
 _FILE_NAMES, _VECTOR_NAMES = ([each.name for each in attrs.fields(kind)] for kind in (DataFile, Vector))
+
+
+@attrs.frozen(eq=False)
+class Presence:
+    """Which files of a table are there, by their paths in its folder.
+
+    Args:
+        folder: the table's folder, which is asked for files of other writers.
+        names: the names in the folder that txtopo writes to, as it was listed.
+    """
+
+    folder: Folder
+    names: frozenset[str]
+    _others: dict[str, bool] = attrs.field(factory=dict, init=False)
+
+    def __len__(self) -> int:
+        """Return the number of files that txtopo has written."""
+        return len(self.names)
+
+    def __call__(self, place: str) -> bool:
+        """Return whether a file is there."""
+        folder, _, name = place.rpartition("/")
+        if folder == DATA_FOLDER:
+            return name in self.names
+        if place not in self._others:
+            self._others[place] = self.folder.size(place) is not None
+        return self._others[place]
 
 
 @attrs.frozen
@@ -337,16 +365,9 @@ class DataFolder:
                 return f"the file {place}, but that {what}"
         return None
 
-    def presence(self) -> Callable[[str], bool]:
-        """Return a function that says of a path in the table's folder whether a file is there; it is listed once."""
-        folder = self.location.folder
-        own = {f"{DATA_FOLDER}/{name}" for name in folder.names(DATA_FOLDER)}
-
-        @functools.cache  # those outside, of other writers, are asked for one by one
-        def is_there(place: str) -> bool:
-            return place in own if place.startswith(f"{DATA_FOLDER}/") else folder.size(place) is not None
-
-        return is_there
+    def presence(self) -> Presence:
+        """Return which files are there: the folder is listed once."""
+        return Presence(self.location.folder, frozenset(self.location.folder.names(DATA_FOLDER)))
 
     def left_by_groups(self, txid: int, since_secs: float) -> list[str]:
         """Return the files that groups after a transaction may have left, written after a time.

@@ -42,7 +42,8 @@ class DeltaRows(DeclaredDeltaTable):
         fields: the fields, each with a type.
         partition_by: the partition fields: strings, integers, booleans or dates; a row must have a value there.
         storage_options: options for the object store, as delta-rs has them.
-        upkeep_every_writes: the number of writes between two checkpoints of the log.
+        upkeep_every_writes: the number of writes between two checkpoints of the log, at least: the more is kept, the
+            rarer they are.
         files_max: small files are combined when that saves at least this many files.
         vacuum_retention_hours: how long unreferenced data files are kept, in hours, at least 168; None (the default):
             as long as ``topology.history.recent.secs`` says, or forever if it is none.

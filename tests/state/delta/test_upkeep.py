@@ -146,6 +146,22 @@ def test_what_was_compacted_after_the_checkpoint_stays(tmp_path):
     assert sorted(read_table(tmp_path, 2)["n"].to_pylist()) == [1, 2]
 
 
+@pytest.mark.slow
+def test_checkpoints_cost_no_more_the_more_is_kept(tmp_path, monkeypatch):
+    """A write pays for 20 of the files that are kept at most, whether a hundred are or thousands."""
+    monkeypatch.setattr(state.delta.upkeep, "_CHECKPOINTS_PER_CLEAN_UP", 20)
+    opened, writes = keyed(tmp_path), 80
+    for txid in range(1, writes + 1):
+        opened.write(txid, {"a": TransactionalValue(txid, 1)})
+        maintain(opened)
+    removals = [
+        pl.read_parquet(path)["remove"].struct.field("path").count()
+        for path in (tmp_path / "_delta_log").glob("*.checkpoint.parquet")
+    ]
+    assert max(removals) >= writes - 5
+    assert sum(removals) <= 20 * writes
+
+
 @pytest.mark.parametrize("kind", ["keyed", "rows"])
 def test_prepared_files_stay(tmp_path, monkeypatch, kind):
     """What a prepared write is to put in stays, however old it is."""

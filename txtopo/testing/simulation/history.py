@@ -13,7 +13,7 @@ import attrs
 from state.delta.log.checkpoints import Removal, checkpoint_path
 from state.delta.log.entries import entry_path
 from state.delta.log.kept import KeptLog
-from state.delta.upkeep import TablePast, Upkeep
+from state.delta.upkeep import Present, TablePast, Upkeep
 from txtopo.errors import FailedException
 from txtopo.files.folder import Item
 from txtopo.testing.checkers import Rows, Version, require
@@ -164,6 +164,19 @@ class Disk:
         self.on_deleted(self)
 
 
+@attrs.frozen
+class _Present(Present):
+    """The data files at one moment."""
+
+    paths: frozenset[str]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __call__(self, place: str) -> bool:
+        return place in self.paths
+
+
 class SimulatedPast(TablePast):
     """The past of a simulated table that a coordinator has opened.
 
@@ -228,9 +241,9 @@ class SimulatedPast(TablePast):
         made = self._disk.made[version]
         return made.live - made.before
 
-    def presence(self) -> Callable[[str], bool]:
-        """Return what says whether a file is there now."""
-        return set(self._disk.data).__contains__
+    def presence(self) -> Present:
+        """Return which files are there now."""
+        return _Present(frozenset(self._disk.data))
 
     def make_checkpoint(self, version: int, is_there: Callable[[str], bool], *, is_newest: bool = True) -> None:
         """Make a checkpoint of a version that can be opened."""
