@@ -17,7 +17,7 @@ from tests.variants import variants
 from txtopo import Config
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.journal.holds import Holding, holds_in
-from txtopo.transactional.recovery.operations.diagnosis import version_is_gone
+from txtopo.transactional.recovery.operations.ways import version_is_gone
 from txtopo.transactional.recovery.points import SLOT_MS
 
 NEW = ("open", "minutes")

@@ -46,8 +46,9 @@ from txtopo.journal.journal import (
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
-from txtopo.transactional.recovery.operations.diagnosis import RepairSubject, version_is_gone
+from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.operations.rewind import summarized, versions_kept
+from txtopo.transactional.recovery.operations.ways import version_is_gone
 from txtopo.transactional.recovery.plans import GoTo
 
 _FILE = "fork.json"

@@ -14,7 +14,7 @@ incarnation of the topology. Transactions that are begun and not committed begin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -33,6 +33,7 @@ from txtopo.transactional.recovery.divergence import (
     find_divergences,
     find_incomplete,
 )
+from txtopo.transactional.recovery.operations.ways import Ways
 from txtopo.transactional.recovery.plans import (
     Adopt,
     BeginEmpty,
@@ -226,18 +227,16 @@ class _Found:
     ) -> tuple[GoTo | None, tuple[str, ...], tuple[str, ...]]:
         """Return the best plan, the states that it rolls back, and the obstacles to a better one."""
         tables = {name: table for name, table in subject.tables().items() if name not in self.apart}
-        choice = Choice(
-            record,
-            tables,
-            self.descriptions,
-            self.divergences,
-            subject.optional,
-            lambda name, txid: tables[name].is_kept(txid),
-            is_sound=False,
+        ways = _WaysOfApart(
+            record=record,
+            tables=tables,
+            descriptions=self.descriptions,
+            divergences=self.divergences,
+            optional=subject.optional,
             backfilled=backfills_of(subject.metadata_dir, parts) if parts else (),
             unfinished=self.backfills,
         )
-        go_to, rolled_back, obstacles = choice.best(self.checkpoints, subject.spouts, number, is_damaged=is_damaged)
+        go_to, rolled_back, obstacles = ways.best(self.checkpoints, subject.spouts, number, is_damaged=is_damaged)
         if go_to is not None:
             held = {} if go_to.is_as_it_is else _held(self.checkpoints, parts, go_to.incarnation)
             after, until = self.unseen(go_to, record, tables)
@@ -286,24 +285,13 @@ class _Found:
         return Adopt(foreign) if can_adopt else None
 
 
-@attrs.frozen
-class Choice:
-    """Chooses where to go from the facts found."""
+@attrs.frozen(kw_only=True)
+class _WaysOfApart(Ways):
+    """The ways where tables and coordinator state may disagree."""
 
-    record: CoordinatorRecord
-    tables: Mapping[str, StateTable]
-    descriptions: Mapping[str, TableDescription]
     divergences: tuple[Divergence, ...]
-    optional: Collection[str]
-    is_kept: Callable[[str, int], bool]
-    """Says of a state whether its table keeps the version of a transaction."""
-    is_sound: bool
-    """Whether tables and coordinator state agree: then many checkpoints are compared, and only for what is kept."""
-    backfilled: Collection[str]
-    """The states that may be forgotten at a checkpoint without them, because a backfill can give them their history
-    again."""
-    unfinished: Mapping[str, int]
-    """The states of backfills that have not joined the topology, each with its last transaction."""
+    kept: Mapping[str, Collection[int]] = attrs.field(factory=dict, init=False)
+    """Nothing: few checkpoints are asked for, so each table is."""
 
     def best(
         self, checkpoints: list[Checkpoint], spouts: Mapping[str, str], number: int, *, is_damaged: bool
@@ -329,107 +317,25 @@ class Choice:
             seen += [each for each in obstacles if each not in seen]
         return None, (), tuple(seen)
 
-    def rollbacks(self, checkpoint: Checkpoint) -> tuple[tuple[str, ...], list[str]]:
-        """Return the states whose tables must be rolled back to a checkpoint, and the obstacles to it."""
-        rolled_back, obstacles = [], []
-        for name, table in self.tables.items():
-            if self._is_forgotten(checkpoint, name):
-                continue
-            wanted = self._mark_at(checkpoint, name).txid or 0
-            description = self.descriptions.get(name)
-            obstacle = self._obstacle(checkpoint, name, description)
-            if obstacle is not None:
-                obstacles.append(obstacle)
-            elif description is None:
-                continue
-            elif (shared := self._shared_until(checkpoint, table, description, wanted)) is not None:
-                where = "a rewind or a repair has undone, or has not seen, what came after"
-                obstacles.append(
-                    f"{name!r} has the same past as {checkpoint.source} only up to transaction {shared}: {where}"
-                )
-            elif self._is_at(table, description, wanted):
-                continue
-            elif (description.last_txid or 0) < wanted:
-                obstacles.append(f"{name!r} is only at transaction {description.last_txid or 0}, not at {wanted}")
-            elif not self.is_kept(name, wanted):
-                obstacles.append(version_is_gone(name, wanted))
-            else:
-                rolled_back.append(name)
-        return tuple(rolled_back), obstacles
+    def _is_kept(self, name: str, txid: int) -> bool:
+        return self.tables[name].is_kept(txid)
 
-    def _shared_until(
-        self, checkpoint: Checkpoint, table: StateTable, description: TableDescription, wanted: int
-    ) -> int | None:
-        if self.is_sound:
-            return None
-        return checkpoint.timeline.shared_until(table, description, checkpoint.txid, wanted)
-
-    def _is_at(self, table: StateTable, description: TableDescription, txid: int) -> bool:
-        return (description.last_txid or 0) == txid and (self.is_sound or table.foreign_change(None) is None)
+    def _is_at(self, name: str, description: TableDescription, txid: int) -> bool:
+        return super()._is_at(name, description, txid) and self.tables[name].foreign_change(None) is None
 
     def _obstacle(self, checkpoint: Checkpoint, name: str, description: TableDescription | None) -> str | None:
         wrong = next((each for each in self.divergences if each.state == name), None)
         if wrong is not None and wrong.kind in {*_NOT_OURS, DivergenceKind.MISFIT}:
             return f"the table at the path of {name!r} is wrong: {wrong.kind.value}"
-        if not self._can_have(checkpoint, name):
-            mark = checkpoint.states.get(name)
-            since = "had no such state yet" if mark is None else f"was without it after transaction {mark.left_after}"
-            return f"state {name!r} can't be at transaction {checkpoint.txid}: the topology {since}"
-        wanted = self._mark_at(checkpoint, name).txid or 0
-        if description is None:
-            return f"the table of {name!r}, which had transaction {wanted}, is gone" if wanted else None
-        if description.incarnation != checkpoint.incarnation:
-            known = f"{description.incarnation!r}, not {checkpoint.incarnation!r}"
-            return f"the table of {name!r} belongs to incarnation {known}"
-        known = self._mark_at(checkpoint, name).identity or description.identity
-        if known != description.identity and (wanted or description.last_txid):
-            return f"the table of {name!r} is not the one in {checkpoint.source}"
-        return None
-
-    def _is_forgotten(self, checkpoint: Checkpoint, name: str) -> bool:
-        return name in self.backfilled and name not in checkpoint.states
-
-    def _can_have(self, checkpoint: Checkpoint, name: str) -> bool:
-        """Whether a state has missed nothing at a checkpoint, or only what is on record."""
-        is_there = checkpoint.txid == 0 or name in self.optional or checkpoint.has(name)
-        return is_there or self._is_begun_later(checkpoint, name)
-
-    def _is_begun_later(self, checkpoint: Checkpoint, name: str) -> bool:
-        mark = self.record.committed.states.get(name)
-        is_begun = mark is not None and mark.left_after is None and mark.begun_after >= checkpoint.txid
-        return checkpoint.txid > 0 and is_begun and not checkpoint.has(name)
-
-    def _mark_at(self, checkpoint: Checkpoint, name: str) -> StateMark:
-        """Return the mark that a state gets at a checkpoint, without what only its opened table knows."""
-        if self._is_begun_later(checkpoint, name):  # empty at the checkpoint, it gets all transactions after it
-            return StateMark("", None, begun_after=checkpoint.txid)
-        return checkpoint.states.get(name, StateMark("", None))
-
-    def plan(self, checkpoint: Checkpoint, number: int, *, is_as_it_is: bool) -> GoTo:
-        """Return the plan that brings everything to a checkpoint to which there is no obstacle."""
-        undone = [name for name, last in self.unfinished.items() if last > checkpoint.txid and not is_as_it_is]
-        forgotten = [*(name for name in self.tables if self._is_forgotten(checkpoint, name)), *undone]
-        names = [name for name in {**checkpoint.states, **self.tables} if name not in forgotten]
-        marks = {name: self._mark_at(checkpoint, name) for name in names}
-        return GoTo(
-            checkpoint.txid,
-            checkpoint.metadata,
-            checkpoint.incarnation,
-            checkpoint.spouts,
-            {name: mark.txid or 0 for name, mark in marks.items()},
-            is_as_it_is,
-            number,
-            marks,
-            checkpoint.planned,
-            turns=checkpoint.timeline.turns,
-            renames=checkpoint.timeline.renames,
-            forgotten=tuple(forgotten),
-        )
-
-
-def version_is_gone(name: str, txid: int) -> str:
-    """Return in words that a state's table no longer has its version after a transaction."""
-    return f"the version of {name!r} after transaction {txid} is gone (it is of no point, or was vacuumed)"
+        obstacle = super()._obstacle(checkpoint, name, description)
+        if obstacle is not None or description is None:
+            return obstacle
+        wanted = self.mark_at(checkpoint, name).txid or 0
+        shared = checkpoint.timeline.shared_until(self.tables[name], description, checkpoint.txid, wanted)
+        if shared is None:
+            return None
+        where = "a rewind or a repair has undone, or has not seen, what came after"
+        return f"{name!r} has the same past as {checkpoint.source} only up to transaction {shared}: {where}"
 
 
 def _was_finished(

@@ -32,7 +32,8 @@ from txtopo.journal.journal import (
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
-from txtopo.transactional.recovery.operations.diagnosis import Choice, RepairSubject, descriptions_of
+from txtopo.transactional.recovery.operations.diagnosis import RepairSubject, descriptions_of
+from txtopo.transactional.recovery.operations.ways import Ways
 from txtopo.transactional.recovery.plans import GoTo, StartAnew
 
 REASONS_MAX = 3
@@ -68,7 +69,7 @@ class Past:
     unversioned: tuple[str, ...]
     """The states that keep no versions: they stay as they are, whatever the point."""
 
-    _choice: Choice
+    _ways: Ways
 
     @classmethod
     def of(cls, subject: RepairSubject, parts: Sequence[JournalPart], known: CoordinatorRecord) -> Past:
@@ -98,15 +99,12 @@ class Past:
         now = checkpoints[0]
         mark = CommittedMark(now.txid, now.metadata, {**now.states, **known.committed.states}, now.planned)
         record = CoordinatorRecord(subject.topology_id, newest.incarnation, newest.epoch, mark, None)
-        kept = versions_kept(tables, descriptions, checkpoints)
-        choice = Choice(
-            record,
-            tables,
-            descriptions,
-            (),
-            subject.optional,
-            lambda name, txid: txid in kept[name],
-            is_sound=True,
+        ways = Ways(
+            record=record,
+            tables=tables,
+            descriptions=descriptions,
+            optional=subject.optional,
+            kept=versions_kept(tables, descriptions, checkpoints),
             backfilled=backfills_of(subject.metadata_dir, parts),
             # The journal may name states of a backfill that died just before it joined: that alone means nothing.
             unfinished=unfinished_backfills(
@@ -121,14 +119,14 @@ class Past:
         points = [
             Point(each, firsts.get(each.txid, each.txid), rolled_back, (*obstacles, *gaps.after(each)))
             for each in checkpoints
-            for rolled_back, obstacles in [choice.rollbacks(each)]
+            for rolled_back, obstacles in [ways.rollbacks(each)]
         ]
         return cls(
             tuple(points),
             transactions,
             descriptions,
             tuple(name for name in subject.states if name not in tables),
-            choice,
+            ways,
         )
 
     @property
@@ -139,7 +137,7 @@ class Past:
     @property
     def unfinished(self) -> Mapping[str, int]:
         """The states of backfills that have not joined the topology, each with its last transaction."""
-        return self._choice.unfinished
+        return self._ways.unfinished
 
     @property
     def standing(self) -> tuple[Point, ...]:
@@ -201,7 +199,7 @@ class Past:
 
     def plan(self, point: Point, number: int) -> GoTo:
         """Return the plan to go to a point."""
-        plan = self._choice.plan(point.checkpoint, number, is_as_it_is=False)
+        plan = self._ways.plan(point.checkpoint, number, is_as_it_is=False)
         return attrs.evolve(plan, until=self.committed.txid, held=self._held, is_rewind=True)
 
     @property
@@ -223,8 +221,8 @@ class Past:
 
     def _is_kept(self, point: Point) -> bool:
         """Whether the tables that are to be rolled back really have their version: a recorded plan must not fail."""
-        states = self._choice.plan(point.checkpoint, 0, is_as_it_is=False).states
-        return all(self._choice.tables[name].is_kept(states[name]) for name in point.rolled_back)
+        states = self._ways.plan(point.checkpoint, 0, is_as_it_is=False).states
+        return all(self._ways.tables[name].is_kept(states[name]) for name in point.rolled_back)
 
 
 def summarized(reasons: Iterable[str]) -> list[str]:
