@@ -32,7 +32,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from state.delta.log.damage import plain_text
-from state.delta.log.entries import read_entry
+from state.delta.log.data_files import DataFolder, files_of
+from state.delta.log.entries import read_entry, version_after
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import LOG_FOLDER, Location, parent_of
 from state.delta.log.ownership import (
@@ -332,7 +333,25 @@ def version_as_of(location: Location, latest: DeltaTable, application: str, txid
         else:
             found = table
             low = middle + 1
-    return found
+    return None if found is None else _with_files(location, found, application)
+
+
+def _with_files(location: Location, found: DeltaTable, application: str) -> DeltaTable:
+    """Return a version or, if files of it are gone, the one that made its last transaction visible.
+
+    1. A group writes a version, which becomes a point's. Upkeep moves its rows to other files.
+    2. Later groups remove those files, and upkeep deletes them after ``topology.history.recent.secs``.
+    3. The log still has the version that moved the rows: it goes with a later clean-up, or comes back after a loss of
+       power. What stays for the point is the version of the group.
+    """
+    version = found.version()
+    entry = read_entry(location, version)
+    if entry is None or entry.txid is not None or not (txid := found.transaction_version(application)):
+        return found
+    written = version_after(location, version, txid)
+    if written is None or DataFolder(location).missing(files_of(location, found).values()) is None:
+        return found
+    return _kept_version(location, written) or found
 
 
 def exact_version_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:

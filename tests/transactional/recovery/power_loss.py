@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import random
 import shutil
 import threading
 from collections.abc import Iterator
@@ -58,7 +59,10 @@ class Disk:
             if not path.name.endswith(".lock")
         }
         with self.lock:
-            return Left(self.folder.stat().st_ino, dict(self.contents), dict(self.names), entries, stores)
+            now = {
+                path.stat().st_ino: _names_in(path) for path in [self.folder, *self.folder.rglob("*")] if path.is_dir()
+            }
+            return Left(self.folder.stat().st_ino, dict(self.contents), dict(self.names), now, entries, stores)
 
     def close(self) -> None:
         for descriptor in self.held:
@@ -78,7 +82,7 @@ class Disk:
             if inode not in self.contents and inode not in self.names:
                 self.held.append(os.dup(descriptor))
             if path.is_dir():
-                self.names[inode] = {each.name: each.inode() for each in os.scandir(path)}
+                self.names[inode] = _names_in(path)
                 for each in os.scandir(path):
                     if each.is_dir():  # a folder that was never synced itself is empty
                         self.names.setdefault(each.inode(), {})
@@ -95,30 +99,49 @@ class Left:
     root: int
     contents: dict[int, bytes]
     names: dict[int, dict[str, int]]
+    now: dict[int, dict[str, int]]
+    """The names that were in folders, synced or not."""
     entries: dict[int, bytes]
     """Entries of Delta logs, synced or not."""
     stores: dict[pathlib.Path, bytes]
     """The files of coordinator states, by their paths."""
 
-    def lay_out(self, folder: pathlib.Path, *, are_entries_lucky: bool = False) -> None:
+    def lay_out(
+        self, folder: pathlib.Path, *, are_entries_lucky: bool = False, luck: random.Random | None = None
+    ) -> None:
         """Make it a folder; a file whose content was not synced is empty.
 
         Args:
             folder: where.
             are_entries_lucky: whether the system happens to have written what Delta logs have, and nothing else.
+            luck: draws which of the names that have come, gone or changed since the last sync of their folder the
+                system happens to have written; None: none of them.
         """
         shutil.rmtree(folder, ignore_errors=True)
         lucky = self.entries if are_entries_lucky else {}
-        for path, inode in self._files(folder, self.root):
+        for path, inode in self._files(folder, self.root, luck):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(self.contents.get(inode, lucky.get(inode, b"")))
         for path, content in self.stores.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(content)
 
-    def _files(self, folder: pathlib.Path, inode: int) -> Iterator[tuple[pathlib.Path, int]]:
-        for name, below in self.names.get(inode, {}).items():
+    def _files(
+        self, folder: pathlib.Path, inode: int, luck: random.Random | None
+    ) -> Iterator[tuple[pathlib.Path, int]]:
+        for name, below in self._names(inode, luck):
             if below in self.names:
-                yield from self._files(folder / name, below)
-            elif not name.startswith(STORE):
+                yield from self._files(folder / name, below, luck)
+            elif below not in self.now and not name.startswith(STORE):
                 yield folder / name, below
+
+    def _names(self, inode: int, luck: random.Random | None) -> Iterator[tuple[str, int]]:
+        synced, now = self.names.get(inode, {}), self.now.get(inode, {})
+        for name in sorted({*synced, *(now if luck else ())}):
+            which = luck.choice([synced, now]) if luck else synced
+            if name in which:
+                yield name, which[name]
+
+
+def _names_in(folder: pathlib.Path) -> dict[str, int]:
+    return {each.name: each.inode() for each in os.scandir(folder)}

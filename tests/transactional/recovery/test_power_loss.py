@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import pathlib
+import random
+import time
+
 import pytest
 from click.testing import CliRunner
 
 from spouts import MemoryTransactionalSpout
-from state import DeltaState
-from state.delta import merging
+from state import DeltaState, SqliteStore
+from state.delta import merging, upkeep
 from tests.acceptance.topologies import counting, counts_of, make_data, read_words
 from tests.crashes import dying
+from tests.harness.history.clock import SimulatedClock
 from tests.state.delta.delta_tables import merge_at_once
-from tests.transactional.recovery.power_loss import Disk
+from tests.transactional.recovery.power_loss import STORE, Disk
 from tests.transactional.recovery.three_states import CONFIG, EXECUTORS_CONFIG, expected_rows, tables_in, topology
 from tests.variants import variants
 from txtopo import Fields
@@ -19,6 +24,7 @@ from txtopo.failpoints import armed
 from txtopo.main.group import txtopo
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.recovery import coordinator_state
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 
 WAYS = pytest.mark.parametrize(
     ("config", "vectors"),
@@ -35,6 +41,10 @@ def disk(tmp_path, monkeypatch):
     """An output folder whose syncs are noted."""
     with Disk.watched(tmp_path / "out", monkeypatch) as watched:
         yield watched
+
+
+STEPS = ("folder.drafted", "folder.named", "delta.write.checked", "delta.write.landed", "table.maintain.after")
+"""Steps between which files are on disk, with or without their names."""
 
 
 def lefts_of_run(disk, config, transactions, steps, slots=2, *, vectors=False):
@@ -106,11 +116,74 @@ def test_anywhere_while_segments_are_merged(tmp_path, disk, monkeypatch, config,
     merge_at_once(monkeypatch)
     monkeypatch.setattr(merging, "_TIER", 2)
     config = config.with_settings({"topology.group.transactions.max": 2})
-    steps = ("folder.drafted", "folder.named", "delta.write.checked", "delta.write.landed", "table.maintain.after")
-    lefts = lefts_of_run(disk, config, 12, steps, vectors=True)
+    lefts = lefts_of_run(disk, config, 12, STEPS, vectors=True)
     assert list(disk.folder.glob("*/_data/merged-*"))
     for at, (_, left) in enumerate(lefts[::every]):
-        check_left(left, tmp_path / "left", config, 12, vectors=True, are_entries_lucky=bool(at % 2))
+        luck = random.Random(at) if at % 3 else None
+        check_left(left, tmp_path / "left", config, 12, vectors=True, are_entries_lucky=bool(at % 2), luck=luck)
+
+
+LOOK_SECS = 100
+"""By so much the clock goes on at each look: a group takes some minutes."""
+
+
+def points_in(folder: pathlib.Path, clock: SimulatedClock) -> list[int]:
+    """Return the points on record that have not passed yet."""
+    store = SqliteStore(folder / "_txtopo" / STORE)
+    try:
+        known = CoordinatorState(store, None, "interrupted").points()
+    finally:
+        store.close()
+    return [point.txid for point in known.at(int(clock.now_secs * 1000), CONFIG.rewind_hours).points]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "config", [CONFIG, pytest.param(EXECUTORS_CONFIG, marks=pytest.mark.long)], ids=["driver", "executors"]
+)
+@pytest.mark.parametrize("every", variants(127, long=[11]))
+def test_anywhere_while_history_is_deleted(tmp_path, disk, monkeypatch, config, every):
+    """Log entries, checkpoints, files, vectors and parts of the journal go; some deletions last, in any order.
+
+    Each point on record can be read from what is left, and again at the end.
+    """
+    merge_at_once(monkeypatch)
+    monkeypatch.setattr(merging, "_TIER", 2)
+    monkeypatch.setattr(upkeep, "_CLEAN_UP_SECS", 0)
+    config = config.with_settings({"topology.group.transactions.max": 2})
+    clock, lefts = SimulatedClock(time.time() - 24 * 3600), []
+
+    def look() -> float:
+        clock.go_on(LOOK_SECS)
+        return clock.now_secs
+
+    def run(folder):
+        with clock.instead_of_the_real_one():
+            run_inline(topology(folder, 24, deletion_vectors=True), config, wall_secs=look)
+
+    def check_points(folder):
+        points = points_in(folder, clock)
+        for point in points:
+            expected = expected_rows(point)
+            assert tables_in(folder, point) == expected
+        return points
+
+    def handler(name):
+        if name in STEPS:
+            lefts.append(disk.left())
+
+    with armed(handler):
+        run(disk.folder)
+    assert len(check_points(disk.folder)) > 3
+    assert not (disk.folder / "folded" / "_delta_log" / f"{1:020d}.json").exists(), "it is deleted"
+    for at, left in enumerate(lefts[len(lefts) // 3 :: every]):
+        left.lay_out(tmp_path / "left", luck=random.Random(at) if at % 3 else None)
+        check_points(tmp_path / "left")
+        run(tmp_path / "left")
+        assert tables_in(tmp_path / "left") == expected_rows(24)
+        check_points(tmp_path / "left")
+        audit = CliRunner().invoke(txtopo, ["audit", str(tmp_path / "left")])
+        assert audit.exit_code == 0, audit.output
 
 
 @pytest.mark.slow

@@ -103,8 +103,9 @@ def expected_rows(transactions: int = TRANSACTIONS) -> dict[str, Counter[tuple[o
     }
 
 
-def tables_in(folder: pathlib.Path) -> dict[str, Counter]:
-    """Return the rows of each table, the txid last."""
+def tables_in(folder: pathlib.Path, txid: int | None = None) -> dict[str, Counter]:
+    """Return the rows of each table, the txid last; now, or as of a transaction."""
     return {
-        name: Counter(zip(*read_table(folder / name).to_pydict().values(), strict=True)) for name in expected_rows(0)
+        name: Counter(zip(*read_table(folder / name, txid).to_pydict().values(), strict=True))
+        for name in expected_rows(0)
     }

@@ -1,8 +1,8 @@
 """The soak: ``python -m tests.harness.soak transactions --kills 200``.
 
 It runs a topology of two tables in a process of its own, kills it at each failpoint in turn and at random moments, and
-starts it again, until the given number of kills has struck. When a run has finished its input, all rows are compared
-with the expected ones, and another round begins on new tables.
+starts it again, until the given number of kills has struck, or each failpoint once. When a run has finished its input,
+all rows are compared with the expected ones, and another round begins on new tables.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tests.harness.soak.transactions.kills import RUN_FAILPOINTS, Kill, Plan
+from tests.harness.soak.transactions.kills import RUN_FAILPOINTS, Kill, Plan, Victim
+from tests.harness.soak.transactions.large import LOADS
 from tests.harness.soak.transactions.rounds import Round
 from tests.harness.soak.transactions.tidying import deeds_in, tidying
 from tests.harness.soak.transactions.topology import Setup, fill_topic
@@ -37,9 +38,12 @@ from txtopo.testing.zookeeper import running_zookeeper
 
 @attrs.define(eq=False)
 class Soak:
-    """Rounds until all kills have struck; ``setup`` is theirs but for the output and a seed of their own."""
+    """Rounds until all kills have struck; ``setup`` is theirs but for the output and a seed of their own.
 
-    kills_max: int
+    ``kills_max`` is None if it is to kill once at each failpoint.
+    """
+
+    kills_max: int | None
     setup: Setup
     folder: Path
     broker: KafkaBroker | None
@@ -52,6 +56,7 @@ class Soak:
     transactions: int = 0
     rows_checked: int = 0
     views_checked: int = 0
+    merged: int = 0
     is_tidied: bool = False
     tidied: Counter[str] = attrs.field(factory=Counter)
     started: float = attrs.field(factory=time.monotonic)
@@ -59,11 +64,17 @@ class Soak:
     def run(self) -> None:
         """Run rounds until all kills have struck; the last one finishes its input."""
         rng = random.Random(self.setup.seed)
-        moments = 0.7 if self.setup.real_time else 0.3
+        moments = 0.7 if self.setup.real_time else 0.3 if self.kills_max else 0.0
         plan = Plan(rng, self.setup.inline, self.setup.real_time, moments, folds=bool(self.setup.keys))
-        while self.kills.total() < self.kills_max:
+        while self._kills_left() > 0:
             self.rounds += 1
             self._run_round(plan, rng.getrandbits(32))
+
+    def _kills_left(self) -> int:
+        """Return how many kills are to come, at least."""
+        if self.kills_max is None:
+            return len(set(RUN_FAILPOINTS) - self.failpoints.keys())
+        return self.kills_max - self.kills.total()
 
     def _run_round(self, plan: Plan, seed: int) -> None:
         # Every other round of windows has a clock by partition.
@@ -84,6 +95,7 @@ class Soak:
             self.lives += round_.lives
             self.rows_checked += round_.judge.rows_checked
             self.views_checked += round_.judge.views_checked
+            self.merged += len(round_.merged)
             self.tidied += deeds_in(log)
         shutil.rmtree(round_.folder)
 
@@ -95,7 +107,8 @@ class Soak:
             is_finished = death.is_finished
             for kill in death.kills:
                 self.kills[kill.name] += 1
-                self.failpoints[kill.failpoint] += bool(kill.failpoint)
+                if kill.failpoint:
+                    self.failpoints[kill.failpoint] += 1
                 self._tell(str(kill), death.committed)
             # The run finished its input first. The failpoint waits for another run, or its turn would be lost.
             for kill in kills[len(death.kills) :]:
@@ -103,16 +116,18 @@ class Soak:
                 self._tell(f"not reached: {kill}", death.committed)
 
     def _next_kills(self, round_: Round, plan: Plan) -> list[Kill]:
-        left = self.kills_max - self.kills.total()
+        left = self._kills_left()
         if left == 0:
             return []
+        if round_.lives == 0 and round_.setup.keys and self.kills_max is None:
+            return [Kill(Victim.ALL, count=LOADS)]  # each failpoint is to be met with all rows there
         kills = [plan.next(is_group_decided=round_.is_group_decided)]
         while len(kills) < left and (following := plan.after(kills[-1])) is not None:
             kills.append(following)
         return kills
 
     def _tell(self, what: str, committed: int) -> None:
-        number = f"{self.kills.total():>4}/{self.kills_max}"
+        number = f"{self.kills.total():>4}/{self.kills_max or self.kills.total() + self._kills_left()}"
         clock = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - self.started))
         self.console.print(
             f"{number}  {clock}  round {self.rounds}  {what:<44} committed {committed}", highlight=False, soft_wrap=True
@@ -123,7 +138,7 @@ class Soak:
         for name, times in sorted(self.kills.items()):
             table.add_row(name, str(times))
         self.console.print(table)
-        reached = len([name for name in RUN_FAILPOINTS if self.failpoints[name]])
+        reached = len(self.failpoints.keys() & set(RUN_FAILPOINTS))
         seconds = time.monotonic() - self.started
         rows = {
             "kills": self.kills.total(),
@@ -132,6 +147,7 @@ class Soak:
             "processes": self.lives,
             "transactions": self.transactions,
             "rows compared": self.rows_checked,
+            "files merged": self.merged,
             "consistent reads": self.views_checked,
             "seconds": f"{seconds:.0f}, {seconds / max(1, self.lives):.1f} a process",
             "seed": self.setup.seed,
@@ -145,6 +161,7 @@ class Soak:
 
 @click.command()
 @click.option("--kills", default=25, show_default=True, type=click.IntRange(1), help="Kills in all.")
+@click.option("--each", is_flag=True, help="Once at each failpoint, instead of a number of kills.")
 @click.option("--seed", type=int, help="Decides where; drawn unless given.")
 @click.option("--store", default="sqlite", show_default=True, type=click.Choice(["sqlite", "zookeeper"]))
 @click.option("--transactions", default=400, show_default=True, type=click.IntRange(1), help="In a round.")
@@ -177,6 +194,7 @@ def main(
     output: Path | None,
     keys: int | None,
     *,
+    each: bool,
     kafka: bool,
     tidied: bool,
     **given: Any,
@@ -205,7 +223,7 @@ def main(
         setup = Setup("", drawn, hosts=hosts, kafka=broker.servers if broker else "", keys=keys or 0, **given)
         if cluster is not None:
             setup = attrs.evolve(setup, master=cluster.url)
-        soak = Soak(kills, setup, folder, broker, console, cluster, is_tidied=tidied)
+        soak = Soak(None if each else kills, setup, folder, broker, console, cluster, is_tidied=tidied)
         try:
             soak.run()
         except (Violation, TxtopoError) as violation:

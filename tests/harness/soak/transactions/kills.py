@@ -76,10 +76,11 @@ ELSEWHERE = (
     "fork.",
     "backfill.",
     "pool.",
+    "references.",
 )
 """The beginnings of failpoints that have tests of their own: of repairs and renames, of a spout that keeps something, of
 a cluster's daemons, of states that are begun empty, of tables that get new columns, of a journal that is cut, of forks
-and backfills, and of the workers of real-time mode.
+and backfills, of the workers of real-time mode, and of reference tables that a topology gets later.
 """
 
 WORKER_FAILPOINTS = ("pool.answer", "pool.answered")
@@ -189,5 +190,7 @@ class Plan:
         if self.folds and failpoint == _OF_FILE and not self.inline:
             return Kill(Victim.WORKER, failpoint, self.rng.randint(_STEPS_MAX // 2, _STEPS_MAX))
         most = _USER_CODE_MAX if failpoint in _USER_CODE else _AT_START.get(step_of(failpoint), _STEPS_MAX)
+        if self.folds and step_of(failpoint) in _AT_START:  # into one table
+            most = 1
         victim = Victim.ALL if self.inline else self.rng.choice([Victim.ALL, Victim.ALL, Victim.DRIVER])
         return Kill(victim, failpoint, self.rng.randint(1, most))

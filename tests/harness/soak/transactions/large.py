@@ -24,7 +24,7 @@ from txtopo import Fields, Topology, TransactionalTopologyBuilder
 from txtopo.journal.journal import read_journal
 from txtopo.testing.checkers import Violation, check_journal
 
-_LOADS = 10
+LOADS = 10
 """How many transactions put all keys at first."""
 
 
@@ -42,7 +42,7 @@ class Reduce(ReduceCommitter):
 
 def keys_of(setup: Setup) -> TouchedKeys:
     """Return the keys of each transaction."""
-    return TouchedKeys(setup.keys, TOUCHED, _LOADS)
+    return TouchedKeys(setup.keys, TOUCHED, LOADS)
 
 
 def large_topology(setup: Setup) -> Topology:

@@ -74,6 +74,8 @@ class Round:
         self.judge = judge_of(self.setup)
         self.is_group_decided = False
         self.lives = 0
+        self.merged: set[str] = set()
+        """The names of files that were made of several segments."""
         self._orphans: set[int] = set()
         for scratch in ("tmp", "spark"):
             (folder / scratch).mkdir(parents=True)
@@ -100,6 +102,7 @@ class Round:
         if not incarnation.spares_others:
             self.kill_orphans()
         self.judge.check_view()
+        self.merged |= {path.name for path in Path(self.setup.output).glob("*/_data/merged-*")}
         self.is_group_decided = self._leaves_group(death)
         return death
 

@@ -258,6 +258,15 @@ def test_short_soak_that_somebody_tidies(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+def test_short_soak_at_each_failpoint(tmp_path: Path) -> None:
+    """Into a table with all its rows, vectors and files that are being merged; every failpoint of a run is met."""
+    options = ["--inline", "--keys", "10000", "--each", "--seed", "12", "--transactions", "100"]
+    said = CliRunner().invoke(main, [*options, "--output", str(tmp_path / "soak")])
+    assert "all tables are exact" in said.output, said.output
+    assert f"{len(RUN_FAILPOINTS)} of {len(RUN_FAILPOINTS)}" in said.output
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("mode", [[], ["--real-time"]], ids=["micro-batch", "real-time"])
 def test_short_soak(tmp_path: Path, mode: list[str]) -> None:
     """The command kills real Spark, resumes it and reports it, and leaves no process and no file behind."""
