@@ -63,7 +63,7 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         """Read the rows again, and return a coordinator of them."""
         del config, context
         self.rows.read()
-        return _OpaqueMemoryCoordinator(self.rows.lengths(), self._disabled)
+        return _OpaqueMemoryCoordinator(self.rows.lengths(), self._disabled, self.take_per_batch)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> OpaquePartitionedEmitter:
         """Return the emitter of a task."""
@@ -78,12 +78,19 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
 
 
 class _OpaqueMemoryCoordinator(PartitionedCoordinator):
-    def __init__(self, lengths: Mapping[Partition, int], disabled: set[Partition]) -> None:
+    def __init__(self, lengths: Mapping[Partition, int], disabled: set[Partition], take: int) -> None:
         self._lengths = lengths
         self._disabled = disabled
+        self._take = take
+        self._begun = 0
+        """Transactions begun since the last metadata came; only the emitters know what they take."""
         self._ends: Mapping[str, int] = {}
 
     def partitions(self) -> list[Partition]:
+        self._begun += 1
+        return self._enabled()
+
+    def _enabled(self) -> list[Partition]:
         return [partition for partition in self._lengths if partition not in self._disabled]
 
     def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
@@ -96,10 +103,10 @@ class _OpaqueMemoryCoordinator(PartitionedCoordinator):
                     f"{end} rows of partition {key} have been taken, but it has {lengths.get(key, 0)}; rows in "
                     "memory may be added, but not removed",
                 )
-        self._ends = ends
+        self._ends, self._begun = ends, 0
 
     def is_ready(self) -> bool:
-        return any(self._left(partition) > 0 for partition in self.partitions())
+        return any(self._left(partition) > self._begun * self._take for partition in self._enabled())
 
     def is_exhausted(self) -> bool:
         return all(self._left(partition) == 0 for partition in self._lengths)

@@ -111,3 +111,22 @@ def test_a_password_is_not_shown(command_line, form):
     output = command_line.told("show", "guarded", "--format", form)
     assert "TransactionalKafkaSpout" in output
     assert "correct-horse" not in output
+
+
+def test_what_a_replay_carries_by_spout(command_line):
+    """Each spout is named with its kind if there are several kinds."""
+    command_line.write_module("job", MIXED)
+    first = command_line("show", "job").stdout.splitlines()[0]
+    assert first == (
+        "both  orders, payments: a replay carries the same tuples; clicks: opaque spout: a replay may carry different tuples"
+    )
+
+
+MIXED = """
+from pathlib import Path
+
+from tests.acceptance.test_several_spouts import opaque_rows, rows, topology as made
+
+def topology():
+    return made(Path("out"), orders=rows("a"), clicks=opaque_rows("x"), payments=rows("p"))
+"""

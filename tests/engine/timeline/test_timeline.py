@@ -10,11 +10,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from tests.engine.test_metrics import REPORT
+from tests.engine.test_metrics import PROGRESS as PROGRESS_REPORT, REPORT
 from tests.ui.runs import CONFIG, EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in, topology_in
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config, Fields, TopologyBuilder
 from txtopo.api.components.planned import NEVER
+from txtopo.api.components.spout import Lag
 from txtopo.assembly.snapshot import read_snapshot, snapshots_in
 from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline import writer
@@ -23,6 +24,7 @@ from txtopo.engine.timeline.records import FILES, PROGRESS, ROOTS, epochs_in, pa
 from txtopo.engine.timeline.ring import HEADER_BYTES
 from txtopo.errors import RuleError
 from txtopo.inspect.backend import FolderBackend
+from txtopo.inspect.timeline.series import plots
 from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.testing.redelivering_queue import QueueSpout
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter, Process
@@ -271,6 +273,19 @@ def test_killed_workers_of_a_plain_topology(tmp_path):
     backend = FolderBackend(tmp_path)
     assert backend.header("plain").workers.killed == 3
     backend.close()
+
+
+def test_several_sources(tmp_path):
+    """Plots of the lag have a line for each; one that is not known has none."""
+    folder = tmp_path / "_txtopo" / "timeline-words"
+    lags = {"orders": Lag(7), "clicks": Lag(3), "files": Lag(None, 2, 1 << 20), "rows": Lag()}
+    with Timeline(topology_in(tmp_path), CONFIG, folder, 0.01) as found:
+        found.leads("a", 1)
+        found.progressed(attrs.evolve(PROGRESS_REPORT, lags=lags))
+    found = plots(TimelineReader(folder), 60, None, time.time(), is_over=True)
+    last = {each.name: {name: line[-1] for name, line in each.lines.items()} for each in found.plots}
+    assert last["lag"] == {"orders": 7, "clicks": 3}
+    assert (last["lag files"], last["lag bytes"]) == ({"files": 2}, {"files": 1})
 
 
 def test_no_samples_of_the_other_kind(tmp_path):

@@ -43,8 +43,12 @@ def draw_text(plan: Plan) -> Tree:
 
 def summary_of(plan: Plan) -> str:
     """Say what a replay carries; several kinds of spouts are named."""
-    summaries = {semantics.summary: name for name, semantics in plan.semantics.items()}
-    return "; ".join(summaries) if len(summaries) == 1 else "; ".join(f"{n}: {s}" for s, n in summaries.items())
+    names: dict[str, list[str]] = {}
+    for name, semantics in plan.semantics.items():
+        names.setdefault(semantics.summary, []).append(name)
+    if len(names) == 1:
+        return "; ".join(names)
+    return "; ".join(f"{', '.join(own)}: {summary}" for summary, own in names.items())
 
 
 def _add_component(branch: Tree, plan: Plan, component: PlannedComponent) -> None:

@@ -64,9 +64,9 @@ class OfProgress(enum.IntEnum):
 
 
 class OfLag(enum.IntEnum):
-    """Places of the numbers of what waits in a source that does not know its records."""
+    """Places of the numbers of what waits in a source; without a name in all that do not know their records."""
 
-    FILES, BYTES = range(2)
+    FILES, BYTES, RECORDS = range(3)
 
 
 class OfDriver(enum.IntEnum):

@@ -107,6 +107,11 @@ class Sampler:
         return [
             Sample(PROGRESS, "", numbers),
             *([] if files == (None, None) else [Sample(LAG, "", files)]),
+            *(
+                Sample(LAG, spout, (lag.files, lag.bytes, lag.records))
+                for spout, lag in progress.lags.items()
+                if len(progress.lags) > 1
+            ),
             *(Sample(STATE, name, sums) for name, sums in self._writes.items()),
             *(Sample(COMPONENT, name, (emitted,)) for name, emitted in progress.emitted.items()),
             *(_of_stream(*origin, tuples) for origin, tuples in progress.emitted_on.items()),

@@ -160,12 +160,24 @@ def _transactional(axis: _Axis, found: _Found) -> Iterable[Plot]:
     yield _plot("writes", "Delta write by table", "s", writes)
     yield from _readings(axis, found[READING])
     yield _plot("failures", "failed attempts", "/s", {"failed": axis.growth(progress, OfProgress.FAILURES)})
-    yield _plot("lag", "lag of the source", "records", {"lag": axis.gauge(progress, OfProgress.LAG)})
-    waiting = found[LAG].get("")
-    if waiting is not None:
-        yield _plot("lag files", "lag of the source in files", "files", {"lag": axis.gauge(waiting, OfLag.FILES)})
-        size = [None if each is None else each / _MIB for each in axis.gauge(waiting, OfLag.BYTES)]
-        yield _plot("lag bytes", "lag of the source in bytes", "MiB", {"lag": size})
+    yield from _lags(axis, progress, found[LAG])
+
+
+def _lags(axis: _Axis, progress: Rows, found: Mapping[str, Rows]) -> Iterable[Plot]:
+    """Yield the lag of the source, or a line for each of several."""
+    sources = {name: rows for name, rows in found.items() if name}
+    waiting = sources or ({"lag": found[""]} if "" in found else {})
+    of = "sources" if sources else "source"
+    records = {name: axis.gauge(rows, OfLag.RECORDS) for name, rows in sources.items()}
+    yield _plot("lag", f"lag of the {of}", "records", records or {"lag": axis.gauge(progress, OfProgress.LAG)})
+    if waiting:
+        files = {name: axis.gauge(rows, OfLag.FILES) for name, rows in waiting.items()}
+        yield _plot("lag files", f"lag of the {of} in files", "files", files)
+        size = {
+            name: [None if each is None else each / _MIB for each in axis.gauge(rows, OfLag.BYTES)]
+            for name, rows in waiting.items()
+        }
+        yield _plot("lag bytes", f"lag of the {of} in bytes", "MiB", size)
 
 
 PHASES = {

@@ -90,7 +90,8 @@ def _lag(header: PageHeader) -> Markup:
         "" if remaining is None else f"about {count_of(remaining, 'transaction')} left" if remaining else "nothing left"
     )
     if header.lag is not None:
-        return _tile("lag", short(header.lag), left or "records")
+        records = "records" if header.lag_files is None else f"records, {count_of(header.lag_files, 'file')}"
+        return _tile("lag", short(header.lag), records if header.lag_files is not None else left or records)
     if header.lag_files is not None:
         about = [left, "" if header.lag_bytes is None else size(header.lag_bytes)]
         return _tile("lag", count_of(header.lag_files, "file"), ", ".join(filter(None, about)))
