@@ -122,6 +122,7 @@ class AtEnd(Count):
         self.counts = {"end ": 1} if context.is_at_end else {}
 
 
+@pytest.mark.slow
 def test_the_end_comes_once_and_last(tmp_path: Path) -> None:
     """It begins when all before it is committed: what an opaque spout had would be there again after a roll-back."""
     made = topology(tmp_path, committer=AtEnd(), orders=rows("a b"), clicks=opaque_rows("x y z"))
@@ -192,6 +193,7 @@ def test_none_is_set_aside_by_hand_whose_end_is_unknown(command_line: Any) -> No
     assert "it is one of an opaque spout and the end of its batch is unknown" in refused.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("txid", [0, 1, 3])
 def test_a_fork_begins_with_what_was_planned(command_line: Any, txid: int) -> None:
     """It comes to the same totals from any point, with the same orders in the same transactions."""

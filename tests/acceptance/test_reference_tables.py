@@ -32,6 +32,7 @@ def vacuum(root: Path) -> None:
     DeltaTable(str(root / "customers")).vacuum(0, dry_run=False, enforce_retention_duration=False)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("opaque", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
 def test_both_phases_and_all_attempts_see_one_version(tmp_path: Path, *, opaque: bool, fails: bool) -> None:
@@ -52,6 +53,7 @@ def test_refresh(tmp_path: Path) -> None:
     assert len(set(versions_seen(tmp_path))) <= 2
 
 
+@pytest.mark.slow
 def test_killed_at_any_durable_step(tmp_path: Path) -> None:
     """The next start goes on with the versions that were recorded."""
     at = 1
@@ -79,6 +81,7 @@ def test_killed_on_spark(tmp_path: Path, mode: str, step: str) -> None:
     assert len(set(versions_seen(tmp_path))) > 1
 
 
+@pytest.mark.slow
 def test_a_replay_sees_what_the_transaction_saw(tmp_path: Path, command_line: Any) -> None:
     """After an OPTIMIZE, too; once the version is vacuumed it can't, and the error says who has removed it."""
     run_inline(topology(str(tmp_path)), Config(max_spout_pending=3))
@@ -103,6 +106,7 @@ def pending(root: Path) -> None:
         run_inline(topology(str(root)), Config(max_spout_pending=1))
 
 
+@pytest.mark.slow
 def test_a_version_that_was_vacuumed_before_its_transaction_ran(tmp_path: Path, command_line: Any) -> None:
     """The run stops, with SKIP too, and names the version, who has removed it and the command that plans again."""
     pending(tmp_path)
@@ -127,6 +131,7 @@ def test_a_version_that_was_vacuumed_before_its_transaction_ran(tmp_path: Path, 
     assert "planned again" in command_line("explain", str(tmp_path / "out"), "3").output
 
 
+@pytest.mark.slow
 def test_a_fork_sees_what_the_topology_saw(tmp_path: Path, command_line: Any) -> None:
     """In all transactions that the topology had when it was forked, whatever was written since."""
     alone = {"topology.group.transactions.max": 1}  # so that a fork can go on after the third
@@ -145,6 +150,7 @@ def test_a_fork_sees_what_the_topology_saw(tmp_path: Path, command_line: Any) ->
     assert [row["version"] for row in rows] == seen
 
 
+@pytest.mark.slow
 def test_after_a_rewind_transactions_see_what_their_numbers_saw(tmp_path: Path, command_line: Any) -> None:
     """Over several starts; those that are new see the newest."""
     run_inline(topology(str(tmp_path), changes=False), until=2)

@@ -128,6 +128,7 @@ def test_a_state_that_joined_later_is_none_of_a_point(place):
         place.backfill("hours", "minutes", "hours", first=10)
 
 
+@pytest.mark.slow
 def test_a_point_that_goes_before_it_is_held_ends_it(monkeypatch, place):
     """It is said, holds nothing any more, and the same call begins anew."""
     copied = txtopo.backfill.beginning.copied

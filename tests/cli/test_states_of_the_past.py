@@ -186,6 +186,7 @@ def counts(rows):
     return dict(zip(rows["word"].to_pylist(), rows["n"].to_pylist(), strict=True))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("kind", "command"), list(TABLE))
 def test_what_it_says(command_line, run, kind, command):
     """It does what can be right, says what is left as it is, empty or out, and refuses only the rest, by name."""
@@ -197,6 +198,7 @@ def test_what_it_says(command_line, run, kind, command):
         assert says in told.output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", variants("memory", slow=["forked", "table"]))
 def test_a_fork_whose_state_begins_empty(command_line, run, kind):
     """It has only what came after; all others are as in the topology, which is left alone."""
@@ -214,6 +216,7 @@ def test_a_fork_whose_state_begins_empty(command_line, run, kind):
     assert "table: 3 rows equal" in command_line("diff", ".", "side").output
 
 
+@pytest.mark.slow
 def test_a_replay_of_a_range_leaves_out_what_has_no_past(command_line, run):
     """What is upstream of it, and beside it, is compared as ever."""
     begin(run, "table")

@@ -109,6 +109,7 @@ def sums(output: Path, *, is_memory: bool = False, kind: StateKind = StateKind.T
     return MemoryState(key, value) if is_memory else DeltaState(output / "sums", key, value, kind)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("group", [1, 10])
 @pytest.mark.parametrize("is_memory", [False, True])
 @pytest.mark.parametrize("joins_first", [False, True])
@@ -127,6 +128,7 @@ def test_an_inner_join_with_a_state_of_opaque_values(tmp_path: Path) -> None:
     assert rows(tmp_path, "order", "before") == [row for row in BEFORE if row[1] is not None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("is_real_time", [False, True])
 def test_under_seeded_disasters(tmp_path: Path, *, is_real_time: bool) -> None:
     """Both joins give what they give undisturbed, whatever dies and whenever."""

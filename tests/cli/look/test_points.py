@@ -68,6 +68,7 @@ def listed(text):
     return [int(each) for each in re.findall(r"^  (\d+), ", text, re.MULTILINE)]
 
 
+@pytest.mark.slow
 def test_the_points_are_listed(command_line, place):
     """Each with its time, also beside a running topology; nothing is changed."""
     before = place.seen()

@@ -97,6 +97,7 @@ def points_after_runs(place: Place, txids: Iterable[int], secs: int) -> KeptPoin
         store.close()
 
 
+@pytest.mark.slow
 def test_all_goes_back_and_runs_again(command_line, place):
     """Tables and journal are as after the transaction; the run after it gives the totals of an undisturbed one."""
     place.run()

@@ -190,6 +190,7 @@ settings_of_clocks = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     script=st.lists(steps, min_size=1, max_size=10),
@@ -383,6 +384,7 @@ settings_of_sources = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     script=st.lists(sourced_steps, min_size=1, max_size=10),

@@ -65,6 +65,7 @@ def test_pairs_rows_without_a_partner_and_late_ones(tmp_path: Path) -> None:
     assert rows_of(tmp_path, "right_untimed", "txid", "order", "n") == [(4, "z", 10)]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("is_at_once", [True, False])
 @pytest.mark.parametrize(
     ("second", "is_pair"), [(4.999999, False), (5, True), (7, True), (10, True), (10.000001, False)]
@@ -177,6 +178,7 @@ row = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     script=st.lists(st.lists(row, max_size=8), min_size=1, max_size=8),

@@ -116,6 +116,7 @@ def test_the_end_is_never_skipped(tmp_path, monkeypatch, policy) -> None:
     assert table(tmp_path, "said", "key", "rows") == [("a", 1)]
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,
@@ -155,6 +156,7 @@ def ran(
         yield Path(folder)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,
@@ -223,6 +225,7 @@ def summed(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(made, key=repr)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     transactions=streams,

@@ -207,6 +207,7 @@ def test_lag(known, says):
     assert says in views.header_part({**Answers().header(), **known})
 
 
+@pytest.mark.slow
 def test_plots_of_many_lines():
     """A plot of 200 components shows the largest ones, in their order, and says so; a line without values takes no place."""
     lines = {f"bolt {n}": [float(n), None] for n in range(200)} | {"none": [None, None], "cold": [-1e6, None]}

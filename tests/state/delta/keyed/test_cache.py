@@ -60,6 +60,7 @@ def keys_of_some_types(draw):
     return kinds, first, [key for key in later if key not in first], draw(st.lists(key, unique=True, max_size=10))
 
 
+@pytest.mark.slow
 @given(keys_of_some_types())
 def test_found_where_they_are(drawn) -> None:
     """A key is found at its row, in an index made at once as in one that later rows were added to."""

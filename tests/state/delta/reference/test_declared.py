@@ -79,6 +79,7 @@ def test_several_key_columns(tmp_path: Path) -> None:
     assert table.look_up(keys)["name"].to_pylist() == ["fr 1", "v0 2", None, None]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_every_version_is_as_a_plain_read_has_it(tmp_path: Path, seed: int) -> None:
     """Appends, updates, deletes, OPTIMIZE and new columns, from any version to any other."""
@@ -123,6 +124,7 @@ def check_versions(path: str, key: str, random_: random.Random, top: int) -> Non
         assert [row if row[key] is not None else None for row in looked.to_pylist()] == list(map(expected.get, keys))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vectors", [True, False])
 @pytest.mark.parametrize("kind", [StateKind.TRANSACTIONAL, StateKind.OPAQUE])
 def test_a_table_of_a_topology(tmp_path: Path, kind: StateKind, *, vectors: bool) -> None:
@@ -147,6 +149,7 @@ def test_a_table_of_a_topology(tmp_path: Path, kind: StateKind, *, vectors: bool
         assert table.look_up(wanted)["n"].to_pylist() == [by_id.get(each) for each in range(70)]
 
 
+@pytest.mark.slow
 def test_a_table_in_an_object_store() -> None:
     """From version to version, and a version that is vacuumed."""
     with object_store() as store:
