@@ -6,14 +6,16 @@ and a committer of the topology appends them to the table, each exactly once.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
 from txtopo.api.components.bolt import Component, OutputFieldsDeclarer
 from txtopo.api.components.spout import SpoutTable
 from txtopo.api.data.fields import Fields
+from txtopo.errors import ConfigError
 
 BAD_RECORDS = "bad-records"
 """The stream of bad records, and the name of their table."""
@@ -62,6 +64,18 @@ class WithBadRecords(Component):
         super().declare_output_fields(declarer)
         if self.dead_letter is not None:
             declarer.declare_stream(BAD_RECORDS, self.bad_records_fields.with_attempt())
+
+    def with_dead_letter(self, path: str) -> Self:
+        """Return this spout with a table of bad records.
+
+        Raises:
+            ConfigError: it has one already.
+        """
+        if self.dead_letter is not None:
+            raise ConfigError(f"the spout has a table of bad records already, at {self.dead_letter}; give it only one")
+        spout = copy.copy(self)
+        spout.dead_letter = path
+        return spout
 
     def own_tables(self) -> Mapping[str, SpoutTable]:
         """Return the table of bad records if ``dead_letter`` is given."""

@@ -261,5 +261,9 @@ class SharedStateWarning(UserWarning):
     """A bolt's class has a mutable attribute, which all attempts in a process share."""
 
 
+class UnusedStreamWarning(UserWarning):
+    """A stream of a flow is taken by nothing, so the steps that make it are left out."""
+
+
 class InternalError(TxtopoError):
     """An invariant of txtopo does not hold: a bug of txtopo, please report it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,14 +134,21 @@ class WindowedCommitter(TimedCommitter):
             starts, ends = (pc.replace_with_mask(starts, is_timed.combine_chunks(), each) for each in found)
         ahead = rows[AHEAD]
         if self._late_rows is not None:
-            whole = cast_rows(rows.select(self._inputs.names), self._inputs.arrow_schema(), "late_rows")
+            kept = self._inputs.subset(self._unlike_windows(self._inputs))
+            whole = cast_rows(rows.select(kept.names), kept.arrow_schema(), "late_rows")
             whole = whole.append_column(START, starts).append_column(END, ends).append_column(AHEAD, ahead)
             return self._closing(self._divided(whole))
-        wanted = rows.select([name for name in self._inputs if name in self._aggregation.inputs])
-        lifted = self._aggregation.lifted(wanted.append_column(START, starts).append_column(END, ends))
+        wanted = [name for name in self._unlike_windows(self._inputs) if name in self._aggregation.inputs]
+        timed = rows.select(wanted).append_column(START, starts).append_column(END, ends)
+        lifted = self._aggregation.lifted(timed)
         panes = self._by_window(lifted.append_column(AHEAD, ahead))
         windows = self._divided(panes)
         return self._closing(panes if windows is panes else self._by_window(windows))
+
+    @staticmethod
+    def _unlike_windows(names: Iterable[str]) -> list[str]:
+        """Return the columns of rows without an event time that has the name of one of a window's, which is added."""
+        return [name for name in names if name not in {START, END}]
 
     def _divided(self, panes: pa.Table) -> pa.Table:
         return panes if self._window.merges else self._window.widened(panes, self.keys)

@@ -20,7 +20,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -138,6 +138,17 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
         self._csv = CsvOptions(header, delimiter, quote)
         if format is not None:
             self.make_format(format)
+
+    def with_dead_letter(self, path: str) -> Self:
+        """Return this spout with a table of bad records.
+
+        Raises:
+            ConfigError: it has one already, would read the table as input, or reads Parquet, which has no bad records.
+        """
+        spout = super().with_dead_letter(checked_dead_letter(path, self.paths))
+        if self.format is not None:
+            spout.make_format(self.format)
+        return spout
 
     def make_format(self, name: str) -> FileFormat:
         """Return the format of a name for this spout's fields.

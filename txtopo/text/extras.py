@@ -10,6 +10,7 @@ _EXTRAS = {
     "delta": "spark-delta",
     "httpx": "cluster",
     "obstore": "object-store",
+    "polars": "expressions",
     "prometheus_client": "metrics",
     "starlette": "ui",
     "uvicorn": "ui",

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from committers import (
+    AppendCommitter,
     ApproxCountDistinct,
     ApproxQuantile,
     Collect,
     Count,
     CountDistinct,
+    EventClock,
     First,
     Last,
     Max,
@@ -29,9 +31,12 @@ from committers import (
     WindowUpdateCommitter,
     spill,
 )
+from spouts import MemoryTransactionalSpout
+from state import DeltaRows, read_table
 from tests.committers.event_time.scripted import SECOND, START, Planned, Script, rows_of, run_timed
-from txtopo import Fields
+from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.errors import FieldsError
+from txtopo.testing import run_inline
 
 ROWS = Fields("at: timestamp", "key: string", "n: long")
 NO_DELAY = dt.timedelta()
@@ -474,3 +479,28 @@ def test_how_long_the_end_of_a_session_is_kept(tmp_path: Path) -> None:
     assert said(tmp_path, "late") == [(4, 10, 20, 2)]
     # The last row alone: a row at the end of any session would be late by its own window.
     assert {each.name: each.value for each in report.readings}["open_rows"] == 1
+
+
+@pytest.mark.parametrize("late_rows", [None, Fields("n: long")], ids=["aggregates", "rows"])
+def test_windows_of_windows(tmp_path: Path, late_rows: Any) -> None:
+    """An event time may have the name of a column of windows, as that of closed windows has."""
+    windows = WindowCommitter(
+        "open",
+        clock="clock",
+        time="window_end",
+        window=Tumbling(10 * SECOND),
+        aggregates={"n": Sum("n: long")},
+        late_rows=late_rows,
+    )
+    fields = Fields("window_end: timestamp", "n: long")
+    rows = [(START + each * SECOND, each) for each in (1, 2, 11, 30)]
+    builder = TransactionalTopologyBuilder("windows", "rows", MemoryTransactionalSpout(rows, fields, 1))
+    clock = EventClock("clock", time="window_end", delay=SECOND)
+    builder.set_committer_bolt("clock", clock).global_grouping("rows")
+    builder.set_state("clock", clock.state(tmp_path / "clock"))
+    builder.set_committer_bolt("windows", windows).global_grouping("rows").all_grouping("clock")
+    builder.set_state("open", windows.state(tmp_path / "open"))
+    builder.set_bolt("append", AppendCommitter("closed")).shuffle_grouping("windows")
+    builder.set_state("closed", DeltaRows(tmp_path / "closed", windows.results()))
+    run_inline(builder.build())
+    assert sorted(read_table(tmp_path / "closed")["n"].to_pylist()) == [3, 11]

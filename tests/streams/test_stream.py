@@ -1,0 +1,404 @@
+"""Streams: what each word makes, and what is wrong with those that are wrong."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from committers import AppendCommitter
+from spouts import FilesTransactionalSpout
+from state import DeltaRows, DeltaState, MemoryState
+from tests.streams.flows import ORDER, memory, ran
+from txtopo import ArrowBatchBolt, BasicBolt, Fields
+from txtopo.errors import TopologyError, UnusedStreamWarning
+from txtopo.streams import Count, CountDistinct, Flow, Last, Max, Mean, Sessions, Sliding, Sum, Tumbling
+
+T = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+SECOND = dt.timedelta(seconds=1)
+
+
+def order(number, secs=0, shop="Cork", price=1, paid=True):
+    return number, shop, None if secs is None else T + secs * SECOND, price, paid
+
+
+@pytest.fixture
+def flow(tmp_path):
+    return Flow("f", tmp_path / "out")
+
+
+@pytest.fixture
+def orders(flow):
+    return flow.source("orders", memory([order(1)]))
+
+
+@pytest.fixture
+def timed(orders):
+    return orders.event_time("at", delay="30s", lateness="20s")
+
+
+class Untyped(BasicBolt):
+    output_fields = Fields("attempt", "x")
+
+    def execute(self, tuple, collector):
+        pass
+
+
+MISTAKES = [
+    # Fields.
+    (lambda f, o, t: o.filter("pirce > 1"), "filter: there is no field 'pirce'; did you mean 'price'?"),
+    (lambda f, o, t: o.filter(pl.col("prices") > 1), "did you mean 'price'?"),
+    (lambda f, o, t: o.filter("zzz > 1"), "the fields are id, shop, at, price, paid"),
+    (lambda f, o, t: o.filter("price"), "is bigint; a condition is true or false"),
+    (lambda f, o, t: o.filter("price + 1"), "a condition is true or false"),
+    (lambda f, o, t: o.filter(lambda row: True), "is no expression; write pl.col('price') * 2"),
+    (lambda f, o, t: o.filter(5), "is no expression"),
+    (lambda f, o, t: o.filter("price >"), "is no expression in SQL"),
+    (lambda f, o, t: o.filter(pl.col("price") > pl.col("price").mean()), "is not among the row-wise expressions"),
+    (lambda f, o, t: o.filter("price = MAX(price)"), "group_by(…).agg(…) makes aggregates"),
+    (lambda f, o, t: o.filter(pl.col("shop") > 5), "can't be evaluated"),
+    (lambda f, o, t: o.select("shopp"), "did you mean 'shop'?"),
+    (lambda f, o, t: o.select("shop", "shop"), "'shop' is selected twice"),
+    (lambda f, o, t: o.select("shop", shop="price"), "'shop' is selected twice"),
+    (lambda f, o, t: o.select(), "it selects nothing"),
+    (lambda f, o, t: o.select(n=pl.col("price").sum()), "is not among the row-wise expressions"),
+    (lambda f, o, t: o.select(pl.col("price").cum_sum()), "CumSum is not among the row-wise expressions"),
+    (lambda f, o, t: o.select(pl.all()), "name each field"),
+    (lambda f, o, t: o.select(x="price", price=pl.col("id")), "both renamed and made anew"),
+    (lambda f, o, t: o.with_columns(), "it adds nothing"),
+    (lambda f, o, t: o.with_columns("price * 2 AS n", n="price"), "'n' is there twice"),
+    (lambda f, o, t: o.with_columns(n="pricee * 2"), "did you mean 'price'?"),
+    (lambda f, o, t: o.with_columns(n=pl.col("shop").str.len_chars()), ".cast(pl.Int64)"),
+    (lambda f, o, t: o.with_columns(n=pl.col("at") - pl.col("at")), "which Spark has not"),
+    (lambda f, o, t: o.with_columns(n=pl.col("shop").cast(pl.Categorical)), ".cast(pl.String)"),
+    (lambda f, o, t: o.with_columns(n=pl.col("price").shift(1)), "Shift is not among"),
+    (lambda f, o, t: o.with_columns(n=pl.col("price").rank().over("shop")), "aggregates of a key"),
+    (lambda f, o, t: o.with_columns(n=pl.len()), "Count() counts rows"),
+    (lambda f, o, t: o.with_columns(n=pl.col("price").map_elements(abs, return_dtype=pl.Int64)), "map(f, fields)"),
+    (lambda f, o, t: o.with_columns(n=pl.col("price") ** 2), "a power of integers may be too large"),
+    (lambda f, o, t: o.with_columns(n=pl.col("shop").str.to_datetime()), "give it one"),
+    (lambda f, o, t: o.drop("pric"), "did you mean 'price'?"),
+    (lambda f, o, t: o.drop("id", "shop", "at", "price", "paid"), "it leaves no field"),
+    (lambda f, o, t: o.drop(5), "there is no field 5"),
+    (lambda f, o, t: o.rename({"pric": "p"}), "did you mean 'price'?"),
+    (lambda f, o, t: o.rename({"price": "id"}), "field 'id' appears twice"),
+    (lambda f, o, t: o.rename("price"), "names is 'price'; give"),
+    (lambda f, o, t: o.map(lambda row: row, Fields("n")), "field 'n' has no type"),
+    (lambda f, o, t: o.map(lambda row: row, Fields()), "at least one field"),
+    (lambda f, o, t: o.map(lambda row: row, "n: long"), "write fields=Fields('name: string')"),
+    (lambda f, o, t: o.map("price", Fields("n: long")), "give a function"),
+    (lambda f, o, t: o.flat_map(None, Fields("n: long")), "give a function"),
+    (lambda f, o, t: o.map_batches(5, Fields("n: long")), "give a function"),
+    # Several streams.
+    (lambda f, o, t: o.union(o.select("id")), "give both the same fields"),
+    (lambda f, o, t: o.union(o.with_columns(price="CAST(price AS DOUBLE)")), "give both the same fields"),
+    (lambda f, o, t: o.union(Flow("g", "x").source("o", memory([]))), "of different flows"),
+    (lambda f, o, t: o.union("orders"), ""),
+    (lambda f, o, t: o.late, "source makes no stream 'late'"),
+    (lambda f, o, t: t.filter("id > 1").late, "filter makes no stream 'late'"),
+    (lambda f, o, t: t.distinct("id")["lat"], "did you mean 'late'?"),
+    (lambda f, o, t: o.bad, "source makes no stream 'bad-records'"),
+    (lambda f, o, t: o.append("a") or o.append("a"), "step 'append-a' is there already, of test_stream.py, line"),
+    (lambda f, o, t: f.source("orders", memory([])), "step 'orders' is there already"),
+    (lambda f, o, t: o.append("a") or o.group_by("id").agg(n=Count()).upsert("a"), "table 'a' is there already"),
+    # Clocks.
+    (lambda f, o, t: o.distinct("id"), ".event_time('at', delay='30s') before distinct()"),
+    (lambda f, o, t: o.group_by("shop").window("1m"), ".event_time('at', delay='30s') before window()"),
+    (lambda f, o, t: o.drop("at").group_by("shop").window("1m"), "the stream has no clock"),
+    (lambda f, o, t: o.event_time("price", delay="1s"), "field 'price' is bigint; an event time is a timestamp"),
+    (lambda f, o, t: o.event_time("att", delay="1s"), "did you mean 'at'?"),
+    (lambda f, o, t: o.event_time("at", delay="1 second"), "delay is '1 second'; write a timedelta"),
+    (lambda f, o, t: o.event_time("at", delay="soon"), "such as '30s'"),
+    (lambda f, o, t: o.event_time("at", delay=30), "delay is 30; give a timedelta or a string"),
+    (lambda f, o, t: o.event_time("at", delay=-SECOND), "delay"),
+    (lambda f, o, t: o.event_time("at", delay="1s", idle_after="0s"), "idle_after"),
+    (lambda f, o, t: o.event_time("at", delay="1s", partition="part"), "there is no field 'part'"),
+    (lambda f, o, t: t.event_time("at", delay="1s"), "step 'orders-clock' is there already"),
+    (lambda f, o, t: t.drop("at").distinct("id"), "the event time 'at' is no field any more"),
+    (lambda f, o, t: t.select("id").group_by("id").window("1m"), "the event time 'at' is no field any more"),
+    (lambda f, o, t: t.with_columns(at=pl.col("at").dt.truncate("1h")), "it changes 'at'"),
+    (lambda f, o, t: t.map(lambda row: row, Fields("n: long")).distinct("n"), "no field any more"),
+    (lambda f, o, t: t.distinct("ids"), "did you mean 'id'?"),
+    (lambda f, o, t: t.distinct([]), "it names no field"),
+    (lambda f, o, t: t.distinct(["id", "id"]), "field 'id' is named twice"),
+    (lambda f, o, t: t.distinct("id", within="0s"), "how long is a key remembered?"),
+    (lambda f, o, t: o.event_time("at", delay="1s").distinct("id"), "within='1h'"),
+    (lambda f, o, t: t.distinct("id").distinct("shop"), "step 'orders-distinct' is there already"),
+    # Groups and windows.
+    (lambda f, o, t: o.group_by("shops"), "did you mean 'shop'?"),
+    (lambda f, o, t: o.group_by("shop", "shop"), "named twice"),
+    (lambda f, o, t: o.group_by().agg(n=Count()), "totals need a key"),
+    (lambda f, o, t: o.group_by("shop").agg(), "it aggregates nothing"),
+    (lambda f, o, t: o.group_by("shop").agg(n=Sum("prices")), "n: there is no field 'prices'; did you mean 'price'?"),
+    (lambda f, o, t: o.group_by("shop").agg(n=Sum("shop")), "shop"),
+    (lambda f, o, t: o.group_by("shop").agg(n=Sum), "is no aggregate; write for example n=Sum('price')"),
+    (lambda f, o, t: o.group_by("shop").agg(n="price"), "is no aggregate"),
+    (lambda f, o, t: o.group_by("shop").agg(shop=Count()), "'shop' is a field of the key"),
+    (lambda f, o, t: o.group_by("shop").agg(n=Last("price", by="time")), "there is no field 'time'"),
+    (lambda f, o, t: o.group_by("shop").agg(n=Count(where="pai")), "did you mean 'paid'?"),
+    (lambda f, o, t: t.group_by("shop").window("1x"), "the size of a window is '1x'"),
+    (lambda f, o, t: t.group_by("shop").window("0s"), "the size of a window"),
+    (lambda f, o, t: t.group_by("shop").window(60), "give a Window, a timedelta or a string"),
+    (lambda f, o, t: t.group_by("shop").window("1m", lateness="x"), "lateness is 'x'"),
+    (lambda f, o, t: t.group_by().window(Sessions(SECOND)).agg(n=Count()), "sessions are those of a key"),
+    (lambda f, o, t: t.group_by("shop").window("1m").agg(window_start=Count()), "window_start"),
+    (
+        lambda f, o, t: t.group_by("shop").window(Sessions(SECOND)).agg(n=Count()).upsert("x"),
+        "a session's start and end change as it grows",
+    ),
+    (
+        lambda f, o, t: [t.group_by("shop").window("1m").agg(n=Count()).append(name) for name in "ab"],
+        "step 'orders-by-shop-1m' is there already",
+    ),
+    (lambda f, o, t: t.group_by("shop").window("1m").agg(n=Count()).filter("m > 1"), "there is no field 'm'"),
+    # Tables and components.
+    (lambda f, o, t: o.append("a/b"), "is no name of a table"),
+    (lambda f, o, t: o.append("_internal"), "is no name of a table"),
+    (lambda f, o, t: o.append(5), "table is 5; give a string"),
+    (lambda f, o, t: o.replace("a", partition="shp"), "did you mean 'shop'?"),
+    (lambda f, o, t: o.apply_changes("a", key="idd", sequence="at"), "did you mean 'id'?"),
+    (lambda f, o, t: o.apply_changes("a", key="id", sequence="at", deleted="gone"), "there is no field 'gone'"),
+    (lambda f, o, t: o.through("x", abs), "give a Bolt"),
+    (lambda f, o, t: o.through("x", Untyped()), "give each field a type"),
+    (lambda f, o, t: o.through("orders", AppendCommitter("x")), "step 'orders' is there already"),
+    (lambda f, o, t: o.to("x", 5), "state is 5"),
+    (lambda f, o, t: f.source("x", AppendCommitter("a")), "is no spout of transactional topologies"),
+    (lambda f, o, t: f.source("x", memory([], Fields("line"))), "give each a type"),
+    (lambda f, o, t: f.source("x", memory([]), bad="b"), "a MemoryTransactionalSpout has no bad records"),
+    (lambda f, o, t: f.source("x", FilesTransactionalSpout("in", ORDER, "parquet"), bad="b"), "leave it out for Parquet"),
+    (lambda f, o, t: f.source("x", FilesTransactionalSpout("in", ORDER, dead_letter="d"), bad="b"), "has a table of bad records"),
+    # What only shows when all was said.
+    (lambda f, o, t: f.build(), "the flow writes nothing"),
+    (lambda f, o, t: Flow("g", "out").build(), "the flow has no source"),
+    (lambda f, o, t: o.through("x", AppendCommitter("nowhere")) and f.build(), "state 'nowhere', which is not set"),
+    (lambda f, o, t: o.append("a", partition_by="shp") or f.build(), "shp"),
+    (lambda f, o, t: o.to("a", DeltaState("x", Fields("id: long"), Fields("n: long"))) or f.build(), "'a'"),
+    (lambda f, o, t: Flow("", "out").source("o", memory([])).append("a") or f.build(), ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrong", "words"), [m for m in MISTAKES if m[1]], ids=itertools.count())
+def test_mistakes(wrong, words, flow, orders, timed):
+    """A flow that is wrong is refused before Spark starts, with the user's line, and what would be right."""
+    with pytest.raises(TopologyError) as raised:
+        wrong(flow, orders, timed)
+    message = str(raised.value)
+    assert words in message
+    assert message.startswith(f"{Path(__file__).name}, line ") or "the flow" in message
+    assert "lambda f, o, t" in message or "\n" in message or "the flow" in message
+
+
+def test_an_unused_stream(flow, orders):
+    """What nothing takes is not run, and a warning has its line."""
+    orders.append("all")
+    orders.filter("price > 1")
+    with pytest.warns(UnusedStreamWarning, match=r"test_stream.py, line \d+: nothing takes what filter makes"):
+        topology = flow.build()
+    assert [each.id for each in topology.plan.components] == ["orders", "append-all"]
+
+
+def ids(flow):
+    return {each.id for each in flow.build().plan.components}
+
+
+ROWS = [
+    order(1, 0),
+    order(2, 10, "Bonn", 5),
+    order(1, 12),
+    order(3, 70),
+    order(4, 200, price=7),
+    order(5, 0),
+    order(6, None),
+    order(7, 400),
+]
+
+
+def test_distinct_windows_and_totals(flow):
+    """Each order once; minutes when they close; what is late or has no time beside them."""
+    orders = (
+        flow.source("orders", memory(ROWS))
+        .event_time("at", delay="30s", lateness="20s", close_at_end=True)
+        .distinct("id")
+    )
+    orders.late.append("late")
+    orders.untimed.append("untimed")
+    shops = orders.group_by("shop")
+    shops.window("1m").agg(orders=Count(), paid=Sum("price")).select("window_start", "orders", "paid", "shop").append(
+        "minutes"
+    )
+    shops.agg(orders=Count(), mean=Mean("price"), best=Max("price"), last=Last("id", by="at")).upsert("totals")
+    late, untimed, minutes, totals = ran(flow, "late", "untimed", "minutes", "totals")
+    assert [row["id"] for row in late] == [5]
+    assert [row["id"] for row in untimed] == [6]
+    assert sorted((row["shop"], row["window_start"] - T, row["orders"], row["paid"]) for row in minutes) == [
+        ("Bonn", 0 * SECOND, 1, 5), ("Cork", 0 * SECOND, 1, 1), ("Cork", 60 * SECOND, 1, 1), ("Cork", 180 * SECOND, 1, 7), ("Cork", 360 * SECOND, 1, 1),
+    ]  # fmt: skip
+    assert [(row["shop"], row["orders"], row["mean_sum"], row["mean_count"], row["best"], row["last"]) for row in totals] == [
+        ("Bonn", 1, 5, 1, 5, 2), ("Cork", 4, 10, 4, 7, 7),
+    ]  # fmt: skip
+
+
+def test_windows_kept_up_to_date(flow):
+    """upsert() of windows has them before they close, and its late rows besides."""
+    orders = flow.source("orders", memory(ROWS)).event_time("at", delay="5s")
+    minutes = (
+        orders.group_by("shop")
+        .window(Sliding(60 * SECOND, 60 * SECOND))
+        .agg(orders=Count(), shops=CountDistinct("shop", values_max=9))
+    )
+    minutes.upsert("minutes").late.append("late")
+    minutes, late = ran(flow, "minutes", "late")
+    assert [row["orders"] for row in minutes if row["shop"] == "Cork"] == [2, 1, 1, 1]
+    assert [row["orders"] for row in late] == [1]
+
+
+def test_a_window_of_all_rows(flow):
+    """A group of no key is one group."""
+    orders = flow.source("orders", memory(ROWS)).event_time("at", delay="1h", close_at_end=True)
+    orders.group_by().window(Tumbling(3600 * SECOND)).agg(orders=Count()).append("hours")
+    assert [row["orders"] for row in ran(flow, "hours")[0]] == [7]
+
+
+def test_results_go_on_as_a_stream(flow):
+    """Closed windows are a stream like others: filtered, appended twice, given a clock and aggregated again."""
+    orders = flow.source("orders", memory(ROWS)).event_time("at", delay="30s", close_at_end=True)
+    minutes = orders.group_by("shop").window("1m").agg(orders=Count())
+    minutes.append("minutes")
+    minutes.filter("orders > 1").append("busy")
+    hours = minutes.event_time("window_end", delay="1h", close_at_end=True)
+    hours.group_by("shop").window("1h").agg(minutes=Count(), orders=Sum("orders")).append("hours")
+    _, busy, hours = ran(flow, "minutes", "busy", "hours")
+    assert [row["orders"] for row in busy] == [3]
+    assert [(row["shop"], row["minutes"], row["orders"]) for row in hours] == [("Bonn", 1, 1), ("Cork", 4, 6)]
+
+
+def test_union(flow):
+    """Rows of several streams, whatever the order of their fields, with one clock above or below."""
+    one, other = (
+        flow.source(name, memory([order(number, number)], size=1)) for name, number in (("one", 1), ("other", 2))
+    )
+    both = one.union(other.select("paid", "price", "at", "shop", "id")).event_time("at", delay="1s", close_at_end=True)
+    both.append("rows")
+    both.group_by("shop").window("1m").agg(n=Count()).append("windows")
+    rows, windows = ran(flow, "rows", "windows")
+    assert [row["id"] for row in rows] == [1, 2]
+    assert [row["n"] for row in windows] == [2]
+    assert {"one-and-other-clock", "other-timed"} <= ids(flow)
+
+
+def test_apply_changes_and_replace(flow):
+    """The latest row of each key, and partitions that are replaced."""
+    orders = flow.source(
+        "orders", memory([order(1, 0), order(1, 5, price=4), order(2, 1), order(2, 2, paid=False)], size=1)
+    )
+    orders.with_columns(gone="NOT paid").drop("paid").apply_changes("latest", key="id", sequence="at", deleted="gone")
+    orders.replace("by_shop", partition="shop")
+    latest, by_shop = ran(flow, "latest", "by_shop")
+    assert [(row["id"], row["price"]) for row in latest] == [(1, 4)]
+    assert [row["id"] for row in by_shop] == [2]
+
+
+class Half(ArrowBatchBolt):
+    output_fields = Fields("attempt", "n: long")
+
+    def declare_output_fields(self, declarer):
+        super().declare_output_fields(declarer)
+        declarer.declare_stream("odd", Fields("attempt", "n: long"))
+
+    def execute(self, batch):
+        for value in batch.column("price").to_pylist():
+            self.collector.emit((self.attempt, value // 2), *([] if value % 2 == 0 else ["odd"]))
+
+
+def test_through(flow):
+    """Any bolt is a step, with all its streams."""
+    halves = flow.source("orders", memory([order(n, price=n) for n in range(4)])).through("half", Half(), by="id")
+    halves.append("even")
+    halves["odd"].append("odd")
+    even, odd = ran(flow, "even", "odd")
+    assert (even, odd) == ([{"n": 0}, {"n": 1}], [{"n": 0}, {"n": 1}])
+
+
+def test_to_states_in_memory(flow, orders):
+    """Rows and totals go into any state of their kind."""
+    rows = DeltaRows(flow._graph.table("elsewhere"), Fields("id: long"))
+    orders.select("id").to("rows", rows)
+    totals = MemoryState(Fields("shop"), Fields("n"))
+    orders.group_by("shop").agg(n=Count()).to("totals", totals)
+    assert ids(flow) == {"orders", "write-rows", "write-rows-rows", "write-totals"}
+
+
+def test_the_builder_goes_on(flow, orders):
+    """What was said so far is in the builder, which takes components of one's own."""
+    orders.append("all")
+    builder = flow.builder
+    builder.set_bolt("mine", AppendCommitter("mine")).shuffle_grouping("orders")
+    builder.set_state("mine", DeltaRows(flow._graph.table("mine"), ORDER))
+    assert {each.id for each in builder.build().plan.components} == {"orders", "append-all", "mine"}
+    assert ids(flow) == {"orders", "append-all"}
+
+
+def said(flow, *, steps):
+    """Say a flow with some of its steps, in an order."""
+    source = flow.source("orders", memory(ROWS))
+    if "filter" in steps:
+        source = source.filter("price > 0")
+    timed = source.event_time("at", delay="30s", lateness="10s")
+    unique = timed.distinct("id") if "distinct" in steps else timed
+    if "column" in steps:
+        unique = unique.with_columns(twice="price * 2")
+    shops = unique.group_by("shop")
+    sinks = {
+        "orders": lambda: unique.append("orders"),
+        "minutes": lambda: shops.window("1m").agg(n=Count()).append("minutes"),
+        "totals": lambda: shops.agg(n=Count()).upsert("totals"),
+    }
+    for name in steps:
+        if name in sinks:
+            sinks[name]()
+    return flow.build()
+
+
+ALL = ["filter", "distinct", "column", "orders", "minutes", "totals"]
+STATES = {
+    "filter": set(), "column": set(), "distinct": {"orders-distinct"}, "orders": {"orders"}, "minutes": {"minutes", "orders-by-shop-1m"},
+    "totals": {"totals"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [[s for s in ALL if s != left_out] for left_out in ALL]
+    + [ALL[:3] + list(p) for p in itertools.permutations(ALL[3:])],
+    ids=str,
+)
+def test_steps_that_come_and_go(tmp_path, steps):
+    """No table and no state of another step moves: only those of a step that is left out are gone."""
+    whole = said(Flow("f", tmp_path), steps=ALL).plan
+    part = said(Flow("f", tmp_path), steps=steps).plan
+    assert {name: state.address for name, state in part.states.items()} == {
+        name: state.address
+        for name, state in whole.states.items()
+        if not any(name in STATES[s] for s in set(ALL) - set(steps))
+    }
+    asked = {name: component for component, names in whole.requested_states.items() for name in names}
+    for component, names in part.requested_states.items():
+        assert all(asked[name] == component for name in names)
+
+
+def test_clocks_that_come(tmp_path):
+    """A clock keeps the sources that it knows: chains of theirs are called by the source, whatever they feed besides."""
+
+    def clocked(*, more):
+        flow = Flow("f", tmp_path)
+        streams = [flow.source(name, memory(ROWS)).filter("price > 0") for name in ("a", "b")]
+        if more:
+            streams[1].append("early")
+        timed = streams[0].union(streams[1]).event_time("at", delay="1s")
+        timed.group_by().window("1m").agg(n=Count()).append("minutes")
+        return [edge.source for edge in flow.build().plan.edges if edge.target == "a-and-b-clock"]
+
+    assert clocked(more=False) == clocked(more=True) == ["a-timed", "b-timed"]

@@ -1,0 +1,44 @@
+"""A short way to say a topology: streams, what is done with their rows, and the tables that they end in.
+
+``flow`` has the sources and the way to a topology; ``stream`` the words for streams, groups and windows; ``graph`` the
+steps that they become, and how these become components; ``rows`` the row-wise ones, which are one bolt on columns;
+``expressions`` what may be said of a row; ``places`` the lines of mistakes.
+"""
+
+from typing import TYPE_CHECKING
+
+from txtopo.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from committers.aggregates import (
+        Collect as Collect,
+        Count as Count,
+        CountDistinct as CountDistinct,
+        First as First,
+        Last as Last,
+        Max as Max,
+        Mean as Mean,
+        Min as Min,
+        Sum as Sum,
+    )
+    from committers.approximate import (
+        ApproxCountDistinct as ApproxCountDistinct,
+        ApproxQuantile as ApproxQuantile,
+    )
+    from committers.event_time.windows import (
+        Days as Days,
+        Hours as Hours,
+        Sessions as Sessions,
+        Sliding as Sliding,
+        Tumbling as Tumbling,
+    )
+    from txtopo.streams.flow import Flow as Flow
+    from txtopo.streams.stream import (
+        Grouped as Grouped,
+        Stream as Stream,
+        Totals as Totals,
+        Windowed as Windowed,
+        Windows as Windows,
+    )
+
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -1,0 +1,70 @@
+"""Durations and windows as users write them: ``"30s"``, ``"1d"``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+from committers import Tumbling
+from committers.event_time import Window
+from txtopo.errors import ConfigError
+
+Duration = dt.timedelta | str
+
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+_WRITTEN = re.compile(r"\s*(\d+)\s*([a-z]+)\s*")
+
+
+def duration(given: Duration, what: str) -> dt.timedelta:
+    """Return a duration.
+
+    Args:
+        given: a timedelta, or a whole number with one of ``ms``, ``s``, ``m``, ``h``, ``d``.
+        what: what it is, for errors.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(given, dt.timedelta):
+        return given
+    written = _WRITTEN.fullmatch(given)
+    if written is None or written[2] not in _UNITS:
+        raise ConfigError(
+            f"{what} is {given!r}; write a timedelta, or a number with {', '.join(_UNITS)}, such as '30s'"
+        )
+    try:
+        return dt.timedelta(**{_UNITS[written[2]]: int(written[1])})
+    except OverflowError as error:
+        raise ConfigError(f"{what} is {given!r}, which is longer than a timedelta can be") from error
+
+
+def optional_duration(given: Duration | None, what: str) -> dt.timedelta | None:
+    """Return a duration, or None for none."""
+    return None if given is None else duration(given, what)
+
+
+def window_of(given: Window | Duration) -> Window:
+    """Return a window: one of the kinds, or a tumbling one of a duration."""
+    return given if isinstance(given, Window) else Tumbling(duration(given, "the size of a window"))
+
+
+def short(given: dt.timedelta) -> str:
+    """Return a duration as a part of a name, such as ``90s``."""
+    micros = given // dt.timedelta(microseconds=1)
+    for unit, name in reversed(_UNITS.items()):
+        size = dt.timedelta(**{name: 1}) // dt.timedelta(microseconds=1)
+        if micros % size == 0:
+            return f"{micros // size}{unit}"
+    return f"{micros}us"
+
+
+def window_name(window: Window) -> str:
+    """Return a kind of windows as a part of a name, such as ``5m``, ``1h-every-5m``, ``sessions-30m``, ``days``."""
+    if window.merges:
+        return f"sessions-{short(dt.timedelta(microseconds=window.gap))}"
+    size, slide = getattr(window, "size", None), getattr(window, "slide", None)
+    if size is None or slide is None:
+        return type(window).__name__.lower()
+    name = short(dt.timedelta(microseconds=size))
+    return name if slide == size else f"{name}-every-{short(dt.timedelta(microseconds=slide))}"

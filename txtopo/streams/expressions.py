@@ -1,0 +1,408 @@
+"""Expressions of polars that mean the same for a row alone as for a row among others, whoever cuts the input.
+
+Polars itself does not tell: ``meta.is_row_separable()`` is True for ``col("a") - col("a").mean()``. So an expression is
+read as a tree, and only what is in the lists below may be in it. Two things are done otherwise than polars does them:
+
+- integers do not wrap: beside each sum, difference, product and absolute value of integers goes a check of it in 128
+  bits, and a row that fails it is an error;
+- a product of decimals has as many digits behind the point as both together: 12.34 x 12.34 is 152.2756, not 152.28.
+
+A sample that is evaluated in one piece and in two is the second net, for what a list may have missed.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pyarrow as pa
+
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.types import ddl_name
+from txtopo.errors import ConfigError, FieldsError
+from txtopo.text.extras import how_to_install
+from txtopo.text.suggestions import did_you_mean
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_COMPARED = frozenset(
+    {
+        "Eq",
+        "NotEq",
+        "Lt",
+        "LtEq",
+        "Gt",
+        "GtEq",
+        "EqValidity",
+        "NotEqValidity",
+        "And",
+        "Or",
+        "Xor",
+        "LogicalAnd",
+        "LogicalOr",
+    }
+)
+_EXACT = frozenset({"Plus", "Minus", "Multiply", "FloorDivide"})
+"""Operators whose results may be too large for integers."""
+
+_ROUNDED = frozenset({"TrueDivide", "Sql.Binary.Div"})
+
+_ROW_WISE = {
+    "": (
+        "Abs Sign Negate Floor Ceil Round Exp Log Clip FillNull Coalesce MaxHorizontal MinHorizontal "
+        "AsStruct Replace ReplaceStrict"
+    ),
+    "Pow": "Sqrt Generic",
+    "Boolean": (
+        "IsNull IsNotNull IsNan IsNotNan IsFinite IsInfinite IsBetween IsIn IsClose Not AnyHorizontal AllHorizontal"
+    ),
+    "Sql.Binary": "Mul Div Rem IntDiv",
+    "Sql": "IsIn Round",
+    "StringExpr": (
+        "Uppercase Lowercase Titlecase LenChars LenBytes StripChars StripCharsStart StripCharsEnd "
+        "StripPrefix StripSuffix StartsWith EndsWith Contains Replace Slice Head Tail Split Extract "
+        "ExtractAll CountMatches ZFill PadStart PadEnd Reverse Find JsonPathMatch ConcatHorizontal "
+        "Format HexEncode Strptime"
+    ),
+    "TemporalExpr": (
+        "Year Month Day Hour Minute Second Millisecond Microsecond WeekDay Week OrdinalDay Quarter "
+        "IsoYear Date Truncate Round OffsetBy ToString TimeStamp ConvertTimeZone ReplaceTimeZone "
+        "CastTimeUnit TotalSeconds TotalMilliseconds TotalMicroseconds TotalMinutes TotalHours TotalDays MonthStart "
+        "MonthEnd"
+    ),
+    "ListExpr": "Length Get Contains Join Max Min",
+    "StructExpr": "FieldByName",
+}
+"""Functions whose result for a row depends on that row alone, by the groups that polars has them in."""
+
+_FUNCTIONS = frozenset(f"{group}.{name}".lstrip(".") for group, names in _ROW_WISE.items() for name in names.split())
+
+_OF_LISTS = frozenset({"Boolean.IsIn", "Sql.IsIn", "Replace", "ReplaceStrict"})
+"""Functions whose further arguments are lists of values, which are no columns."""
+
+
+@attrs.frozen
+class Expression:
+    """An expression over the fields of a stream, checked.
+
+    Args:
+        name: the name of its result.
+        value: the expression.
+        fields: the fields that it reads.
+        overflow: true for a row in which an integer would wrap; None if none can.
+        kind: the type of its result.
+        text: how it was written.
+    """
+
+    name: str
+    value: pl.Expr
+    fields: tuple[str, ...]
+    overflow: pl.Expr | None
+    kind: pa.DataType
+    text: str
+
+
+def expression(given: Any, fields: Fields, name: str | None = None) -> Expression:
+    """Return an expression, checked against the fields that it is evaluated over.
+
+    Args:
+        given: an expression of polars, or the same as a text in SQL.
+        fields: the stream's fields, each with a type.
+        name: the name of its result; None: its own.
+
+    Raises:
+        ConfigError: polars is not installed, or it is no expression.
+        FieldsError: it is not row-wise, reads a field that is not there, or has a type that Spark has not.
+    """
+    polars = _polars()
+    value, text = _parsed(polars, given)
+    try:
+        tree = json.loads(value.meta.serialize(format="json"))
+    except Exception as error:  # what polars can't serialize, such as a plugin
+        raise FieldsError(f"{text} can't be sent to executors: {error}") from error
+    reading = _Reading(polars, fields, text)
+    checked = reading.expression(reading.read(tree))
+    name = name or _name_of(value, text)
+    kind = _kind(name, text, reading.type_of(checked))
+    overflow = polars.any_horizontal(*reading.overflows).fill_null(value=False) if reading.overflows else None
+    made = Expression(name, checked, tuple(reading.fields), overflow, kind, text)
+    _try_in_pieces(polars, made, fields)
+    return made
+
+
+def _polars() -> Any:
+    try:
+        import polars  # noqa: PLC0415, ICN001 - only steps with expressions need it
+    except ImportError as error:
+        raise ConfigError(f"expressions need polars; install it: {how_to_install('expressions')}") from error
+    return polars
+
+
+def _parsed(polars: Any, given: Any) -> tuple[pl.Expr, str]:
+    if isinstance(given, str):
+        try:
+            return polars.sql_expr(given), repr(given)
+        except Exception as error:  # polars has a class of errors for each of its modules
+            raise FieldsError(f"{given!r} is no expression in SQL: {_first_line(error)}") from error
+    if isinstance(given, polars.Expr):
+        return given, str(given).replace("\n", " ")
+    raise ConfigError(f"{given!r} is no expression; write pl.col('price') * 2, or the same in SQL: 'price * 2'")
+
+
+def _name_of(value: pl.Expr, text: str) -> str:
+    try:
+        return value.meta.output_name()
+    except Exception as error:
+        raise FieldsError(f"{text} has no name; write name=…, or .alias('name')") from error
+
+
+class _Reading:
+    """Reads a tree: what it reads, what may overflow, and the tree as it is to be evaluated."""
+
+    def __init__(self, polars: Any, fields: Fields, text: str) -> None:
+        self._polars = polars
+        self._known = fields
+        self._text = text
+        self._empty = polars.from_arrow(fields.arrow_schema().empty_table()).lazy()
+        self.fields: dict[str, None] = {}
+        self.overflows: list[pl.Expr] = []
+
+    def expression(self, tree: Any) -> pl.Expr:
+        """Return a tree as an expression."""
+        made: pl.Expr = self._polars.Expr.deserialize(io.BytesIO(json.dumps(tree).encode()), format="json")
+        return made
+
+    def type_of(self, value: pl.Expr) -> Any:
+        """Return polars' type of an expression."""
+        try:
+            # Some types are only found to be wrong when something is evaluated, if only nothing.
+            return self._empty.select(value.alias("value")).collect().schema["value"]
+        except Exception as error:
+            raise FieldsError(f"{self._text} can't be evaluated: {_first_line(error)}") from error
+
+    def read(self, tree: Any) -> Any:
+        """Return a tree as it is to be evaluated; raise a FieldsError unless it is row-wise."""
+        kind, inner = _node(tree)
+        match kind:
+            case "Column":
+                if inner not in self._known:
+                    near = did_you_mean(inner, self._known) or f"; the fields are {', '.join(self._known)}"
+                    raise FieldsError(f"there is no field {inner!r}{near}")
+                self.fields[inner] = None
+                return tree
+            case "Literal" if "Series" not in inner:
+                return tree
+            case "Alias":
+                return {kind: [self.read(inner[0]), inner[1]]}
+            case "Cast" if inner["options"] != "Overflowing":
+                return {kind: {**inner, "expr": self.read(inner["expr"])}}
+            case "Ternary":
+                return {kind: {part: self.read(each) for part, each in inner.items()}}
+            case "BinaryExpr":
+                return self._read_operator(inner)
+            case "Function":
+                return self._read_function(inner)
+        raise self._not_row_wise(kind)
+
+    def _read_operator(self, inner: Mapping[str, Any]) -> Any:
+        left, operator, right = self.read(inner["left"]), inner["op"], self.read(inner["right"])
+        tree = {"BinaryExpr": {"left": left, "op": operator, "right": right}}
+        if operator in _COMPARED:
+            return tree
+        polars = self._polars
+        sides = [self.type_of(self.expression(each)) for each in (left, right)]
+        are_decimals = all(isinstance(each, polars.Decimal) for each in sides)
+        if are_decimals and operator == "Multiply":
+            return _function("Mul", left, right)
+        if operator == "TrueDivide" and any(isinstance(each, polars.Decimal) for each in sides):
+            self._refuse_quotient(sides)
+        if operator in _EXACT:
+            self._watch(tree, left, operator, right)
+        return tree
+
+    def _refuse_quotient(self, sides: Iterable[Any]) -> None:
+        if not any(each.is_float() for each in sides):
+            raise FieldsError(
+                f"{self._text}: a quotient of decimals would be rounded to their digits; cast one to pl.Float64"
+            )
+
+    def _read_function(self, inner: Mapping[str, Any]) -> Any:
+        name = _path(inner["function"])
+        if name not in _FUNCTIONS:
+            raise self._not_row_wise(name)
+        if name == "StringExpr.Strptime" and inner["function"]["StringExpr"]["Strptime"][1]["format"] is None:
+            raise FieldsError(f"{self._text}: without a format, polars takes that of the first value; give it one")
+        first, *others = inner["input"]
+        inputs = [self.read(first)]
+        inputs += [each if name in _OF_LISTS and "Literal" in each else self.read(each) for each in others]
+        tree = {"Function": {**inner, "input": inputs}}
+        kinds = [self.type_of(self.expression(each)) for each in inputs]
+        if name == "Pow.Generic" and kinds[0].is_integer():
+            raise FieldsError(f"{self._text}: a power of integers may be too large; cast to pl.Float64 before")
+        if name in _ROUNDED and any(isinstance(each, self._polars.Decimal) for each in kinds):
+            self._refuse_quotient(kinds)
+        if name in {"Abs", "Negate"}:
+            self._watch(tree, inputs[0], name, None)
+        elif name == "Sql.Binary.Mul":
+            self._watch(tree, inputs[0], "Multiply", inputs[1])
+        return tree
+
+    def _watch(self, tree: Any, left: Any, operator: str, right: Any) -> None:
+        """Add a check of integers in 128 bits."""
+        polars, value = self._polars, self.expression(tree)
+        kind = self.type_of(value)
+        if not kind.is_integer():
+            return
+        if kind in {polars.Int128, getattr(polars, "UInt128", None)}:
+            raise FieldsError(f"{self._text} has integers of 128 bits; cast to pl.Int64 or a decimal before")
+        wide, other = (None if each is None else self.expression(each).cast(polars.Int128) for each in (left, right))
+        assert wide is not None, "every operator has a first side"
+        self.overflows.append(_exactly(operator, wide, other) != value.cast(polars.Int128))
+
+    def _not_row_wise(self, kind: str) -> FieldsError:
+        what = kind.rpartition(".")[2]
+        hint = {
+            "Agg": "group_by(…).agg(…) makes aggregates",
+            "Over": "group_by(…).agg(…) makes aggregates of a key",
+            "Len": "Count() counts rows",
+            "Selector": "name each field",
+            "AnonymousFunction": "map(f, fields) calls a function of yours",
+            "Cast": "casts that wrap lose values: cast without wrap_numerical",
+            "Literal": "a column of values belongs to no row: name a field",
+        }.get(what, "map(f, fields) or map_batches(f, fields) does what no row-wise expression does")
+        return FieldsError(f"{self._text}: {what} is not among the row-wise expressions; {hint}")
+
+
+def _exactly(operator: str, one: pl.Expr, other: Any) -> Any:
+    """Return the result of an operator of integers that are wide enough."""
+    match operator:
+        case "Plus":
+            return one + other
+        case "Minus":
+            return one - other
+        case "Multiply":
+            return one * other
+        case "FloorDivide":
+            return one // other
+        case "Abs":
+            return one.abs()
+        case _:
+            return 0 - one  # polars negates no integers of 128 bits
+
+
+def _function(operator: str, left: Any, right: Any) -> Any:
+    return {"Function": {"input": [left, right], "function": {"Sql": {"Binary": operator}}}}
+
+
+def _node(tree: Any) -> tuple[str, Any]:
+    """Return the kind of a tree's root, and what is in it."""
+    if isinstance(tree, Mapping):
+        return next(iter(tree.items()))
+    return str(tree), None
+
+
+def _path(function: Any) -> str:
+    """Return the name of a function with those of the groups that it is in."""
+    if isinstance(function, str):
+        return function
+    (group, inner), *_ = function.items()
+    if group in {"StringExpr", "TemporalExpr", "ListExpr", "StructExpr", "Boolean", "Pow", "Sql", "Binary"}:
+        return f"{group}.{_path(inner)}"
+    return str(group)
+
+
+def _kind(name: str, text: str, kind: Any) -> pa.DataType:
+    """Return polars' type as one of Spark."""
+    import polars  # noqa: PLC0415, ICN001 - it is loaded
+
+    empty = polars.DataFrame(schema={name: kind}).to_arrow(compat_level=polars.CompatLevel.oldest())
+    made = _plain_type(empty.schema.field(0).type)
+    try:
+        ddl_name(made)
+    except FieldsError as error:
+        if kind == polars.Duration:
+            way = "take a number of it: .dt.total_microseconds()"
+        else:
+            own = "pl.Int64" if kind.is_integer() else "pl.Datetime('us', 'UTC')" if kind.is_temporal() else "pl.String"
+            way = f"cast it: .cast({own})"
+        raise FieldsError(f"{text} has polars' type {kind}, which Spark has not; {way}") from error
+    return made
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type that a stream has for what polars returns: with offsets of 32 bits."""
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
+        return pa.binary()
+    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    if pa.types.is_struct(kind):
+        return pa.struct([(each.name, _plain_type(each.type)) for each in kind])
+    return kind
+
+
+def _try_in_pieces(polars: Any, made: Expression, fields: Fields) -> None:
+    """Raise a FieldsError if a sample has other results in one piece than in two."""
+    schema = fields.subset(made.fields).arrow_schema() if made.fields else None
+    if schema is None:
+        return
+    rows = polars.from_arrow(_sample(schema))
+    try:
+        whole = rows.select(made.value.alias("value"))
+        pieces = [rows.slice(0, 5).select(made.value.alias("value")), rows.slice(5).select(made.value.alias("value"))]
+    except Exception:  # noqa: BLE001 - a value that the expression refuses, such as a text that is no number
+        return
+    if not polars.concat(pieces).equals(whole, null_equal=True):
+        raise FieldsError(f"{made.text} gives a row another value among others than alone; it is not row-wise")
+
+
+_SAMPLE_ROWS = 13
+
+_VALUES: tuple[tuple[Any, list[Any]], ...] = (
+    (pa.types.is_boolean, [True, None, False]),
+    (pa.types.is_integer, [1, None, 0, -1, 7, 100]),
+    (pa.types.is_floating, [1.5, None, 0.0, -2.0, math.nan, math.inf, 1e6]),
+    (pa.types.is_decimal, [Decimal(1), None, Decimal(0), Decimal(-2)]),
+    (pa.types.is_string, ["a", None, "", "Abc", "12", "2026-03-01"]),
+    (pa.types.is_binary, [b"a", None, b""]),
+    (pa.types.is_date, [date(2026, 3, 1), None, date(1969, 12, 31)]),
+)
+
+
+def _sample(schema: pa.Schema) -> pa.Table:
+    """Return some rows, with nulls and values that are special."""
+    return pa.table([pa.array(_values(field.type), field.type) for field in schema], schema=schema)
+
+
+def _values(kind: pa.DataType) -> list[Any]:
+    return list(itertools.islice(itertools.cycle(_values_of(kind)), _SAMPLE_ROWS))
+
+
+def _values_of(kind: pa.DataType) -> list[Any]:
+    if pa.types.is_timestamp(kind):
+        zone = UTC if kind.tz else None
+        return [datetime(2026, 3, 1, 12, 30, tzinfo=zone), None, datetime(1969, 12, 31, 23, 59, tzinfo=zone)]
+    if pa.types.is_list(kind):
+        inner = _values_of(kind.value_type)
+        return [inner[:1], None, [], inner]
+    if pa.types.is_struct(kind):
+        return [dict(zip((f.name for f in kind), values, strict=True)) for values in _members(kind)] + [None]
+    return next((values for is_of, values in _VALUES if is_of(kind)), [None])
+
+
+def _members(kind: pa.DataType) -> Iterator[tuple[Any, ...]]:
+    columns = [_values_of(field.type) for field in kind]
+    return zip(*(itertools.islice(itertools.cycle(column), 5) for column in columns), strict=True)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0]

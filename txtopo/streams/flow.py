@@ -1,0 +1,85 @@
+"""``Flow``: a topology, said as streams and what becomes of them."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import txtopo
+from spouts.bad_records import WithBadRecords
+from txtopo import Config, RunReport, TransactionalTopology, TransactionalTopologyBuilder
+from txtopo.api.arguments import check_positive
+from txtopo.api.components.spout import AnySpout
+from txtopo.errors import ConfigError, FieldsError
+from txtopo.streams.explain import explained
+from txtopo.streams.graph import Graph, Port, Step
+from txtopo.streams.places import step
+from txtopo.streams.stream import Stream, streams_of
+
+
+class Flow:
+    """Streams and what becomes of them, in one topology.
+
+    All tables of a flow are exactly right together: a transaction is a batch of each source, and counts once in each.
+    Each word becomes one of the ready-made components, under a name that ``explain()``, errors and the page show.
+
+    Args:
+        name: the topology's name.
+        output: the folder, or the address in an object store, of all tables.
+        parallelism: the number of tasks of each component, except for clocks.
+    """
+
+    @step
+    def __init__(self, name: str, output: str | os.PathLike[str], *, parallelism: int = 1) -> None:
+        check_positive("parallelism", parallelism)
+        self._graph = Graph(name, output, parallelism)
+
+    @step
+    def source(self, name: str, spout: AnySpout, *, bad: str | None = None, parallelism: int | None = None) -> Stream:
+        """Add a source; several of a flow make transactions of a batch of each.
+
+        Args:
+            name: its component id, from which the steps below get theirs.
+            spout: any spout of transactional topologies, whose fields have types.
+            bad: the name of a table of the output for records that do not fit the fields; without it, the first one
+                stops the run.
+            parallelism: the number of tasks that emit a transaction; None: that of the flow.
+        """
+        if not isinstance(spout, AnySpout):
+            raise ConfigError(f"{spout!r} is no spout of transactional topologies")
+        check_positive("parallelism", 1 if parallelism is None else parallelism)
+        if bad is not None:
+            if not isinstance(spout, WithBadRecords):
+                raise ConfigError(f"a {type(spout).__name__} has no bad records; leave out bad=")
+            spout = spout.with_dead_letter(self._graph.table(bad))
+        streams = streams_of(spout)
+        for fields in streams.values():
+            if not fields.with_attempt().columnar:
+                raise FieldsError(f"the spout's fields are {fields}; give each a type, for example 'price: double'")
+        added = Step(verb="source", base=name, name=name, component=spout, streams=streams, parallelism=parallelism)
+        return Stream(self._graph, Port(self._graph.add(added)))
+
+    @property
+    def builder(self) -> TransactionalTopologyBuilder:
+        """A new builder with all that was said so far, to go on with bolts and committers of your own."""
+        return self._graph.builder()
+
+    @step
+    def build(self) -> TransactionalTopology:
+        """Check the flow and return the topology.
+
+        Raises:
+            TopologyError: something is wrong; the message has the line.
+
+        Warns:
+            UnusedStreamWarning: nothing takes a stream.
+        """
+        return self._graph.build()
+
+    def run(self, config: Config | dict[str, Any] | None = None, *, until: int | None = None) -> RunReport:
+        """Build the flow and run it: :func:`txtopo.run`, which see."""
+        return txtopo.run(self.build(), config, until=until)
+
+    def explain(self) -> str:
+        """Return a text of the components that the flow becomes, by phase, with what feeds each and its table."""
+        return explained(self.build())

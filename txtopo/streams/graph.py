@@ -1,0 +1,290 @@
+"""The steps of a flow, and how they become components of a builder.
+
+A step that holds something has a *name* from the start: given, or made of what it makes and of its source, never of a
+count. So a step that is added, removed or moved changes no name of another, and with it no table and no state.
+
+Row-wise steps hold nothing. Those that follow each other, with nobody else in between, become one bolt when the
+topology is built; it is named after what it feeds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from txtopo import Fields, TransactionalTopology, TransactionalTopologyBuilder
+from txtopo.api.components.groupings import Grouping, GroupingKind
+from txtopo.api.data.tuples import DEFAULT_STREAM
+from txtopo.api.state import State
+from txtopo.errors import ConfigError, TopologyError, UnusedStreamWarning
+from txtopo.streams.places import Place
+from txtopo.streams.rows import RowsBolt, RowStep
+
+INTERNAL = "_internal"
+"""The folder, below the output, of the tables that steps keep for themselves."""
+
+ANY = Grouping(GroupingKind.LOCAL_OR_SHUFFLE)
+"""The grouping of a step that takes any row in any task."""
+
+Source = tuple[str, str]
+"""A component's id and one of its streams."""
+
+
+@attrs.frozen
+class Port:
+    """A stream of a step."""
+
+    step: Step
+    stream: str = DEFAULT_STREAM
+
+    @property
+    def fields(self) -> Fields:
+        """The stream's fields, without the attempt."""
+        return self.step.streams[self.stream].without_attempt()
+
+
+@attrs.define(eq=False, kw_only=True)
+class Step:
+    """One step.
+
+    Args:
+        verb: what the user has called.
+        base: what names of the steps below begin with.
+        streams: the fields of what it emits.
+        name: the id of its component; empty for row-wise steps and unions, which have none of their own.
+        component: the component; a row-wise step; None for a union.
+        make: makes the component, if it needs the ids of its sources, which are known only when all is built.
+        by: how its inputs are grouped.
+        clock: the step of the clock that it is told the watermark by.
+        states: the states that it declares, by name.
+        references: the reference tables that it reads, by name.
+        is_sink: whether it does something by itself: all others are there for what takes them.
+    """
+
+    verb: str
+    base: str
+    inputs: tuple[Port, ...] = ()
+    streams: Mapping[str, Fields] = attrs.field(factory=dict)
+    name: str = ""
+    component: Any = None
+    make: Callable[[Callable[[Port], Sequence[Source]]], Any] | None = None
+    by: Grouping | Sequence[Grouping] = ANY
+    clock: Step | None = None
+    is_committer: bool = False
+    parallelism: int | None = None
+    states: Mapping[str, State] = attrs.field(factory=dict)
+    references: Mapping[str, Any] = attrs.field(factory=dict)
+    is_sink: bool = False
+    needs: tuple[Step, ...] = ()
+    """Steps that must be there, although nothing of them is read: those whose tables are looked up."""
+    place: Place = attrs.field(factory=Place.here)
+
+    @property
+    def is_row_wise(self) -> bool:
+        """Whether it is a step of rows."""
+        return isinstance(self.component, RowStep)
+
+    @property
+    def before(self) -> Iterator[Step]:
+        """The steps that it needs."""
+        yield from (port.step for port in self.inputs)
+        yield from self.needs
+        if self.clock is not None:
+            yield self.clock
+
+
+@attrs.define(eq=False)
+class Graph:
+    """The steps of a flow, in the order in which they were said.
+
+    Args:
+        topology_id: the topology's name.
+        output: the folder, or the address in an object store, with all tables.
+        parallelism: the number of tasks of every component, except for clocks.
+    """
+
+    topology_id: str
+    output: str | os.PathLike[str]
+    parallelism: int
+    steps: list[Step] = attrs.field(factory=list)
+
+    def add(self, step: Step) -> Step:
+        """Add a step; raise a TopologyError if one of its names is another's."""
+        names = [*(("step", name) for name in [step.name] if name), *(("table", name) for name in step.states)]
+        for what, name in reversed(names):
+            self._check_name(what, name)
+        for what, name in names:
+            other = next((each for each in self.steps if name in _names(each, what)), None)
+            if other is not None:
+                raise TopologyError(
+                    f"{what} {name!r} is there already, of {other.place}: {other.place.text or other.verb}; give "
+                    + ("one of both name=…" if what == "step" else "one of both another name, or union() them")
+                )
+        self.steps.append(step)
+        return step
+
+    @staticmethod
+    def _check_name(what: str, name: str) -> None:
+        if any(character in name for character in "/\\\n\0") or name in {".", "..", INTERNAL}:
+            raise ConfigError(f"{name!r} is no name of a {what}: it is a folder's name, and {INTERNAL!r} is taken")
+
+    def table(self, name: str) -> str:
+        """Return where a table is."""
+        return f"{os.fspath(self.output).rstrip('/')}/{name}"
+
+    def internal(self, name: str) -> str:
+        """Return where a table is that a step keeps for itself."""
+        return self.table(f"{INTERNAL}/{name}")
+
+    def builder(self) -> TransactionalTopologyBuilder:
+        """Return a new builder with all that was said so far."""
+        return _Building(self).builder
+
+    def build(self) -> TransactionalTopology:
+        """Return the topology; see :meth:`Flow.build`."""
+        self._warn()
+        builder = self.builder()
+        try:
+            return builder.build()
+        except TopologyError as error:
+            raise self._located(error) from error
+
+    def used(self) -> set[Step]:
+        """Return the steps that do something, those that one of them needs, and the sources."""
+        used = {step for step in self.steps if step.is_sink or not step.inputs}
+        for step in reversed(self.steps):  # inputs come first, so one pass is enough
+            if step in used:
+                used.update(step.before)
+        return used
+
+    def _warn(self) -> None:
+        taken = {before for step in self.steps for before in step.before}
+        for step in self.steps:
+            if step not in taken and not step.is_sink:
+                warnings.warn_explicit(
+                    f"{step.place}: nothing takes what {step.verb} makes; append it to a table, or leave it out",
+                    UnusedStreamWarning,
+                    step.place.file,
+                    step.place.line,
+                )
+
+    def _located(self, error: TopologyError) -> TopologyError:
+        """Return a mistake that the builder has found, with the line of the step that it names."""
+        lines = []
+        for line in str(error).split("\n"):
+            named = re.search(r"'([^']*)'", line)
+            step = next((each for each in self.steps if named and named[1] in {each.name, *each.states}), None)
+            lines.append(line if step is None else str(step.place.says(line)))
+        return TopologyError("\n".join(lines))
+
+
+def _names(step: Step, what: str) -> Iterable[str]:
+    return [step.name] if what == "step" else step.states
+
+
+class _Building:
+    """Declares the steps of a flow to a builder."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        used = graph.used()
+        self._steps = [step for step in graph.steps if step in used]
+        self._consumers: dict[Step, list[Step]] = {}
+        for step in self._steps:
+            for port in step.inputs:
+                self._consumers.setdefault(port.step, []).append(step)
+        self._chains: dict[Step, str] = {}
+        self._ids = {step.name for step in self._steps}
+        spouts = [step for step in self._steps if not step.inputs]
+        if not spouts:
+            raise TopologyError("the flow has no source; begin with flow.source('name', spout)")
+        if not any(step.is_sink for step in self._steps):
+            raise TopologyError("the flow writes nothing; end a stream with append('table') or another sink")
+        first, *others = spouts
+        self.builder = TransactionalTopologyBuilder(
+            graph.topology_id, first.name, first.component, first.parallelism or graph.parallelism
+        )
+        for spout in others:
+            self.builder.add_spout(spout.name, spout.component, spout.parallelism or graph.parallelism)
+        for step in self._steps:
+            if step.name and step.inputs:
+                self._declare(step)
+        # Tables of the output come first: the metadata goes beside the first one.
+        states = {name: state for step in self._steps for name, state in step.states.items()}
+        for name in sorted(states, key=lambda name: f"/{INTERNAL}/" in (states[name].address or "")):
+            self.builder.set_state(name, states[name])
+        for name, reference in {name: each for s in self._steps for name, each in s.references.items()}.items():
+            self.builder.set_reference(name, reference)
+
+    def _declare(self, step: Step) -> None:
+        component = step.component if step.make is None else step.make(self.sources)
+        add = self.builder.set_committer_bolt if step.is_committer else self.builder.set_bolt
+        declarer = add(step.name, component, step.parallelism or self._graph.parallelism)
+        by = [step.by] * len(step.inputs) if isinstance(step.by, Grouping) else step.by
+        for port, grouping in zip(step.inputs, by, strict=True):
+            for component_id, stream in self.sources(port):
+                _group(declarer, component_id, stream, grouping)
+        if step.clock is not None:
+            declarer.all_grouping(step.clock.name)
+
+    def sources(self, port: Port) -> Sequence[Source]:
+        """Return the streams of components that a stream of a step is."""
+        step = port.step
+        if step.is_row_wise:
+            return [(self._chain(step), DEFAULT_STREAM)]
+        if not step.name:
+            return list(dict.fromkeys(source for each in step.inputs for source in self.sources(each)))
+        return [(step.name, port.stream)]
+
+    def _chain(self, last: Step) -> str:
+        """Return the id of the bolt of row-wise steps that ends with one; declare it first."""
+        if last in self._chains:
+            return self._chains[last]
+        chain = [last]
+        while (before := chain[-1].inputs[0].step).is_row_wise and len(self._consumers[before]) == 1:
+            chain.append(before)
+        chain.reverse()
+        (port,) = chain[0].inputs
+        sources = self.sources(port)
+        name = self._chains[last] = self._chain_name(last)
+        bolt = RowsBolt(port.fields, [step.component for step in chain])
+        declarer = self.builder.set_bolt(name, bolt, self._graph.parallelism)
+        for component_id, stream in sources:
+            declarer.local_or_shuffle_grouping(component_id, stream)
+        return name
+
+    def _named_consumers(self, step: Step) -> Iterator[Step]:
+        """Yield what takes what a step makes, also behind unions, which are nothing by themselves."""
+        for each in self._consumers.get(step, []):
+            if each.name or each.is_row_wise:
+                yield each
+            else:
+                yield from self._named_consumers(each)
+
+    def _chain_name(self, last: Step) -> str:
+        consumers = list(self._named_consumers(last))
+        clock = next((each for each in consumers if each.verb == "event_time"), None)
+        first = next((each.name for each in consumers if each.name), "")
+        # What a clock of several sources has seen is kept by their ids, so this one is of the source alone.
+        name = f"{last.base}-timed" if clock is not None else f"{first or last.base}-rows"
+        while name in self._ids:
+            name += "-rows"
+        self._ids.add(name)
+        return name
+
+
+def _group(declarer: Any, component_id: str, stream: str, grouping: Grouping) -> None:
+    match grouping.kind:
+        case GroupingKind.FIELDS:
+            declarer.fields_grouping(component_id, grouping.fields, stream)
+        case GroupingKind.GLOBAL:
+            declarer.global_grouping(component_id, stream)
+        case GroupingKind.SHUFFLE:
+            declarer.shuffle_grouping(component_id, stream)
+        case _:
+            declarer.local_or_shuffle_grouping(component_id, stream)

@@ -1,0 +1,253 @@
+"""Row-wise steps: those that follow each other are one bolt on columns, whose expressions are one plan of polars.
+
+Polars gets the columns that expressions read, and returns those that they make; all others stay in Arrow.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import attrs
+import pyarrow as pa
+
+from txtopo import ArrowBatchBolt, Fields
+from txtopo.api.data.types import ddl_name, python_values
+from txtopo.columnar.conversion import cast_rows, fitted_array
+from txtopo.errors import FieldsError
+from txtopo.streams.expressions import Expression
+
+_ROW = ":row"
+_TOO_LARGE = ":too large"
+"""Columns of a plan; no field has a colon in its name."""
+
+
+class RowStep(ABC):
+    """A step whose result for a row depends on that row alone."""
+
+    verb: ClassVar[str]
+    """What the user has called."""
+
+    @abstractmethod
+    def fields_after(self, fields: Fields) -> Fields:
+        """Return the fields after the step."""
+
+
+@attrs.frozen
+class Filter(RowStep):
+    """Keeps the rows for which an expression is true, not false or null."""
+
+    verb = "filter"
+    condition: Expression
+
+    def fields_after(self, fields: Fields) -> Fields:
+        """Return the same fields."""
+        return fields
+
+
+@attrs.frozen
+class WithColumns(RowStep):
+    """Adds fields, or replaces those of the same name."""
+
+    verb = "with_columns"
+    values: tuple[Expression, ...]
+
+    def fields_after(self, fields: Fields) -> Fields:
+        """Return the fields with those that are added behind the others."""
+        made = {each.name: f"{each.name}: {ddl_name(each.kind)}" for each in self.values}
+        kept = [made.pop(name, f"{name}: {ddl_name(kind)}") for name, kind in zip(fields, fields.types, strict=True)]
+        return Fields(*kept, *made.values())
+
+
+@attrs.frozen
+class Select(RowStep):
+    """Keeps some fields, perhaps under other names: ``names`` has the field of each name."""
+
+    verb = "select"
+    names: Mapping[str, str]
+
+    def fields_after(self, fields: Fields) -> Fields:
+        """Return the fields that are kept."""
+        kept = [fields.subset([old]).renamed({old: new}) for new, old in self.names.items()]
+        return sum(kept, Fields())
+
+
+@attrs.frozen
+class EachRow(RowStep):
+    """Calls a function with each row, a dictionary; it returns a row, or several if ``is_flat``."""
+
+    verb = "map"
+    function: Callable[[dict[str, Any]], Any]
+    fields: Fields
+    is_flat: bool
+
+    def fields_after(self, fields: Fields) -> Fields:
+        """Return the fields of the function's rows."""
+        del fields
+        return self.fields
+
+    def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that the function makes of those of a batch."""
+        columns = zip(*(python_values(column) for column in batch.columns), strict=True)
+        names, function = batch.schema.names, self.function
+        made = (function(dict(zip(names, values, strict=True))) for values in columns)
+        rows = [each for several in made for each in several] if self.is_flat else list(made)
+        values = zip(*map(self._values_of, rows), strict=True) if rows else ([] for _ in self.fields)
+        schema = self.fields.arrow_schema()
+        what = f"returned by {_name_of(function)}()"
+        arrays = [fitted_array(f.name, list(each), f.type, what) for f, each in zip(schema, values, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _values_of(self, row: Any) -> Sequence[Any]:
+        if isinstance(row, Mapping) and row.keys() == {*self.fields}:
+            return [row[name] for name in self.fields]
+        if isinstance(row, tuple | list) and len(row) == len(self.fields):
+            return row
+        raise FieldsError(
+            f"{_name_of(self.function)}() returned {row!r}, which is no row of {', '.join(self.fields)}: return a "
+            "dictionary with each of them, or a tuple"
+        )
+
+
+@attrs.frozen
+class EachBatch(RowStep):
+    """Calls a function with some rows, an Arrow table; it returns one."""
+
+    verb = "map_batches"
+    function: Callable[[pa.Table], pa.Table]
+    fields: Fields
+
+    def fields_after(self, fields: Fields) -> Fields:
+        """Return the fields of the function's tables."""
+        del fields
+        return self.fields
+
+    def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that the function makes of those of a batch."""
+        made = self.function(pa.Table.from_batches([batch]))
+        name = _name_of(self.function)
+        if not isinstance(made, pa.Table):
+            raise FieldsError(f"{name}() returned a {type(made).__name__}; return a table of Arrow")
+        missing = [each for each in self.fields if each not in made.column_names]
+        if missing:
+            raise FieldsError(f"{name}() returned a table without the field {missing[0]!r}")
+        schema = self.fields.arrow_schema()
+        rows = cast_rows(made.select(schema.names), schema, f"returned by {name}()").combine_chunks().to_batches()
+        return rows[0] if rows else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+class RowsBolt(ArrowBatchBolt):
+    """Does row-wise steps, one after another.
+
+    Args:
+        fields: the fields of its input, each with a type.
+        steps: the steps.
+    """
+
+    def __init__(self, fields: Fields, steps: Iterable[Any]) -> None:
+        self._stages: list[_Columns | EachRow | EachBatch] = []
+        self._fields = fields.names
+        for is_columns, several in itertools.groupby(steps, lambda each: not isinstance(each, EachRow | EachBatch)):
+            stage = list(several)
+            if is_columns:
+                self._stages.append(_Columns(fields, stage))
+            else:
+                self._stages += stage
+            for step in stage:
+                fields = step.fields_after(fields)
+        self.output_fields = fields.with_attempt()
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        """Emit what the steps make of some rows."""
+        rows = batch.select(list(self._fields))
+        for stage in self._stages:
+            if not rows.num_rows:
+                return
+            rows = stage.rows_of(rows)
+        if rows.num_rows:
+            self.collector.emit_batch(rows)
+
+
+class _Columns:
+    """Steps of expressions and names that follow each other."""
+
+    def __init__(self, fields: Fields, steps: Sequence[Filter | WithColumns | Select]) -> None:
+        origins: dict[str, str | None] = {name: name for name in fields}
+        self._inputs: dict[str, None] = {}
+        """The columns that expressions read."""
+        for step in steps:
+            for each in _expressions_of(step):
+                self._inputs.update((origin, None) for name in each.fields if (origin := origins[name]) is not None)
+            match step:
+                case WithColumns():
+                    origins.update((each.name, None) for each in step.values)
+                case Select():
+                    origins = {new: origins[old] for new, old in step.names.items()}
+            fields = step.fields_after(fields)
+        self._steps, self._fields, self._origins = steps, fields, origins
+        """The origin of a field is the column of the input that it is; None if an expression has made it."""
+
+    def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows after the steps."""
+        schema = self._fields.arrow_schema()
+        if not any(map(_expressions_of, self._steps)):
+            return pa.RecordBatch.from_arrays([batch.column(old) for old in self._origins.values()], schema=schema)
+        made = self._evaluated(batch)
+        if any(isinstance(step, Filter) for step in self._steps) and made.num_rows < batch.num_rows:
+            batch = batch.take(made.column(_ROW).combine_chunks())
+        columns = [
+            made.column(name).combine_chunks() if old is None else batch.column(old)
+            for name, old in self._origins.items()
+        ]
+        exact = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+        return pa.RecordBatch.from_arrays(exact, schema=schema)
+
+    def _evaluated(self, batch: pa.RecordBatch) -> pa.Table:
+        """Return the number of each row that is left, and the columns that expressions make."""
+        import polars as pl  # noqa: PLC0415 - only steps with expressions need it
+
+        # A row for which an integer wraps passes all filters, so that it is seen at the end.
+        rows = pa.table({name: batch.column(name) for name in self._inputs} | {_ROW: pa.array(range(batch.num_rows))})
+        plan = pl.from_arrow(rows).lazy().with_columns(pl.lit(value=False).alias(_TOO_LARGE))  # type: ignore[union-attr] # a table is a frame
+        there = set(self._inputs)
+        for step in self._steps:
+            overflows = [each.overflow for each in _expressions_of(step) if each.overflow is not None]
+            if overflows:
+                plan = plan.with_columns(pl.any_horizontal(_TOO_LARGE, *overflows).alias(_TOO_LARGE))
+            match step:
+                case Filter():
+                    plan = plan.filter(step.condition.value | pl.col(_TOO_LARGE))
+                case WithColumns():
+                    plan = plan.with_columns(each.value.alias(each.name) for each in step.values)
+                    there.update(each.name for each in step.values)
+                case Select():
+                    kept = [pl.col(old).alias(new) for new, old in step.names.items() if old in there]
+                    plan = plan.select(_ROW, _TOO_LARGE, *kept)
+                    there = {new for new, old in step.names.items() if old in there}
+        made = [name for name, old in self._origins.items() if old is None]
+        frame = plan.select(_ROW, _TOO_LARGE, *made).collect()
+        if frame[_TOO_LARGE].any():
+            self._refuse(batch, frame.filter(pl.col(_TOO_LARGE))[_ROW][0])
+        return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+    def _refuse(self, batch: pa.RecordBatch, row: int) -> None:
+        texts = [each.text for step in self._steps for each in _expressions_of(step) if each.overflow is not None]
+        (values,) = batch.select(list(self._inputs)).slice(row, 1).to_pylist()
+        shown = ", ".join(f"{name}: {value!r}" for name, value in values.items())
+        raise FieldsError(f"an integer is too large in {' or '.join(texts)}, for {shown}; cast to a larger type before")
+
+
+def _expressions_of(step: Filter | WithColumns | Select) -> Sequence[Expression]:
+    match step:
+        case Filter():
+            return (step.condition,)
+        case WithColumns():
+            return step.values
+        case Select():
+            return ()
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    return getattr(function, "__name__", type(function).__name__)

@@ -1,0 +1,727 @@
+"""Streams, their groups and windows: what can be said of them, and which step each word makes."""
+# ruff: noqa: SLF001 - the classes of this file are one thing, and what they tell each other is nobody else's
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from committers import (
+    AppendCommitter,
+    ApplyChanges,
+    Deduplicate,
+    EventClock,
+    ReduceCommitter,
+    ReplaceCommitter,
+    WindowCommitter,
+    WindowUpdateCommitter,
+)
+from committers.aggregates import Aggregate, Aggregation
+from committers.event_time import Window
+from state import DeltaRows
+from txtopo import BasicBolt, Fields, OutputFieldsDeclarer
+from txtopo.api.components.bolt import Bolt, ICommitter
+from txtopo.api.components.groupings import Grouping, GroupingKind
+from txtopo.api.data.tuples import DEFAULT_STREAM
+from txtopo.api.data.types import ddl_name
+from txtopo.api.state import State
+from txtopo.api.values import ROWS_KINDS
+from txtopo.errors import ConfigError, FieldsError, TopologyError
+from txtopo.streams.durations import Duration, duration, optional_duration, window_name, window_of
+from txtopo.streams.expressions import expression
+from txtopo.streams.graph import ANY, Graph, Port, Step
+from txtopo.streams.places import step
+from txtopo.streams.rows import EachBatch, EachRow, Filter, RowStep, Select, WithColumns
+from txtopo.text.suggestions import did_you_mean
+
+Names = str | Sequence[str]
+
+
+@attrs.frozen
+class Clock:
+    """The clock of a stream: its step, the field with the event time, and how long late rows are waited for."""
+
+    step: Step
+    time: str
+    lateness: dt.timedelta
+
+
+class Stream:
+    """Rows with the same fields. Each method returns another stream, or ends this one in a table.
+
+    A method that is wrong raises a :class:`~txtopo.errors.TopologyError` with the line that says it.
+    """
+
+    def __init__(self, graph: Graph, port: Port, clock: Clock | None = None) -> None:
+        self._graph = graph
+        self._port = port
+        self._clock = clock
+
+    @property
+    def fields(self) -> Fields:
+        """The stream's fields, with their types."""
+        return self._made().fields
+
+    def _made(self) -> Port:
+        """Return what other steps take."""
+        return self._port
+
+    # Row-wise steps.
+
+    @step
+    def filter(self, condition: Any) -> Stream:
+        """Keep the rows for which a condition is true, not false or null.
+
+        Args:
+            condition: an expression of polars, or the same in SQL: ``"price > 3"``; or the name of a boolean field.
+        """
+        made = expression(condition, self.fields)
+        if made.kind != pa.bool_():
+            raise FieldsError(f"{made.text} is {ddl_name(made.kind)}; a condition is true or false")
+        return self._rows(Filter(made))
+
+    @step
+    def select(self, *columns: Any, **named: Any) -> Stream:
+        """Keep some fields, or expressions over them, in this order; those by keyword under that name.
+
+        Args:
+            columns: names of fields, or expressions with names of their own.
+            named: an expression for each name; the name of a field gives it another one.
+        """
+        given = [(None, each) for each in columns] + list(named.items())
+        if not given:
+            raise FieldsError("it selects nothing; name the fields to keep")
+        names: dict[str, str] = {}
+        made = []
+        for name, each in given:
+            if isinstance(each, str) and (each in self.fields or each.isidentifier()):
+                new, old = name or each, self._field(each)
+            else:
+                made.append(expression(each, self.fields, name))
+                new = old = made[-1].name
+            if new in names:
+                raise FieldsError(f"{new!r} is selected twice; give one of both another name")
+            names[new] = old
+        renamed = {old for new, old in names.items() if new != old}
+        taken = next((each for each in made if each.name in renamed), None)
+        if taken is not None:
+            raise FieldsError(f"{taken.name!r} is both renamed and made anew; use two steps")
+        stream = self._rows(WithColumns(tuple(made))) if made else self
+        return stream._rows(Select(names))
+
+    @step
+    def with_columns(self, *columns: Any, **named: Any) -> Stream:
+        """Add fields, or replace those of the same name; all expressions see the fields as they were before.
+
+        Args:
+            columns: expressions with names of their own, such as ``"price * qty AS total"``.
+            named: an expression for each name.
+        """
+        made = [expression(each, self.fields) for each in columns]
+        made += [expression(each, self.fields, name) for name, each in named.items()]
+        names = [each.name for each in made]
+        if not made:
+            raise FieldsError("it adds nothing; write name=expression")
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise FieldsError(f"{twice!r} is there twice; give each expression its own name")
+        return self._rows(WithColumns(tuple(made)))
+
+    @step
+    def drop(self, *names: str) -> Stream:
+        """Leave out some fields."""
+        dropped = {self._field(name) for name in names}
+        kept = [name for name in self.fields if name not in dropped]
+        if not kept:
+            raise FieldsError("it leaves no field; keep one")
+        return self._rows(Select({name: name for name in kept}))
+
+    @step
+    def rename(self, names: Mapping[str, str]) -> Stream:
+        """Give some fields other names: ``{"old": "new"}``."""
+        new = self.fields.renamed(names)
+        return self._rows(Select(dict(zip(new, self.fields, strict=True))))
+
+    @step
+    def map(self, function: Callable[[dict[str, Any]], Any], fields: Fields) -> Stream:
+        """Call a function with each row.
+
+        Args:
+            function: takes a row, a dictionary by field; returns one, or a tuple in the order of ``fields``. It must
+                pickle, depend on the row alone, and may raise a ``FailedException``, which replays the transaction.
+            fields: the fields of what it returns, each with a type.
+        """
+        return self._rows(EachRow(function, _typed(fields), is_flat=False))
+
+    @step
+    def flat_map(self, function: Callable[[dict[str, Any]], Iterable[Any]], fields: Fields) -> Stream:
+        """Call a function with each row, which returns any number of rows; otherwise as :meth:`map`."""
+        return self._rows(EachRow(function, _typed(fields), is_flat=True))
+
+    @step
+    def map_batches(self, function: Callable[[pa.Table], pa.Table], fields: Fields) -> Stream:
+        """Call a function with some rows of a transaction at a time, an Arrow table.
+
+        Args:
+            function: takes a table and returns one. How many rows it gets is no promise, so each row's result must
+                depend on that row alone. It must pickle.
+            fields: the fields of what it returns, each with a type.
+        """
+        return self._rows(EachBatch(function, _typed(fields)))
+
+    @step
+    def union(self, *others: Stream) -> Stream:
+        """Put the rows of several streams with the same fields together."""
+        for other in others:
+            self._same_flow(other)
+            if {*_specs(other.fields)} != {*_specs(self.fields)}:
+                one, another = (", ".join(_specs(each.fields)) for each in (self, other))
+                raise FieldsError(f"one stream has {one}, another {another}; give both the same fields")
+        streams = [self, *(each if each.fields == self.fields else each._ordered_as(self) for each in others)]
+        bases = list(dict.fromkeys(each._base for each in streams))
+        clock = self._clock if all(each._clock == self._clock for each in streams) else None
+        inputs = tuple(each._made() for each in streams)
+        return self._step(
+            "union", inputs=inputs, base="-and-".join(bases), streams=_default(self.fields), clock_after=clock
+        )
+
+    # What a step makes besides.
+
+    @step
+    def __getitem__(self, stream: str) -> Stream:
+        """Return another stream of the step that has made this one."""
+        return self._other(stream)
+
+    def _other(self, stream: str) -> Stream:
+        made = self._made().step
+        if stream not in made.streams:
+            known = [repr(each) for each in made.streams if each != DEFAULT_STREAM]
+            has = f"it has {', '.join(known)}" if known else "ask the step that makes it, before the steps below it"
+            raise FieldsError(f"{made.verb} makes no stream {stream!r}{did_you_mean(stream, made.streams)}; {has}")
+        return Stream(self._graph, Port(made, stream), None)
+
+    @property
+    @step
+    def late(self) -> Stream:
+        """What came too late for this step: of ``distinct`` and of windows."""
+        return self._other("late")
+
+    @property
+    @step
+    def untimed(self) -> Stream:
+        """The rows without an event time: of ``distinct`` and of windows."""
+        return self._other("untimed")
+
+    @property
+    @step
+    def bad(self) -> Stream:
+        """The records that do not fit the fields: of a source with ``bad=``."""
+        return self._other("bad-records")
+
+    # Time, keys and own components.
+
+    @step
+    def event_time(  # noqa: PLR0913 - those of an EventClock
+        self,
+        field: str,
+        *,
+        delay: Duration,
+        lateness: Duration = dt.timedelta(),
+        partition: str | None = None,
+        idle_after: Duration | None = None,
+        ahead_max: Duration | None = None,
+        close_at_end: bool = False,
+        name: str | None = None,
+    ) -> Stream:
+        """Give the stream a clock, an :class:`~committers.EventClock`, which all steps below know.
+
+        Args:
+            field: the field with the event time, a ``timestamp``.
+            delay: how long after the largest event time an earlier one may still come.
+            lateness: how long windows are kept open after that, and keys of ``distinct`` remembered.
+            partition: the field with the row's source partition: the slowest one counts.
+            idle_after: how long a source, or a partition, may be silent until the others do not wait for it.
+            ahead_max: how far a time may be ahead of the time at which its transaction was planned.
+            close_at_end: whether the end of a source that ends closes all windows, for good.
+            name: the clock's name; None: that of the source with ``-clock``.
+        """
+        kind = self.fields.types[self.fields.index(self._field(field))]
+        if not pa.types.is_timestamp(kind):
+            raise FieldsError(f"field {field!r} is {ddl_name(kind)}; an event time is a timestamp")
+        if partition is not None:
+            self._field(partition)
+        clock_id = name or f"{self._base}-clock"
+        clock = EventClock(
+            clock_id,
+            time=field,
+            delay=duration(delay, "delay"),
+            partition=partition,
+            idle_after=optional_duration(idle_after, "idle_after"),
+            ahead_max=optional_duration(ahead_max, "ahead_max"),
+            close_at_end=close_at_end,
+        )
+        added = self._graph.add(
+            Step(
+                verb="event_time",
+                base=self._base,
+                inputs=(self._made(),),
+                streams=_default(EventClock.output_fields.without_attempt()),
+                name=clock_id,
+                component=clock,
+                by=Grouping(GroupingKind.GLOBAL),
+                is_committer=True,
+                parallelism=1,
+                states={clock_id: clock.state(self._graph.internal(clock_id))},
+            )
+        )
+        return Stream(self._graph, self._made(), Clock(added, field, duration(lateness, "lateness")))
+
+    @step
+    def distinct(self, key: Names, *, within: Duration | None = None, name: str | None = None) -> Stream:
+        """Pass on the first row of each key within a time: a :class:`~committers.Deduplicate`.
+
+        Args:
+            key: the field or fields of the key.
+            within: how long after its first row a key is remembered, in event time; None: the clock's ``lateness``.
+            name: the step's name; None: that of the source with ``-distinct``.
+        """
+        clock, keys = self._timed("distinct"), self._keys(key)
+        own = clock.lateness if within is None else duration(within, "within")
+        if not own:
+            raise ConfigError("how long is a key remembered? write distinct(…, within='1h'), or event_time(lateness=…)")
+        name = name or f"{self._base}-distinct"
+        unique = Deduplicate(name, clock=clock.step.name, time=clock.time, key=keys, within=own, fields=self.fields)
+        return self._step(
+            "distinct",
+            name=name,
+            component=unique,
+            is_committer=True,
+            by=_by(self.fields, keys),
+            clock=clock.step,
+            states={name: unique.state(self._graph.internal(name))},
+            streams=streams_of(unique),
+            clock_after=clock,
+        )
+
+    @step
+    def group_by(self, *keys: str) -> Grouped:
+        """Group by the fields of a key; none: all rows are one group, for windows."""
+        names = self._keys(keys) if keys else ()
+        return Grouped(self, names)
+
+    @step
+    def through(self, name: str, bolt: Bolt, *, by: Names = (), states: Mapping[str, State] | None = None) -> Stream:
+        """Send the rows through any bolt or committer; ``stream["late"]`` is another stream of it.
+
+        Args:
+            name: the bolt's component id.
+            bolt: the bolt; each of its streams has typed fields.
+            by: the field or fields by which it is grouped; none: any task gets any row.
+            states: the states that it asks for, by name.
+        """
+        if not isinstance(bolt, Bolt):
+            raise ConfigError(f"{bolt!r} is no bolt; map(f, fields) takes a function")
+        streams = streams_of(bolt)
+        for stream, fields in streams.items():
+            if None in fields.without_attempt().types:
+                raise FieldsError(f"{type(bolt).__name__} emits {fields} on {stream!r}; give each field a type")
+        is_committer = isinstance(bolt, ICommitter) and not isinstance(bolt, BasicBolt)
+        return self._step(
+            "through",
+            name=name,
+            component=bolt,
+            base=name,
+            by=_by(self.fields, self._keys(by)) if by else ANY,
+            is_committer=is_committer,
+            states=states or {},
+            streams=streams,
+            clock_after=None,
+            is_sink=True,
+        )
+
+    # Tables.
+
+    @step
+    def append(self, table: str, **options: Any) -> None:
+        """Append the rows to a table of the output, once each.
+
+        Args:
+            table: the table's name.
+            options: those of a :class:`~state.DeltaRows`.
+        """
+        self._sink("append", table, DeltaRows(self._graph.table(table), self.fields, **options))
+
+    @step
+    def replace(self, table: str, partition: Names, **options: Any) -> None:
+        """Replace each partition of a table that occurs in a transaction by the transaction's rows.
+
+        Args:
+            table: the table's name.
+            partition: the field or fields of its partitions.
+            options: those of a :class:`~state.DeltaRows`.
+        """
+        keys = self._keys(partition)
+        state = DeltaRows(self._graph.table(table), self.fields, partition_by=keys, **options)
+        self._step(
+            "replace",
+            name=f"replace-{table}",
+            component=ReplaceCommitter(table),
+            is_committer=True,
+            states={table: state},
+            is_sink=True,
+        )
+
+    @step
+    def to(self, name: str, state: State) -> None:
+        """Append the rows to any state of rows.
+
+        Args:
+            name: the state's name.
+            state: the state; its fields are those of the stream.
+        """
+        if state.kind not in ROWS_KINDS:
+            raise ConfigError(
+                f"a {type(state).__name__} keeps a value for each key; group_by(…).agg(…) has such values, or use "
+                "apply_changes(…)"
+            )
+        self._sink("to", name, state)
+
+    @step
+    def apply_changes(  # noqa: PLR0913 - those of ApplyChanges
+        self,
+        table: str,
+        *,
+        key: Names,
+        sequence: Names,
+        deleted: str | None = None,
+        unchanged: str | None = None,
+        time: str | None = None,
+        **options: Any,
+    ) -> None:
+        """Keep the latest row of each key in a table, as :class:`~committers.ApplyChanges` does.
+
+        Args:
+            table: the table's name.
+            key: the field or fields of the key.
+            sequence: the field or fields by which a row is later than another.
+            deleted: the boolean field that is true if a row deletes that of its key.
+            unchanged: the field with the names of the fields that a row leaves as they are.
+            time: the row's ``timestamp``, if what was deleted is to be forgotten.
+            options: those of a :class:`~state.DeltaState`.
+        """
+        keys, order = self._keys(key), self._keys(sequence)
+        own = {*keys, *order, *(self._field(each) for each in (deleted, unchanged) if each is not None)}
+        values = self.fields.subset([name for name in self.fields if name not in own])
+        graves = f"{table}-deleted"
+        applying = ApplyChanges(
+            table,
+            graves,
+            key=self.fields.subset(keys),
+            values=values,
+            sequence=self.fields.subset(order),
+            deleted=deleted,
+            unchanged=unchanged,
+            time=time,
+        )
+        self._step(
+            "apply_changes",
+            name=f"apply-{table}",
+            component=applying,
+            is_committer=True,
+            by=_by(self.fields, keys),
+            states={
+                table: applying.state(self._graph.table(table), **options),
+                graves: applying.tombstones(self._graph.internal(graves)),
+            },
+            is_sink=True,
+        )
+
+    # What the methods are made of.
+
+    @property
+    def _base(self) -> str:
+        return self._made().step.base
+
+    def _field(self, name: str) -> str:
+        if name not in self.fields:
+            near = did_you_mean(name, self.fields) or f"; the fields are {', '.join(self.fields)}"
+            raise FieldsError(f"there is no field {name!r}{near}")
+        return name
+
+    def _keys(self, given: Names) -> tuple[str, ...]:
+        names = tuple(map(self._field, (given,) if isinstance(given, str) else given))
+        if not names:
+            raise FieldsError("it names no field; name those of the key")
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise FieldsError(f"field {twice!r} is named twice")
+        return names
+
+    def _timed(self, verb: str) -> Clock:
+        clock = self._clock
+        if clock is None:
+            times = [name for name, kind in zip(self.fields, self.fields.types, strict=True) if _is_time(kind)]
+            field = times[0] if times else "at"
+            raise TopologyError(f"the stream has no clock; write .event_time({field!r}, delay='30s') before {verb}()")
+        if clock.time not in self.fields:
+            raise FieldsError(
+                f"the event time {clock.time!r} is no field any more; keep it, or do {verb}() before the step that "
+                f"drops it; the fields are {', '.join(self.fields)}"
+            )
+        return clock
+
+    def _same_flow(self, other: Stream) -> None:
+        if other._graph is not self._graph:
+            raise TopologyError(f"both streams are of different flows, {self._graph.topology_id!r} and another one")
+
+    def _ordered_as(self, other: Stream) -> Stream:
+        return self._rows(Select({name: name for name in other.fields}))
+
+    def _rows(self, made: RowStep) -> Stream:
+        clock = self._clock
+        if clock is not None:
+            match made:
+                case WithColumns() if clock.time in {each.name for each in made.values}:
+                    raise FieldsError(
+                        f"it changes {clock.time!r}, the event time by which {clock.step.name!r} goes; do so before "
+                        "event_time(), or give it another name"
+                    )
+                case Select():
+                    new = next((new for new, old in made.names.items() if old == clock.time), clock.time)
+                    clock = attrs.evolve(clock, time=new)
+        streams = _default(made.fields_after(self.fields))
+        return self._step(made.verb, component=made, streams=streams, clock_after=clock)
+
+    def _sink(self, verb: str, name: str, state: State) -> None:
+        self._step(
+            verb,
+            name=f"{'append' if verb == 'append' else 'write'}-{name}",
+            component=AppendCommitter(name),
+            is_committer=True,
+            states={name: state},
+            is_sink=True,
+        )
+
+    def _step(self, verb: str, *, clock_after: Clock | None = None, **what: Any) -> Stream:
+        what.setdefault("inputs", (self._made(),))
+        what.setdefault("base", self._base)
+        return Stream(self._graph, Port(self._graph.add(Step(verb=verb, **what))), clock_after)
+
+
+class Grouped:
+    """A stream by a key: ``agg`` makes totals, ``window`` divides it by event time."""
+
+    def __init__(self, stream: Stream, keys: Sequence[str]) -> None:
+        self._stream = stream
+        self._keys = tuple(keys)
+
+    @step
+    def window(
+        self, window: Window | Duration, *, lateness: Duration | None = None, name: str | None = None
+    ) -> Windowed:
+        """Divide it by windows of event time.
+
+        Args:
+            window: the windows' size, or one of ``Tumbling``, ``Sliding``, ``Sessions``, ``Days``, ``Hours``.
+            lateness: how long a window is kept open after its end; None: that of the clock.
+            name: the step's name; None: made of the source's, the key's and the window's.
+        """
+        clock = self._stream._timed("window")
+        own = clock.lateness if lateness is None else duration(lateness, "lateness")
+        return Windowed(self._stream, self._keys, window_of(window), own, name)
+
+    @step
+    def agg(self, **aggregates: Aggregate) -> Totals:
+        """Reduce each key to one row for all time: ``agg(orders=Count(), revenue=Sum("price"))``."""
+        if not self._keys:
+            raise FieldsError("totals need a key; write group_by('field'), or a window of all rows")
+        return Totals(self._stream, self._keys, _checked(self._stream.fields, self._keys, aggregates))
+
+
+class Totals:
+    """Running totals of each key, which a table takes."""
+
+    def __init__(self, stream: Stream, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
+        self._stream = stream
+        self._keys = keys
+        self._aggregates = aggregates
+
+    @step
+    def upsert(self, table: str, **options: Any) -> None:
+        """Keep the totals of each key in a table of the output.
+
+        A ``Mean`` named ``price`` has the columns ``price_sum`` and ``price_count``, a ``First`` or ``Last`` named
+        ``opening`` also ``opening_at``.
+
+        Args:
+            table: the table's name.
+            options: those of a :class:`~state.DeltaState`.
+        """
+        reducing = self._committer(table)
+        self._add("upsert", table, reducing, reducing.state(self._stream._graph.table(table), **options))
+
+    @step
+    def to(self, name: str, state: State) -> None:
+        """Keep the totals of each key in any keyed state."""
+        if state.kind in ROWS_KINDS:
+            raise ConfigError(f"a {type(state).__name__} has rows without a key; totals need a keyed state")
+        self._add("to", name, self._committer(name), state)
+
+    def _committer(self, state: str) -> ReduceCommitter:
+        return ReduceCommitter(state, _specs(self._stream.fields.subset(self._keys)), values=self._aggregates)
+
+    def _add(self, verb: str, name: str, reducing: ReduceCommitter, state: State) -> None:
+        self._stream._step(
+            verb,
+            name=f"{'upsert' if verb == 'upsert' else 'write'}-{name}",
+            component=reducing,
+            is_committer=True,
+            by=_by(self._stream.fields, self._keys),
+            states={name: state},
+            is_sink=True,
+        )
+
+
+@attrs.frozen
+class Windowed:
+    """A stream by a key and windows of event time."""
+
+    _stream: Stream
+    _keys: tuple[str, ...]
+    _window: Window
+    _lateness: dt.timedelta
+    _name: str | None
+
+    @step
+    def agg(self, **aggregates: Aggregate) -> Windows:
+        """Reduce each key's rows in each window to one row: ``agg(orders=Count(), revenue=Sum("price"))``."""
+        return Windows(self, _checked(self._stream.fields, self._keys, aggregates))
+
+    @property
+    def _id(self) -> str:
+        keys = "".join(f"-by-{'-'.join(self._keys)}" if self._keys else "")
+        return self._name or f"{self._stream._base}{keys}-{window_name(self._window)}"
+
+    def _settings(self, aggregates: Mapping[str, Aggregate]) -> dict[str, Any]:
+        clock = self._stream._timed("window")
+        return {
+            "clock": clock.step.name,
+            "time": clock.time,
+            "window": self._window,
+            "aggregates": aggregates,
+            "key": self._stream.fields.subset(self._keys),
+            "lateness": self._lateness,
+        }
+
+
+class Windows(Stream):
+    """Aggregates of windows: a stream in which each window comes once, when it closes; or a table kept up to date."""
+
+    def __init__(self, windowed: Windowed, aggregates: Mapping[str, Aggregate]) -> None:
+        self._windowed = windowed
+        self._aggregates = aggregates
+        self._closed: Port | None = None
+        self._graph, self._clock = windowed._stream._graph, None
+        self._committer = WindowCommitter(windowed._id, **windowed._settings(aggregates))
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of a closed window."""
+        return self._committer.results()
+
+    @property
+    def _base(self) -> str:
+        return self._windowed._id
+
+    def _made(self) -> Port:
+        """Return the closed windows; their step is made when they are first taken as a stream."""
+        if self._closed is None:
+            name, source = self._windowed._id, self._windowed._stream
+            self._closed = source._step(
+                "agg",
+                name=name,
+                base=name,
+                component=self._committer,
+                is_committer=True,
+                by=_by(source.fields, self._windowed._keys),
+                clock=source._timed("window").step,
+                states={name: self._committer.state(self._graph.internal(name))},
+                streams=streams_of(self._committer),
+            )._port
+        return self._closed
+
+    @step
+    def upsert(self, table: str, **options: Any) -> Stream:
+        """Keep each window in a table of the output, up to date before it closes: a ``WindowUpdateCommitter``.
+
+        Returns:
+            a stream of nothing, whose ``late`` and ``untimed`` are what was left out.
+        """
+        source = self._windowed._stream
+        updating = WindowUpdateCommitter(table, **self._windowed._settings(self._aggregates))
+        return source._step(
+            "upsert",
+            name=f"upsert-{table}",
+            component=updating,
+            is_committer=True,
+            by=_by(source.fields, self._windowed._keys),
+            clock=source._timed("window").step,
+            states={table: updating.state(self._graph.table(table), **options)},
+            streams={DEFAULT_STREAM: Fields(), **streams_of(updating)},
+            is_sink=True,
+        )
+
+
+def _checked(fields: Fields, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate]:
+    """Return aggregates with the types of the fields that they read."""
+    if not aggregates:
+        raise FieldsError("it aggregates nothing; write for example agg(orders=Count())")
+    schema = fields.arrow_schema()
+    for name, each in aggregates.items():
+        if not isinstance(each, Aggregate):
+            raise ConfigError(f"{name}={each!r} is no aggregate; write for example {name}=Sum('price')")
+        for field in each.inputs:
+            if field not in fields:
+                near = did_you_mean(field, fields) or f"; the fields are {', '.join(fields)}"
+                raise FieldsError(f"{name}: there is no field {field!r}{near}")
+        if name in keys:
+            raise FieldsError(f"{name!r} is a field of the key; give the aggregate another name")
+    typed = {name: each.typed(schema) for name, each in aggregates.items()}
+    Aggregation(fields.subset(keys), typed)  # raises if types do not go together
+    return typed
+
+
+def _by(fields: Fields, keys: Sequence[str]) -> Grouping:
+    if not keys:
+        return Grouping(GroupingKind.GLOBAL)
+    return Grouping(GroupingKind.FIELDS, fields=fields.subset(keys))
+
+
+def _default(fields: Fields) -> Mapping[str, Fields]:
+    return {DEFAULT_STREAM: fields.with_attempt()}
+
+
+def streams_of(component: Any) -> Mapping[str, Fields]:
+    """Return the fields of each stream that a component declares."""
+    declarer = OutputFieldsDeclarer()
+    component.declare_output_fields(declarer)
+    return declarer.streams
+
+
+def _typed(fields: Fields) -> Fields:
+    if not len(fields):
+        raise FieldsError("a function returns rows of at least one field")
+    fields.arrow_schema()  # raises if one has no type
+    return fields
+
+
+def _specs(fields: Fields) -> list[str]:
+    return [f"{name}: {ddl_name(kind)}" for name, kind in zip(fields, fields.types, strict=True)]
+
+
+def _is_time(kind: pa.DataType | None) -> bool:
+    return kind is not None and pa.types.is_timestamp(kind)
