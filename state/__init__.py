@@ -1,7 +1,8 @@
 """States: tables that record transactions, and stores for coordinator state.
 
-Pass a ``DeltaState``, ``DeltaRows``, ``DeltaExpiringRows`` or ``MemoryState`` to ``builder.set_state``, and a
-``DeltaReference``, a table that the topology only reads, to ``builder.set_reference``.
+Pass a ``DeltaState``, ``DeltaRows``, ``DeltaExpiringRows`` or ``MemoryState`` to ``builder.set_state``, or for a table
+of a database an ``SqlState`` or ``SqlRows``, and a ``DeltaReference``, a table that the topology only reads, to
+``builder.set_reference``.
 ``TransactionalState`` and ``RotatingTransactionalState`` are for your own coordinators and emitters, over a
 ``SqliteStore`` (one file, no server), a ``ZooKeeperStore`` or a ``MemoryStore``. ``read_table`` reads one table without
 a topology, ``read_tables`` reads all tables of a topology as of one transaction, and ``read_points`` returns the
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from state.delta.reference.declared import DeltaReference as DeltaReference
     from state.delta.rows.state import DeltaRows as DeltaRows
     from state.memory import MemoryState as MemoryState
+    from state.sql.keyed import SqlState as SqlState
+    from state.sql.rows import SqlRows as SqlRows
     from state.stores.memory import MemoryStore as MemoryStore
     from state.stores.sqlite import SqliteStore as SqliteStore
     from state.stores.zookeeper import ZooKeeperStore as ZooKeeperStore

@@ -116,7 +116,8 @@ class ForkPoints:
             decided: the last transaction that the origin's coordinator state has decided.
             is_of_all: whether only those count at which it had each of its states.
         """
-        tables = origin.tables()
+        # A state that can't be copied begins empty in the fork, whatever its table keeps.
+        tables = {n: table for n, table in origin.tables().items() if isinstance(origin.states[n], CanBeForked)}
         descriptions = {name: found for name, table in tables.items() if (found := table.look()) is not None}
         incarnation = parts[-1].header.incarnation
         points = checkpoints_in(parts, origin.topology_id, incarnation, origin.states, descriptions, decided=decided)
@@ -126,7 +127,7 @@ class ForkPoints:
 
     @property
     def unversioned(self) -> tuple[str, ...]:
-        """The states that keep no versions."""
+        """The states that can't be copied as of a transaction."""
         return tuple(name for name in self.origin.states if name not in self._tables)
 
     @property

@@ -12,6 +12,8 @@ _EXTRAS = {
     "obstore": "object-store",
     "polars": "expressions",
     "prometheus_client": "metrics",
+    "psycopg": "sql",
+    "sqlalchemy": "sql",
     "starlette": "ui",
     "uvicorn": "ui",
 }

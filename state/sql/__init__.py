@@ -1,0 +1,1 @@
+"""States in tables of SQL databases: ``SqlState`` by key, ``SqlRows`` without."""

@@ -1,0 +1,142 @@
+"""The columns of SQL tables: which types of fields they may have, and what values a database does not take."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.delta.columns import column_values
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.types import ddl_name
+from txtopo.columnar.conversion import has_years
+from txtopo.errors import FieldsError
+
+__all__ = ["NAME_BYTES_MAX", "ColumnType", "checked_names", "column_type", "misfit_in_columns"]
+
+NAME_BYTES_MAX = 63
+"""PostgreSQL cuts longer names."""
+
+KEY_BYTES_MAX = 2_000
+"""A key of PostgreSQL must fit into an entry of its index, of which a page has three."""
+
+
+@attrs.frozen
+class ColumnType:
+    """The type of a column in each database, and how SQLite keeps values that it has no type for.
+
+    Args:
+        postgresql: PostgreSQL's name of it.
+        sqlite: SQLite's.
+        to_sqlite: makes what SQLite keeps of a value; None if it keeps the value.
+        of_sqlite: makes the value of that.
+    """
+
+    postgresql: str
+    sqlite: str
+    to_sqlite: Callable[[Any], Any] | None = None
+    of_sqlite: Callable[[Any], Any] | None = None
+
+
+_TYPES: Mapping[pa.DataType, ColumnType] = {
+    pa.bool_(): ColumnType("BOOLEAN", "BOOLEAN", int, bool),
+    pa.int8(): ColumnType("SMALLINT", "SMALLINT"),
+    pa.int16(): ColumnType("SMALLINT", "SMALLINT"),
+    pa.int32(): ColumnType("INTEGER", "INTEGER"),
+    pa.int64(): ColumnType("BIGINT", "BIGINT"),
+    pa.float32(): ColumnType("REAL", "REAL"),
+    pa.float64(): ColumnType("DOUBLE PRECISION", "DOUBLE"),
+    pa.string(): ColumnType("TEXT", "TEXT"),
+    pa.binary(): ColumnType("BYTEA", "BLOB"),
+    # Texts that sort as the values do.
+    pa.date32(): ColumnType("DATE", "DATE", dt.date.isoformat, dt.date.fromisoformat),
+    pa.timestamp("us", tz="UTC"): ColumnType(
+        "TIMESTAMP WITH TIME ZONE",
+        "TIMESTAMP",
+        lambda time: time.astimezone(dt.UTC).replace(tzinfo=None).isoformat(" ", "microseconds"),
+        lambda text: dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC),
+    ),
+    pa.timestamp("us"): ColumnType(
+        "TIMESTAMP WITHOUT TIME ZONE",
+        "TIMESTAMP",
+        lambda time: time.isoformat(" ", "microseconds"),
+        dt.datetime.fromisoformat,
+    ),
+}
+
+_NAMES = (
+    "boolean, tinyint, smallint, int, long, float, double, decimal, string, binary, date, timestamp or timestamp_ntz"
+)
+
+
+def column_type(name: str, kind: pa.DataType) -> ColumnType:
+    """Return the type of a field's column.
+
+    Raises:
+        FieldsError: an SQL table has no such columns.
+    """
+    if pa.types.is_decimal(kind):
+        exact = f"NUMERIC({kind.precision}, {kind.scale})"
+        return ColumnType(exact, "TEXT", lambda value: format(value, "f"), Decimal)
+    found = _TYPES.get(kind)
+    if found is None:
+        raise FieldsError(f"field {name!r} is {ddl_name(kind)}, which an SQL table has no column for; use {_NAMES}")
+    return found
+
+
+def checked_names(names: Sequence[str]) -> None:
+    """Raise a FieldsError for a name that a column of both databases can't have."""
+    for name in names:
+        if len(name.encode()) > NAME_BYTES_MAX or {"\x00", "%"} & {*name}:
+            raise FieldsError(
+                f"nothing in a database can be named {name!r}: use up to {NAME_BYTES_MAX} bytes, and no %"
+            )
+
+
+def misfit_in_columns(rows: pa.Table, key: Fields, *, is_postgresql: bool) -> tuple[int, str] | None:
+    """Return the first row with a value that a database does not take, and why; None if it takes all.
+
+    What it would refuse only once a group is decided would stop every run until it is mended.
+    """
+    for name in rows.column_names:
+        column = rows[name]
+        if pa.types.is_string(column.type) and is_postgresql:
+            found = _first(pc.match_substring(column, "\x00"))
+            if found is not None:
+                return found, f"field {name!r} has a text with a zero character, which PostgreSQL can't keep"
+        if pa.types.is_floating(column.type) and not is_postgresql:
+            found = _first(pc.is_nan(column))
+            if found is not None:
+                return found, f"field {name!r} is NaN, of which SQLite would make null"
+        if not has_years(column):
+            found = next(at for at in range(rows.num_rows) if not has_years(column.slice(at, 1)))
+            return found, f"field {name!r} has a time outside of the years 1 to 9999"
+    sizes = [
+        pc.binary_length(rows[name]).cast(pa.int64())
+        for name in key
+        if pa.types.is_string(rows[name].type) or pa.types.is_binary(rows[name].type)
+    ]
+    if is_postgresql and sizes:
+        total = sizes[0]
+        for size in sizes[1:]:
+            total = pc.add(total, size)
+        found = _first(pc.greater(total, KEY_BYTES_MAX))
+        if found is not None:
+            return found, f"the key has more than {KEY_BYTES_MAX:,} bytes, which no index of PostgreSQL takes"
+    return None
+
+
+def _first(is_wrong: Any) -> int | None:
+    """Return the position of the first true value; None if there is none."""
+    at = pc.index(is_wrong, True).as_py()
+    return None if at < 0 else at
+
+
+def python_columns(rows: pa.Table) -> list[list[Any]]:
+    """Return the columns as Python values."""
+    return [column_values(rows[name]) for name in rows.column_names]

@@ -1,0 +1,92 @@
+"""A PostgreSQL server of the tests' own, from the binaries of this machine, which ends with the tests' process."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import wait_for
+from txtopo.testing.servers import Server, free_port
+
+ABSENT = "PostgreSQL's server is not installed: apt install postgresql"
+
+
+def binaries() -> Path | None:
+    """Return the folder with initdb and postgres, of the newest version that is installed; None if none is."""
+    found = shutil.which("initdb")
+    if found is not None:
+        return Path(found).resolve().parent
+    return max(
+        (each.parent for each in Path("/usr/lib/postgresql").glob("*/bin/initdb")),
+        key=lambda each: int(each.parent.name),
+        default=None,
+    )
+
+
+class PostgresServer(Server):
+    """A server with an empty database, which can be killed, stopped and started again.
+
+    It does not run as root, so a process of root's gives it to another user.
+
+    Args:
+        settings: of ``postgresql.conf``.
+    """
+
+    def __init__(self, settings: Mapping[str, object] | None = None) -> None:
+        found = binaries()
+        if found is None:
+            pytest.skip(ABSENT)
+        self._binaries = found
+        self._settings = settings or {}
+        self.port = free_port()
+        self.url = f"postgresql://tests@127.0.0.1:{self.port}/postgres"
+        self._folder = Path(tempfile.mkdtemp(prefix="postgres-"))
+        self._user = "nobody" if os.getuid() == 0 else None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def _data(self) -> Path:
+        return self._folder / "data"
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def start(self) -> None:
+        """Start it, and wait until it serves requests."""
+        if not self._data.exists():
+            if self._user is not None:
+                os.chown(self._folder, pwd.getpwnam(self._user).pw_uid, -1)
+            self._run("initdb", "-D", self._data, "-U", "tests", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        options = {"port": self.port, "listen_addresses": "127.0.0.1", "unix_socket_directories": "", **self._settings}
+        words = [f"-c{name}={value}" for name, value in options.items()]
+        with (self._folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [self._binaries / "postgres", "-D", self._data, *words],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, user=self._user, cwd="/", start_new_session=True,
+            )  # fmt: skip
+        wait_for("PostgreSQL serves", self._serves)
+
+    def _serves(self) -> bool:
+        assert self._process is not None
+        assert self._process.poll() is None, (self._folder / "log").read_text()[-2000:]
+        ready = [self._binaries / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(ready, check=False).returncode == 0
+
+    def kill(self) -> None:
+        """Kill it and its children, as a power failure does that keeps what was synced."""
+        if self._process is not None:
+            self._process.send_signal(3)  # an immediate shutdown: the children end with it, nothing is written
+            self._process.wait()
+            self._process = None
+
+    def _run(self, name: str, *arguments: object) -> None:
+        words = [str(self._binaries / name), *map(str, arguments)]
+        subprocess.run(words, check=True, user=self._user, cwd="/", stdin=subprocess.DEVNULL, capture_output=True)
