@@ -26,11 +26,13 @@ from txtopo.journal.journal import (
     JournalPart,
     JournalTransaction,
     JournalWriter,
+    begin_journal,
     counting_entries,
     find_journal,
     journal_files,
     read_journal,
 )
+from txtopo.journal.search import JournalFiles
 from txtopo.testing.inline import run_inline
 
 
@@ -148,6 +150,64 @@ def test_a_new_incarnation_begins_a_new_journal(tmp_path: Path) -> None:
     parts = read_journal(find_journal(tmp_path / "_txtopo", "one"))
     assert [(part.header.epoch, part.header.committed) for part in parts] == [(1, 0)]
     assert len(list((tmp_path / "_txtopo").glob("journal.before-incarnation-*"))) == 1
+
+
+def lives(metadata_dir: Path) -> dict[str, list[tuple[str, int]]]:
+    """Return by the name of each folder of journals, incarnation and epoch of each file of the topology's."""
+    folders = sorted(metadata_dir.glob("journal*/t"))
+    headers = {path.parent.name: [header for _, header in JournalFiles(LocalFolder(path)).known()] for path in folders}
+    return {name: [(each.incarnation, each.epoch) for each in own] for name, own in headers.items()}
+
+
+def test_a_file_of_an_earlier_incarnation_with_a_higher_epoch(tmp_path: Path) -> None:
+    """It goes aside alone, whoever has left it: the journal that has begun since stays, and goes on."""
+    folder = find_journal(tmp_path, "t")
+    for life, epoch in (("former", 6), ("former", 7), ("new", 1)):
+        JournalWriter(folder, attrs.evolve(HEADER, incarnation=life, epoch=epoch), 1 << 20)
+    (tmp_path / "journal" / "t" / "0000000008-000000.jsonl").write_bytes(b"not whole")
+    for epoch in (2, 3):
+        begun = begin_journal(tmp_path, "t", "new")
+        JournalWriter(begun, attrs.evolve(HEADER, incarnation="new", epoch=epoch), 1 << 20)
+    assert lives(tmp_path) == {
+        "journal": [("new", 1), ("new", 2), ("new", 3)],
+        "journal.before-incarnation-new": [("former", 6), ("former", 7)],
+    }
+    assert [header.epoch for _, header in JournalFiles(begun).known()] == [1, 2, 3]
+
+
+def test_a_coordinator_whose_journal_was_moved_begins_no_file(tmp_path: Path) -> None:
+    """It would be the newest of the journal of another incarnation, whose epochs have begun again."""
+    former = JournalWriter(find_journal(tmp_path, "t"), attrs.evolve(HEADER, incarnation="former", epoch=7), 1 << 20)
+    enter(former, 1)
+    former.end_part()
+    JournalWriter(begin_journal(tmp_path, "t", "new"), attrs.evolve(HEADER, incarnation="new"), 1 << 20)
+    with pytest.raises(StopError, match="was removed or replaced"):
+        enter(former, 2)
+    assert lives(tmp_path)["journal"] == [("new", 1)]
+
+
+@pytest.mark.parametrize("life", ["life", "new"])
+def test_a_start_beside_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, life: str) -> None:
+    """A coordinator that does not know yet that it leads no more removes files that the start has listed."""
+    folder = find_journal(tmp_path, "t")
+    former = JournalWriter(folder, HEADER, 1 << 20)
+    for txid in range(1, 6):
+        enter(former, txid)
+        former.end_part()
+    get_range, read = LocalFolder.get_range, []
+
+    def beside(own, path, start, length):
+        read.append(path)
+        if len(read) == 2:
+            former.keep_after(3, LATER_MS, lambda: None)
+        return get_range(own, path, start, length)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalFolder, "get_range", beside)
+        begun = begin_journal(tmp_path, "t", life)
+    started = JournalWriter(begun, attrs.evolve(HEADER, incarnation=life, epoch=2, committed=5), 1 << 20)
+    enter(started, 6)
+    assert txids_in(read_journal(folder)) == ([6] if life == "new" else [4, 5, 6])
 
 
 def test_a_journal_that_cannot_be_written(tmp_path: Path) -> None:

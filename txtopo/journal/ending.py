@@ -23,7 +23,7 @@ from txtopo.journal.journal import (
     JournalHeader,
     JournalTable,
     find_journal,
-    first_line,
+    first_lines,
     header_of,
     journal_files,
     topologies_with_journal,
@@ -197,5 +197,4 @@ def table_path(metadata_dir: Path, table: JournalTable) -> str:
 
 def _newest(folder: Folder) -> tuple[Item, bytes] | None:
     """Return the newest file with its first line, if that is complete."""
-    found = ((file, first_line(folder, file)) for file in reversed(journal_files(folder)))
-    return next(((file, first) for file, first in found if first.endswith(b"\n")), None)
+    return next(((file, first) for file, first in first_lines(folder) if first.endswith(b"\n")), None)

@@ -23,7 +23,7 @@ import math
 import re
 import shutil
 import urllib.parse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -227,7 +227,8 @@ class JournalWriter:
     def _header_of(self, file: Item) -> JournalHeader | None:
         if file.path not in self._headers:
             self._headers[file.path] = None
-            with contextlib.suppress(*DAMAGE):  # an audit says so
+            # An audit says so; or another coordinator, which led before this one, has just removed it.
+            with contextlib.suppress(*DAMAGE, FileNotFoundError):
                 self._headers[file.path] = header_of(first_line(self._folder, file), file.path)
         return self._headers[file.path]
 
@@ -247,11 +248,7 @@ class JournalWriter:
         except OSError as error:
             raise self._not_written(error) from error
         if not is_in_place:
-            raise StopError(
-                f"the journal's file {self._folder}/{self._path} was removed or replaced while the topology runs; "
-                "nothing of this group was committed. Restore the folder, with the coordinator state if that is in "
-                "it, and start again"
-            )
+            raise self._gone()
         self._size += len(line)
         self._has_entries = True
         last = entry.transactions[-1]
@@ -278,6 +275,10 @@ class JournalWriter:
         self._headers[self._path] = self._header
 
     def _next_part(self) -> None:
+        # Somebody may have begun a journal anew meanwhile, whose own epochs are lower: a file of this one would be the
+        # newest there.
+        if self._folder.size(self._path) != self._size:
+            raise self._gone()
         self._part += 1
         self._begin_part()
         # Old files are removed only now, so that there is always one with a header. A crash in between leaves the
@@ -293,6 +294,13 @@ class JournalWriter:
     def _own_past(self) -> list[Item]:
         """Return the files up to the one that is written, oldest first: never a successor's."""
         return [file for file in journal_files(self._folder) if file.path <= self._path]
+
+    def _gone(self) -> StopError:
+        return StopError(
+            f"the journal's file {self._folder}/{self._path} was removed or replaced while the topology runs; nothing "
+            "of this group was committed. Restore the folder, with the coordinator state if that is in it, and start "
+            "again"
+        )
 
     def _not_written(self, error: OSError) -> StopError:
         return StopError(
@@ -342,14 +350,16 @@ def topologies_with_journal(metadata_dir: Path) -> tuple[str, ...]:
 def begin_journal(metadata_dir: Path, topology_id: str, incarnation: str) -> Folder:
     """Return the folder where a coordinator goes on with its topology's journal.
 
-    The journal of an earlier incarnation is moved aside: its tables are gone, and the epochs start again.
+    Files of an earlier incarnation are moved aside: its tables are gone, and the epochs start again. A coordinator of
+    that one may have begun one of them since, or a crash left some of them: so each file is looked at.
     """
     name = _name_of(topology_id)
     folder = _folder_in(metadata_dir, name)
-    header = _newest_header(folder)
-    if header is not None and header["incarnation"] != incarnation:
-        # A crash after this leaves no journal, and the next start begins one.
-        _move(metadata_dir, name, _aside_name(topology_id, f"before-incarnation-{incarnation[:12]}"))
+    known = {file.path: _incarnation_in(line, f"{folder}/{file.path}") for file, line in first_lines(folder)}
+    if {*known.values()} - {incarnation, None}:
+        # What can't be read is taken for one of them. A crash leaves some, which the next start moves.
+        others = [path for path, own in sorted(known.items()) if own != incarnation]
+        _move(metadata_dir, name, _aside_name(topology_id, f"before-incarnation-{incarnation[:12]}"), others)
     return folder
 
 
@@ -416,7 +426,9 @@ def asides(metadata_dir: Path, topology_id: str) -> list[int]:
 
 def check_format(folder: Folder) -> None:
     """Raise a StopError if another version of txtopo wrote a journal, in a format that this one does not read."""
-    _newest_header(folder)
+    for file, line in first_lines(folder):
+        if _incarnation_in(line, f"{folder}/{file.path}") is not None:
+            return
 
 
 def _folder_in(metadata_dir: Path, name: str) -> Folder:
@@ -435,23 +447,22 @@ def _quoted(topology_id: str) -> str:
     return urllib.parse.quote(topology_id, safe="")
 
 
-def _move(metadata_dir: Path, name: str, to: str) -> None:
-    """Move the files of a journal, oldest first: what a crash leaves reads as a journal that was shortened."""
+def _move(metadata_dir: Path, name: str, to: str, paths: Sequence[str] | None = None) -> None:
+    """Move the files of a journal, or some, oldest first: what a crash leaves reads as a journal that was shortened."""
     files = LocalFolder(metadata_dir.absolute())
-    for file in journal_files(_folder_in(metadata_dir, name)):
-        files.move(f"{name}/{file.path}", f"{to}/{file.path}")
-    with contextlib.suppress(OSError):  # other journals are in it, or it does not exist
+    for path in [file.path for file in journal_files(_folder_in(metadata_dir, name))] if paths is None else paths:
+        files.move(f"{name}/{path}", f"{to}/{path}")
+    with contextlib.suppress(OSError):  # others are in it, or it does not exist
         (metadata_dir / name).rmdir()
 
 
-def _newest_header(folder: Folder) -> dict[str, Any] | None:
-    for file in reversed(journal_files(folder)):
-        with contextlib.suppress(ValueError):
-            header = json.loads(first_line(folder, file))
-            if isinstance(header, dict) and "topology" in header:
-                _refuse_other(header, f"{folder}/{file.path}")
-                if "incarnation" in header:
-                    return header
+def _incarnation_in(line: bytes, path: str) -> str | None:
+    """Return the incarnation in the first line of a journal's file; None if it can't be read."""
+    with contextlib.suppress(ValueError):
+        header = json.loads(line)
+        if isinstance(header, dict) and "topology" in header:
+            _refuse_other(header, path)
+            return header.get("incarnation")
     return None
 
 
@@ -485,6 +496,16 @@ def first_line(folder: Folder, file: Item) -> bytes:
         if b"\n" in line:
             break
     return b"".join(line.partition(b"\n")[:2])
+
+
+def first_lines(folder: Folder) -> Iterator[tuple[Item, bytes]]:
+    """Yield a journal's files with their first lines, see :func:`first_line`, newest first, but none that has gone."""
+    for file in reversed(journal_files(folder)):
+        try:
+            line = first_line(folder, file)
+        except FileNotFoundError:  # a coordinator has just removed it
+            continue
+        yield file, line
 
 
 def read_journal(folder: Folder) -> list[JournalPart]:
