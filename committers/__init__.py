@@ -24,6 +24,7 @@ from committers.rankings import LastN, TopN
 from committers.reduce import ReduceCommitter
 from committers.rows import AppendCommitter, ReplaceCommitter
 from committers.sinks import DeltaAppendBolt, DeltaUpsertBolt
+from committers.stream_join import StreamJoin
 
 __all__ = [
     "AppendCommitter",
@@ -53,6 +54,7 @@ __all__ = [
     "ReplaceCommitter",
     "Sessions",
     "Sliding",
+    "StreamJoin",
     "Sum",
     "TimerCommitter",
     "TopN",

@@ -47,7 +47,7 @@ from committers.event_time.pairs import Timed, pairs
 from committers.event_time.timed import EXPIRES, LATE, UNTIMED, ClockedCommitter, with_ahead
 from committers.event_time.times import MICROS_MAX, micros_in, timestamps
 from committers.event_time.windows import key_ids
-from committers.inputs import Inputs, field_mistakes, stream_name
+from committers.inputs import Inputs
 from committers.waiting import WaitingTuples
 from state import DeltaExpiringRows
 from txtopo import BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext, TransactionAttempt, Tuple
@@ -98,7 +98,7 @@ class IntervalJoin(ClockedCommitter):
             those of both streams.
 
     Raises:
-        ConfigError: ``upper`` is less than ``lower``.
+        ConfigError: ``upper`` is less than ``lower``, or a stream has no event time.
         FieldsError: the keys have different types, or two fields have the same name.
     """
 
@@ -114,6 +114,11 @@ class IntervalJoin(ClockedCommitter):
         upper: dt.timedelta,
         how: Literal["inner", "left", "full"] = "inner",
     ) -> None:
+        for each in (left, right):
+            if each.time is None:
+                raise ConfigError(
+                    f"an IntervalJoin joins by event time; write time='…' in the JoinStream of {each.source!r}"
+                )
         if upper < lower:
             raise ConfigError(f"upper of an IntervalJoin is {upper}, less than lower, which is {lower}")
         self._layout = Layout((left, right), _OUTER[how])
@@ -141,17 +146,9 @@ class IntervalJoin(ClockedCommitter):
     def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
         """Return what is wrong with the clock, the streams that it lacks, and the fields that these lack."""
         yield from clock_mistakes(self._clock, inputs)
-        rows = {each: fields for each, fields in inputs.items() if fields != EventClock.output_fields}
-        sides = {(each.source, each.stream): each for each in self._layout.sides}
-        for each in self._layout.sides:
-            source = each.source, each.stream
-            if source in rows:
-                yield from field_mistakes(each.inputs, {source: rows[source]})
-            else:
-                grouping = f".fields_grouping({each.source!r}, Fields({', '.join(map(repr, each.key))}))"
-                yield f"joins {stream_name(*source)}, but does not subscribe to it; add {grouping}"
-        for source in rows.keys() - sides:
-            yield f"subscribes to {stream_name(*source)}, which is neither its left stream nor its right one"
+        yield from self._layout.stream_mistakes(
+            {each: fields for each, fields in inputs.items() if fields != EventClock.output_fields}
+        )
 
     def prepare(
         self,
@@ -166,24 +163,19 @@ class IntervalJoin(ClockedCommitter):
             WaitingTuples(each.inputs, context.this_component_id, each.time) for each in self._layout.sides
         ]
 
-    def _sides_of(self, component: str, stream: str) -> list[int]:
-        """Return the side that a stream is; both, if it is joined with itself."""
-        sides = self._layout.sides
-        return [side for side in SIDES if (sides[side].source, sides[side].stream) == (component, stream)]
-
     def execute(self, tuple: Tuple) -> None:
         """Take a row of a stream, or the watermark."""
         if tuple.source_component == self._clock:
             self._watermark = Watermark.of(tuple)
             return
-        for side in self._sides_of(tuple.source_component, tuple.source.stream):
+        for side in self._layout.sides_of(tuple.source_component, tuple.source.stream):
             if self._tuples_of[side].add(tuple):
                 self._make_columns()
 
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         """Take rows of a stream as columns."""
         source = self.context.source
-        for side in self._sides_of(source.component, source.stream):
+        for side in self._layout.sides_of(source.component, source.stream):
             self._take(side, pa.Table.from_batches([batch]))
 
     def _make_columns(self) -> None:
@@ -194,7 +186,7 @@ class IntervalJoin(ClockedCommitter):
 
     def _take(self, side: int, rows: pa.Table) -> None:
         self._wait_for(
-            self._layout.waiting(side, *with_ahead(rows, self._layout.sides[side].time, self.context.planned_at))
+            self._layout.waiting(side, *with_ahead(rows, self._layout.sides[side].time or "", self.context.planned_at))
         )
 
     @property

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from committers.aggregates import fields_of
 from committers.event_time.timed import AHEAD, EXPIRES
 from committers.event_time.times import TIMESTAMP
+from committers.inputs import Inputs, field_mistakes, stream_name
 from state.delta.columns import is_key_type, no_equality
 from txtopo import Fields
 from txtopo.api.arguments import checked_arguments
@@ -36,12 +37,12 @@ MATCHED = ("matched_left", "matched_right")
 
 
 class JoinStream:
-    """A stream of an :class:`IntervalJoin`.
+    """A stream of an :class:`IntervalJoin` or a :class:`StreamJoin`.
 
     Args:
         source: the id of the component.
         key: the field or fields of the key, which are among ``fields``.
-        time: the field with the event time, a ``timestamp``.
+        time: the field with the event time, a ``timestamp``; a ``StreamJoin`` needs none if it forgets no rows.
         fields: the fields to pass on, each with a type.
         rename: the names of fields in joined rows that differ from their own.
         stream: the component's stream.
@@ -57,7 +58,7 @@ class JoinStream:
         source: str,
         *,
         key: str | Sequence[str],
-        time: str,
+        time: str | None = None,
         fields: Fields,
         rename: Mapping[str, str] | None = None,
         stream: str = DEFAULT_STREAM,
@@ -70,14 +71,14 @@ class JoinStream:
         for name in self.key:
             if not is_key_type(self.schema.field(name).type):
                 raise no_equality(name, self.schema.field(name).type)
-        self.inputs = fields if time in fields else fields + Fields(f"{time}: timestamp")
+        self.inputs = fields if time is None or time in fields else fields + Fields(f"{time}: timestamp")
         self.shown = {name: (rename or {}).get(name, name) for name in fields}
         """The name of each field in joined rows."""
 
     @property
     def is_time_shown(self) -> bool:
         """Whether the event time is one of the fields, as a ``timestamp``: then it need not be kept twice."""
-        return self.time in self.fields and self.schema.field(self.time).type == TIMESTAMP
+        return self.time is not None and self.time in self.fields and self.schema.field(self.time).type == TIMESTAMP
 
     @property
     def payload(self) -> Sequence[str]:
@@ -111,6 +112,22 @@ class Layout:
                     f"both streams have a field {name!r}; give one of them another name in the joined rows: "
                     f"rename={{{name!r}: 'other_{name}'}}"
                 )
+
+    def sides_of(self, component: str, stream: str) -> list[int]:
+        """Return the side that a stream is; both, if it is joined with itself."""
+        return [side for side in SIDES if (self.sides[side].source, self.sides[side].stream) == (component, stream)]
+
+    def stream_mistakes(self, inputs: Inputs) -> Iterator[str]:
+        """Return the streams that a join lacks or does not know, and the fields that its streams lack."""
+        for each in self.sides:
+            source = each.source, each.stream
+            if source in inputs:
+                yield from field_mistakes(each.inputs, {source: inputs[source]})
+            else:
+                grouping = f".fields_grouping({each.source!r}, Fields({', '.join(map(repr, each.key))}))"
+                yield f"joins {stream_name(*source)}, but does not subscribe to it; add {grouping}"
+        for source in inputs.keys() - {(each.source, each.stream) for each in self.sides}:
+            yield f"subscribes to {stream_name(*source)}, which is neither its left stream nor its right one"
 
     @property
     def common(self) -> Sequence[str]:
@@ -160,7 +177,7 @@ class Layout:
         """Return rows of a side with the fields of their stream; ``time`` is the column with the event time."""
         own = self.sides[side]
         kept = dict(zip(own.key, self.keys, strict=True)) | dict(self._payload(side))
-        if own.is_time_shown:
+        if own.time is not None and own.is_time_shown:
             kept[own.time] = time
         return rows.select([kept[name] for name in own.fields]).rename_columns(own.fields.names)
 

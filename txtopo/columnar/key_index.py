@@ -302,6 +302,8 @@ class RowIndex:
         at_hash[at_hash == len(self._hashes)] = 0
         is_there = self._hashes[at_hash] == wanted.hashes
         at_hash = at_hash[is_there]
+        if not len(at_hash):
+            return self._order[:0], self._order[:0]
         first = self._starts[at_hash]
         counts = self._starts[at_hash + 1] - first
         own = np.repeat(wanted.order[is_there], counts)

@@ -120,6 +120,8 @@ class Run:
     def of_keys(self, keys: HashedKeys, after: int) -> pa.Table:
         """Return the rows of some keys, which differ, after a time."""
         at, _ = self._index.found(keys)
+        if not len(at):
+            return self.rows.slice(0, 0)
         return rows_at(self.rows, np.sort(at[at >= self._position(after)]))
 
     @functools.cached_property
@@ -181,7 +183,10 @@ def held_in(runs: Sequence[Run], keys: pa.Table, after: int) -> Held:
     """Return for each key, a row of the key columns, whether one of some runs has a row of it after a time."""
     if not (runs and keys.num_rows):
         return np.zeros(keys.num_rows, dtype=bool)
-    distinct = keys.append_column(_AT, pa.array(np.arange(keys.num_rows))).group_by(keys.column_names)
+    # Of 1,000 keys, threads would take 1.5 ms of CPU and one alone takes 0.05 ms.
+    distinct = keys.append_column(_AT, pa.array(np.arange(keys.num_rows))).group_by(
+        keys.column_names, use_threads=False
+    )
     distinct = distinct.aggregate([(_AT, "list")])
     held, hashed = np.zeros(distinct.num_rows, dtype=bool), HashedKeys.of(distinct.select(keys.column_names))
     for run in runs:
@@ -194,5 +199,7 @@ def held_in(runs: Sequence[Run], keys: pa.Table, after: int) -> Held:
 
 def rows_of_keys(runs: Sequence[Run], keys: pa.Table, after: int) -> list[pa.Table]:
     """Return the rows of some keys, a table of the key columns, after a time, in parts."""
-    hashed = HashedKeys.of(keys.group_by(keys.column_names).aggregate([]))
+    if not runs:
+        return []
+    hashed = HashedKeys.of(keys.group_by(keys.column_names, use_threads=False).aggregate([]))
     return [run.of_keys(hashed, after) for run in runs]

@@ -1,0 +1,323 @@
+"""``StreamJoin``: joins two streams by key without a bound in time, each pair once.
+
+Each side's rows are kept in a table, by which they are looked up in columns. A transaction joins its new left rows with
+all right ones, and the kept left rows with its new right ones, and then keeps its own. So each pair is found by the
+transaction that brings the later of the two. In a left join, a kept left row has been emitted alone if and only if no
+right row of its key is kept: that is taken back when the first one comes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from committers.changes import DIFF
+from committers.event_time.clock import EventClock, Watermark, clock_mistakes
+from committers.event_time.join_streams import LEFT, RIGHT, SIDES, JoinStream, Layout
+from committers.event_time.pairs import Timed, pairs
+from committers.event_time.timed import is_last_task, no_watermark
+from committers.event_time.times import MICROS_MAX, event_times, in_known_years, micros_in, micros_of, timestamps
+from committers.event_time.windows import key_ids
+from committers.inputs import Inputs
+from committers.waiting import WaitingTuples
+from state import DeltaExpiringRows
+from txtopo import (
+    BatchBolt,
+    BatchOutputCollector,
+    Fields,
+    ICommitter,
+    OutputFieldsDeclarer,
+    TopologyContext,
+    TransactionAttempt,
+    Tuple,
+)
+from txtopo.api.arguments import checked_arguments
+from txtopo.api.data.utc import MICROS_MIN
+from txtopo.columnar.conversion import cast_rows
+from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes
+from txtopo.columnar.selection import rows_at
+from txtopo.errors import ConfigError
+
+__all__ = ["StreamJoin"]
+
+UNTIL = "until"
+"""The column of a table with the event time at which a row is forgotten; the end of time if none is."""
+
+
+class StreamJoin(BatchBolt, ICommitter):
+    """Joins each row of one stream with all rows of another that have its key, whenever they come.
+
+    It emits joined rows, :meth:`joined`, as columns: the fields of the left stream, then those of the right one. Fields
+    of the key that have the same name come once. A null in a key equals nothing.
+
+    A left join emits a left row with nulls if it has no partner, and takes that back when the first one comes: its rows
+    have the field ``diff``, 1 for a row that comes and -1 for one that is taken back, as a ``ReduceCommitter`` with
+    ``diff`` reads them.
+
+    Both streams are kept for ever, each in a table that anybody may read; with ``ttl`` a row is forgotten when the
+    watermark of the clock has passed its event time by that much. A row that comes later than that is joined with what
+    is still kept, and not kept itself; one without an event time is never forgotten. The rows that are kept are in the
+    coordinator's memory or its temporary files, so keep only the fields that are needed below.
+
+    It counts ``joined`` rows; the gauge ``kept`` is the number of rows in its tables.
+
+    *You* subscribe it to both streams by ``fields_grouping`` on their keys, with a ``ttl`` also to an
+    :class:`EventClock` of both by ``all_grouping``; and give its tables, from :meth:`left_table` and
+    :meth:`right_table`, to ``builder.set_state``. All bolts below it run in the commit phase.
+    *txtopo* guarantees that each pair is emitted once, in the transaction of the later of the two.
+
+    Args:
+        left_state: the name of the state of the left rows in ``builder.set_state``.
+        right_state: the name of the state of the right rows.
+        left: the left stream, with a ``time`` if there is a ``ttl``.
+        right: the right stream, likewise; it may be the same.
+        how: ``"inner"``: pairs; ``"left"``: left rows without a partner, too, with nulls in its place.
+        ttl: how long after its event time a row is forgotten, in an inner join; None: never.
+        clock: the component id of the clock, if there is a ``ttl``.
+
+    Raises:
+        ConfigError: only one of ``ttl`` and ``clock`` is given, a stream lacks its time for it, or it is a left join.
+        FieldsError: the keys have different types, or two fields have the same name.
+    """
+
+    @checked_arguments
+    def __init__(  # noqa: PLR0913 - what to join, how, and for how long
+        self,
+        left_state: str,
+        right_state: str,
+        *,
+        left: JoinStream,
+        right: JoinStream,
+        how: Literal["inner", "left"] = "inner",
+        ttl: dt.timedelta | None = None,
+        clock: str | None = None,
+    ) -> None:
+        self._state_names = (left_state, right_state)
+        self._layout = Layout((left, right), (LEFT,) if how == "left" else ())
+        self._is_left = how == "left"
+        self._ttl = None if ttl is None else micros_of(ttl, "ttl of a StreamJoin")
+        self._clock = clock
+        if (ttl is None) != (clock is None):
+            raise ConfigError("a StreamJoin has either both ttl= and clock=, the id of an EventClock, or neither")
+        for each in (left, right) if ttl is not None else ():
+            if each.time is None:
+                raise ConfigError(
+                    f"the rows of {each.source!r} are forgotten by their event time; write time='…' in its JoinStream"
+                )
+        if ttl is not None and self._is_left:
+            raise ConfigError(
+                "a left StreamJoin has no ttl: once the right rows of a key are forgotten, nothing tells which left "
+                "rows had one; leave out the ttl, or take an IntervalJoin"
+            )
+
+    def left_table(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
+        """Return the state of left rows: the fields of their stream; ``options`` are the table's."""
+        return self._table(LEFT, path, options)
+
+    def right_table(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
+        """Return the state of right rows, as :meth:`left_table` does."""
+        return self._table(RIGHT, path, options)
+
+    def _table(self, side: int, path: str | os.PathLike[str], options: Mapping[str, Any]) -> DeltaExpiringRows:
+        own = self._layout.sides[side]
+        return DeltaExpiringRows(path, own.fields + Fields(f"{UNTIL}: timestamp"), UNTIL, key=own.key, **options)
+
+    def joined(self) -> Fields:
+        """Return the fields of joined rows, as for the table that they are appended to."""
+        fields = self._layout.joined_fields
+        return fields + Fields(f"{DIFF}: long") if self._is_left else fields
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the stream of joined rows."""
+        declarer.declare(self.joined().with_attempt())
+
+    def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
+        """Return what is wrong with the clock, the streams that it lacks, and the fields that these lack."""
+        if self._clock is not None:
+            yield from clock_mistakes(self._clock, inputs)
+        yield from self._layout.stream_mistakes(
+            {each: fields for each, fields in inputs.items() if fields != EventClock.output_fields}
+        )
+
+    def prepare(
+        self,
+        config: Mapping[str, Any],
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Start with no rows."""
+        self._states = [context.state(name) for name in self._state_names]
+        self._watermark: Watermark | None = None
+        self._tuples_of = [
+            WaitingTuples(self._inputs(side), context.this_component_id, self._time(side)) for side in SIDES
+        ]
+        self._rows: list[list[pa.Table]] = [[], []]
+
+    def _time(self, side: int) -> str | None:
+        return None if self._ttl is None else self._layout.sides[side].time
+
+    def _inputs(self, side: int) -> Fields:
+        own = self._layout.sides[side]
+        return own.fields if self._ttl is None else own.inputs
+
+    def execute(self, tuple: Tuple) -> None:
+        """Take a row of a stream, or the watermark."""
+        if tuple.source_component == self._clock:
+            self._watermark = Watermark.of(tuple)
+            return
+        for side in self._layout.sides_of(tuple.source_component, tuple.source.stream):
+            if self._tuples_of[side].add(tuple):
+                self._make_columns()
+
+    def execute_batch(self, batch: pa.RecordBatch) -> None:
+        """Take rows of a stream as columns."""
+        source = self.context.source
+        for side in self._layout.sides_of(source.component, source.stream):
+            self._take(side, pa.Table.from_batches([batch]))
+
+    def _make_columns(self) -> None:
+        for side in SIDES:
+            rows = self._tuples_of[side].take()
+            if rows is not None:
+                self._take(side, rows)
+
+    def _take(self, side: int, rows: pa.Table) -> None:
+        """Keep rows as their table has them."""
+        own, time = self._layout.sides[side], self._time(side)
+        fitted = cast_rows(rows.select(own.fields.names), own.schema, f"a row of {own.source!r}")
+        until = np.full(rows.num_rows, MICROS_MAX)
+        if time is not None and self._ttl is not None:
+            times = in_known_years(event_times(rows, time))
+            last = micros_in(pc.fill_null(times, timestamps(until[:1])[0]))
+            until = np.clip(np.minimum(last, MICROS_MAX - self._ttl) + self._ttl, MICROS_MIN, MICROS_MAX)
+        self._rows[side].append(fitted.append_column(UNTIL, timestamps(until)))
+
+    def finish_batch(self) -> None:
+        """Emit the pairs of the batch's rows with one another and with kept ones, and keep the rows."""
+        self._make_columns()
+        new = [self._concatenated(side) for side in SIDES]
+        whole = [self._with_key(side, new[side]) for side in SIDES]
+        kept = [self._kept(side, whole[RIGHT - side]) for side in SIDES]
+        every = [pa.concat_tables([whole[side], kept[side]]).combine_chunks() for side in SIDES]
+        has_partner = self._emit_pairs(every, [each.num_rows for each in whole])
+        if self._is_left:
+            lonely = self._without_key(new[LEFT])
+            self._emit_alone(pa.concat_tables([whole[LEFT].filter(pa.array(~has_partner)), lonely]), 1)
+            self._emit_alone(self._first_met(kept[LEFT]), -1)
+        for side in SIDES:
+            if whole[side].num_rows:
+                self._keep(side, whole[side])
+        if is_last_task(self.context):
+            self._forget()
+            self.context.gauge("kept", sum(state.rows_held() for state in self._states))
+
+    def _concatenated(self, side: int) -> pa.Table:
+        schema = self._layout.sides[side].schema.append(pa.field(UNTIL, pa.timestamp("us", tz="UTC")))
+        return pa.concat_tables([schema.empty_table(), *(rows.cast(schema) for rows in self._rows[side])])
+
+    def _with_key(self, side: int, rows: pa.Table) -> pa.Table:
+        """Return the rows that may have partners: no part of their key is null."""
+        for name in self._layout.sides[side].key:
+            if rows[name].null_count:
+                rows = rows.filter(rows[name].is_valid())
+        return rows
+
+    def _without_key(self, rows: pa.Table) -> pa.Table:
+        is_null = [rows[name].is_null().to_numpy() for name in self._layout.sides[LEFT].key]
+        return rows.filter(pa.array(np.logical_or.reduce(is_null)))
+
+    def _kept(self, side: int, others: pa.Table) -> pa.Table:
+        """Return the kept rows of a side that have a key of some rows of the other one."""
+        keys = others.select(list(self._layout.sides[RIGHT - side].key))
+        if not keys.num_rows:
+            return self._concatenated(side).slice(0, 0)
+        return self._states[side].rows_of(self._named(side, keys))
+
+    def _named(self, side: int, keys: pa.Table) -> pa.Table:
+        """Return keys with the names that a side has for them."""
+        return keys.rename_columns(list(self._layout.sides[side].key))
+
+    def _emit_pairs(self, every: Sequence[pa.Table], new: Sequence[int]) -> Any:
+        """Emit all pairs but those of kept rows, given how many rows are new; return which new left ones have one."""
+        count = every[LEFT].num_rows
+        sides = self._layout.sides
+        keys = [self._named(LEFT, every[side].select(list(sides[side].key))) for side in SIDES]
+        ids = key_ids(pa.concat_tables(keys), list(sides[LEFT].key))
+        left, right = (Timed(own, np.zeros(len(own), np.int64)) for own in (ids[:count], ids[count:]))
+        shown = [
+            each.select(side.fields.names).rename_columns(list(side.shown.values()))
+            for side, each in zip(sides, every, strict=True)
+        ]
+        has_partner = np.zeros(new[LEFT], dtype=bool)
+        of_kept = pairs(left.after(new[LEFT]), right.first(new[RIGHT]), 0, 0)
+        for ones, others in itertools.chain(
+            pairs(left.first(new[LEFT]), right, 0, 0), ((ones + new[LEFT], others) for ones, others in of_kept)
+        ):
+            has_partner[ones[ones < new[LEFT]]] = True
+            self.context.count("joined", len(ones))
+            self._emit(self._layout.joined(rows_at(shown[LEFT], ones), rows_at(shown[RIGHT], others)), 1)
+        return has_partner
+
+    def _first_met(self, rows: pa.Table) -> pa.Table:
+        """Return those of kept left rows with new partners that had none before: no right row of their key is kept."""
+        if not rows.num_rows:
+            return rows
+        keys = self._named(RIGHT, rows.select(list(self._layout.sides[LEFT].key)))
+        return rows.filter(pc.invert(self._states[RIGHT].holds(keys)))
+
+    def _emit_alone(self, rows: pa.Table, diff: int) -> None:
+        left = self._layout.sides[LEFT]
+        shown = rows.select(left.fields.names).rename_columns(list(left.shown.values()))
+        columns = [
+            shown[field.name] if field.name in shown.column_names else pa.nulls(rows.num_rows, field.type)
+            for field in self._layout.joined_fields.arrow_schema()
+        ]
+        self._emit(pa.table(columns, names=self._layout.joined_fields.names), diff)
+
+    def _emit(self, rows: pa.Table, diff: int) -> None:
+        if self._is_left:
+            rows = rows.append_column(DIFF, pa.array(np.full(rows.num_rows, diff)))
+        for batch in rows.combine_chunks().to_batches():
+            self.collector.emit_batch(batch)
+
+    def _keep(self, side: int, rows: pa.Table) -> None:
+        """Keep rows that are not to be forgotten yet."""
+        state = self._states[side]
+        taken = None if self._ttl is None else state.taken_until()
+        if taken is not None:
+            rows = rows.filter(pa.array(micros_in(rows[UNTIL]) > taken))
+        if rows.num_rows:
+            state.append(rows)
+
+    def _forget(self) -> None:
+        """Forget the rows whose time has passed; the last of all tasks does it, when the others have joined theirs."""
+        if self._clock is None:
+            return
+        if self._watermark is None:
+            raise no_watermark(self._clock, self.context)
+        # Rows without a time stay when a clock closes at the end of its sources.
+        if self._watermark.after is not None:
+            for state in self._states:
+                state.take_expired(min(self._watermark.after, MICROS_MAX - 1))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Make bytes of the rows before the object moves to the commit phase."""
+        state = self.__dict__
+        if "_rows" in state:
+            self._make_columns()
+            state = {**state, "_rows": [[rows_to_bytes(each) for each in rows] for rows in self._rows]}
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make rows of the bytes."""
+        self.__dict__.update(state)
+        if "_rows" in state:
+            self._rows = [[rows_of_bytes(each) for each in rows] for rows in state["_rows"]]
