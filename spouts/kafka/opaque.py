@@ -33,6 +33,7 @@ PAUSE_SECS = 0.1
 """Half of the pause after a transaction that could read nothing; the pause doubles with each further one in a row."""
 
 PAUSE_SECS_MAX = 5.0
+"""The longest pause while there are records that can't be read: a partition has a leader again within seconds."""
 
 logger = logging.getLogger("txtopo.kafka")
 

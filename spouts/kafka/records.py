@@ -44,6 +44,7 @@ BAD_RECORDS_FIELDS = Fields(
 )  # fmt: skip
 
 _SHOWN_BYTES = 200
+"""How much of a bad record is in an error."""
 _ask_for_headers = operator.methodcaller("headers")
 _NO_TIMESTAMP = 0
 """confluent-kafka's type of a missing timestamp."""

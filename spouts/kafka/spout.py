@@ -53,6 +53,7 @@ from txtopo.text.client_properties import ClientProperties, Value
 
 _TIMEOUT = "topology.message.timeout.secs"
 _TIMEOUT_SECS = 30.0
+"""The timeout of transactions, where the configuration has none."""
 _PATIENCE_SHARE = 3
 """A read gives up after 1/3 of the transaction's timeout, so that its own error is reported and not the timeout."""
 

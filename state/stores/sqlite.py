@@ -39,7 +39,9 @@ CREATE TABLE IF NOT EXISTS format (number INTEGER PRIMARY KEY NOT NULL, needs TE
 """``format`` has the first version of txtopo that reads a format, for those that do not; the file's is its
 ``user_version``."""
 _BUSY_SECS = 30.0
+"""Writers hold the file for milliseconds: whoever has it for longer was stopped in the midst."""
 _POLL_SECS = 0.01
+"""How often a file that is locked is tried again."""
 _DAMAGE = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 _LOG_BYTES = 64 << 10
 """What a write-ahead log and its index need at least."""

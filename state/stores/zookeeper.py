@@ -62,9 +62,13 @@ __all__ = ["ZooKeeperLead", "ZooKeeperStore"]
 _SESSION_SECS_MIN = 6.0
 """The shortest session of a server with ZooKeeper's default tickTime, even if a shorter one was requested."""
 _REFUSAL_MARGIN_SECS = 2.0
+"""How much longer than a session its node may stay: the server looks at sessions once a tick."""
 _POLL_SECS = 0.1
+"""How long the holder's end is waited for at a time; then it is asked again who holds the lead."""
 _RELEASE_SECS = 2.0
+"""How long the end of a run tries to free the lead, which its session frees in the end."""
 _PLANS_MAX = 100
+"""A step that is read and tried so often in vain has a rival that has no business there."""
 _CHECKS = 2
 """The number of checks before the operations of a step."""
 

@@ -40,9 +40,13 @@ from txtopo.errors import StopError, Unreachable
 __all__ = ["Answer", "Applied", "AwakeDeadline", "NotAsExpected", "Unknown", "ZooKeeperSession"]
 
 _RETRY_SECS = 0.05
+"""The first pause before a server is tried again; each next one is twice as long."""
 _RETRY_SECS_MAX = 1.0
+"""The longest pause: a session lasts for some seconds, and must not expire during one."""
 _PATIENCE_MARGIN_SECS = 2.0
+"""How much longer than a session is waited for an answer: after that it has surely expired."""
 _SLICE_SECS = 0.25
+"""At most so much passes at once: more was a pause of the machine, which does not count."""
 
 _OUTCOME_UNKNOWN = (ConnectionLoss, SessionExpiredError, SessionMovedError, OperationTimeoutError)
 _NOT_AS_EXPECTED = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)

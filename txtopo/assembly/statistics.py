@@ -24,14 +24,17 @@ from txtopo.transactional.core.transitions import Status
 from txtopo.transactional.tasks.failures import FailureLog
 
 PROGRESS_SECS = 0.1
+"""How often a run reports its progress: a display that is drawn more often shows no more."""
 
 SNAPSHOT_SECS = 1.0
+"""How often a run writes its snapshot: ``txtopo explain`` shows what was a second ago."""
 
 SNAPSHOT_TRANSACTIONS_MAX = 100
 """Maximum number of transactions in a snapshot: the lowest uncommitted ones."""
 
 
 SNAPSHOT_READINGS_MAX = 100
+"""Maximum number of readings in a snapshot."""
 
 
 class PhaseTimes:

@@ -22,6 +22,7 @@ STEPS_MAX = 8
 
 
 _WAIT_SECS = 1.0
+"""How often the end of a run asks which cancelled jobs are still there."""
 
 
 class Role(enum.Enum):

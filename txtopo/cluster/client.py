@@ -19,6 +19,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,21 +32,29 @@ from txtopo.cluster.code.submission import Submission
 from txtopo.errors import ClusterError, NoLeader, NotAlive, NotLeader, TransitionError, TxtopoError, Unreachable
 
 _RETRY_SECS = 0.2
+"""The first pause before all nimbuses are asked again; each next one is twice as long."""
 _RETRY_SECS_MAX = 5.0
+"""The longest pause: an election takes some seconds, and whoever waits for it asks again soon after."""
 _CONNECT_SECS = 3.0
+"""A machine that is gone answers nothing: the next nimbus is asked after so long."""
 _ANSWER_SECS = 30.0
+"""An answer that takes longer, over a slow store as well, does not come."""
 _PAGE_TIMEOUT = httpx.Timeout(8.0, connect=1.0)
 """For the page: a browser waits for 10 s."""
 _SEEDS_MAX = 32
+"""Of more nimbuses those that were named last are remembered: each answer names all that are alive."""
 _SIGN_SECS = 3.0
+"""How often a leader that works on an answer is asked whether it is alive."""
 _SILENT_SECS = 20.0
 """After so long without a sign of life the client gives the leader up."""
 _CHUNK_BYTES = 1 << 20
-_SERVER_ERROR = 500
-_NOT_FOUND = 404
+"""How much of a file is in memory at a time."""
 _LOG_TAIL_BYTES = 64 << 10
+"""With how much of a log ``txtopo logs`` begins: some hundred lines."""
 _LOG_SECS = 10.0
+"""A supervisor reads logs from its disk; one that is slower counts as unreachable."""
 _FOLLOW_SECS = 0.5
+"""How often ``--follow`` asks for more: a reader does not notice half a second."""
 _UNSOUND = (httpx.TransportError, ClusterError, Unreachable)
 """Errors that leave the question open: another nimbus may know."""
 
@@ -185,7 +194,7 @@ class ClusterClient:
         except httpx.TransportError as error:
             told = str(error) or type(error).__name__
             raise ClusterError(f"the supervisor at {supervisor} does not answer: {told}") from error
-        if answer.status_code == _NOT_FOUND:
+        if answer.status_code == HTTPStatus.NOT_FOUND:
             return None
         if not answer.is_success:
             _content(answer)
@@ -354,6 +363,6 @@ def _content(answer: httpx.Response) -> Any:
     kind = getattr(errors, str(content.get("error")), None)
     if isinstance(kind, type) and issubclass(kind, TxtopoError):
         raise kind(message)
-    if answer.status_code >= _SERVER_ERROR:
+    if answer.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise ClusterError(message)
     raise errors.RequestError(message)

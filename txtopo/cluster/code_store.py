@@ -40,6 +40,7 @@ FILES_MAX = 16
 MANIFEST_NAME = "manifest.json"
 _DRAFT = ".draft-"
 _CHUNK_BYTES = 1 << 20
+"""How much of a file is in memory at a time."""
 
 
 @attrs.frozen

@@ -29,8 +29,10 @@ from txtopo.text.secrecy import SecretFilter
 from txtopo.topology.user_code.output import PRINT, USER_LOGGER
 
 _LOG_BYTES_MAX = 64 << 20
+"""A daemon keeps at most this much of its log six times: 384 MiB."""
 _LOGS_MAX = 5
 _LINE_BYTES_MAX = 64 << 10
+"""A longer line of a driver is cut into several."""
 _REST_SECS = 1.0
 """How long the end waits for the last lines in the pipe."""
 _SAME_MAX = 20

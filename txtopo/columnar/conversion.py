@@ -59,9 +59,12 @@ _FLOAT_32_MIN = 2.0**-150
 """The largest number that 32 bits round to zero."""
 
 _DECIMAL_DIGITS_MAX = 76
+"""The digits of Arrow's largest decimal."""
 
 _SMALL_END = 1 << 31
+"""Numbers of at most 32 bits are built from bytes."""
 _FEW = 64
+"""A null among the first values tells mostly that the column has some."""
 
 _OFFSET_MAX = (1 << 31) - 1
 """Of the items of a column's lists."""

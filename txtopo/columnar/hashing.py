@@ -102,6 +102,7 @@ _FNV_PRIME = 0x100000001B3
 """FNV's 64-bit prime: a key's text is hashed as a number in this base."""
 
 _PORTION_ROWS = 1_000_000
+"""How many texts are hashed at a time: a round has some arrays of 8 bytes for each."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 Hashes = npt.NDArray[np.uint64]

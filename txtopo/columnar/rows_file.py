@@ -20,6 +20,7 @@ from txtopo.columnar.selection import rows_at
 from txtopo.files.durable import paths_in
 
 _PORTION_ROWS = 1_000_000
+"""How many rows are written at a time: the others need not be copied into their order yet."""
 
 
 def read_rows_file(file: RowsFile, first: int = 0, end: int = PARTS) -> pa.Table:

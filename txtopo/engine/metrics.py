@@ -525,6 +525,7 @@ WRITTEN_SECS = 60.0
 """The greatest age of written metrics: older ones are of a process that is dead or stuck."""
 
 _WRITTEN_BYTES_MAX = 4 << 20
+"""Written metrics have some KiB; a larger file was not written by a run."""
 
 
 class WrittenMetrics(Collector):

@@ -31,6 +31,7 @@ from typing import Any
 import attrs
 import click
 
+from txtopo.config import PORT_MAX
 from txtopo.errors import ConfigError
 from txtopo.files.durable import why_not_written, write_whole
 from txtopo.files.records import DAMAGE, from_json, to_json
@@ -43,10 +44,11 @@ PAGE_FILE = "page.json"
 
 _LOG = "page.log"
 _LOCK = "page.lock"
-_PORT_MAX = 65_535
 _PRIVATE = 0o600
 _ASK_SECS = 2.0
+"""A page of this machine answers in milliseconds; one that does not is another program, or stuck."""
 _END_SECS = 3.0
+"""How long the end of a run waits for the page, before it is killed."""
 
 
 class Address(click.ParamType):  # type: ignore[type-arg] # generic since click 8.4 only
@@ -59,7 +61,7 @@ class Address(click.ParamType):  # type: ignore[type-arg] # generic since click 
         if isinstance(value, tuple):
             return value
         host, _, port = str(value).rpartition(":")
-        if not port.isdecimal() or int(port) > _PORT_MAX:
+        if not port.isdecimal() or int(port) > PORT_MAX:
             self.fail(f"{value!r} is neither PORT nor HOST:PORT", param, ctx)
         if ":" in host and not (host.startswith("[") and host.endswith("]")):
             self.fail(f"{value!r} is no HOST:PORT: an IPv6 address stands in brackets, as in [::1]:8000", param, ctx)

@@ -70,7 +70,9 @@ FACTS_SECS = 0.25
 """How old what is known of a topology may be."""
 
 _PAST_OPEN_MAX = 8
+"""How many earlier runs stay open for who looks at them: each has two mapped files."""
 _LINES_MAX = 1_000
+"""How many lines of lists are kept: those of 20 topologies with 50 earlier runs."""
 _NUMBER = re.compile(r"[0-9]{1,10}")
 
 

@@ -11,14 +11,15 @@ from typing import Any
 
 import attrs
 
+from txtopo.engine.timeline.records import SAMPLES_SECS
 from txtopo.errors import RuleError
 from txtopo.inspect import answers
 from txtopo.inspect.backend import Backend
 
 TXID_MAX = 1 << 62
 LIMIT_MAX = 1_000
+"""More rows are no page, and would be in memory several times."""
 _SECS_MAX = 1 << 33
-_HOUR_SECS = 3_600
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 Texts = Mapping[str, Sequence[str]]
@@ -163,7 +164,7 @@ QUESTIONS = (
         "Samples as lines over the last seconds, or those before a moment in seconds since 1970",
         answers.Plots,
         lambda backend, slug, secs, until: backend.plots(slug, secs or 1, until),
-        (Number("secs", 300, _HOUR_SECS), Number("until", None, _SECS_MAX)),
+        (Number("secs", 300, SAMPLES_SECS), Number("until", None, _SECS_MAX)),
     ),
     Question(
         "settings",

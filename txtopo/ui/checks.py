@@ -20,8 +20,11 @@ from txtopo.text.secrecy import without_secrets
 from txtopo.text.words import PROGRESS, duration
 
 OUTPUT_BYTES_MAX = 64 * 1024
+"""How much of what a check prints is kept: more is no page."""
 SECS_MAX = 1_800.0
+"""A check that takes longer is ended, so that another one can begin."""
 KEPT_MAX = 20
+"""How many checks are remembered; the oldest go first."""
 
 _CANCELLED = "it was cancelled"
 

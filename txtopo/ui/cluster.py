@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urlencode
@@ -61,7 +62,7 @@ POLL_SECS = 0.5
 """How old may be what is known of the whole cluster."""
 
 _NIMBUSES_MAX = 32
-_NOT_FOUND = 404
+"""How many nimbuses are remembered when they are away."""
 _WORDS = {
     Status.FAILED.value: "failed",
     Status.FINISHED.value: "ended",
@@ -297,7 +298,7 @@ class ClusterBackend:
             text = str(answer.json()["errorMessage"])
         except (ValueError, KeyError, TypeError):
             text = f"the cluster answers with {answer.status_code}"
-        raise NotFound(text) if answer.status_code == _NOT_FOUND else ClusterError(text)
+        raise NotFound(text) if answer.status_code == HTTPStatus.NOT_FOUND else ClusterError(text)
 
     def _asked(self, kind: type[T], slug: str, path: str, **query: Any) -> T:
         """Return an answer, which another version of txtopo may have made; see :meth:`_ask`."""

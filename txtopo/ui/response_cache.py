@@ -10,6 +10,7 @@ import attrs
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 ENTRIES_MAX = 64
+"""How many answers are kept: they are reused within a second only."""
 
 
 @attrs.frozen

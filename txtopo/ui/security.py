@@ -47,7 +47,9 @@ INVITATION_SECS = 600.0
 """How long the address for another browser is good for; the printed one is good until it is used."""
 
 _SESSIONS_MAX = 100
+"""How many browsers may be logged in; the one that came first is logged out."""
 _INVITATIONS_MAX = 16
+"""How many links may wait for their first use; the oldest are void."""
 _OPEN = ("/static/", "/health", "/metrics")
 
 

@@ -31,6 +31,7 @@ IDLE_SECS = 600.0
 
 _POLL_SECS = 5.0
 _BACKLOG = 64
+"""A browser opens some six connections at a time."""
 
 
 def served(output: Path, host: str, port: int, options: PageOptions | None, announce: Callable[[str], None]) -> None:

@@ -41,6 +41,7 @@ from txtopo.workers.supervisor import Supervisor
 logger = logging.getLogger("txtopo.workers")
 
 TICK_SECS = 0.5
+"""How often the supervisor is told that time passes; what it waits for takes seconds."""
 _BUSY_LOGGED_SECS = 10.0
 """A call that keeps a worker busy is logged after this long."""
 

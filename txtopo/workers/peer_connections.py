@@ -23,6 +23,7 @@ REACH_SECS = 30.0
 """How long a worker tries to reach a peer that is announced and not dead."""
 
 _RETRY_SECS = 0.2
+"""The pause before a peer is tried again that does not listen yet."""
 
 
 @attrs.frozen

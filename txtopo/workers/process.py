@@ -61,6 +61,7 @@ REACH_SECS = 60.0
 """How long a worker tries to reach a driver that has, for example, no file descriptor left."""
 
 _RETRY_SECS = 0.2
+"""The pause before the driver is tried again."""
 _READ_AND_WRITE = selectors.EVENT_READ | selectors.EVENT_WRITE
 
 

@@ -41,6 +41,7 @@ NO_TASK = -1
 """Stands for the task while none has its turn."""
 
 _SEND_SECS = 5.0
+"""A driver that reads nothing for so long is stopped or gone."""
 _LENGTH = struct.Struct("!I")
 _REPORT = struct.Struct("!qd?")
 _WORDS_BYTES = 16

@@ -31,6 +31,7 @@ from spouts.kafka.records import record_of
 from txtopo.errors import InputError, SourceFailure, TxtopoError
 
 _ANSWER_SECS = 10.0
+"""How long a question to the brokers may take: a task of a plain topology waits for it."""
 
 _STRATEGY = "partition.assignment.strategy"
 _GROUP_DEFAULTS: Mapping[str, Any] = {

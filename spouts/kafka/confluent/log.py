@@ -48,6 +48,7 @@ GROUP_OFFSETS = 100_000
 a span that is larger is fetched alone."""
 
 _POLL_SECS = 0.1
+"""How long a poll waits for the first record, before the time that is left is looked at."""
 _LISTING_SECS = 2.0
 """The least time that a listing of all topics gets: ``list_topics`` blocks even a caller that must not wait."""
 

@@ -27,7 +27,9 @@ from txtopo.files.durable import is_shortage, sync_path
 
 _LOG = logging.getLogger(__name__)
 _TIMEOUT_SECS = 10.0
+"""A nimbus that is silent for so long is gone; another one may hold the code."""
 _CHUNK_BYTES = 1 << 20
+"""How much of a file is in memory at a time."""
 _BYTES_PER_SEC_MIN = 64 << 10
 """A file that comes more slowly is given up, ``_TIMEOUT_SECS`` aside."""
 

@@ -26,9 +26,11 @@ ARCHIVE_NAME = "code.zip"
 DESCRIPTION_NAME = "topology.json"
 
 MEMBERS_MAX = 20_000
+"""Each member becomes a file on every machine; a large library has some thousand."""
 UNPACKED_BYTES_MAX = 1 << 30
 """What an archive may hold: several large Python environments, and too little to fill a disk at once."""
 _NAME_CHARACTERS_MAX = 100
+"""Names are in paths, whose parts may have 255 bytes, with more than the name."""
 _NAME_BYTES_MAX = 200
 """An id adds a number and a time to the name, and must be a file name: at most 255 bytes."""
 # U+FFF0 and above: ZooKeeper refuses them in names of nodes.

@@ -43,6 +43,7 @@ from txtopo.transactional.core.actions import StopReason
 
 _LOG = logging.getLogger(__name__)
 _ERROR_CHARACTERS_MAX = 4_000
+"""The error is a node in ZooKeeper, and is shown on a page: its beginning names the cause."""
 
 
 def run_driver(folder: Path) -> int:

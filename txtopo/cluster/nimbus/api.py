@@ -97,7 +97,9 @@ from txtopo.files.records import to_json
 from txtopo.text.secrecy import shown, without_secrets
 
 _DESCRIPTION_BYTES_MAX = 1 << 16
+"""A description is a name and settings; it is in memory before anything is checked."""
 _READS_MAX = 20
+"""How many requests read ZooKeeper at a time: each has a thread."""
 
 
 class NimbusApi:

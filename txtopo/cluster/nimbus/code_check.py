@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from functools import partial
+from http import HTTPStatus
 from urllib.parse import quote
 
 import httpx
@@ -20,9 +21,9 @@ from txtopo.files.records import DAMAGE
 
 _LOG = logging.getLogger(__name__)
 _CONNECT_SECS = 3.0
+"""A supervisor whose machine is gone answers nothing: the next one is asked after so long."""
 _APART_SECS = 10.0
 """After how long a second supervisor is asked: one that hangs must not use up the whole time."""
-_BAD_REQUEST = 400
 
 
 class CodeCheck:
@@ -93,7 +94,7 @@ class CodeCheck:
             said = str(found["topologyId"]) if answer.is_success else str(found["errorMessage"])
         except (httpx.HTTPError, *DAMAGE) as error:
             raise ClusterError(f"the supervisor at {supervisor}: {error!r}") from error
-        if answer.status_code == _BAD_REQUEST:
+        if answer.status_code == HTTPStatus.BAD_REQUEST:
             raise SubmissionError(f"the code does not run where drivers do: {said}")
         if not answer.is_success:
             raise ClusterError(f"the supervisor at {supervisor}: {said}")

@@ -40,6 +40,7 @@ from txtopo.files.durable import is_shortage
 _LOG = logging.getLogger(__name__)
 
 _AWAY_SECS = 1.0
+"""The pause after ZooKeeper did not answer."""
 _FULL_SECS = 5.0
 """How long a loop pauses while this machine lacks disk space or file descriptors."""
 _SETTINGS_BYTES_MAX = 64 << 10

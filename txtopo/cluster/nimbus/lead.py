@@ -18,6 +18,7 @@ from txtopo.failpoints import durable_step
 
 _LOG = logging.getLogger(__name__)
 _POLL_SECS = 0.2
+"""A moment: what a request waits for, such as holders of code, takes seconds."""
 
 
 @attrs.define(eq=False)

@@ -22,6 +22,7 @@ from txtopo.errors import ClusterError
 _TIMEOUT = httpx.Timeout(6.0, connect=1.0)
 _SUMMARY_TIMEOUT = httpx.Timeout(2.0, connect=1.0)
 _READS_MAX = 4
+"""How many requests read ZooKeeper at a time: each has a thread."""
 
 
 class DriverPages:

@@ -30,6 +30,7 @@ from txtopo.files.records import read_json
 
 _LOG = logging.getLogger(__name__)
 _BODY_BYTES_MAX = 1 << 16
+"""The bodies of requests, code aside, are a few settings."""
 
 # The first kind that fits counts, so subclasses stand before RuleError and ClusterError.
 _STATUSES: tuple[tuple[type[TxtopoError], int], ...] = (

@@ -43,7 +43,9 @@ _Send = Callable[[Any], Awaitable[None]]
 _LOG = logging.getLogger(__name__)
 _REMINDER = RepeatedWarning(_LOG)
 _GRACE_SECS = 3
+"""How long a daemon that ends lets requests finish."""
 _SWEEP_SECS = 0.1
+"""How often slow connections are looked for."""
 
 
 def fail(error: BaseException) -> None:

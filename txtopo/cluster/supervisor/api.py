@@ -44,7 +44,9 @@ Pages = Callable[[str | None, str, bytes], Response]
 """Answers given a topology, a path below its own and the query; without one, a summary of all."""
 
 _READERS_MAX = 4
+"""How many requests read logs at a time: each has a thread."""
 _LOG_BYTES_MAX = 1 << 20
+"""How much of a log is in one answer; a client asks for the rest."""
 
 
 class SupervisorApi:

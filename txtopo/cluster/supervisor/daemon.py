@@ -57,6 +57,7 @@ from txtopo.files.durable import is_shortage, paths_in, write_whole
 _LOG = logging.getLogger(__name__)
 
 _TIDY_SECS = 10.0
+"""How often logs are rotated: a driver that writes 6 MB a second exceeds their limit by as much again."""
 
 
 class Supervisor:

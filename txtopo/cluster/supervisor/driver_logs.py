@@ -11,6 +11,7 @@ from txtopo.cluster.logs import rotate
 from txtopo.files.durable import paths_in
 
 _BYTES_MAX = 64 << 20
+"""A larger log of a driver is rotated."""
 _TOPOLOGIES_MAX = 100
 """Logs of at most so many topologies are kept; those written to least recently go first."""
 

@@ -17,7 +17,9 @@ from txtopo.errors import CodeUnavailable
 _LOG = logging.getLogger(__name__)
 
 _FETCH_AGAIN_SECS = 1.0
+"""The pause after a failed fetch: no nimbus may hold the code yet."""
 _FETCHES_MAX = 8
+"""How many topologies are fetched at a time: each has a thread."""
 _CHECK_LIMIT = "nimbus.submission.check.secs"
 _SHARE_OF_CHECK = 0.8
 """The share of that setting that a build may take: the rest is for fetching and answering."""

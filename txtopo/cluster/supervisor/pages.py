@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -21,8 +22,8 @@ from txtopo.inspect.run.slugs import OF_RUN, slug_of
 from txtopo.text.secrecy import without_secrets
 
 _OPEN_MAX = 100
+"""For so many topologies the open tables are kept; of more, the one opened first is opened anew."""
 _STATUSES: dict[type[TxtopoError], int] = {NotFound: 404, BadQuestion: 400}
-_UNREADABLE = 503
 
 
 @attrs.frozen
@@ -53,7 +54,7 @@ class DriverPages:
             return self._answer(topology, path, query) if topology is not None else self._summaries()
         except TxtopoError as error:
             content = {"error": type(error).__name__, "errorMessage": without_secrets(error.message)}
-            return Json(content, _STATUSES.get(type(error), _UNREADABLE))
+            return Json(content, _STATUSES.get(type(error), HTTPStatus.SERVICE_UNAVAILABLE))
 
     def _summaries(self) -> Response:
         found: dict[str, Any] = {}

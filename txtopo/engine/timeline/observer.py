@@ -29,6 +29,7 @@ OPEN_SECS = 1.0
 """An attempt that is open for so long is recorded before it ends."""
 
 ERROR_CHARACTERS_MAX = 4_000
+"""A longer error would take many records of the ring; its beginning names the cause."""
 
 
 class Timeline(Observer):

@@ -24,10 +24,12 @@ SLOTS = 32_768
 """The records of a timeline: 4 MiB, about 10,000 transactions."""
 
 SAMPLES_SECS = 3_600
+"""How far the plots reach back, with a sample a second."""
 SERIES_MAX = 64
 """Of more series, the samples reach back less than an hour."""
 
 ERRORS_MAX = 100
+"""How many errors are kept; equal ones are shown as one, so these are many."""
 
 PAST_RUNS_MAX, PAST_BYTES_MAX = 50, 64 << 20
 """How many earlier runs of a topology are kept, and how large they may be altogether; the oldest go first."""

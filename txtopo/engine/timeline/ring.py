@@ -36,6 +36,7 @@ TEXT_BYTES_MAX = 3 * BODY_BYTES
 
 _FORMAT = 1
 _TEXTS_MAX = 1000
+"""How many texts a writer remembers as written; then it forgets all, and writes again those that come again."""
 _PREFIX = struct.Struct("<IBBHQ")
 _CRC = struct.Struct("<I")
 _READ_RECORDS = 512

@@ -35,6 +35,7 @@ NUMBERS = 12
 """How many numbers a sample has."""
 
 _LATENCIES_MAX = 10_000
+"""Of more transactions between two samples the last ones count."""
 
 
 @attrs.frozen

@@ -47,6 +47,7 @@ FLUSH_SECS = 0.25
 """How often it writes."""
 
 _CLOSE_SECS = 1.0
+"""How long the end of a run waits for the last records, which are not worth more."""
 _LOG = logging.getLogger("txtopo")
 
 

@@ -17,6 +17,7 @@ from txtopo.engine.timeline.records import (
     PROGRESS,
     READING,
     ROOTS,
+    SAMPLES_SECS,
     STATE,
     VALUE,
     OfComponent,
@@ -32,7 +33,7 @@ from txtopo.inspect.timeline.timeline import TimelineReader
 from txtopo.transactional.core.readings import ReadingKind
 
 POINTS_MAX = 300
-SECS_MAX = 3_600
+"""A plot is a few hundred pixels wide, so more points could not be told apart."""
 
 _MIB = 1 << 20
 
@@ -121,7 +122,7 @@ def plots(timeline: TimelineReader, secs: int, until_secs: int | None, now_secs:
     timeline.check("samples")
     is_last = until_secs is None or until_secs >= now_secs
     end_secs = now_secs if until_secs is None or is_last else float(until_secs)
-    axis = _Axis.of(min(max(secs, 1), SECS_MAX), end_secs, is_over=is_over or not is_last)
+    axis = _Axis.of(min(max(secs, 1), SAMPLES_SECS), end_secs, is_over=is_over or not is_last)
     found = {kind: dict(timeline.samples(kind, secs + axis.step, end_secs)) for kind in _KINDS}
     run = timeline.run()
     made = _plain(axis, found) if run is not None and run.kind == "plain" else _transactional(axis, found)

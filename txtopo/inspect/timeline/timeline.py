@@ -47,6 +47,7 @@ CLOCKS_US = 2_000_000
 """How far the clock of a run may be ahead, which may be on another machine, for its samples to count as of now."""
 
 _ANSWERS_MAX = 16
+"""How many answers are kept: viewers of one page ask after one of the last few records."""
 
 OUTCOMES = {OPEN: "open", VISIBLE: "visible", FAILED: "failed", RETURNED: "returned", GIVEN_UP: "dead letter"}
 TIMES = ("available", "begun", "metadata", "started", "processed", "grouped", "phases", "ended")

@@ -20,6 +20,7 @@ from txtopo.topology.user_code.output import OutputOrigin
 
 _MESSAGE = struct.Struct("!16sQ")
 _POLL_SECS = 0.25
+"""How often an executor tells of its progress: timeouts are of seconds."""
 _BYTES_MAX = 8_192
 
 BEGUN_REPORTS = 3

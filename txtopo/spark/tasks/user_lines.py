@@ -26,6 +26,7 @@ from txtopo.topology.user_code.output import LINE_CHARACTERS_MAX, Capture, Line,
 
 _MESSAGE_BYTES_MAX = 64 * LINE_CHARACTERS_MAX
 _TIMEOUT_SECS = 5.0
+"""How long the end of a run waits for the lines of its tasks, and a task for the driver."""
 
 LATE = "txtopo.late"
 """The source of a line that is not output: it tells the driver what a user's thread did too late."""

@@ -42,6 +42,7 @@ FRAME_BYTES = 1 << 18
 """A frame is sent once its messages are about this large."""
 
 IDLE_SECS = 10.0
+"""Nothing happens here that no frame or assignment tells, so any time will do."""
 
 
 @attrs.frozen

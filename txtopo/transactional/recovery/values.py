@@ -16,6 +16,7 @@ from txtopo.files.records import DAMAGE, from_json
 from txtopo.journal.journal import ASIDES_MAX
 
 _COPY_TRIES_MAX = 20
+"""A copy takes milliseconds; a topology that writes between so many pairs of them is read in vain."""
 
 FORMAT = "format"
 INCARNATION = "incarnation"
