@@ -2,53 +2,30 @@
 
 from __future__ import annotations
 
-import operator
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from committers.inputs import Inputs, field_mistakes
+from committers.versions import INTERVALS, Change, Version, Versions, sequence_of
 from committers.waiting import WaitingTuples
 from state import DeltaState
 from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
-from txtopo.api.arguments import checked_arguments
-from txtopo.api.data.types import python_values
-from txtopo.api.map_state import joined_columns
+from txtopo.api.arguments import check_positive, checked_arguments
+from txtopo.api.data.types import ddl_name, python_values
+from txtopo.api.map_state import MapState, joined_columns
 from txtopo.columnar.conversion import cast_rows
-from txtopo.errors import InputError
+from txtopo.errors import ConfigError, InputError
 
 __all__ = ["ApplyChanges"]
 
+_TIME = pa.timestamp("us", tz="UTC")
 
-@attrs.frozen
-class _Change:
-    """One event of a key: its values, None if it deletes the row, and the value fields that it leaves as they are."""
-
-    sequence: tuple[Any, ...]
-    values: tuple[Any, ...] | None
-    in_grave: tuple[Any, ...]
-    """What is remembered of it if it deletes the row."""
-    unchanged: Sequence[int] = ()
-
-    @property
-    def grave(self) -> Any:
-        """What is remembered of it as the value of a state."""
-        return self.in_grave if len(self.in_grave) > 1 else self.in_grave[0]
-
-    def after(self, before: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-        """Return the values after the event, given those before it."""
-        if self.values is None or not self.unchanged or before is None:
-            return self.values
-        values = list(self.values)
-        for position in self.unchanged:
-            values[position] = before[position]
-        return tuple(values)
-
-
-_sequence_of = operator.attrgetter("sequence")
+_UNKNOWN = (None,) * len(INTERVALS)
+"""Of a version that was there before there was a history."""
 
 
 class ApplyChanges(BatchBolt, ICommitter):
@@ -66,6 +43,11 @@ class ApplyChanges(BatchBolt, ICommitter):
     If that one comes later it is outdated, and its value is lost, so let the events of a key with such fields come in
     order, as Debezium's do.
 
+    With ``history``, a second table has every version of each row, see :meth:`history`: a type 2 slowly changing
+    dimension. A version that comes late takes its place between the two that it belongs between. To find it, the table
+    of tombstones then remembers the ``versions_max`` latest versions of every key, deleted or not. An event that is
+    older than these changes no table; it counts as ``too_old``. Events with an equal sequence are one version.
+
     It counts the keys for which events were ``applied``, and the rows that were ``deleted``.
 
     *You* subscribe it by ``fields_grouping`` on the key, and give both states to ``builder.set_state``.
@@ -80,10 +62,13 @@ class ApplyChanges(BatchBolt, ICommitter):
         sequence: the field or fields that order the events of a key, each with a type that has an order.
         deleted: the boolean field that is true if an event deletes the row; None: no event does.
         unchanged: the field with the names of the ``values`` that an event leaves as they are, an ``array<string>``.
-        time: a ``timestamp`` of the event, if tombstones are to be forgotten.
+        time: a ``timestamp`` of the event, if tombstones are to be forgotten, or there is a history.
+        history: the name of the state of all versions; None: there is no such table.
+        versions_max: of how many versions of a key events may come out of order, with a history.
 
     Raises:
         FieldsError: two fields have the same name, or one has no type.
+        ConfigError: there is a history and no ``time``, or ``versions_max`` is below 1.
     """
 
     @checked_arguments
@@ -98,10 +83,19 @@ class ApplyChanges(BatchBolt, ICommitter):
         deleted: str | None = None,
         unchanged: str | None = None,
         time: str | None = None,
+        history: str | None = None,
+        versions_max: int = 100,
     ) -> None:
+        check_positive("versions_max", versions_max)
+        if history is not None and time is None:
+            raise ConfigError(
+                "a history says when a version was valid; name the field with the time of events: time='at'"
+            )
         self._state_name, self._tombstones_name = state, tombstones
         self._key, self._values, self._sequence = key, values, sequence
         self._deleted, self._unchanged, self._time = deleted, unchanged, time
+        self._history_name, self._versions_max = history, versions_max
+        self._times = [] if history is None else [time]
         fields = key + values + sequence
         if time is not None and time not in fields:
             fields += Fields(f"{time}: timestamp")
@@ -116,13 +110,36 @@ class ApplyChanges(BatchBolt, ICommitter):
 
     def tombstones(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
         """Return the table of what was deleted: key, sequence, time; ``options`` are the table's, such as ``ttl``."""
-        return DeltaState(path, self._key, self._grave, **options)
+        trail = Fields() if self._history_name is None else self._trail
+        return DeltaState(path, self._key, self._grave + trail, **options)
+
+    def history(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
+        """Return the table of all versions, by key and sequence; ``options`` are the table's.
+
+        ``valid_from`` is the time of the event that made the version, ``valid_to`` that of the next event of its key,
+        which may be a delete; null: it is the latest. The table had the version as its row after the transactions from
+        ``from_txid`` up to the one before ``to_txid``. If both are equal, a later version was there before, or came in
+        the same transaction.
+
+        Raises:
+            ConfigError: the committer was made without ``history``.
+        """
+        if self._history_name is None:
+            raise ConfigError("this ApplyChanges keeps no history; name its state: history='versions'")
+        return DeltaState(path, self._key + self._sequence, self._values + INTERVALS, **options)
 
     @property
     def _grave(self) -> Fields:
+        """What is remembered of the latest event of a key."""
         if self._time is None or self._time in self._sequence:
             return self._sequence
         return self._sequence + Fields(f"{self._time}: timestamp")
+
+    @property
+    def _trail(self) -> Fields:
+        """What is remembered of versions."""
+        parts = [("sequence", pa.struct(self._sequence.arrow_schema())), ("time", _TIME), ("deleted", pa.bool_())]
+        return Fields(f"versions: {ddl_name(pa.list_(pa.struct(parts)))}", "is_whole: boolean")
 
     def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
         """Return the fields that a stream lacks."""
@@ -136,10 +153,11 @@ class ApplyChanges(BatchBolt, ICommitter):
         attempt: TransactionAttempt,
     ) -> None:
         """Start with no events."""
+        self._txid = attempt.txid
         self._table = context.state(self._state_name)
         self._graves = context.state(self._tombstones_name)
         self._tuples = WaitingTuples(self._fields, context.this_component_id)
-        self._changes: dict[Any, list[_Change]] = {}
+        self._changes: dict[Any, list[Change]] = {}
 
     def execute(self, tuple: Tuple) -> None:
         """Take one event."""
@@ -160,7 +178,7 @@ class ApplyChanges(BatchBolt, ICommitter):
         rows: dict[Any, Any] = {}
         graves: dict[Any, Any] = {}
         gone, risen, applied = [], [], 0
-        before = zip(keys, self._table.values_before(keys), self._graves.values_before(keys), strict=True)
+        before = list(zip(keys, self._table.values_before(keys), self._graves.values_before(keys), strict=True))
         for key, row, grave in before:
             last = self._applied(key, row, grave)
             if last is None:
@@ -174,11 +192,10 @@ class ApplyChanges(BatchBolt, ICommitter):
             graves[key] = last.grave
             if row is not None:
                 gone.append(key)
-        for state, values, removed in ((self._table, rows, gone), (self._graves, graves, risen)):
-            if values:
-                state.multi_put(values)
-            if removed:
-                state.multi_remove(removed)
+        if self._history_name is not None:
+            graves, risen = self._keep_versions(before), []
+        _write(self._table, rows, gone)
+        _write(self._graves, graves, risen)
         self.context.count("applied", applied)
         self.context.count("deleted", len(gone))
 
@@ -188,7 +205,7 @@ class ApplyChanges(BatchBolt, ICommitter):
             self._make_columns()
         return self.__dict__
 
-    def _applied(self, key: Any, row: Any, grave: Any) -> _Change | None:
+    def _applied(self, key: Any, row: Any, grave: Any) -> Change | None:
         """Return the latest event of a key, with all of its values; None if the tables know a later one."""
         width = len(self._values)
         values = None if row is None else row[:width]
@@ -197,11 +214,71 @@ class ApplyChanges(BatchBolt, ICommitter):
             known = grave[: len(self._sequence)] if isinstance(grave, tuple) else (grave,)
         last = None
         # Sorting keeps the order of equal ones.
-        for change in sorted(self._changes[key], key=_sequence_of):
+        for change in sorted(self._changes[key], key=sequence_of):
             if known is None or change.sequence >= known:
                 known, values = change.sequence, change.after(values)
                 last = attrs.evolve(change, values=values)
         return last
+
+    def _keep_versions(self, before: Iterable[tuple[Any, Any, Any]]) -> dict[Any, Any]:
+        """Place the events of keys in the history; return what is remembered of keys whose versions have changed.
+
+        ``before`` has the rows of keys, and what was remembered of them.
+        """
+        history = self.context.state(self._history_name or "")
+        every = {key: self._versions_of(row, grave) for key, row, grave in before}
+        wanted = [
+            (key, sequence)
+            for key, versions in every.items()
+            for sequence in dict.fromkeys(versions.needed(self._changes[key]))
+        ]
+        found = history.values_before([self._of_version(*each) for each in wanted])
+        for (key, sequence), row in zip(wanted, found, strict=True):
+            if row is not None:
+                every[key].rows[sequence] = row
+        rows: dict[Any, Any] = {}
+        removed, remembered = [], {}
+        for key, versions in every.items():
+            versions.place(self._changes[key], self._txid)
+            for sequence in versions.changed:
+                row = versions.rows[sequence]
+                if row is None:
+                    removed.append(self._of_version(key, sequence))
+                else:
+                    rows[self._of_version(key, sequence)] = row
+            if versions.changed:
+                remembered[key] = self._remembered(versions)
+        _write(history, rows, removed)
+        self.context.count("too_old", sum(each.too_old for each in every.values()))
+        return remembered
+
+    def _versions_of(self, row: Any, grave: Any) -> Versions:
+        """Return what the tables know of a key's versions: the latest alone where nothing else is remembered."""
+        width, own = len(self._values), len(self._sequence)
+        if grave is not None and grave[-2] is not None:
+            latest = [Version(tuple(each["sequence"].values()), each["time"], each["deleted"]) for each in grave[-2]]
+            return Versions(latest, grave[-1])
+        if row is not None:
+            return Versions([Version(row[width:], None, False)], False, {row[width:]: row[:width] + _UNKNOWN})
+        return Versions([] if grave is None else [Version(grave[:own], None, True)], grave is None)
+
+    def _remembered(self, versions: Versions) -> tuple[Any, ...]:
+        versions.forget(self._versions_max)
+        latest = versions.latest[-1]
+        trail = [
+            {
+                "sequence": dict(zip(self._sequence, each.sequence, strict=True)),
+                "time": each.time,
+                "deleted": each.is_deleted,
+            }
+            for each in versions.latest
+        ]
+        own = latest.sequence if len(self._grave) == len(self._sequence) else (*latest.sequence, latest.time)
+        return (*own, trail, versions.is_whole)
+
+    def _of_version(self, key: Any, sequence: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the key of a version in the history."""
+        return (*(key if len(self._key) > 1 else (key,)), *sequence)
 
     def _make_columns(self) -> None:
         """Take the tuples that wait."""
@@ -211,7 +288,7 @@ class ApplyChanges(BatchBolt, ICommitter):
 
     def _take(self, rows: pa.Table | pa.RecordBatch) -> None:
         """Keep the events of each key that may count."""
-        for name in (*self._key, *self._sequence):
+        for name in (*self._key, *self._sequence, *self._times):
             if rows.column(name).null_count:
                 raise InputError(
                     f"{self.context.this_component_id!r} got a change whose {name!r} is null, so it has no place among "
@@ -228,14 +305,22 @@ class ApplyChanges(BatchBolt, ICommitter):
             ),
             columns.get(self._deleted or "", nothing),
             columns.get(self._unchanged or "", nothing),
+            columns.get(self._time or "", nothing),
             strict=True,
         )
         positions = {name: position for position, name in enumerate(self._values)}
         changes = self._changes
-        for key, sequence, values, grave, is_deleted, unchanged in every:
+        for key, sequence, values, grave, is_deleted, unchanged, time in every:
             left = [positions[name] for name in unchanged or () if name in positions]
-            change = _Change(sequence, None if is_deleted else values, grave, left)
-            if self._unchanged is not None:
+            change = Change(sequence, None if is_deleted else values, grave, time, left)
+            if self._unchanged is not None or self._history_name is not None:
                 changes.setdefault(key, []).append(change)
             elif key not in changes or sequence >= changes[key][0].sequence:
                 changes[key] = [change]
+
+
+def _write(state: MapState, values: Mapping[Any, Any], removed: Sequence[Any]) -> None:
+    if values:
+        state.multi_put(values)
+    if removed:
+        state.multi_remove(removed)

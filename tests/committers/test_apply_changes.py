@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import shutil
 import tempfile
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ from state import MemoryState, read_table
 from tests.budgets import examples
 from tests.crashes import Crash, run_inline, run_with_crash
 from tests.topologies import committing
-from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder, run
+from txtopo import Config, Fields, RunReport, Topology, TransactionalTopology, TransactionalTopologyBuilder, run
 from txtopo.api.values import KEYED_KINDS
-from txtopo.errors import InputError, TopologyError
+from txtopo.errors import ConfigError, InputError, TopologyError
+from txtopo.fork.forking import moved
 
 KEY, VALUES, SEQUENCE = (
     Fields("id: long"),
@@ -27,6 +29,7 @@ KEY, VALUES, SEQUENCE = (
     Fields("lsn: long", "pos: int"),
 )
 CHANGE = KEY + VALUES + SEQUENCE + Fields("deleted: boolean")
+MINUTE = dt.timedelta(minutes=1)
 NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 
 EVENTS = st.lists(
@@ -173,3 +176,223 @@ def test_on_spark(tmp_path: Path, spark: Any, mode: str) -> None:
     spout = MemoryTransactionalSpout({0: events}, CHANGE, 8)
     run(committing(spout, applying(), 2, by="id", **tables), Config({"topology.processing.mode": mode}))
     assert found(tmp_path, "rows", *VALUES, *SEQUENCE) == sorted_out(events)[0]
+
+
+HISTORY = CHANGE + Fields("at: timestamp")
+TIMED_EVENTS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.none() | st.sampled_from("ab"),
+        st.none() | st.just(Decimal(1)),
+        st.integers(0, 4),
+        st.integers(0, 1),
+        st.sampled_from([None, False, False, True]),
+        st.integers(0, 9).map(lambda minute: NOON + minute * MINUTE),
+    ),
+    min_size=1,
+    max_size=16,
+)
+
+
+def versions_of(events: list[Any], take: int) -> dict[Any, Any]:
+    """The history by key and sequence: all events sorted, each valid until the next; so many are in a transaction."""
+    came: dict[Any, dict[Any, Any]] = {}
+    for position, event in enumerate(events):
+        of_key, txid = came.setdefault(event[0], {}), position // take + 1
+        content = (None if event[5] else event[1:3], event[6])
+        known = of_key.get(event[3:5])
+        if known is None:
+            of_key[event[3:5]] = (*content, txid, txid)
+        elif known[:2] != content:
+            of_key[event[3:5]] = (*content, txid, known[3])
+    expected = {}
+    for key, of_key in came.items():
+        for sequence, (values, time, from_txid, _) in of_key.items():
+            later = sorted(each for each in of_key if each > sequence)
+            if values is not None:
+                valid_to = of_key[later[0]][1] if later else None
+                to_txid = max(from_txid, min(of_key[each][3] for each in later)) if later else None
+                expected[(key, *sequence)] = (*values, time, valid_to, from_txid, to_txid)
+    return expected
+
+
+def with_history(**more: Any) -> ApplyChanges:
+    return applying(time="at", history="versions", **more)
+
+
+def without_history(folder: Path, events: list[Any]) -> Topology:
+    """The topology before it had a history."""
+    committer = applying(time="at")
+    tables = {"rows": committer.state(folder / "rows"), "gone": committer.tombstones(folder / "gone")}
+    return committing(MemoryTransactionalSpout({0: events}, HISTORY, 1), committer, by="id", **tables)
+
+
+def keep_history(
+    folder: Path, events: list[Any], fields: Fields = HISTORY, config: Any = None, **more: Any
+) -> RunReport:
+    """Apply events, each in a transaction of its own, to tables with a history."""
+    committer = with_history(**more)
+    tables = {
+        "rows": committer.state(folder / "rows"),
+        "gone": committer.tombstones(folder / "gone", schema_evolution="add"),
+        "versions": committer.history(folder / "versions"),
+    }
+    return run_inline(
+        committing(MemoryTransactionalSpout({0: events}, fields, 1), committer, by="id", **tables), config
+    )
+
+
+def versions_in(folder: Path) -> dict[Any, Any]:
+    """The history in a folder, by key and sequence."""
+    columns = [*VALUES, "valid_from", "valid_to", "from_txid", "to_txid"]
+    return {
+        tuple(row[each] for each in (*KEY, *SEQUENCE)): tuple(row[each] for each in columns)
+        for row in read_table(folder / "versions").to_pylist()
+    }
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("spout", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
+@settings(max_examples=examples(40), deadline=None)
+@given(data=st.data(), events=TIMED_EVENTS)
+def test_the_history_as_if_sorted(spout: Any, data: Any, events: list[Any]) -> None:
+    """Whatever the order, each version is valid until the next; in tables of each kind, with a crash, by two tasks."""
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    kind, take = data.draw(st.sampled_from(KEYED_KINDS)), data.draw(st.integers(1, 5))
+    tasks = data.draw(st.integers(1, 2))
+    config = Config(max_spout_pending=4, group_transactions_max=data.draw(st.integers(1, 3)))
+
+    def topology() -> Topology:
+        committer = with_history()
+        tables = {
+            "rows": committer.state(folder / "rows", kind=kind),
+            "gone": committer.tombstones(folder / "gone", kind=kind),
+            "versions": committer.history(folder / "versions", kind=kind),
+        }
+        return committing(spout({0: events}, HISTORY, take), committer, tasks, by="id", **tables)
+
+    if not run_with_crash(topology, Crash(data.draw(st.integers(0, 40))), config):
+        assert run_with_crash(topology, Crash(), config)
+    assert found(folder, "rows", *VALUES, *SEQUENCE) == sorted_out(events)[0]
+    assert versions_in(folder) == versions_of(events, take)
+    shutil.rmtree(folder)
+
+
+def test_a_version_that_comes_late(tmp_path: Path) -> None:
+    """It takes its place between two others, and was never the row of its key; a delete ends a version, too."""
+    events = [
+        (1, "a", None, 10, 0, False, NOON),
+        (1, "c", None, 30, 0, False, NOON + 30 * MINUTE),
+        (1, "b", None, 20, 0, False, NOON + 20 * MINUTE),
+        (1, None, None, 40, 0, True, NOON + 40 * MINUTE),
+        (1, "c", None, 30, 0, False, NOON + 30 * MINUTE),
+    ]
+    keep_history(tmp_path, events)
+    assert versions_in(tmp_path) == {
+        (1, 10, 0): ("a", None, NOON, NOON + 20 * MINUTE, 1, 2),
+        (1, 20, 0): ("b", None, NOON + 20 * MINUTE, NOON + 30 * MINUTE, 3, 3),
+        (1, 30, 0): ("c", None, NOON + 30 * MINUTE, NOON + 40 * MINUTE, 2, 4),
+    }
+
+
+def test_an_event_older_than_what_is_remembered(tmp_path: Path) -> None:
+    """It has no place, counts as too old and changes no table; one among the versions that are remembered has."""
+    events = [(1, str(lsn), None, lsn, 0, False, NOON + lsn * MINUTE) for lsn in (1, 3, 5, 7, 4, 6)]
+    report = keep_history(tmp_path, events, versions_max=2)
+    assert [(lsn, row[0]) for (_, lsn, _), row in sorted(versions_in(tmp_path).items())] == [
+        (1, "1"),
+        (3, "3"),
+        (5, "5"),
+        (6, "6"),
+        (7, "7"),
+    ]
+    assert versions_in(tmp_path)[1, 5, 0][3] == NOON + 6 * MINUTE
+    assert [each.value for each in report.readings if each.name == "too_old"] == [1]
+    assert found(tmp_path, "rows", "name") == {1: ("7",)}
+
+
+def test_a_history_that_begins_later(tmp_path: Path) -> None:
+    """A row that was there before is a version of unknown begin, once the next one ends it."""
+    events = [(1, "a", None, 10, 0, False, NOON), (2, None, None, 10, 0, True, NOON)]
+    run_inline(without_history(tmp_path, events))
+    events += [
+        (1, "0", None, 5, 0, False, NOON),
+        (1, "b", None, 20, 0, False, NOON + 20 * MINUTE),
+        (2, "c", None, 20, 0, False, NOON + 20 * MINUTE),
+    ]
+    keep_history(tmp_path, events, config={"topology.state.start.empty": "versions=2"})
+    assert versions_in(tmp_path) == {
+        (1, 10, 0): ("a", None, None, NOON + 20 * MINUTE, None, 4),
+        (1, 20, 0): ("b", None, NOON + 20 * MINUTE, None, 4, None),
+        (2, 20, 0): ("c", None, NOON + 20 * MINUTE, None, 5, None),
+    }
+
+
+def test_unchanged_values_in_the_history(tmp_path: Path) -> None:
+    """They are those of the version before, also of one that is between two others."""
+    events = [
+        (1, "a", None, 10, 0, False, NOON, []),
+        (1, "c", None, 30, 0, False, NOON, None),
+        (1, None, Decimal(1), 20, 0, False, NOON, ["name"]),
+    ]
+    keep_history(tmp_path, events, HISTORY + Fields("unchanged: array<string>"), unchanged="unchanged")
+    names = {sequence[1]: row[:2] for sequence, row in versions_in(tmp_path).items()}
+    assert names == {10: ("a", None), 20: ("a", Decimal(1)), 30: ("c", None)}
+
+
+def test_a_history_needs_times(tmp_path: Path) -> None:
+    """Without the field, without a time in an event, and where there is no history, it is refused."""
+    with pytest.raises(ConfigError, match="name the field with the time of events: time='at'"):
+        applying(history="versions")
+    with pytest.raises(ConfigError, match="keeps no history"):
+        applying().history("unused")
+    with pytest.raises(InputError, match="a change whose 'at' is null"):
+        keep_history(tmp_path, [(1, "a", None, 10, 0, False, None)])
+
+
+MODULE = """
+from pathlib import Path
+from tests.committers.test_apply_changes import many_changes
+topology_with_history = many_changes(Path({folder!r}))
+"""
+
+
+def many_changes(folder: Path) -> Topology:
+    """Changes out of order, doubled and deleted, three in a transaction."""
+    committer = with_history()
+    tables = {
+        "rows": committer.state(folder / "rows"),
+        "gone": committer.tombstones(folder / "gone"),
+        "versions": committer.history(folder / "versions"),
+    }
+    return committing(MemoryTransactionalSpout({0: MANY}, HISTORY, 3), committer, 2, by="id", **tables)
+
+
+MANY = [
+    (n % 3, str(n), None, n * 7 % 20, 0, n % 5 == 0, NOON + (n * 7 % 20) * MINUTE) for n in (*range(30), *range(10, 20))
+]
+
+
+@pytest.mark.slow
+def test_going_back_and_replays_of_a_history(tmp_path: Path, command_line: Any) -> None:
+    """A rewind and a fork make the same versions again, a replay of each transaction is the same, the audit agrees."""
+    output = tmp_path / "out"
+    alone = {"topology.group.transactions.max": 1}
+    run_inline(many_changes(output), alone)
+    expected = versions_of(MANY, 3)
+    assert versions_in(output) == expected
+    command_line.write_module("historical", MODULE.format(folder=str(output)))
+    module = "historical:topology_with_history"
+    for txid in range(1, 15):
+        replay = command_line("replay", module, str(txid))
+        assert (replay.exit_code, "differs" in replay.output) == (0, False), replay.output
+    command_line.told("fork", module, "6", str(tmp_path / "side"))
+    plan = moved(many_changes(output).plan, Config(), tmp_path / "side")[0]
+    run_inline(TransactionalTopology(plan), {"topology.state.dir": str(tmp_path / "side" / "_txtopo")})
+    assert versions_in(tmp_path / "side") == expected
+    command_line.told("rewind", module, "5", "--yes")
+    assert versions_in(output) == versions_of(MANY[:15], 3)
+    run_inline(many_changes(output))
+    assert versions_in(output) == expected
+    audit = command_line("audit", str(output))
+    assert audit.exit_code == 0, audit.output
