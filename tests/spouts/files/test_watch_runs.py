@@ -249,12 +249,12 @@ def test_a_compaction_that_a_store_has_divided(place: LogPlace, monkeypatch: pyt
 def test_a_log_knows_its_own_metadata(place: LogPlace) -> None:
     """A log that was begun anew is another one, however many records it has had."""
     log = new_log(place)
-    mark = log.mark
-    assert log.holds(mark)
+    reference = log.reference
+    assert log.holds(reference)
     log.admit([InputFile("a.txt", "", 1, 1)], 0)
-    assert log.holds(mark)
+    assert log.holds(reference)
     log.begin("/in", {"/in": 1})
-    assert not log.holds(mark)
+    assert not log.holds(reference)
     assert not log.holds(None)
 
 
