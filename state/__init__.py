@@ -4,9 +4,9 @@ Pass a ``DeltaState``, ``DeltaRows``, ``DeltaExpiringRows`` or ``MemoryState`` t
 of a database an ``SqlState`` or ``SqlRows``, and a ``DeltaReference``, a table that the topology only reads, to
 ``builder.set_reference``.
 ``TransactionalState`` and ``RotatingTransactionalState`` are for your own coordinators and emitters, over a
-``SqliteStore`` (one file, no server), a ``ZooKeeperStore`` or a ``MemoryStore``. ``read_table`` reads one table without
-a topology, ``read_tables`` reads all tables of a topology as of one transaction, and ``read_points`` returns the
-transactions as of which either can be read.
+``SqliteStore`` (one file, no server), a ``ZooKeeperStore``, an ``ObjectStore`` (a bucket) or a ``MemoryStore``.
+``read_table`` reads one table without a topology, ``read_tables`` reads all tables of a topology as of one transaction,
+and ``read_points`` returns the transactions as of which either can be read.
 """
 
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from state.sql.keyed import SqlState as SqlState
     from state.sql.rows import SqlRows as SqlRows
     from state.stores.memory import MemoryStore as MemoryStore
+    from state.stores.objects import ObjectStore as ObjectStore
     from state.stores.sqlite import SqliteStore as SqliteStore
     from state.stores.zookeeper import ZooKeeperStore as ZooKeeperStore
     from state.transactional import (

@@ -43,6 +43,15 @@ class ObjectStore:
     """Those of a table at ``s3://bucket/...``."""
     _clock: Any
     _counts: Any
+    _faults: Any
+
+    def lose_answers(self, each: int) -> None:
+        """Cut the connection instead of answering each so-many-th PUT, which is carried out; 0: answer all."""
+        self._faults[0] = each
+
+    def ignore_conditions(self, *, are_ignored: bool) -> None:
+        """Carry out a PUT whatever If-Match and If-None-Match say, as a store that does not know them."""
+        self._faults[1] = are_ignored
 
     def set_clock(self, secs: float) -> None:
         """Set the time of what is put from now on, in seconds since 1970."""
@@ -65,7 +74,8 @@ def object_store() -> Iterator[ObjectStore]:
     """Start an empty store of one bucket, and end it."""
     spawning = multiprocessing.get_context("spawn")
     clock, counts, port = spawning.Value("d", 0.0), spawning.Array("i", len(KINDS)), spawning.SimpleQueue()
-    process = spawning.Process(target=_serve, args=(clock, counts, port), daemon=True)
+    faults = spawning.Array("i", 2)
+    process = spawning.Process(target=_serve, args=(clock, counts, faults, port), daemon=True)
     process.start()
     options = {
         "aws_endpoint": f"http://127.0.0.1:{port.get()}",
@@ -75,14 +85,14 @@ def object_store() -> Iterator[ObjectStore]:
         "aws_region": "us-east-1",
     }
     try:
-        yield ObjectStore(options, clock, counts)
+        yield ObjectStore(options, clock, counts, faults)
     finally:
         process.kill()
         process.join()
 
 
-def _serve(clock: Any, counts: Any, port: Any) -> None:
-    handler = type("Handler", (_Handler,), {"bucket": _Bucket(clock), "counts": counts})
+def _serve(clock: Any, counts: Any, faults: Any, port: Any) -> None:
+    handler = type("Handler", (_Handler,), {"bucket": _Bucket(clock), "counts": counts, "faults": faults})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         port.put(server.server_port)
         server.serve_forever()
@@ -134,6 +144,7 @@ class _Handler(BaseHTTPRequestHandler):
     wbufsize = -1  # an answer goes in one piece
     bucket: _Bucket
     counts: Any
+    faults: Any
 
     def log_message(self, *_: object) -> None:
         pass
@@ -158,8 +169,13 @@ class _Handler(BaseHTTPRequestHandler):
         if source is not None:
             content = self.bucket.objects[unquote(source).lstrip("/").partition("/")[2]].content
         is_new, known = self.headers.get("If-None-Match") == "*", self.headers.get("If-Match")
+        each, are_ignored = self.faults
+        if are_ignored:
+            is_new, known = False, None
         tag = self.bucket.put(self._key, content, is_new=is_new, instead_of=known)
-        if tag is None:
+        if each and self.counts[KINDS.index("PUT")] % each == 0:
+            self.close_connection = True
+        elif tag is None:
             self._answer(412, "<Error><Code>PreconditionFailed</Code></Error>")
         elif source is not None:
             self._answer(200, f"<CopyObjectResult><ETag>{escape(tag)}</ETag></CopyObjectResult>")

@@ -155,6 +155,20 @@ def _one_of(*choices: str) -> Kind:
     return Kind(f"one of {', '.join(choices)}", lambda value: by_name[str(getattr(value, "value", value)).lower()])
 
 
+def _to_store(value: Any) -> str:
+    text = _to_text(getattr(value, "value", value))
+    name = text.lower()
+    if name in {"sqlite", "zookeeper"}:
+        return name
+    scheme, separator, rest = text.partition("://")
+    if not (scheme and separator and rest.strip("/")) or name.startswith("file:"):
+        raise ValueError(text)
+    return text.rstrip("/")
+
+
+_STORE = Kind("sqlite, zookeeper, or an address such as s3://bucket/folder", _to_store)
+
+
 def _to_txids(value: Any) -> dict[str, int]:
     if isinstance(value, str):
         pairs = [pair.rpartition("=")[::2] for pair in value.split(",") if pair.strip()]
@@ -339,7 +353,12 @@ SETTINGS: Mapping[str, Setting] = {
             FOLDER_OR_NONE,
             "folder of coordinator state and staged tuples, shared with executors; by default beside the tables",
         ),
-        Setting("topology.state.store", "sqlite", _one_of("sqlite", "zookeeper"), "store of the coordinator state"),
+        Setting(
+            "topology.state.store",
+            "sqlite",
+            _STORE,
+            "store of the coordinator state: a file beside the tables, ZooKeeper, or a folder in an object store",
+        ),
         Setting(
             "topology.state.start.empty",
             None,

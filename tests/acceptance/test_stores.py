@@ -1,13 +1,15 @@
-"""Coordinator state in ZooKeeper: the same tables, resumed after a kill, refused to a second process."""
+"""Coordinator state in ZooKeeper or in a bucket: the same tables, resumed after a kill, refused to a second process."""
 
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
+from tests.object_server import ObjectStore as ObjectServer, object_store
 from txtopo import Config, run
 from txtopo.errors import DivergenceError
 from txtopo.testing.zookeeper import ZooKeeperServer
@@ -24,9 +26,25 @@ def settings(zookeeper: ZooKeeperServer, root: str) -> dict[str, object]:
     }
 
 
-def test_same_tables(spark: SparkSession, zookeeper: ZooKeeperServer, tmp_path: pathlib.Path) -> None:
-    """Tables are the same with ZooKeeper as with SQLite; a second run goes on, and a third finds nothing to do."""
-    config = Config(settings(zookeeper, "/same"))
+@pytest.fixture(params=["zookeeper", "bucket"])
+def config(request: pytest.FixtureRequest) -> Config:
+    """The settings of a topology that keeps its coordinator state in a store of that kind."""
+    if request.param == "zookeeper":
+        return Config(settings(request.getfixturevalue("zookeeper"), "/same"))
+    server = request.getfixturevalue("bucket_server")
+    for name, value in server.options.items():
+        request.getfixturevalue("monkeypatch").setenv(name.upper(), value)
+    return Config({"topology.state.store": "s3://bucket/same"})
+
+
+@pytest.fixture
+def bucket_server() -> Iterator[ObjectServer]:
+    with object_store() as server:
+        yield server
+
+
+def test_same_tables(spark: SparkSession, config: Config, tmp_path: pathlib.Path) -> None:
+    """Tables are the same with other stores as with SQLite; a second run goes on, and a third finds nothing to do."""
     run(words_topology(tmp_path, DATA), config, until=4)
     report = run(words_topology(tmp_path, DATA), config)
     assert read_words(tmp_path) == counts_of(DATA)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from state.delta.log.object_folder import ObjectFolder
+from txtopo.files.objects import ObjectFolder
 from tests.full_disk import no_file_larger_than
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
@@ -310,5 +310,5 @@ def test_a_move_is_synced(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("address", ["http://[/x", "://", "s3://b ad/x"])
 def test_what_is_no_address(address: str) -> None:
     """It is refused in one sentence."""
-    with pytest.raises(ConfigError, match=r"a table cannot be at .*, which is no address"):
+    with pytest.raises(ConfigError, match=r"nothing can be at .*, which is no address"):
         ObjectFolder(address).get("a")

@@ -9,6 +9,7 @@ from typing import Any
 
 from state.delta.keyed.state import DeltaState
 from state.stores.memory import MemoryPlace, MemoryStore
+from state.stores.objects import ObjectStore
 from state.stores.sqlite import SqliteStore, damage_of_store, set_damaged_store_aside
 from txtopo.api.data.fields import Fields
 from txtopo.api.state import State
@@ -92,6 +93,8 @@ def make_store(plan: Plan, config: Config) -> Store:
             session_timeout_secs=config["transactional.zookeeper.session.timeout.secs"],
             credentials=config["transactional.zookeeper.auth"],
         )
+    if "://" in config.state_store:
+        return ObjectStore(config.state_store)
     file = store_file_of(plan, config)
     return MemoryStore(_memory_places.setdefault(states[0], MemoryPlace())) if file is None else SqliteStore(file)
 
@@ -99,8 +102,7 @@ def make_store(plan: Plan, config: Config) -> Store:
 def store_file_of(plan: Plan, config: Config) -> pathlib.Path | None:
     """Return where the file of a topology's embedded store is; None if its store is another one."""
     in_memory = plan.states and not any(state.is_durable for state in plan.states.values()) and config.state_dir is None
-    is_other = config.state_store == "zookeeper" or in_memory
-    return None if is_other else metadata_dir_of(plan, config) / STORE_FILE
+    return None if config.state_store != "sqlite" or in_memory else metadata_dir_of(plan, config) / STORE_FILE
 
 
 def store_place(plan: Plan, config: Config) -> StorePlace:
@@ -143,6 +145,8 @@ def store_words(plan: Plan, config: Config) -> str:
     if config.state_store == "zookeeper":
         hosts = with_ports(config["transactional.zookeeper.servers"], config["transactional.zookeeper.port"])
         return f"ZooKeeper at {hosts}, below {config['transactional.zookeeper.root']}"
+    if "://" in config.state_store:
+        return str(config.state_store)
     file = store_file_of(plan, config)
     return "memory" if file is None else str(file)
 

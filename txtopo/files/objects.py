@@ -1,5 +1,5 @@
 # ruff: noqa: D102 - the methods are those of txtopo.files.folder.Folder
-"""A table's files in an object store, by the library obstore: the same Rust crate that delta-rs uses.
+"""Files in an object store, by the library obstore: the same Rust crate that delta-rs uses.
 
 A put is durable and whole when it is answered. A put of a name that must be free is conditional, which S3, Azure,
 Google and what is compatible with them check in one step.
@@ -21,7 +21,10 @@ from txtopo.files.durable import beside
 from txtopo.files.folder import Item
 from txtopo.text.extras import how_to_install
 
-__all__ = ["ObjectFolder"]
+__all__ = ["ObjectFolder", "Version"]
+
+Version = tuple[tuple[str, str], ...]
+"""What a store says of the version of an object, by name."""
 
 _OF_CLIENT = re.compile(r"(?:aws_|azure_|google_)?((?:allow|connect|http1|http2|pool|proxy)_.*|timeout|user_agent)")
 """Options of the HTTP client, which delta-rs takes among those of the store, also with the store's prefix."""
@@ -61,18 +64,49 @@ class ObjectFolder:
         return True
 
     def append(self, path: str, content: bytes, at: int) -> bool:
+        # Of two that append at once, one is told False. A crash leaves the old object or the new one, never a part as a
+        # file may have.
+        found = self.read(path)
+        if found is None or len(found[0]) != at:
+            return False
+        return self.replace(path, found[0] + content, found[1]) is not None
+
+    def read(self, path: str) -> tuple[bytes, Version] | None:
+        """Return an object's content and its version, for :meth:`replace`; None if there is no such object."""
+        with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store):
+            found = obstore.get(store, path)
+            return bytes(found.bytes()), _version_of(found.meta)
+        return None
+
+    def replace(self, path: str, content: bytes, version: Version | None) -> Version | None:
+        """Write an object in place of a version that was read (None: of none); return its version, None if it was not.
+
+        The store compares. With most stores a version is a checksum of the content: if an object must not be taken for
+        an earlier one, its content says which one it is. The client repeats a request whose answer was lost, and may
+        find what it wrote itself: whoever is told None looks.
+        """
         with self._store(path) as (obstore, store):
             try:
-                found = obstore.get(store, path)
-                if found.meta["size"] != at:
-                    return False
-                # The store compares its own mark of what was read: of two that append at once, one is told False. A
-                # crash leaves the old object or the new one, never a part as a file may have.
-                known = {name: found.meta[name] for name in ("e_tag", "version") if found.meta[name] is not None}
-                obstore.put(store, path, bytes(found.bytes()) + content, mode=known)
-            except (FileNotFoundError, obstore.exceptions.PreconditionError):
-                return False
-        return True
+                return _version_of(
+                    obstore.put(store, path, content, mode="create" if version is None else dict(version))
+                )
+            except (
+                FileNotFoundError,
+                obstore.exceptions.AlreadyExistsError,
+                obstore.exceptions.PreconditionError,
+            ):
+                return None
+
+    def version(self, path: str) -> Version | None:
+        """Return the version of an object; None if there is no such object."""
+        with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store):
+            return _version_of(obstore.head(store, path))
+        return None
+
+    def folders(self) -> builtins.list[str]:
+        """Return the sorted names of the folders directly below the address."""
+        with self._store("") as (obstore, store):
+            return sorted(each.rstrip("/") for each in obstore.list_with_delimiter(store)["common_prefixes"])
 
     def get(self, path: str) -> bytes:
         with self._store(path) as (obstore, store):
@@ -116,7 +150,7 @@ class ObjectFolder:
         try:
             import obstore.store  # noqa: PLC0415 - only tables in object stores need it
         except ImportError as error:
-            needs = f"the table at {self.address} needs the package obstore: {how_to_install('object-store')}"
+            needs = f"{self.address} needs the package obstore: {how_to_install('object-store')}"
             raise ConfigError(needs) from error
         try:
             yield obstore, _store_of(obstore, self.address, self.options)
@@ -124,6 +158,10 @@ class ObjectFolder:
             raise FileNotFoundError(f"{self.address}/{path} does not exist") from error
         except obstore.exceptions.BaseError as error:
             raise OSError(f"{self.address}/{path}: {error}") from error
+
+
+def _version_of(meta: Any) -> Version:
+    return tuple((name, meta[name]) for name in ("e_tag", "version") if meta.get(name) is not None)
 
 
 @functools.lru_cache
@@ -149,4 +187,4 @@ def _opened(obstore: Any, address: str, **options: Any) -> Any:
     try:
         return obstore.store.from_url(address, **options)
     except ValueError as error:
-        raise ConfigError(f"a table cannot be at {address}, which is no address: {error}") from error
+        raise ConfigError(f"nothing can be at {address}, which is no address: {error}") from error

@@ -1,0 +1,170 @@
+"""The log of a topology's coordinator state in an object store, and the copy that is made by reading it. Pure.
+
+An entry holds one write; a base holds all values after an entry, so that a reader begins there. Both are one line of
+JSON, then the values one after another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from state.stores.holder import Holder
+from state.stores.memory import apply_change
+from txtopo.api.store import Change, Delete, Put
+from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_other
+
+__all__ = ["Base", "Entry", "Replica", "Term"]
+
+_ENTRY_BYTES = 4096
+"""What an entry counts as at least: to ask for one takes as long as to read this much more of another."""
+
+_SINCE_BYTES = 256 * _ENTRY_BYTES
+"""How long the entries after a small base may become. A large one is not replaced before they are as long again."""
+
+
+@attrs.frozen
+class Term:
+    """Who may write: the lead that an entry was written under."""
+
+    topology_id: str
+    epoch: int
+    holder: Holder
+    is_over: bool = False
+    """Whether the holder has released the lead."""
+
+
+@attrs.frozen
+class Entry:
+    """One write."""
+
+    term: Term
+    changes: tuple[Change, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        """Return the entry as it is stored."""
+        puts = [change for change in self.changes if isinstance(change, Put)]
+        changes = [
+            ["put", change.path, len(change.value)] if isinstance(change, Put) else ["delete", change.path]
+            for change in self.changes
+        ]
+        return _packed({**_head(self.term), "changes": changes}, [put.value for put in puts])
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Entry:
+        """Return the entry that :meth:`to_bytes` wrote."""
+        head, content = _unpacked(data)
+        changes: list[Change] = []
+        at = 0
+        for kind, path, *lengths in head["changes"]:
+            if kind == "delete":
+                changes.append(Delete(path))
+            else:
+                changes.append(Put(path, content[at : at + lengths[0]]))
+                at += lengths[0]
+        return Entry(_term(head), tuple(changes))
+
+
+@attrs.frozen
+class Base:
+    """All values after entry ``number``."""
+
+    number: int
+    term: Term
+    fences: tuple[int, ...]
+    """The first entry of each lead up to there. They stay, see :mod:`state.stores.objects`."""
+    values: Mapping[str, bytes]
+
+    def to_bytes(self) -> bytes:
+        """Return the base as it is stored."""
+        values = [[path, len(value)] for path, value in self.values.items()]
+        head = {**_head(self.term), "number": self.number, "fences": self.fences, "values": values}
+        return _packed(head, list(self.values.values()))
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Base:
+        """Return the base that :meth:`to_bytes` wrote."""
+        head, content = _unpacked(data)
+        values: dict[str, bytes] = {}
+        at = 0
+        for path, length in head["values"]:
+            values[path] = content[at : at + length]
+            at += length
+        return Base(head["number"], _term(head), tuple(head["fences"]), values)
+
+
+@attrs.define(eq=False)
+class Replica:
+    """The state of a topology after the entry ``number``; 0 is the state that nobody has written to."""
+
+    number: int = 0
+    term: Term | None = None
+    fences: list[int] = attrs.field(factory=list)
+    values: dict[str, bytes] = attrs.field(factory=dict)
+    base_number: int = 0
+    """The entry after which the base is that a reader begins with."""
+    base_bytes: int = 0
+    since_bytes: int = 0
+    """The length of the entries since."""
+
+    @staticmethod
+    def from_bytes(base: bytes) -> Replica:
+        """Return the state of a stored base."""
+        found = Base.from_bytes(base)
+        return Replica(found.number, found.term, list(found.fences), dict(found.values), found.number, len(base))
+
+    @property
+    def is_far_from_its_base(self) -> bool:
+        """Whether the base is to be replaced, so that a start reads less."""
+        return self.since_bytes > _SINCE_BYTES + self.base_bytes
+
+    def apply(self, entry: Entry, length: int) -> None:
+        """Apply the next entry, which has ``length`` bytes."""
+        self.number += 1
+        self.since_bytes += max(length, _ENTRY_BYTES)
+        if self.term is None or self.term.epoch != entry.term.epoch:
+            self.fences.append(self.number)
+        self.term = entry.term
+        for change in entry.changes:
+            apply_change(self.values, change)
+
+    def base(self) -> Base:
+        """Return a base of the state as it is now."""
+        assert self.term is not None, "somebody has written"
+        return Base(self.number, self.term, tuple(self.fences), dict(self.values))
+
+    def names_below(self, path: str) -> list[str]:
+        """Return the sorted names directly below a path."""
+        prefix = f"{path}/"
+        below = (other[len(prefix) :] for other in self.values if other.startswith(prefix))
+        return sorted({rest.split("/", 1)[0] for rest in below})
+
+
+def _head(term: Term) -> dict[str, Any]:
+    return {
+        "format": COORDINATOR_STATE.number,
+        "needs": COORDINATOR_STATE.needs,
+        "topology": term.topology_id,
+        "epoch": term.epoch,
+        "holder": attrs.asdict(term.holder),
+        "is_over": term.is_over,
+    }
+
+
+def _term(head: Mapping[str, Any]) -> Term:
+    return Term(head["topology"], head["epoch"], Holder(**head["holder"]), head["is_over"])
+
+
+def _packed(head: Mapping[str, Any], values: Sequence[bytes]) -> bytes:
+    return b"".join([json.dumps(head).encode(), b"\n", *values])
+
+
+def _unpacked(data: bytes) -> tuple[dict[str, Any], bytes]:
+    line, _, content = data.partition(b"\n")
+    head = json.loads(line)
+    whose = f"the coordinator state of topology {head['topology']!r}"
+    refuse_other(whose, Format(head["format"], head["needs"]), COORDINATOR_STATE)
+    return head, content
