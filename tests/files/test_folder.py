@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from txtopo.files.objects import ObjectFolder
 from tests.full_disk import no_file_larger_than
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
+from txtopo.files.objects import ObjectFolder
 
 WRITERS = 8
 NAMES = 125
