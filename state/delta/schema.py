@@ -155,8 +155,10 @@ class RowFormat:
         """Check values, with or without previous ones, as :meth:`fit` does."""
         self.fit(0, values, with_previous=bool(values.previous))
 
-    def read_written(self, table: pa.Table) -> dict[Key, StateValue | None]:
+    def read_written(self, table: pa.Table) -> Mapping[Key, StateValue | None]:
         """Return the stored value of each key in rows that are written, None for a key that they remove."""
+        if not table[TXID_FIELD].null_count:
+            return self.read(table)
         is_put = pc.is_valid(table[TXID_FIELD])
         removed = table.filter(pc.invert(is_put)).select(list(self.key))
         keys = joined_columns([column_values(column) for column in removed.columns])
