@@ -22,11 +22,12 @@ from txtopo.errors import StopError
 from txtopo.failpoints import durable_step
 from txtopo.journal.journal import DEAD_LETTERS
 from txtopo.journal.turns import Rename
+from txtopo.text.words import NOTHING_CHANGED
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, tables_of
 from txtopo.transactional.recovery.operations.diagnosis import descriptions_of
 from txtopo.transactional.recovery.operations.going_back import GatheringLead
-from txtopo.transactional.recovery.operations.renaming import NOTHING_CHANGED, Renaming
+from txtopo.transactional.recovery.operations.renaming import Renaming
 from txtopo.transactional.recovery.plans import NewNames, recorded_plan
 from txtopo.transactional.recovery.values import incarnation_in
 

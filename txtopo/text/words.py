@@ -7,6 +7,9 @@ import datetime as dt
 UNKNOWN = "\N{EN DASH}"
 """What stands for a number that nobody knows."""
 
+NOTHING_CHANGED = "nothing was changed"
+"""Ends the refusal of whatever brings coordinator state and tables elsewhere."""
+
 PROGRESS = "… "
 """Begins the lines in which ``audit`` tells how far it is; the page reads them."""
 

@@ -8,8 +8,8 @@ from txtopo.api.state import State, TableDescription, growing
 from txtopo.assembly.assembly import recover_alone
 from txtopo.assembly.storage import states_of
 from txtopo.cli.command import Command
+from txtopo.cli.mend.agreement import say_done
 from txtopo.cli.target import takes_target
-from txtopo.text.secrecy import command_line
 from txtopo.topology.user_code.loading import Target
 
 
@@ -43,7 +43,7 @@ def evolve(target: Target) -> None:
         elif table.turns == "off":
             last = _last_txid(states[name])
             click.echo(f"state {name!r}: deletion vectors are off; what is kept up to transaction {last} may have them")
-    click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
+    say_done(target)
 
 
 def _look(state: State) -> TableDescription | None:

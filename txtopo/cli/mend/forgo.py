@@ -6,9 +6,8 @@ import click
 
 from txtopo.assembly.storage import store_place
 from txtopo.cli.command import Command
-from txtopo.cli.mend.repair import ask
+from txtopo.cli.mend.agreement import ask, say_done, takes_yes
 from txtopo.cli.target import takes_target
-from txtopo.text.secrecy import command_line
 from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.recovery.operations.going_back import forgo as go_on_without
 
@@ -16,7 +15,7 @@ from txtopo.transactional.recovery.operations.going_back import forgo as go_on_w
 @click.command(cls=Command)
 @takes_target
 @click.argument("files", metavar="FILE…", nargs=-1, required=True)
-@click.option("--yes", "-y", is_flag=True, help="Answer yes to the question.")
+@takes_yes
 def forgo(target: Target, files: tuple[str, ...], yes: bool) -> None:  # noqa: FBT001 - click's convention
     """Go on without files that a rewind has promised to read again and that are lost for good.
 
@@ -32,4 +31,4 @@ def forgo(target: Target, files: tuple[str, ...], yes: bool) -> None:  # noqa: F
 
     plan, config = target.plan, target.config
     go_on_without(plan, config, store_place(plan, config).open, files, agree)
-    click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
+    say_done(target)

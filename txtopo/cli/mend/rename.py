@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from txtopo.cli.command import Command
-from txtopo.cli.mend.repair import ask
+from txtopo.cli.mend.agreement import ask, say_done, takes_yes
 from txtopo.cli.target import takes_target
 from txtopo.engine.renaming import rename as carry_out
-from txtopo.text.secrecy import command_line
 from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.recovery.plans import NewNames
 
@@ -16,7 +15,7 @@ from txtopo.transactional.recovery.plans import NewNames
 @click.command(cls=Command)
 @takes_target
 @click.option("--from", "former_id", metavar="ID", help="Its id before. Needed only for a topology without tables.")
-@click.option("--yes", "-y", is_flag=True, help="Answer yes to the question.")
+@takes_yes
 def rename(target: Target, former_id: str | None, yes: bool) -> None:  # noqa: FBT001 - click's convention
     """Give a topology another id, or its states other names, and keep all that they have.
 
@@ -38,4 +37,4 @@ def rename(target: Target, former_id: str | None, yes: bool) -> None:  # noqa: F
     if not carry_out(target.plan, target.config, former_id, agree):
         click.echo("nothing to rename: the tables have the names that the code has")
         return
-    click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
+    say_done(target)

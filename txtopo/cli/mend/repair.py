@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,20 +9,21 @@ import click
 
 from txtopo.assembly.storage import store_place, subject_of
 from txtopo.cli.command import Command, CommandLineError
+from txtopo.cli.mend.agreement import ask, say_done, takes_yes
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
 from txtopo.journal.ending import METADATA_DIR
-from txtopo.text.secrecy import command_line
+from txtopo.text.words import NOTHING_CHANGED
 from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.recovery.divergence import DivergenceKind
 from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject
-from txtopo.transactional.recovery.operations.procedure import NOTHING_CHANGED, Procedure
+from txtopo.transactional.recovery.operations.procedure import Procedure
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair, StartAnew
 
 
 @click.command(cls=Command)
 @takes_target
-@click.option("--yes", "-y", is_flag=True, help="Answer yes to every question.")
+@takes_yes
 @click.option(
     "--accept-foreign-writes",
     "is_accepting",
@@ -73,7 +73,7 @@ def carried_out(target: Target, procedure: Procedure) -> Repair | None:
     plan, config = target.plan, target.config
     repair = procedure.carry_out(plan, config, subject_of(plan, config), store_place(plan, config))
     if repair is not None:
-        click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
+        say_done(target)
     return repair
 
 
@@ -119,17 +119,6 @@ def _agree(diagnosis: Diagnosis, plan: Repair, *, is_agreed: bool) -> None:
         click.echo(f"safe: {text}")
         return
     ask(text, is_agreed=is_agreed)
-
-
-def ask(text: str, *, is_agreed: bool) -> None:
-    """Print what is to be done, and ask for agreement unless it is given; raise StopError without it."""
-    click.echo(f"needs your agreement: {text}")
-    if is_agreed:
-        return
-    if not sys.stdin.isatty():
-        raise StopError(f"there is no terminal to ask on; agree with --yes; {NOTHING_CHANGED}")
-    if not click.confirm("do it?"):
-        raise StopError(NOTHING_CHANGED)
 
 
 def _diagnosis_lines(subject: RepairSubject, diagnosis: Diagnosis) -> Iterator[str]:

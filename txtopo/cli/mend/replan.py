@@ -9,15 +9,14 @@ import click
 from txtopo.api.reference import SeenVersion
 from txtopo.assembly.assembly import replan
 from txtopo.cli.command import Command
-from txtopo.cli.mend.repair import ask
+from txtopo.cli.mend.agreement import ask, say_done, takes_yes
 from txtopo.cli.target import takes_target
-from txtopo.text.secrecy import command_line
 from txtopo.topology.user_code.loading import Target
 
 
 @click.command("replan", cls=Command)
 @takes_target
-@click.option("--yes", "-y", is_flag=True, help="Answer yes to the question.")
+@takes_yes
 def replan_command(target: Target, yes: bool) -> None:  # noqa: FBT001 - click's convention
     """Let transactions that are not committed see the newest versions of the reference tables.
 
@@ -37,4 +36,4 @@ def replan_command(target: Target, yes: bool) -> None:  # noqa: FBT001 - click's
     if not asked:
         click.echo("nothing to do: no transaction that is not committed sees another version than the newest")
         return
-    click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
+    say_done(target)

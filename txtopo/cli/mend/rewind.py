@@ -16,18 +16,19 @@ from txtopo.assembly.storage import store_place, subject_of
 from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.look.points import planned_point, point_lines
-from txtopo.cli.mend.repair import ask, carried_out
+from txtopo.cli.mend.agreement import ask, takes_yes
+from txtopo.cli.mend.repair import carried_out
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
 from txtopo.journal.journal import JournalTransaction
 from txtopo.text.secrecy import command_line
-from txtopo.text.words import count_of
+from txtopo.text.words import NOTHING_CHANGED, count_of
 from txtopo.topology.plans.plan import Phase
 from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.recovery.divergence import Divergence, DivergenceKind
 from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject
 from txtopo.transactional.recovery.operations.going_back import Looked, journal_of
-from txtopo.transactional.recovery.operations.procedure import NOTHING_CHANGED, Procedure
+from txtopo.transactional.recovery.operations.procedure import Procedure
 from txtopo.transactional.recovery.operations.rewind import Past, Point, refuse_other_store, without_new
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair
 
@@ -58,7 +59,7 @@ class _Time(click.ParamType):  # type: ignore[type-arg] # generic since click 8.
 @click.argument("txid", metavar="[TXID]", type=WholeNumber(0), required=False)
 @click.option("--to", "time_ms", metavar="TIME", type=_Time(), help="The last transaction planned by then; UTC.")
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would change; the topology may be running.")
-@click.option("--yes", "-y", is_flag=True, help="Answer yes to the question.")
+@takes_yes
 def rewind(target: Target, txid: int | None, time_ms: int | None, is_dry: bool, yes: bool) -> None:  # noqa: FBT001
     """Bring a topology back to an earlier transaction; the later ones run again, with the code that is there then.
 

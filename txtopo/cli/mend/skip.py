@@ -7,9 +7,8 @@ import click
 from txtopo.assembly.assembly import SetAside, skip as set_aside
 from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, WholeNumber
-from txtopo.cli.mend.repair import ask
+from txtopo.cli.mend.agreement import ask, say_done, takes_yes
 from txtopo.cli.target import takes_target
-from txtopo.text.secrecy import command_line
 from txtopo.topology.user_code.loading import Target
 
 
@@ -17,7 +16,7 @@ from txtopo.topology.user_code.loading import Target
 @takes_target
 @click.argument("txid", metavar="TXID", type=WholeNumber(1))
 @click.option("--reason", default="set aside by 'txtopo skip'", show_default=True, help="The error in its dead letter.")
-@click.option("--yes", "-y", is_flag=True, help="Answer yes to the question.")
+@takes_yes
 def skip(target: Target, txid: int, reason: str, yes: bool) -> None:  # noqa: FBT001 - click's convention
     """Set one transaction aside: it is given up, and the next run goes on behind it.
 
@@ -34,4 +33,4 @@ def skip(target: Target, txid: int, reason: str, yes: bool) -> None:  # noqa: FB
         ask("Its input will count nowhere. Set it aside?", is_agreed=yes)
 
     set_aside(target.plan, target.config, txid, reason, agree)
-    click.echo(f"done; to continue: {command_line(['txtopo', 'run', *target.words])}")
+    say_done(target)

@@ -12,6 +12,7 @@ from txtopo.api.store import Change, Lead, Store
 from txtopo.config import Config
 from txtopo.errors import StopError
 from txtopo.failpoints import durable_step
+from txtopo.text.words import NOTHING_CHANGED
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, damage_in
 from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject, diagnose
@@ -19,8 +20,6 @@ from txtopo.transactional.recovery.operations.going_back import checked
 from txtopo.transactional.recovery.operations.repair import carry_out
 from txtopo.transactional.recovery.plans import Repair
 from txtopo.transactional.recovery.values import all_values, set_damaged_aside
-
-NOTHING_CHANGED = "nothing was changed"
 
 
 @attrs.frozen
