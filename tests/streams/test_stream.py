@@ -7,15 +7,17 @@ import itertools
 from pathlib import Path
 
 import polars as pl
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
-from committers import AppendCommitter
+from committers import AppendCommitter, TimerCommitter
 from spouts import FilesTransactionalSpout
-from state import DeltaRows, DeltaState, MemoryState
+from state import DeltaReference, DeltaRows, DeltaState, MemoryState
 from tests.streams.flows import ORDER, memory, ran
 from txtopo import ArrowBatchBolt, BasicBolt, Fields
 from txtopo.errors import TopologyError, UnusedStreamWarning
-from txtopo.streams import Count, CountDistinct, Flow, Last, Max, Mean, Sessions, Sliding, Sum, Tumbling
+from txtopo.streams import Count, CountDistinct, Flow, Last, Max, Mean, Sessions, Sliding, Sum, TopN, Tumbling
 
 T = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)
@@ -170,6 +172,24 @@ MISTAKES = [
     (lambda f, o, t: f.source("x", memory([]), bad="b"), "a MemoryTransactionalSpout has no bad records"),
     (lambda f, o, t: f.source("x", FilesTransactionalSpout("in", ORDER, "parquet"), bad="b"), "leave it out for Parquet"),
     (lambda f, o, t: f.source("x", FilesTransactionalSpout("in", ORDER, dead_letter="d"), bad="b"), "has a table of bad records"),
+    # Joins.
+    (lambda f, o, t: o.join(o, "id", upper="1m"), ".event_time('at', delay='30s') before join()"),
+    (lambda f, o, t: t.join(t, "idd", upper="1m"), "did you mean 'id'?"),
+    (lambda f, o, t: t.join(t, {"id": "idd"}, upper="1m"), "did you mean 'id'?"),
+    (lambda f, o, t: t.join(t, "id"), "how near are both in time? write join(…, upper='1h')"),
+    (lambda f, o, t: t.join(t, "id", upper="1m", lower="1h"), "less than lower"),
+    (lambda f, o, t: t.join(t, "id", upper="1m"), "both streams have a field 'shop'"),
+    (lambda f, o, t: t.join(t, {"id": "shop"}, upper="1m"), "the keys of the two streams must have the same types"),
+    (lambda f, o, t: t.join(t, "id", upper="1m", values=["shop"]), "values= is for tables"),
+    (lambda f, o, t: t.join(t, "id", upper="1m", how="outer"), "how is 'outer'"),
+    (lambda f, o, t: o.join(f.reference("r", DeltaReference("r", key="id")), "id"), "which fields of the reference"),
+    (lambda f, o, t: o.join(f.reference("r", DeltaReference("r", key="id")), ["id", "shop"], values=Fields("n: long")), "on= names a field for each"),
+    (lambda f, o, t: o.join(f.reference("r", DeltaReference("r", key="id")), "id", values=Fields("n: long"), upper="1m"), "a table has no times"),
+    (lambda f, o, t: o.join(o.group_by("id").agg(n=Count()).upsert("n"), "id", values=["m"]), "there is no field 'm'"),
+    (lambda f, o, t: o.join("customers", "id"), "other is 'customers'"),
+    (lambda f, o, t: o.group_by("id").agg(n=Count()).upsert("n").late, "upsert makes no stream 'late'"),
+    (lambda f, o, t: o.group_by("id").agg(n=Count()).upsert("n").changes.group_by("n").agg(m=Max("id")).upsert("x"), "Count()"),
+    (lambda f, o, t: o.through("x", Alarm("a", "b", clock="c", key=Fields("id: long"))), "before through()"),
     # What only shows when all was said.
     (lambda f, o, t: f.build(), "the flow writes nothing"),
     (lambda f, o, t: Flow("g", "out").build(), "the flow has no source"),
@@ -402,3 +422,113 @@ def test_clocks_that_come(tmp_path):
         return [edge.source for edge in flow.build().plan.edges if edge.target == "a-and-b-clock"]
 
     assert clocked(more=False) == clocked(more=True) == ["a-timed", "b-timed"]
+
+
+PAYMENT = Fields("order: long", "paid_at: timestamp", "sum: long")
+
+
+def payments(flow, *rows):
+    spout = memory([(number, T + secs * SECOND, 5) for number, secs in rows], PAYMENT, 1)
+    return flow.source("payments", spout).event_time("paid_at", delay="10s", close_at_end=True)
+
+
+def test_join_of_streams(flow):
+    """Pairs by key that are near in time, rows without a partner once none can come, what is late beside them."""
+    orders = flow.source("orders", memory([order(1, 0), order(2, 60), order(3, 300), order(9, 0)], size=1))
+    timed = orders.select("id", "at").event_time("at", delay="10s", close_at_end=True)
+    joined = timed.filter("id > 0").join(
+        payments(flow, (1, 20), (1, 50), (3, 400)), {"id": "order"}, upper="1m", how="left"
+    )
+    joined.with_columns(paid="sum IS NOT NULL").append("joined")
+    joined["left_late"].append("late")
+    joined, late = ran(flow, "joined", "late")
+    assert sorted((row["id"], row["order"], row["paid"]) for row in joined if row["order"]) == [
+        (1, 1, True),
+        (1, 1, True),
+    ]
+    assert sorted(row["id"] for row in joined if not row["paid"]) == [2, 3]
+    assert [row["id"] for row in late] == [9]
+
+
+def test_join_names(flow):
+    """A join has the names of both streams, and the clock of one if both have the same."""
+    timed = flow.source("orders", memory(ROWS)).event_time("at", delay="10s")
+    later = timed.select("id", "at").rename({"at": "later"})
+    timed.join(later, "id", upper="1m").append("same")
+    timed.union(timed).join(payments(flow), {"id": "order"}, lower="-5m", upper="0s").append("two")
+    assert {"orders-join-orders", "orders-join-payments", "orders-join-payments-clock", "orders-clock"} <= ids(flow)
+    assert "orders-join-orders-clock" not in ids(flow)
+
+
+def test_join_with_itself(flow):
+    """A stream is joined with itself by the same key: an order with those of its shop up to a minute later."""
+    timed = (
+        flow.source("orders", memory(ROWS)).select("id", "shop", "at").event_time("at", delay="1h", close_at_end=True)
+    )
+    timed.join(timed, "shop", lower="1s", upper="1m", rename={"id": "later_id", "at": "later"}).append("pairs")
+    assert {(row["id"], row["later_id"]) for row in ran(flow, "pairs")[0]} == {(1, 1), (5, 1), (1, 3)}
+
+
+def test_join_with_tables(flow, tmp_path):
+    """With a reference on the executors, with a table of the flow as the transaction before has left it."""
+    write_deltalake(tmp_path / "towns", pa.table({"shop": ["Cork", "Bonn"], "land": ["IE", "DE"]}))
+    towns = flow.reference("towns", DeltaReference(tmp_path / "towns", key="shop"))
+    orders = flow.source("orders", memory(ROWS)).select("id", "shop", "price")
+    lands = orders.join(towns, "shop", values=Fields("land: string"))
+    lands.append("lands")
+    totals = orders.group_by("shop").agg(orders=Count(), paid=Sum("price")).upsert("totals")
+    orders.join(totals, "shop", values=["orders"], how="left", rename={"orders": "before"}).append("known")
+    lands, known = ran(flow, "lands", "known")
+    assert {(row["shop"], row["land"]) for row in lands} == {("Cork", "IE"), ("Bonn", "DE")}
+    assert [row["before"] for row in known if row["id"] == 7] == [5]
+    assert {each.id: each.phase.value for each in flow.build().plan.components}["orders-join-towns"] == "processing"
+
+
+def test_totals_of_totals(flow):
+    """What has changed is taken back first: how many shops have so many orders."""
+    shops = flow.source("orders", memory(ROWS, size=1)).group_by("shop").agg(orders=Count()).upsert("shops")
+    shops.changes.filter("orders > 0").group_by("orders").agg(shops=Count()).upsert("sizes")
+    shops.changes.append("changes")
+    sizes, changes = ran(flow, "sizes", "changes")
+    assert sizes == [{"orders": 1, "shops": 1}, {"orders": 7, "shops": 1}]
+    assert sum(row["diff"] for row in changes) == 2
+
+
+def test_top(flow):
+    """The rows with the highest prices of each key, as a list."""
+    flow.source("orders", memory(ROWS)).group_by("shop").agg(top=TopN("id", n=2, by="price")).upsert("top")
+    assert [(row["shop"], [each["id"] for each in row["top"]]) for row in ran(flow, "top")[0]] == [
+        ("Bonn", [2]),
+        ("Cork", [4, 7]),
+    ]
+
+
+class Alarm(TimerCommitter):
+    output_fields = Fields("attempt", "shop: string", "time: timestamp")
+
+    def on_rows(self, key, rows, old):
+        latest = max(row["at"] for row in rows)
+        self.set_timer(key, latest + 60 * SECOND)
+        return latest
+
+    def on_timer(self, key, time, old):
+        if old + 60 * SECOND <= time:
+            self.collector.emit((self.attempt, key, time))
+        return old
+
+
+def test_timers(flow):
+    """A committer of event time in a flow is told the watermark by the stream's clock."""
+    alarm = Alarm("seen", "timers", clock="orders-clock", key=Fields("shop: string"))
+    states = {
+        "seen": DeltaState(flow._graph.internal("seen"), Fields("shop: string"), Fields("at: timestamp")),
+        "timers": alarm.timers_state(flow._graph.internal("timers")),
+    }
+    timed = flow.source("orders", memory([row for row in ROWS if row[2]])).event_time(
+        "at", delay="1h", close_at_end=True
+    )
+    timed.through("alarm", alarm, by="shop", states=states).append("alarms")
+    assert {(row["shop"], row["time"] - T) for row in ran(flow, "alarms")[0]} >= {
+        ("Bonn", 70 * SECOND),
+        ("Cork", 460 * SECOND),
+    }

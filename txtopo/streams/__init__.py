@@ -32,10 +32,13 @@ if TYPE_CHECKING:
         Sliding as Sliding,
         Tumbling as Tumbling,
     )
+    from committers.rankings import LastN as LastN, TopN as TopN
     from txtopo.streams.flow import Flow as Flow
     from txtopo.streams.stream import (
+        FlowReference as FlowReference,
         Grouped as Grouped,
         Stream as Stream,
+        Table as Table,
         Totals as Totals,
         Windowed as Windowed,
         Windows as Windows,

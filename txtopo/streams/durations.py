@@ -13,7 +13,7 @@ Duration = dt.timedelta | str
 
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
-_WRITTEN = re.compile(r"\s*(\d+)\s*([a-z]+)\s*")
+_WRITTEN = re.compile(r"\s*(-?\d+)\s*([a-z]+)\s*")
 
 
 def duration(given: Duration, what: str) -> dt.timedelta:

@@ -16,7 +16,7 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -375,6 +375,7 @@ _VALUES: tuple[tuple[Any, list[Any]], ...] = (
     (pa.types.is_string, ["a", None, "", "Abc", "12", "2026-03-01"]),
     (pa.types.is_binary, [b"a", None, b""]),
     (pa.types.is_date, [date(2026, 3, 1), None, date(1969, 12, 31)]),
+    (pa.types.is_timestamp, [datetime(2026, 3, 1, 12, 30, tzinfo=UTC), None, datetime(1969, 12, 31, tzinfo=UTC)]),
 )
 
 
@@ -384,24 +385,18 @@ def _sample(schema: pa.Schema) -> pa.Table:
 
 
 def _values(kind: pa.DataType) -> list[Any]:
-    return list(itertools.islice(itertools.cycle(_values_of(kind)), _SAMPLE_ROWS))
-
-
-def _values_of(kind: pa.DataType) -> list[Any]:
-    if pa.types.is_timestamp(kind):
-        zone = UTC if kind.tz else None
-        return [datetime(2026, 3, 1, 12, 30, tzinfo=zone), None, datetime(1969, 12, 31, 23, 59, tzinfo=zone)]
+    """Return values of a type: those of lists and structs are made of those of their parts."""
     if pa.types.is_list(kind):
-        inner = _values_of(kind.value_type)
-        return [inner[:1], None, [], inner]
-    if pa.types.is_struct(kind):
-        return [dict(zip((f.name for f in kind), values, strict=True)) for values in _members(kind)] + [None]
-    return next((values for is_of, values in _VALUES if is_of(kind)), [None])
-
-
-def _members(kind: pa.DataType) -> Iterator[tuple[Any, ...]]:
-    columns = [_values_of(field.type) for field in kind]
-    return zip(*(itertools.islice(itertools.cycle(column), 5) for column in columns), strict=True)
+        inner = _values(kind.value_type)
+        own: list[Any] = [inner[:1], None, [], inner[:4]]
+    elif pa.types.is_struct(kind):
+        parts = zip(*(_values(field.type) for field in kind), strict=True)
+        own = [None, *(dict(zip((field.name for field in kind), values, strict=True)) for values in parts)]
+    else:
+        own = next((values for is_of, values in _VALUES if is_of(kind)), [None])
+    if pa.types.is_timestamp(kind) and kind.tz is None:
+        own = [each and each.replace(tzinfo=None) for each in own]
+    return list(itertools.islice(itertools.cycle(own), _SAMPLE_ROWS))
 
 
 def _first_line(error: Exception) -> str:

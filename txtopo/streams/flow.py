@@ -7,6 +7,7 @@ from typing import Any
 
 import txtopo
 from spouts.bad_records import WithBadRecords
+from state import DeltaReference
 from txtopo import Config, RunReport, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.api.arguments import check_positive
 from txtopo.api.components.spout import AnySpout
@@ -14,7 +15,7 @@ from txtopo.errors import ConfigError, FieldsError
 from txtopo.streams.explain import explained
 from txtopo.streams.graph import Graph, Port, Step
 from txtopo.streams.places import step
-from txtopo.streams.stream import Stream, streams_of
+from txtopo.streams.stream import FlowReference, Stream, streams_of
 
 
 class Flow:
@@ -58,6 +59,16 @@ class Flow:
                 raise FieldsError(f"the spout's fields are {fields}; give each a type, for example 'price: double'")
         added = Step(verb="source", base=name, name=name, component=spout, streams=streams, parallelism=parallelism)
         return Stream(self._graph, Port(self._graph.add(added)))
+
+    @step
+    def reference(self, name: str, reference: DeltaReference) -> FlowReference:
+        """Add a table that the flow only reads, for ``stream.join``.
+
+        Args:
+            name: its name; a transaction records under it which version it sees.
+            reference: the table.
+        """
+        return FlowReference(self._graph, name, reference)
 
     @property
     def builder(self) -> TransactionalTopologyBuilder:

@@ -17,6 +17,7 @@ from typing import Any
 
 import attrs
 
+from committers import EventClock
 from txtopo import Fields, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.api.components.groupings import Grouping, GroupingKind
 from txtopo.api.data.tuples import DEFAULT_STREAM
@@ -226,9 +227,13 @@ class _Building:
         add = self.builder.set_committer_bolt if step.is_committer else self.builder.set_bolt
         declarer = add(step.name, component, step.parallelism or self._graph.parallelism)
         by = [step.by] * len(step.inputs) if isinstance(step.by, Grouping) else step.by
-        for port, grouping in zip(step.inputs, by, strict=True):
-            for component_id, stream in self.sources(port):
-                _group(declarer, component_id, stream, grouping)
+        inputs = {
+            source: grouping
+            for port, grouping in zip(step.inputs, by, strict=True)
+            for source in self.sources(port)  # a stream that is joined with itself comes once
+        }
+        for (component_id, stream), grouping in inputs.items():
+            _group(declarer, component_id, stream, grouping)
         if step.clock is not None:
             declarer.all_grouping(step.clock.name)
 
@@ -268,7 +273,7 @@ class _Building:
 
     def _chain_name(self, last: Step) -> str:
         consumers = list(self._named_consumers(last))
-        clock = next((each for each in consumers if each.verb == "event_time"), None)
+        clock = next((each for each in consumers if isinstance(each.component, EventClock)), None)
         first = next((each.name for each in consumers if each.name), "")
         # What a clock of several sources has seen is kept by their ids, so this one is of the source alone.
         name = f"{last.base}-timed" if clock is not None else f"{first or last.base}-rows"

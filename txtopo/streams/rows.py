@@ -75,18 +75,33 @@ class Select(RowStep):
 
 
 @attrs.frozen
-class EachRow(RowStep):
-    """Calls a function with each row, a dictionary; it returns a row, or several if ``is_flat``."""
+class OfFunction(RowStep):
+    """Calls a function of the user's; ``fields`` are those of the rows that it returns."""
 
-    verb = "map"
-    function: Callable[[dict[str, Any]], Any]
+    function: Callable[[Any], Any]
     fields: Fields
-    is_flat: bool
 
     def fields_after(self, fields: Fields) -> Fields:
         """Return the fields of the function's rows."""
         del fields
         return self.fields
+
+    @abstractmethod
+    def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that the function makes of those of a batch."""
+
+    @property
+    def name(self) -> str:
+        """The function's name, for errors."""
+        return f"{getattr(self.function, '__name__', type(self.function).__name__)}()"
+
+
+@attrs.frozen
+class EachRow(OfFunction):
+    """Calls a function with each row, a dictionary; it returns a row, or several if ``is_flat``."""
+
+    verb = "map"
+    is_flat: bool
 
     def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that the function makes of those of a batch."""
@@ -96,7 +111,7 @@ class EachRow(RowStep):
         rows = [each for several in made for each in several] if self.is_flat else list(made)
         values = zip(*map(self._values_of, rows), strict=True) if rows else ([] for _ in self.fields)
         schema = self.fields.arrow_schema()
-        what = f"returned by {_name_of(function)}()"
+        what = f"returned by {self.name}"
         arrays = [fitted_array(f.name, list(each), f.type, what) for f, each in zip(schema, values, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
@@ -106,35 +121,28 @@ class EachRow(RowStep):
         if isinstance(row, tuple | list) and len(row) == len(self.fields):
             return row
         raise FieldsError(
-            f"{_name_of(self.function)}() returned {row!r}, which is no row of {', '.join(self.fields)}: return a "
+            f"{self.name} returned {row!r}, which is no row of {', '.join(self.fields)}: return a "
             "dictionary with each of them, or a tuple"
         )
 
 
 @attrs.frozen
-class EachBatch(RowStep):
+class EachBatch(OfFunction):
     """Calls a function with some rows, an Arrow table; it returns one."""
 
     verb = "map_batches"
-    function: Callable[[pa.Table], pa.Table]
-    fields: Fields
-
-    def fields_after(self, fields: Fields) -> Fields:
-        """Return the fields of the function's tables."""
-        del fields
-        return self.fields
 
     def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that the function makes of those of a batch."""
         made = self.function(pa.Table.from_batches([batch]))
-        name = _name_of(self.function)
+        name = self.name
         if not isinstance(made, pa.Table):
-            raise FieldsError(f"{name}() returned a {type(made).__name__}; return a table of Arrow")
+            raise FieldsError(f"{name} returned a {type(made).__name__}; return a table of Arrow")
         missing = [each for each in self.fields if each not in made.column_names]
         if missing:
-            raise FieldsError(f"{name}() returned a table without the field {missing[0]!r}")
+            raise FieldsError(f"{name} returned a table without the field {missing[0]!r}")
         schema = self.fields.arrow_schema()
-        rows = cast_rows(made.select(schema.names), schema, f"returned by {name}()").combine_chunks().to_batches()
+        rows = cast_rows(made.select(schema.names), schema, f"returned by {name}").combine_chunks().to_batches()
         return rows[0] if rows else pa.RecordBatch.from_pylist([], schema=schema)
 
 
@@ -147,9 +155,9 @@ class RowsBolt(ArrowBatchBolt):
     """
 
     def __init__(self, fields: Fields, steps: Iterable[Any]) -> None:
-        self._stages: list[_Columns | EachRow | EachBatch] = []
+        self._stages: list[_Columns | OfFunction] = []
         self._fields = fields.names
-        for is_columns, several in itertools.groupby(steps, lambda each: not isinstance(each, EachRow | EachBatch)):
+        for is_columns, several in itertools.groupby(steps, lambda each: not isinstance(each, OfFunction)):
             stage = list(several)
             if is_columns:
                 self._stages.append(_Columns(fields, stage))
@@ -247,7 +255,3 @@ def _expressions_of(step: Filter | WithColumns | Select) -> Sequence[Expression]
             return step.values
         case Select():
             return ()
-
-
-def _name_of(function: Callable[..., Any]) -> str:
-    return getattr(function, "__name__", type(function).__name__)

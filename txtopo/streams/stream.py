@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import pyarrow as pa
@@ -15,14 +15,20 @@ from committers import (
     ApplyChanges,
     Deduplicate,
     EventClock,
+    EventTime,
+    IntervalJoin,
+    JoinStream,
+    LookupJoin,
     ReduceCommitter,
     ReplaceCommitter,
     WindowCommitter,
     WindowUpdateCommitter,
 )
 from committers.aggregates import Aggregate, Aggregation
-from committers.event_time import Window
-from state import DeltaRows
+from committers.changes import CHANGES, DIFF
+from committers.event_time import TimerCommitter, Window
+from committers.event_time.timed import ClockedCommitter
+from state import DeltaReference, DeltaRows
 from txtopo import BasicBolt, Fields, OutputFieldsDeclarer
 from txtopo.api.components.bolt import Bolt, ICommitter
 from txtopo.api.components.groupings import Grouping, GroupingKind
@@ -33,7 +39,7 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, FieldsError, TopologyError
 from txtopo.streams.durations import Duration, duration, optional_duration, window_name, window_of
 from txtopo.streams.expressions import expression
-from txtopo.streams.graph import ANY, Graph, Port, Step
+from txtopo.streams.graph import ANY, Graph, Port, Source, Step
 from txtopo.streams.places import step
 from txtopo.streams.rows import EachBatch, EachRow, Filter, RowStep, Select, WithColumns
 from txtopo.text.suggestions import did_you_mean
@@ -48,6 +54,17 @@ class Clock:
     step: Step
     time: str
     lateness: dt.timedelta
+    settings: Mapping[str, Any]
+    """Those of an ``EventTime``, for the clock of a join."""
+
+
+@attrs.frozen
+class FlowReference:
+    """A table that a flow only reads, for ``join``."""
+
+    graph: Graph
+    name: str
+    reference: DeltaReference
 
 
 class Stream:
@@ -56,10 +73,11 @@ class Stream:
     A method that is wrong raises a :class:`~txtopo.errors.TopologyError` with the line that says it.
     """
 
-    def __init__(self, graph: Graph, port: Port, clock: Clock | None = None) -> None:
+    def __init__(self, graph: Graph, port: Port, clock: Clock | None = None, *, is_changes: bool = False) -> None:
         self._graph = graph
         self._port = port
         self._clock = clock
+        self._is_changes = is_changes and DIFF in port.fields
 
     @property
     def fields(self) -> Fields:
@@ -255,12 +273,15 @@ class Stream:
         if partition is not None:
             self._field(partition)
         clock_id = name or f"{self._base}-clock"
+        settings: dict[str, Any] = {
+            "delay": duration(delay, "delay"),
+            "partition": partition,
+            "idle_after": optional_duration(idle_after, "idle_after"),
+        }
         clock = EventClock(
             clock_id,
             time=field,
-            delay=duration(delay, "delay"),
-            partition=partition,
-            idle_after=optional_duration(idle_after, "idle_after"),
+            **settings,
             ahead_max=optional_duration(ahead_max, "ahead_max"),
             close_at_end=close_at_end,
         )
@@ -278,7 +299,7 @@ class Stream:
                 states={clock_id: clock.state(self._graph.internal(clock_id))},
             )
         )
-        return Stream(self._graph, self._made(), Clock(added, field, duration(lateness, "lateness")))
+        return Stream(self._graph, self._made(), Clock(added, field, duration(lateness, "lateness"), settings))
 
     @step
     def distinct(self, key: Names, *, within: Duration | None = None, name: str | None = None) -> Stream:
@@ -295,16 +316,162 @@ class Stream:
             raise ConfigError("how long is a key remembered? write distinct(…, within='1h'), or event_time(lateness=…)")
         name = name or f"{self._base}-distinct"
         unique = Deduplicate(name, clock=clock.step.name, time=clock.time, key=keys, within=own, fields=self.fields)
+        states = {name: unique.state(self._graph.internal(name))}
+        return self._commit("distinct", name, unique, states, keys=keys, clock=clock, clock_after=clock, is_sink=False)
+
+    @step
+    def join(  # noqa: PLR0913 - with what, by what, when, and what comes of it
+        self,
+        other: Stream | Table | FlowReference,
+        on: Names | Mapping[str, str],
+        *,
+        values: Fields | Sequence[str] | None = None,
+        lower: Duration = dt.timedelta(),
+        upper: Duration | None = None,
+        rename: Mapping[str, str] | None = None,
+        how: Literal["inner", "left", "full"] = "inner",
+        name: str | None = None,
+    ) -> Stream:
+        """Join each row with the row of its key in a table, or with those of another stream that are near in time.
+
+        With a table it is a :class:`~committers.LookupJoin`: a row sees the version of a reference that its transaction
+        was planned with, or a table of the flow as the transaction before has left it. With a stream it is an
+        :class:`~committers.IntervalJoin`, on a clock of both: ``stream["left_late"]`` and the like are what was too
+        late.
+
+        Args:
+            other: a table of the flow, what ``upsert`` returns; a reference, what ``flow.reference`` returns; a stream.
+            on: the field or fields of the key; a mapping if a stream has other names: ``{"id": "order"}``.
+            values: the fields of the table to add; those of a reference with types; None: all of a table of the flow.
+            lower: how far the other stream's time is after this one's, at least; negative: at most so far before it.
+            upper: how far it is after this one's, at most; streams only.
+            rename: other names for some of the fields that are added.
+            how: ``"inner"``; ``"left"``: rows without a partner, too; ``"full"``: also those of the other stream.
+            name: the step's name; None: that of the source, ``-join-`` and that of the other.
+        """
+        pairs = on if isinstance(on, Mapping) else {each: each for each in ((on,) if isinstance(on, str) else on)}
+        keys = self._keys(list(pairs))
+        if isinstance(other, Stream):
+            self._same_flow(other)
+            if upper is None:
+                raise ConfigError("how near are both in time? write join(…, upper='1h')")
+            between = duration(lower, "lower"), duration(upper, "upper")
+            if values is not None:
+                raise ConfigError("values= is for tables; select() the other stream's fields before")
+            return self._interval_join(other, keys, list(pairs.values()), between, rename, how, name)
+        if upper is not None or how == "full":
+            raise ConfigError("a table has no times: leave out upper=, and take how='inner' or 'left'")
+        if other.graph is not self._graph:
+            raise TopologyError("the table is of another flow")
+        return self._lookup_join(other, keys, values, rename, how, name)
+
+    def _lookup_join(  # noqa: PLR0913, PLR0917 - those of join()
+        self,
+        other: Table | FlowReference,
+        keys: Sequence[str],
+        values: Fields | Sequence[str] | None,
+        rename: Mapping[str, str] | None,
+        how: str,
+        name: str | None,
+    ) -> Stream:
+        is_reference = isinstance(other, FlowReference)
+        if isinstance(other, FlowReference):
+            wanted, added = other.reference.key, values
+            if not isinstance(added, Fields):
+                raise FieldsError("which fields of the reference are added? write values=Fields('name: string')")
+        else:
+            wanted, known = other.key.names, other.values
+            added = known if values is None else known.subset(list(values))
+        if len(keys) != len(wanted):
+            raise FieldsError(f"the key of {other.name!r} is {', '.join(wanted)}; on= names a field for each")
+        join = LookupJoin(
+            keys,
+            fields=self.fields,
+            values=added,
+            rename=rename,
+            how=how,
+            reference=other.name if is_reference else None,
+            state=None if is_reference else other.name,
+        )
         return self._step(
-            "distinct",
+            "join",
+            name=name or f"{self._base}-join-{other.name}",
+            component=join,
+            is_committer=not is_reference,
+            references={other.name: other.reference} if isinstance(other, FlowReference) else {},
+            needs=() if isinstance(other, FlowReference) else (other.step,),
+            streams=streams_of(join),
+            clock_after=self._clock,
+        )
+
+    def _interval_join(  # noqa: PLR0913, PLR0917 - those of join()
+        self,
+        other: Stream,
+        keys: Sequence[str],
+        other_keys: Names,
+        between: tuple[dt.timedelta, dt.timedelta],
+        rename: Mapping[str, str] | None,
+        how: Literal["inner", "left", "full"],
+        name: str | None,
+    ) -> Stream:
+        sides = [each._alone() for each in (self, other)]
+        clocks = [each._timed("join") for each in sides]
+        both_keys = [keys, other._keys(other_keys)]
+        name = name or f"{self._base}-join-{other._base}"
+        clock = clocks[0].step if clocks[0].step is clocks[1].step else self._clock_of_both(name, sides, clocks)
+
+        def joining(sources: Callable[[Port], Sequence[Source]]) -> IntervalJoin:
+            streams = [
+                JoinStream(source, stream=stream, key=key, time=own.time, fields=side.fields, rename=names)
+                for side, key, own, names in zip(sides, both_keys, clocks, (None, rename), strict=True)
+                for source, stream in sources(side._made())
+            ]
+            left, right = streams
+            lower, upper = between
+            return IntervalJoin(name, clock=clock.name, left=left, right=right, lower=lower, upper=upper, how=how)
+
+        # The ids of the sources are known when all is built; nothing but them depends on that.
+        join = joining(lambda port: [(str(port.step.name or id(port.step)), port.stream)])
+        return self._step(
+            "join",
             name=name,
-            component=unique,
+            base=name,
+            inputs=tuple(side._made() for side in sides),
+            by=[_by(each.fields, key) for each, key in zip(sides, both_keys, strict=True)],
+            make=joining,
             is_committer=True,
-            by=_by(self.fields, keys),
-            clock=clock.step,
-            states={name: unique.state(self._graph.internal(name))},
-            streams=streams_of(unique),
-            clock_after=clock,
+            clock=clock,
+            states={name: join.state(self._graph.internal(name))},
+            streams=streams_of(join),
+        )
+
+    def _alone(self) -> Stream:
+        """Return the stream as one of one component, which a union is not."""
+        return self if self._made().step.verb != "union" else self._ordered_as(self)
+
+    def _clock_of_both(self, name: str, sides: Sequence[Stream], clocks: Sequence[Clock]) -> Step:
+        """Return the clock of a join, which goes with the slower stream."""
+        clock_id = f"{name}-clock"
+        times = [EventTime(own.time, **own.settings) for own in clocks]
+        at_end = all(own.step.component.at_end for own in clocks)
+
+        def clock(sources: Callable[[Port], Sequence[Source]]) -> EventClock:
+            ids = (sources(side._made())[0][0] for side in sides)
+            return EventClock(clock_id, sources=dict(zip(ids, times, strict=True)), close_at_end=at_end)
+
+        return self._graph.add(
+            Step(
+                verb="join",
+                base=name,
+                name=clock_id,
+                inputs=tuple(side._made() for side in sides),
+                by=Grouping(GroupingKind.GLOBAL),
+                streams=_default(EventClock.output_fields.without_attempt()),
+                make=clock,
+                is_committer=True,
+                parallelism=1,
+                states={clock_id: EventClock.state(self._graph.internal(clock_id))},
+            )
         )
 
     @step
@@ -321,7 +488,8 @@ class Stream:
             name: the bolt's component id.
             bolt: the bolt; each of its streams has typed fields.
             by: the field or fields by which it is grouped; none: any task gets any row.
-            states: the states that it asks for, by name.
+            states: the states that it asks for, by name. A committer of event time, such as a
+                :class:`~committers.TimerCommitter`, is told the watermark by the stream's clock, whose id it names.
         """
         if not isinstance(bolt, Bolt):
             raise ConfigError(f"{bolt!r} is no bolt; map(f, fields) takes a function")
@@ -330,6 +498,7 @@ class Stream:
             if None in fields.without_attempt().types:
                 raise FieldsError(f"{type(bolt).__name__} emits {fields} on {stream!r}; give each field a type")
         is_committer = isinstance(bolt, ICommitter) and not isinstance(bolt, BasicBolt)
+        is_timed = isinstance(bolt, TimerCommitter | ClockedCommitter)
         return self._step(
             "through",
             name=name,
@@ -337,6 +506,7 @@ class Stream:
             base=name,
             by=_by(self.fields, self._keys(by)) if by else ANY,
             is_committer=is_committer,
+            clock=self._timed("through").step if is_timed else None,
             states=states or {},
             streams=streams,
             clock_after=None,
@@ -366,14 +536,7 @@ class Stream:
         """
         keys = self._keys(partition)
         state = DeltaRows(self._graph.table(table), self.fields, partition_by=keys, **options)
-        self._step(
-            "replace",
-            name=f"replace-{table}",
-            component=ReplaceCommitter(table),
-            is_committer=True,
-            states={table: state},
-            is_sink=True,
-        )
+        self._commit("replace", f"replace-{table}", ReplaceCommitter(table), {table: state})
 
     @step
     def to(self, name: str, state: State) -> None:
@@ -401,7 +564,7 @@ class Stream:
         unchanged: str | None = None,
         time: str | None = None,
         **options: Any,
-    ) -> None:
+    ) -> Table:
         """Keep the latest row of each key in a table, as :class:`~committers.ApplyChanges` does.
 
         Args:
@@ -427,18 +590,10 @@ class Stream:
             unchanged=unchanged,
             time=time,
         )
-        self._step(
-            "apply_changes",
-            name=f"apply-{table}",
-            component=applying,
-            is_committer=True,
-            by=_by(self.fields, keys),
-            states={
-                table: applying.state(self._graph.table(table), **options),
-                graves: applying.tombstones(self._graph.internal(graves)),
-            },
-            is_sink=True,
-        )
+        state = applying.state(self._graph.table(table), **options)
+        states = {table: state, graves: applying.tombstones(self._graph.internal(graves))}
+        made = self._commit("apply_changes", f"apply-{table}", applying, states, keys=keys)
+        return Table(made, table, state)
 
     # What the methods are made of.
 
@@ -494,22 +649,36 @@ class Stream:
                     new = next((new for new, old in made.names.items() if old == clock.time), clock.time)
                     clock = attrs.evolve(clock, time=new)
         streams = _default(made.fields_after(self.fields))
-        return self._step(made.verb, component=made, streams=streams, clock_after=clock)
+        return self._step(made.verb, component=made, streams=streams, clock_after=clock, is_changes=self._is_changes)
 
     def _sink(self, verb: str, name: str, state: State) -> None:
-        self._step(
-            verb,
-            name=f"{'append' if verb == 'append' else 'write'}-{name}",
-            component=AppendCommitter(name),
-            is_committer=True,
-            states={name: state},
-            is_sink=True,
-        )
+        self._commit(verb, f"{'append' if verb == 'append' else 'write'}-{name}", AppendCommitter(name), {name: state})
 
-    def _step(self, verb: str, *, clock_after: Clock | None = None, **what: Any) -> Stream:
+    def _commit(  # noqa: PLR0913 - what a step is
+        self,
+        verb: str,
+        name: str,
+        committer: Bolt,
+        states: Mapping[str, State],
+        *,
+        keys: Sequence[str] | None = None,
+        clock: Clock | None = None,
+        is_sink: bool = True,
+        **more: Any,
+    ) -> Stream:
+        """Add a committer; by ``keys`` if there are any, in one task if there are none of them."""
+        by, streams = (
+            ANY if keys is None else _by(self.fields, keys),
+            {DEFAULT_STREAM: Fields(), **streams_of(committer)},
+        )
+        own = {"component": committer, "states": states, "by": by, "streams": streams, "is_sink": is_sink, **more}
+        return self._step(verb, name=name, is_committer=True, clock=clock and clock.step, **own)
+
+    def _step(self, verb: str, *, clock_after: Clock | None = None, is_changes: bool = False, **what: Any) -> Stream:
         what.setdefault("inputs", (self._made(),))
         what.setdefault("base", self._base)
-        return Stream(self._graph, Port(self._graph.add(Step(verb=verb, **what))), clock_after)
+        port = Port(self._graph.add(Step(verb=verb, **what)))
+        return Stream(self._graph, port, clock_after, is_changes=is_changes)
 
 
 class Grouped:
@@ -551,7 +720,7 @@ class Totals:
         self._aggregates = aggregates
 
     @step
-    def upsert(self, table: str, **options: Any) -> None:
+    def upsert(self, table: str, **options: Any) -> Table:
         """Keep the totals of each key in a table of the output.
 
         A ``Mean`` named ``price`` has the columns ``price_sum`` and ``price_count``, a ``First`` or ``Last`` named
@@ -562,7 +731,8 @@ class Totals:
             options: those of a :class:`~state.DeltaState`.
         """
         reducing = self._committer(table)
-        self._add("upsert", table, reducing, reducing.state(self._stream._graph.table(table), **options))
+        state = reducing.state(self._stream._graph.table(table), **options)
+        return Table(self._add("upsert", table, reducing, state), table, state)
 
     @step
     def to(self, name: str, state: State) -> None:
@@ -572,18 +742,45 @@ class Totals:
         self._add("to", name, self._committer(name), state)
 
     def _committer(self, state: str) -> ReduceCommitter:
-        return ReduceCommitter(state, _specs(self._stream.fields.subset(self._keys)), values=self._aggregates)
+        key = _specs(self._stream.fields.subset(self._keys))
+        return ReduceCommitter(state, key, values=self._aggregates, diff=DIFF if self._stream._is_changes else "")
 
-    def _add(self, verb: str, name: str, reducing: ReduceCommitter, state: State) -> None:
-        self._stream._step(
-            verb,
-            name=f"{'upsert' if verb == 'upsert' else 'write'}-{name}",
-            component=reducing,
-            is_committer=True,
-            by=_by(self._stream.fields, self._keys),
-            states={name: state},
-            is_sink=True,
-        )
+    def _add(self, verb: str, name: str, reducing: ReduceCommitter, state: State) -> Stream:
+        name_of = f"{'upsert' if verb == 'upsert' else 'write'}-{name}"
+        return self._stream._commit(verb, name_of, reducing, {name: state}, keys=self._keys)
+
+
+class Table:
+    """A keyed table of a flow: streams are joined with it, and its changes are a stream."""
+
+    def __init__(self, made: Stream, name: str, state: State) -> None:
+        self._made = made
+        self.name = name
+        self.key, self.values = state.key, state.value
+        self.graph, self.step = made._graph, made._port.step
+
+    @property
+    @step
+    def changes(self) -> Stream:
+        """What each transaction changes in a table of totals: key and results, with ``diff``, 1 or -1.
+
+        ``changes.group_by(…).agg(…)`` are totals of totals: what has changed is taken back first. One of the aggregates
+        is a ``Count()``: how many keys there are.
+        """
+        port = self._made._other(CHANGES)._port
+        return Stream(self.graph, port, is_changes=True)
+
+    @property
+    @step
+    def late(self) -> Stream:
+        """What came too late for windows."""
+        return self._made._other("late")
+
+    @property
+    @step
+    def untimed(self) -> Stream:
+        """The rows of windows without an event time."""
+        return self._made._other("untimed")
 
 
 @attrs.frozen
@@ -625,7 +822,7 @@ class Windows(Stream):
         self._windowed = windowed
         self._aggregates = aggregates
         self._closed: Port | None = None
-        self._graph, self._clock = windowed._stream._graph, None
+        self._graph, self._clock, self._is_changes = windowed._stream._graph, None, False
         self._committer = WindowCommitter(windowed._id, **windowed._settings(aggregates))
 
     @property
@@ -641,39 +838,21 @@ class Windows(Stream):
         """Return the closed windows; their step is made when they are first taken as a stream."""
         if self._closed is None:
             name, source = self._windowed._id, self._windowed._stream
-            self._closed = source._step(
-                "agg",
-                name=name,
-                base=name,
-                component=self._committer,
-                is_committer=True,
-                by=_by(source.fields, self._windowed._keys),
-                clock=source._timed("window").step,
-                states={name: self._committer.state(self._graph.internal(name))},
-                streams=streams_of(self._committer),
+            clock, states = source._timed("window"), {name: self._committer.state(self._graph.internal(name))}
+            self._closed = source._commit(
+                "agg", name, self._committer, states, keys=self._windowed._keys, clock=clock, base=name, is_sink=False
             )._port
         return self._closed
 
     @step
-    def upsert(self, table: str, **options: Any) -> Stream:
-        """Keep each window in a table of the output, up to date before it closes: a ``WindowUpdateCommitter``.
-
-        Returns:
-            a stream of nothing, whose ``late`` and ``untimed`` are what was left out.
-        """
+    def upsert(self, table: str, **options: Any) -> Table:
+        """Keep each window in a table of the output, up to date before it closes: a ``WindowUpdateCommitter``."""
         source = self._windowed._stream
         updating = WindowUpdateCommitter(table, **self._windowed._settings(self._aggregates))
-        return source._step(
-            "upsert",
-            name=f"upsert-{table}",
-            component=updating,
-            is_committer=True,
-            by=_by(source.fields, self._windowed._keys),
-            clock=source._timed("window").step,
-            states={table: updating.state(self._graph.table(table), **options)},
-            streams={DEFAULT_STREAM: Fields(), **streams_of(updating)},
-            is_sink=True,
-        )
+        state = updating.state(self._graph.table(table), **options)
+        clock, keys = source._timed("window"), self._windowed._keys
+        made = source._commit("upsert", f"upsert-{table}", updating, {table: state}, keys=keys, clock=clock)
+        return Table(made, table, state)
 
 
 def _checked(fields: Fields, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate]:
