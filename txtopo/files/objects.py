@@ -20,6 +20,7 @@ from txtopo.errors import ConfigError
 from txtopo.files.durable import beside
 from txtopo.files.folder import Item
 from txtopo.text.extras import how_to_install
+from txtopo.text.native import plain_text
 
 __all__ = ["ObjectFolder", "Version"]
 
@@ -157,7 +158,7 @@ class ObjectFolder:
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{self.address}/{path} does not exist") from error
         except obstore.exceptions.BaseError as error:
-            raise OSError(f"{self.address}/{path}: {error}") from error
+            raise OSError(f"{self.address}/{path}: {plain_text(error)}") from error
 
 
 def _version_of(meta: Any) -> Version:

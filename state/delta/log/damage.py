@@ -23,13 +23,13 @@ from deltalake.exceptions import DeltaError
 from txtopo.errors import StateFailure
 from txtopo.files.durable import has_descriptor
 from txtopo.files.folder import Folder
+from txtopo.text.native import plain_text
 
 __all__ = [
     "LOG_FOLDER",
     "damage_of_data",
     "damage_of_log",
     "empty_version",
-    "plain_text",
     "set_checkpoints_aside",
     "state_failure",
     "unsupported",
@@ -41,18 +41,6 @@ LOG_FOLDER = "_delta_log"
 _VERSION = re.compile(r"^(\d{20})\.json$")
 _LAST_CHECKPOINT = "_last_checkpoint"
 _CHECKPOINT = re.compile(r"^\d{20}\.checkpoint(\..*)?\.parquet$")
-_FRAME = re.compile(r"^\s*\d+: \S")
-"""A line of a native backtrace."""
-
-
-def plain_text(error: BaseException) -> str:
-    """Return the text of a delta-rs error without native stack frames."""
-    lines: list[str] = []
-    for line in str(error).splitlines():
-        if _FRAME.match(line) or line.strip().startswith("stack backtrace"):
-            break
-        lines.append(line)
-    return "\n".join(lines).strip() or type(error).__name__
 
 
 def damage_of_log(folder: Path) -> str | None:

@@ -11,10 +11,11 @@ import attrs
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from state.delta.log.damage import LOG_FOLDER, damage_of_log, plain_text, set_checkpoints_aside
+from state.delta.log.damage import LOG_FOLDER, damage_of_log, set_checkpoints_aside
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.objects import ObjectFolder
+from txtopo.text.native import plain_text
 from txtopo.text.printable import escaped
 
 __all__ = ["LOG_FOLDER", "Location", "parent_of"]

@@ -32,6 +32,7 @@ from txtopo.columnar.conversion import python_rows
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.journal.ending import table_path
 from txtopo.journal.journal import JournalTable
+from txtopo.text.native import plain_text
 
 __all__ = ["compare_bags", "compare_rows", "read_histories"]
 
@@ -63,7 +64,7 @@ def read_histories(
             histories[name] = reader.read(functools.partial(tell, name), with_rows=with_rows)
         except WORLD_ERRORS as error:
             raise StateAccessError(
-                f"state {name!r}: the log of the table at {location.address} cannot be read", cause=str(error)
+                f"state {name!r}: the log of the table at {location.address} cannot be read", cause=plain_text(error)
             ) from error
     return histories
 

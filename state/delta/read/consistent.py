@@ -49,7 +49,6 @@ import attrs
 import pyarrow as pa
 from deltalake import DeltaTable
 
-from state.delta.log.damage import plain_text
 from state.delta.log.entries import read_entry
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner, rolled_back_application
@@ -62,6 +61,7 @@ from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
 from txtopo.journal.ending import READS_MAX, JournalEnd, journal_below, last_writes, read_beside, read_end, table_path
 from txtopo.journal.journal import JournalHeader, find_journal, read_journal
+from txtopo.text.native import plain_text
 
 __all__ = [
     "ConsistentView",

@@ -24,6 +24,7 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.key_index import hashes_of
 from txtopo.columnar.rows_by_time import BEFORE_ALL, are_over, not_over
 from txtopo.errors import StateAccessError
+from txtopo.text.native import plain_text
 
 __all__ = ["FollowedRows", "Step"]
 
@@ -218,5 +219,5 @@ class FollowedRows:
             raise StateAccessError(
                 f"the files of version {version} of the table at {self.location.address} exist, but cannot be read: "
                 "they are damaged",
-                cause=str(error),
+                cause=plain_text(error),
             ) from error

@@ -31,7 +31,6 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from state.delta.log.damage import plain_text
 from state.delta.log.data_files import DataFolder, files_of
 from state.delta.log.entries import read_entry, version_after
 from state.delta.log.kept import KeptLog
@@ -54,6 +53,7 @@ from txtopo.files.durable import is_folder, paths_in
 from txtopo.journal.ending import READS_MAX, metadata_dir_below
 from txtopo.journal.journal import JournalHeader, find_journal
 from txtopo.journal.search import JournalSearch
+from txtopo.text.native import plain_text
 
 __all__ = [
     "FoundTable",

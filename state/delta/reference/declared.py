@@ -16,7 +16,6 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from state.delta.columns import is_key_type, no_equality
-from state.delta.log.damage import plain_text
 from state.delta.log.data_files import DataFile, DataFolder, files_of
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
@@ -28,6 +27,7 @@ from txtopo.api.arguments import checked_arguments
 from txtopo.api.reference import OTHER_TABLE_ADVICE, Reference, ReferenceTable, SeenVersion
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
+from txtopo.text.native import plain_text
 from txtopo.text.suggestions import did_you_mean
 
 __all__ = ["DeltaReference"]

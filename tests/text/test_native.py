@@ -1,0 +1,28 @@
+"""Errors of native libraries."""
+
+from __future__ import annotations
+
+import pytest
+from deltalake import DeltaTable
+
+from txtopo.text.native import plain_text
+
+
+def test_a_dump_is_left_out() -> None:
+    """Neither stack frames nor dumps of objects, which may hold secrets, nor styles of terminals are shown."""
+    error = OSError("Generic error: \x1b[31mno\x1b[0m answer\n\nDebug source:\nGeneric {\n  token: 1\n}")
+    assert plain_text(error) == "Generic error: no answer"
+    assert plain_text(OSError("gone\n   0: native::frame\n   1: another")) == "gone"
+    assert plain_text(OSError()) == "OSError"
+
+
+def test_missing_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An object store without credentials is told in one sentence that says how to give them."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(OSError, match="credential") as raised:
+        DeltaTable("s3://bucket/table", storage_options={"aws_region": "eu-west-1"})
+    of_a_machine = OSError("Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 5 ms")
+    for error in (raised.value, of_a_machine):
+        assert plain_text(error).startswith("no credentials for it were found; set them in the environment")
