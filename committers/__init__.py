@@ -20,7 +20,7 @@ from committers.event_time import (
     WindowUpdateCommitter,
 )
 from committers.lookup_join import LookupJoin
-from committers.rankings import LastN, TopN
+from committers.rankings import ArgMax, ArgMin, LastN, TopN
 from committers.reduce import ReduceCommitter
 from committers.rows import AppendCommitter, ReplaceCommitter
 from committers.sinks import DeltaAppendBolt, DeltaUpsertBolt
@@ -31,6 +31,8 @@ __all__ = [
     "ApplyChanges",
     "ApproxCountDistinct",
     "ApproxQuantile",
+    "ArgMax",
+    "ArgMin",
     "Collect",
     "Count",
     "CountDistinct",

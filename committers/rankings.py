@@ -1,13 +1,14 @@
-"""``TopN`` and ``LastN``: the first few rows of each key by some order, as a list that holds just these."""
+"""Some rows of each key, by an order, as a list that holds just these: the first few, or all with the largest value."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,34 +19,19 @@ from txtopo.api.reduction import ColumnReduction, Merge
 from txtopo.columnar.reducing import ordered
 from txtopo.columnar.selection import in_one_piece
 
-__all__ = ["LastN", "TopN"]
+__all__ = ["ArgMax", "ArgMin", "LastN", "TopN"]
 
 
-def _n(_: Any, attribute: Any, n: int) -> None:
-    check_positive(attribute.name, n)
+def _at_least_one(_: Any, attribute: Any, number: int) -> None:
+    check_positive(attribute.name, number)
 
 
-@checked_class
 @attrs.frozen
-class TopN(Aggregate):
-    """The ``n`` rows with the largest ``by``, largest first: a list of structs of their fields and ``by``.
-
-    Of rows with equal ``by`` those that are larger field by field come first, where nulls are the smallest and NaN the
-    largest. So which rows are left out does not depend on how the stream is cut; equal rows are there as often as they
-    came. Rows whose ``by`` is null are skipped. A negated field that an earlier bolt makes gives the smallest ones.
-
-    The list is in the key's row, which each transaction with a row of that key writes anew, so ``n`` is a small number.
-
-    Args:
-        fields: ``"name"`` or ``"name: type"``; or ``Fields`` of several.
-        n: how many rows of a key there are at most.
-        by: the field of the order; it may be one of ``fields``.
-        where: a boolean field: only rows where it is true count.
-    """
+class _RowsInOrder(Aggregate):
+    """An aggregate whose result is a list of some of the rows, which an order decides: structs of fields and order."""
 
     suffixes: ClassVar = ("",)
     fields: Fields = attrs.field(converter=fields_with)
-    n: int = attrs.field(kw_only=True, validator=_n)
     by: Fields = attrs.field(kw_only=True, converter=field_of)
 
     @property
@@ -53,7 +39,7 @@ class TopN(Aggregate):
         """The fields of a row: that of the order comes last if it is none of ``fields``."""
         return self.fields if self.by[0] in self.fields else self.fields + self.by
 
-    def typed(self, schema: pa.Schema) -> TopN:
+    def typed(self, schema: pa.Schema) -> Aggregate:
         """Return the aggregate with its fields' types."""
         fields = typed_fields(self.fields, schema)
         by = fields.subset(self.by.names) if self.by[0] in fields else typed_fields(self.by, schema)
@@ -62,11 +48,6 @@ class TopN(Aggregate):
     def typed_by(self, kinds: Sequence[pa.DataType]) -> Aggregate:
         """Return the aggregate with the types of the list's rows."""
         return super().typed_by([field.type for field in kinds[0].value_type])
-
-    def reductions(self, name: str) -> Sequence[ColumnReduction]:
-        """Return the merge of lists."""
-        (kind,) = self.partial_types
-        return [Merge(partial(_first_of, n=self.n, by=self.by[0]), kind, "take a smaller n")]
 
     @property
     def partial_types(self) -> Sequence[pa.DataType]:
@@ -94,6 +75,32 @@ class TopN(Aggregate):
 
 @checked_class
 @attrs.frozen
+class TopN(_RowsInOrder):
+    """The ``n`` rows with the largest ``by``, largest first: a list of structs of their fields and ``by``.
+
+    Of rows with equal ``by`` those that are larger field by field come first, where nulls are the smallest and NaN the
+    largest. So which rows are left out does not depend on how the stream is cut; equal rows are there as often as they
+    came. Rows whose ``by`` is null are skipped. A negated field that an earlier bolt makes gives the smallest ones.
+
+    The list is in the key's row, which each transaction with a row of that key writes anew, so ``n`` is a small number.
+
+    Args:
+        fields: ``"name"`` or ``"name: type"``; or ``Fields`` of several.
+        n: how many rows of a key there are at most.
+        by: the field of the order; it may be one of ``fields``.
+        where: a boolean field: only rows where it is true count.
+    """
+
+    n: int = attrs.field(kw_only=True, validator=_at_least_one)
+
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the merge of lists."""
+        (kind,) = self.partial_types
+        return [Merge(partial(_first_of, n=self.n, by=self.by[0]), kind, "take a smaller n")]
+
+
+@checked_class
+@attrs.frozen
 class LastN(TopN):
     """The ``n`` latest rows, latest first: as :class:`TopN`, by a time.
 
@@ -105,20 +112,115 @@ class LastN(TopN):
     """
 
 
+@checked_class
+@attrs.frozen
+class ArgMax(_RowsInOrder):
+    """The rows with the largest ``by`` of all, each of several with it: a list of structs of their fields and ``by``.
+
+    The rows are in falling order, field by field; equal ones are there as often as they came. Rows whose ``by`` is null
+    are skipped. More than ``rows_max`` rows of a key are refused with a ``FieldsError``.
+
+    Args:
+        fields: ``"name"`` or ``"name: type"``; or ``Fields`` of several.
+        by: the field of the order; it may be one of ``fields``.
+        rows_max: how many rows of a key may have the largest ``by`` so far.
+        where: a boolean field: only rows where it is true count.
+    """
+
+    rows_max: int = attrs.field(default=1_000, kw_only=True, validator=_at_least_one)
+    _is_largest: ClassVar = True
+
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the merge of lists."""
+        (kind,) = self.partial_types
+        how = partial(_ends_of, rows_max=self.rows_max, by=self.by[0], is_largest=self._is_largest)
+        return [Merge(how, kind, f"give {type(self).__name__} a larger rows_max, or aggregate by a finer key")]
+
+
+@checked_class
+@attrs.frozen
+class ArgMin(ArgMax):
+    """The rows with the smallest ``by`` of all: otherwise as :class:`ArgMax`.
+
+    Args:
+        fields: ``"name"`` or ``"name: type"``; or ``Fields`` of several.
+        by: the field of the order; it may be one of ``fields``.
+        rows_max: how many rows of a key may have the smallest ``by`` so far.
+        where: a boolean field: only rows where it is true count.
+    """
+
+    _is_largest: ClassVar = False
+
+
+@attrs.frozen
+class _Falling:
+    """The rows of groups of lists of rows, in falling order by a field and then by the others, group by group.
+
+    Args:
+        rows: they.
+        order: the field that decides, of each row.
+        groups: the number of each row's group.
+        is_null: of each group, whether all of its lists are null.
+    """
+
+    rows: Any
+    order: Any
+    groups: npt.NDArray[np.int64]
+    is_null: Any
+
+    @classmethod
+    def of(cls, groups: Any, by: str) -> _Falling:
+        """Put the rows of groups in order."""
+        lists, kind = groups.flatten(), groups.type.value_type
+        group = np.asarray(pc.list_parent_indices(groups))
+        rows = lists.flatten()
+        of_row = group[np.asarray(pc.list_parent_indices(lists))]
+        names = [field.name for field in kind.value_type]
+        columns = dict(zip(names, rows.flatten(), strict=True))
+        order = [columns[by], *(columns[name] for name in names if name != by)]
+        falling = pa.table([pa.array(-of_row), *order], names=[str(number) for number in range(len(order) + 1)])
+        at = pa.array(ordered(falling).to_numpy()[::-1])
+        is_null = pa.array(~np.isin(np.arange(len(groups)), group[np.asarray(pc.is_valid(lists))]))
+        return cls(rows.take(at), columns[by].take(at), of_row[np.asarray(at)], is_null)
+
+    @cached_property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """How many rows each group has."""
+        return np.bincount(self.groups, minlength=len(self.is_null))
+
+    @cached_property
+    def ends(self) -> npt.NDArray[np.int64]:
+        """The position after the last row of each group."""
+        return np.cumsum(self.counts)
+
+    def lists(self, is_in: npt.NDArray[np.bool_]) -> Any:
+        """Return a list of each group's rows that are in, null where all of its lists are null."""
+        counts = np.bincount(self.groups[is_in], minlength=len(self.is_null))
+        offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        rows = self.rows.filter(pa.array(is_in))
+        return pa.ListArray.from_arrays(offsets, rows, pa.list_(rows.type), mask=self.is_null)
+
+
 def _first_of(groups: Any, *, n: int, by: str) -> Any:
     """Return the first ``n`` rows of each group of lists of rows, in falling order; null if all lists are null."""
-    lists, kind = groups.flatten(), groups.type.value_type
-    group = np.asarray(pc.list_parent_indices(groups))
-    rows = lists.flatten()
-    of_row = group[np.asarray(pc.list_parent_indices(lists))]
-    names = [field.name for field in kind.value_type]
-    columns = dict(zip(names, rows.flatten(), strict=True))
-    order = [columns[by], *(columns[name] for name in names if name != by)]
-    falling = pa.table([pa.array(-of_row), *order], names=[str(number) for number in range(len(order) + 1)])
-    at = ordered(falling).to_numpy()[::-1]
-    counts = np.bincount(of_row, minlength=len(groups))
-    place = np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
-    at = at[place < n]
-    offsets = np.concatenate([[0], np.cumsum(np.minimum(counts, n))]).astype(np.int32)
-    is_null = pa.array(~np.isin(np.arange(len(groups)), group[np.asarray(pc.is_valid(lists))]))
-    return pa.ListArray.from_arrays(offsets, rows.take(pa.array(at)), kind, mask=is_null)
+    falling = _Falling.of(groups, by)
+    starts = np.repeat(falling.ends - falling.counts, falling.counts)
+    return falling.lists(np.arange(len(starts)) - starts < n)
+
+
+def _ends_of(groups: Any, *, rows_max: int, by: str, is_largest: bool) -> Any:
+    """Return the rows of each group whose order is the largest, or the smallest; null if all lists are null.
+
+    Raises:
+        ArrowInvalid: a group has more of them than ``rows_max``.
+    """
+    falling = _Falling.of(groups, by)
+    ends = falling.ends - falling.counts if is_largest else falling.ends - 1
+    end = falling.order.take(pa.array(np.repeat(ends, falling.counts)))
+    is_end = pc.equal(falling.order, end)
+    if pa.types.is_floating(end.type):
+        is_end = pc.or_(is_end, pc.and_(pc.is_nan(falling.order), pc.is_nan(end)))
+    is_in = np.asarray(is_end)
+    if np.bincount(falling.groups[is_in], minlength=1).max() > rows_max:
+        raise pa.ArrowInvalid(f"there are more than {rows_max:,} rows of a key")
+    return falling.lists(is_in)

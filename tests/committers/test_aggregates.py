@@ -15,6 +15,8 @@ from hypothesis import given, settings, strategies as st
 from committers import (
     ApproxCountDistinct,
     ApproxQuantile,
+    ArgMax,
+    ArgMin,
     Collect,
     Count,
     CountDistinct,
@@ -85,6 +87,9 @@ def aggregation(kind: str, key: tuple[str, ...] = ("shop: string", "line: int"))
             f"earliest{end}": First(Fields(value, "ok: boolean"), by="at: timestamp", where=where),
             f"latest{end}": Last(Fields("ok: boolean", value), by="at: timestamp", where=where),
             f"top{end}": TopN(Fields("ok: boolean", value), n=2, by=value, where=where),
+            f"best{end}": ArgMax(Fields("ok: boolean"), by=value, where=where),
+            f"worst{end}": ArgMin(Fields("ok: boolean"), by=value, where=where),
+            f"newest{end}": ArgMax(value, by="at: timestamp", where=where),
             f"recent{end}": LastN(value, n=3, by="at: timestamp", where=where),
             f"sorted{end}": Collect(value, where=where),
             f"different{end}": Collect(value, distinct=True, where=where),
@@ -181,6 +186,10 @@ def of_rows(own: list, kind: str) -> dict:
     def place(row: dict, at) -> tuple:
         return at, *map(rank, row.values())
 
+    def with_value(value) -> list:
+        some = [row["ok"] for row in own if row["value"] is not None and plain(row["value"]) == plain(value)]
+        return [{"ok": ok, "value": plain(value)} for ok in sorted(some, key=rank, reverse=True)]
+
     made = {
         "rows": len(own),
         "values": len(values),
@@ -195,6 +204,14 @@ def of_rows(own: list, kind: str) -> dict:
             for row in sorted(own, key=lambda row: (rank(plain_zero(row["value"])), rank(row["ok"])), reverse=True)
             if row["value"] is not None
         ][:2]
+        or None,
+        "best": with_value(max(values, key=order)) if values else None,
+        "worst": with_value(min(values, key=order)) if values else None,
+        "newest": [
+            {"value": plain(row["value"]), "at": at}
+            for row, _, at in sorted(whole, key=lambda r: rank(plain_zero(r[0]["value"])), reverse=True)
+            if at == max(each[2] for each in whole)
+        ]
         or None,
         "recent": [
             {"value": plain(row["value"]), "at": at}

@@ -1,4 +1,4 @@
-"""TopN and LastN: lists that hold just the first rows, the same however the stream is cut."""
+"""TopN, LastN, ArgMax: lists that hold just some rows, the same however the stream is cut."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from committers import CountDistinct, Last, LastN, ReduceCommitter, TopN
+from committers import ArgMax, ArgMin, CountDistinct, Last, LastN, ReduceCommitter, TopN
 from committers.aggregates import Aggregation
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
@@ -99,10 +99,47 @@ def test_types_of_the_table(tmp_path) -> None:
     }
 
 
+@pytest.mark.parametrize("batch", [1, 3, 10])
+def test_all_rows_at_the_end(tmp_path, batch) -> None:
+    """All rows with the largest or the smallest order are kept, equal ones as often as they came, and no other one."""
+    bids = [
+        [1, 5, "b"],
+        [1, 7, None],
+        [2, 1, "x"],
+        [1, 7, "a"],
+        [1, 5, "c"],
+        [1, None, "z"],
+        [1, 7, "a"],
+        [3, None, "y"],
+    ]
+    values = {"most": ArgMax("bidder: string", by="price: long"), "least": ArgMin("bidder: string", by="price: long")}
+    found = tops(tmp_path, values, bids, batch)
+    assert found == {
+        1: {
+            "most": [{"bidder": name, "price": 7} for name in ("a", "a", None)],
+            "least": [{"bidder": name, "price": 5} for name in ("c", "b")],
+        },
+        2: {name: [{"bidder": "x", "price": 1}] for name in ("most", "least")},
+        3: {"most": None, "least": None},
+    }
+
+
+@pytest.mark.parametrize("batch", [1, 10])
+def test_too_many_rows_at_the_end(tmp_path, batch) -> None:
+    """As many as are allowed are kept; one more is refused, and says what to do."""
+    values = {"most": ArgMax("bidder: string", by="price: long", rows_max=2)}
+    bids = [[1, 5, "a"], [1, 5, "b"], [1, 4, "c"]]
+    assert len(tops(tmp_path / "few", values, bids, batch)[1]["most"]) == 2
+    with pytest.raises(FieldsError, match=r"more than 2 rows of a key.*give ArgMax a larger rows_max"):
+        tops(tmp_path / "many", values, [*bids, [1, 5, "d"]], batch)
+
+
 def test_mistakes() -> None:
     """No rows, nested rows, and a field that is there twice are refused by name."""
     with pytest.raises(ConfigError, match="n is 0; give a whole number, at least 1"):
         TopN("price", n=0, by="price")
+    with pytest.raises(ConfigError, match="rows_max is 0; give a whole number, at least 1"):
+        ArgMin("price", rows_max=0, by="price")
     with pytest.raises(FieldsError, match="TopN needs values that have an order, but field 'tags' is array<string>"):
         Aggregation(Fields(), {"best": TopN("tags: array<string>", n=1, by="price: long")})
     with pytest.raises(FieldsError, match="'price' appears twice"):
