@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import gc
 import signal
@@ -19,6 +20,7 @@ from tests.processes import ran
 from txtopo import Config, TransactionalTopology
 from txtopo.errors import InputError
 from txtopo.fork.forking import moved
+from txtopo.inspect.backend import FolderBackend
 from txtopo.testing import run_inline
 
 __all__ = ["command_line"]
@@ -42,6 +44,16 @@ def test_both_phases_and_all_attempts_see_one_version(tmp_path: Path, *, opaque:
     seen = versions_seen(tmp_path)
     assert seen == sorted(seen)
     assert len(set(seen)) > ORDERS // 4
+
+
+def test_the_pages_api_names_the_version(tmp_path: Path) -> None:
+    """Of each transaction, with the table's id."""
+    run_inline(topology(str(tmp_path)), Config(max_spout_pending=3))
+    with contextlib.closing(FolderBackend(tmp_path / "out")) as backend:
+        journals = [backend.transaction("seen", txid).journal for txid in range(1, ORDERS + 1)]
+    seen = [each.references["customers"] for each in journals if each is not None]
+    assert [each.version for each in seen] == versions_seen(tmp_path)
+    assert {each.table for each in seen} == {str(DeltaTable(str(tmp_path / "customers")).metadata().id)}
 
 
 def test_refresh(tmp_path: Path) -> None:

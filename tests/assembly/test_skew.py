@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -21,6 +22,7 @@ from tests.cli.conftest import command_line
 from tests.committers.event_time.scripted import SECOND, START, TOLD, Planned, Script, Telling, told
 from txtopo import BasicBolt, Config, Fields, Topology, TransactionalTopologyBuilder, run
 from txtopo.errors import ConfigError, TopologyError
+from txtopo.inspect.backend import FolderBackend
 from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 
@@ -127,6 +129,15 @@ def pair(root: Path, tasks: int = 1, *, is_opaque: bool = False, **options: Any)
     kind = OpaqueMemoryTransactionalSpout if is_opaque else MemoryTransactionalSpout
     spouts = {"fast": kind(rows(FAST), TIMED, 1), "slow": MemoryTransactionalSpout(rows(SLOW), TIMED, 1)}
     return topology(root, spouts, tasks, **({"skew_max": 30 * SECOND} | options))
+
+
+def test_the_pages_api_says_who_waited(tmp_path: Path) -> None:
+    """So does the answer about a transaction, with which the page is made."""
+    run_inline(pair(tmp_path), Config(max_spout_pending=1))
+    with contextlib.closing(FolderBackend(tmp_path)) as backend:
+        found = [backend.transaction("skew", each.txid).journal.waited for each in transactions(tmp_path)]
+    assert found == [each.planned.ahead for each in transactions(tmp_path)]
+    assert ("fast",) in found
 
 
 def test_explain_says_who_waited(tmp_path: Path, command_line: Any) -> None:

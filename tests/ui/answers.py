@@ -152,7 +152,8 @@ class Answers:
                       {"label": "next", "text": "nothing: it is done; the last committed transaction is 12345"}],
             "attempts": [attempt, good], "writes": [write, {**write, "state": "buckets", "toAt": at + 0.28}],
             "journal": {"group": [589, 592], "metadata": {"file": self.file}, "plannedAt": at,
-                        "ranges": {self.file: [0, 500]}, "skipped": {"p0": [[3, 4]]},
+                        "references": {"customers": {"table": "c0ffee", "version": 7, "insteadOf": None}},
+                        "waited": ["orders"], "ranges": {self.file: [0, 500]}, "skipped": {"p0": [[3, 4]]},
                         "tuples": {"spout": 500, self.component: 3000}, "isDeadLetter": False},
             "can": {"audit": True, "replay": True}, "previous": txid - 1, "next": txid + 1,
         }  # fmt: skip

@@ -321,12 +321,23 @@ class StoryLine:
 
 
 @attrs.frozen(field_transformer=in_camel_case)
+class Reference:
+    """The version of a reference table that a transaction has seen; ``instead_of`` is the first that was planned."""
+
+    table: str
+    version: int
+    instead_of: int | None = None
+
+
+@attrs.frozen(field_transformer=in_camel_case)
 class Entered:
     """What the journal has of a transaction."""
 
     group: Sequence[int] = ()
     metadata: Any = None
     planned_at: float | None = None
+    references: Mapping[str, Reference] = attrs.field(factory=dict)
+    waited: Sequence[str] = ()
     ranges: Mapping[str, Sequence[Any]] = attrs.field(factory=dict)
     skipped: Mapping[str, Sequence[Sequence[Any]]] = attrs.field(factory=dict)
     tuples: Mapping[str, int] = attrs.field(factory=dict)

@@ -352,6 +352,7 @@ def _entered_facts(entered: EnteredGroup, txid: int) -> dict[str, Any]:
         "group": {"first": entry.first, "last": entry.last},
         "plannedAt": None if transaction.planned == NEVER else _iso(transaction.planned.at_ms / 1000),
         "references": _versions_of(transaction.planned.references),
+        "waited": list(transaction.planned.ahead),
         "input": _spans_of(transaction.input),
         "skipped": {partition: [list(each) for each in gaps] for partition, gaps in transaction.gaps.items()},
         "metadata": transaction.metadata,
