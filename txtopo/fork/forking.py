@@ -132,7 +132,7 @@ def fork_points(plan: Plan, config: Config) -> ForkPoints:
     """
     _, incarnation, committed = _values_of(plan, config)
     points, parts = _points(_origin(plan, config), committed)
-    refuse_other_store(plan.topology_id, incarnation, parts)
+    refuse_other_store(plan.topology_id, incarnation, parts[-1].header)
     return points
 
 
@@ -152,7 +152,7 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) ->
     values, incarnation, committed = _values_of(plan, config)
     points, parts = _points(origin, committed)
     point = points.nearest(txid)
-    refuse_other_store(plan.topology_id, incarnation, parts)
+    refuse_other_store(plan.topology_id, incarnation, parts[-1].header)
     checkpoint = point.checkpoint
     places = _places(origin.states, origin.metadata_dir.parent)
     state = _state_of(origin, values)

@@ -94,12 +94,13 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
             return diagnosis.unfinished
         if diagnosis.damage:
             raise StopError(f"{'; '.join(diagnosis.damage)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
-        refuse_other_store(subject.topology_id, diagnosis.record.incarnation, journal_of(subject))
+        parts = journal_of(subject)
+        refuse_other_store(subject.topology_id, diagnosis.record.incarnation, parts[-1].header if parts else None)
         known, new[:] = without_new(subject, diagnosis.record.committed)
         wrong = [each.text for each in diagnosis.divergences if _is_obstacle(each, new)]
         if wrong:
             raise StopError(f"{'; '.join(wrong)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
-        past = Past.of(known, journal_of(known), diagnosis.record)
+        past = Past.of(known, parts, diagnosis.record)
         point, reasons = past.nearest(_wanted(past, txid, time_ms))
         found[:] = [(past, point, reasons)]
         is_there = point.txid == past.committed.txid and diagnosis.record.group is None

@@ -27,7 +27,7 @@ from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.api.values import ROWS_KINDS
 from txtopo.config import Config
 from txtopo.errors import StateAccessError, StopError
-from txtopo.journal.ending import metadata_dir_with_journal
+from txtopo.journal.ending import metadata_dir_with_journal, read_end
 from txtopo.journal.journal import JournalPart, find_journal, read_journal
 from txtopo.topology.plans.plan import Plan, PlannedComponent
 from txtopo.topology.user_code.blame import user_code
@@ -186,7 +186,9 @@ class Looked:
         """Read journal and tables; raise StopError if a repair or a rewind is unfinished."""
         with contextlib.closing(open_store()) as store:
             coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())
-            refuse_other_store(subject.topology_id, incarnation_in(store, subject.topology_id), journal_of(subject))
+            end = read_end(find_journal(subject.metadata_dir, subject.topology_id))
+            newest = None if end is None else end.header
+            refuse_other_store(subject.topology_id, incarnation_in(store, subject.topology_id), newest)
             unfinished = recorded_plan(coordinator_state)
             record = CoordinatorRecord.of(coordinator_state, 0, functools.partial(journal_of, subject))
             subject, new = without_new(subject, record.committed)

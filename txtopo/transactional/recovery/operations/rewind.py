@@ -23,6 +23,7 @@ from txtopo.errors import StateAccessError
 from txtopo.journal.backfills import backfills_of, unfinished_backfills
 from txtopo.journal.journal import (
     JournalEntry,
+    JournalHeader,
     JournalPart,
     JournalTransaction,
     counting_entries,
@@ -233,18 +234,18 @@ def summarized(reasons: Iterable[str]) -> list[str]:
     return [*found[:REASONS_MAX], f"so it is with {len(found) - REASONS_MAX:,} more versions before"]
 
 
-def refuse_other_store(topology_id: str, incarnation: str | None, parts: Sequence[JournalPart]) -> None:
+def refuse_other_store(topology_id: str, incarnation: str | None, newest: JournalHeader | None) -> None:
     """Refuse a store that does not have the coordinator state that belongs to a topology's journal.
 
     Args:
         topology_id: the topology's id.
         incarnation: its incarnation in the store; None if it has none there.
-        parts: its journal.
+        newest: the newest header of its journal; None if it has none.
 
     Raises:
         StateAccessError: they do not belong together.
     """
-    if parts and incarnation != parts[-1].header.incarnation:
+    if newest is not None and incarnation != newest.incarnation:
         has = "has no coordinator state" if incarnation is None else "has coordinator state of another incarnation"
         raise StateAccessError(
             f"the store of topology {topology_id!r} {has}, but there is a journal. If it has another store, as on a "
