@@ -219,7 +219,7 @@ class Put:
     dead: BitMap64
 
 
-class Held(Protocol):
+class Segments(Protocol):
     """Rows of a table that are held in memory."""
 
     def merge(self, put: Put) -> None:
@@ -242,7 +242,7 @@ class Ended:
             removed += put.removed
         return Change(added, removed, is_of_rows=self.has_expired)
 
-    def hold(self, segments: Held) -> None:
+    def hold(self, segments: Segments) -> None:
         """Hold what was put among the rows that are held of the table."""
         for put in self.puts:
             segments.merge(put)

@@ -260,15 +260,15 @@ class DeltaStateTable(StateTable, CanBeRenamed):
 
     def _existing(self) -> DeltaTable | None:
         """Return a handle of the newest version; None if there is no table."""
-        held = self._held()
+        held = self._cached_handle()
         table = self._location.existing() if held is None else None
         return held if table is None else self._hold(table)
 
     def _newest(self) -> DeltaTable:
         """Return a handle of the newest version of a table that is there."""
-        return self._held() or self._hold(self._location.handle())
+        return self._cached_handle() or self._hold(self._location.handle())
 
-    def _held(self) -> DeltaTable | None:
+    def _cached_handle(self) -> DeltaTable | None:
         """Return the handle of the last look, unless the log ends with another entry since.
 
         A start looks at each table several times, and a fresh handle reads the whole log.

@@ -22,7 +22,7 @@ __all__ = [
     "Run",
     "are_after",
     "are_over",
-    "held_in",
+    "keys_in",
     "not_over",
     "rows_of_keys",
     "times_of",
@@ -37,7 +37,7 @@ AFTER_ALL = (1 << 63) - 1
 _AT = ":at"
 """A column with the positions of keys; no field's name has a colon."""
 
-Held = npt.NDArray[np.bool_]
+Mask = npt.NDArray[np.bool_]
 
 
 def are_after(rows: pa.Table, column: str, time: int) -> pa.ChunkedArray:
@@ -109,7 +109,7 @@ class Run:
         gone = len(self.times) - left
         return Run(rows_at(self.rows, np.arange(gone, len(self.times))), self.times[gone:].copy(), self.key)
 
-    def holds(self, keys: HashedKeys, after: int) -> Held:
+    def holds(self, keys: HashedKeys, after: int) -> Mask:
         """Return for each key, of several that differ, whether it has a row after a time."""
         first, held = self._position(after), np.zeros(keys.keys.num_rows, dtype=bool)
         if first < len(self.times):
@@ -166,9 +166,9 @@ class RowsByTime:
         """Return the rows after one time and up to another, in parts."""
         return [run.between(after, until) for run in self.runs]
 
-    def holds(self, keys: pa.Table, after: int) -> Held:
+    def holds(self, keys: pa.Table, after: int) -> Mask:
         """Return for each key, a row of the key columns, whether it has a row after a time."""
-        return held_in(self.runs, keys, after)
+        return keys_in(self.runs, keys, after)
 
     def of_keys(self, keys: pa.Table, after: int) -> list[pa.Table]:
         """Return the rows of some keys after a time, in parts."""
@@ -179,7 +179,7 @@ class RowsByTime:
         self._runs = [run.without_dead(until) for run in self.runs if run.last > until]
 
 
-def held_in(runs: Sequence[Run], keys: pa.Table, after: int) -> Held:
+def keys_in(runs: Sequence[Run], keys: pa.Table, after: int) -> Mask:
     """Return for each key, a row of the key columns, whether one of some runs has a row of it after a time."""
     if not (runs and keys.num_rows):
         return np.zeros(keys.num_rows, dtype=bool)

@@ -13,7 +13,7 @@ from state.delta.rows.format import KeylessRows, RowsFormat, arranged, fitted_ro
 from state.delta.rows.past import PastDeltaRows
 from txtopo.api.reduction import Rows, RowsMode
 from txtopo.api.state import ExpiresRows, State
-from txtopo.columnar.rows_by_time import Run, held_in, rows_of_keys
+from txtopo.columnar.rows_by_time import Run, keys_in, rows_of_keys
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FieldsError
 
@@ -42,7 +42,7 @@ class ReadsRuns(KeylessRows, ExpiresRows):
 
     @property
     @abstractmethod
-    def _runs_held(self) -> Sequence[Run]:
+    def _runs_there(self) -> Sequence[Run]:
         """Return all rows that are not taken, and maybe some that are."""
 
     def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table:
@@ -51,19 +51,19 @@ class ReadsRuns(KeylessRows, ExpiresRows):
 
     def count(self, after: int) -> int:
         """Return the number of rows that expire after a time."""
-        return sum(run.count(after) for run in self._runs_held)
+        return sum(run.count(after) for run in self._runs_there)
 
     def expired(self, after: int, until: int) -> pa.Table:
         """Return the rows that expire after one time and up to another."""
-        return self._shown([run.between(after, until) for run in self._runs_held])
+        return self._shown([run.between(after, until) for run in self._runs_there])
 
     def holds(self, keys: pa.Table, after: int) -> pa.BooleanArray:
         """Return for each key whether it has a row that expires after a time."""
-        return pa.array(held_in(self._runs_held, keys, after))
+        return pa.array(keys_in(self._runs_there, keys, after))
 
     def of_keys(self, keys: pa.Table, after: int) -> pa.Table:
         """Return the rows of some keys that expire after a time."""
-        return self._shown(rows_of_keys(self._runs_held, keys, after))
+        return self._shown(rows_of_keys(self._runs_there, keys, after))
 
     def _run(self, rows: pa.Table) -> Run:
         return Run.of(rows, self._expires, self._key)
@@ -84,5 +84,5 @@ class PastDeltaExpiringRows(ReadsRuns, PastDeltaRows):
         return self._taken_until()
 
     @functools.cached_property
-    def _runs_held(self) -> list[Run]:
+    def _runs_there(self) -> list[Run]:
         return [self._run(self._all)]

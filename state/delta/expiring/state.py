@@ -167,8 +167,8 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         return self._writer.taken
 
     @property
-    def _runs_held(self) -> list[Run]:
-        return list(self._held().values())
+    def _runs_there(self) -> list[Run]:
+        return list(self._cached_runs().values())
 
     def write_rows(self, parts: Sequence[TransactionRows]) -> RowsWrites:
         """Write the rows of some transactions that are not taken at the end to a file of no version of the table yet.
@@ -193,7 +193,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         self._runs = {}  # rows may be in it again that were taken, and are not in memory any more
 
     def _change(self, txid: int, note: Any) -> Change:  # noqa: ARG002 - it depends on no other rows
-        taken, runs = note.get("taken", BEFORE_ALL), self._held()
+        taken, runs = note.get("taken", BEFORE_ALL), self._cached_runs()
         if taken <= self._writer.taken:
             return Change(files_in(note))
         gone = [file for path, file in self._writer.files.items() if runs[path].last <= taken]
@@ -201,7 +201,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
 
     def _landed(self, note: Any) -> None:  # noqa: ARG002 - the head says it all
         taken = self._writer.taken
-        runs = self._runs = self._held()
+        runs = self._runs = self._cached_runs()
         for path, run in runs.items():
             left = run.without_dead(taken)
             runs[path] = run if left is run else self._run(left.rows)
@@ -245,7 +245,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         ends = range(FILE_ROWS, rows.num_rows + FILE_ROWS, FILE_ROWS)
         return [rows_at(rows, np.arange(end - FILE_ROWS, min(end, rows.num_rows))) for end in ends]
 
-    def _held(self) -> dict[str, Run]:
+    def _cached_runs(self) -> dict[str, Run]:
         """Return the rows of each file of the head; those that are not in memory are read."""
         return self._writer.reading(lambda: {path: self._of(file) for path, file in self._writer.files.items()})
 

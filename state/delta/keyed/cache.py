@@ -67,8 +67,8 @@ class TableCache:
         self._schema = rows.schema()
         self._plain_keys = PlainKeys(rows.key)
         self._keys_max = keys_max
-        self._held = self._none(mapped.BYTES_MAX if bytes_max is None else bytes_max)
-        self._held_version: int | None = None
+        self._cached = self._none(mapped.BYTES_MAX if bytes_max is None else bytes_max)
+        self._cached_version: int | None = None
         """The version whose rows are held; None if they are not known to be of one."""
         self._loading: Loading | None = None
         self.forget_values()
@@ -82,7 +82,7 @@ class TableCache:
         The next look-up waits for them. If they cannot be loaded, it loads them itself, and meets the error.
         """
         self.clear()
-        self._held = self._none(bytes_max)
+        self._cached = self._none(bytes_max)
         if source.rows:
             self._loading = Loading(self._none(bytes_max), source.version, dict(source.files), self._read)
 
@@ -92,8 +92,8 @@ class TableCache:
             self._loading.cancel()
             self._loading = None
         self.forget_values()
-        self._held.clear()
-        self._held_version = None
+        self._cached.clear()
+        self._cached_version = None
 
     def forget_values(self) -> None:
         """Drop the values."""
@@ -135,15 +135,15 @@ class TableCache:
 
     def kept(self, portions: Iterable[pa.Table]) -> pa.Table:
         """Return rows as they are to be held; see :meth:`Segments.kept`."""
-        return self._held.kept(portions)
+        return self._cached.kept(portions)
 
     def rows_of(self, file: DataFile) -> pa.Table | None:
         """Return all rows of a file, also those that are dead; None if they are not held. In any thread."""
-        return self._held.rows_of(file.path)
+        return self._cached.rows_of(file.path)
 
     def dead(self, source: Source, file: DataFile) -> BitMap64:
         """Return the positions of the dead rows of a file of the source's version."""
-        held = self._held.dead(file.path) if self._held_version == source.version else None
+        held = self._cached.dead(file.path) if self._cached_version == source.version else None
         return self._data.dead(file) if held is None else held
 
     def moved(self, version: int, hold: Callable[[Segments], None] | None = None) -> None:
@@ -179,13 +179,13 @@ class TableCache:
         self._shrink()
 
     def _take(self, version: int, hold: Callable[[Segments], None] | None) -> None:
-        is_known, self._held_version = hold is not None and self._held_version == version - 1, None
+        is_known, self._cached_version = hold is not None and self._cached_version == version - 1, None
         if hold is not None and is_known:
             # If there is no disk for a file, the write is made all the same; the next look-up meets that.
             with contextlib.suppress(StateFailure):
                 with self._whole():
-                    hold(self._held)
-                self._held_version = version
+                    hold(self._cached)
+                self._cached_version = version
 
     @contextlib.contextmanager
     def _whole(self) -> Iterator[None]:
@@ -193,20 +193,20 @@ class TableCache:
         try:
             yield
         except BaseException:
-            self._held.clear()
+            self._cached.clear()
             raise
 
     def _hold(self, source: Source) -> Segments:
         """Return the rows of the source's version, and read them if necessary."""
         loading, self._loading = self._loading, None
         if loading is not None and loading.ended():
-            self._held, self._held_version = loading.segments, loading.version
-        if self._held_version != source.version:
-            self._held_version, version = None, source.version
+            self._cached, self._cached_version = loading.segments, loading.version
+        if self._cached_version != source.version:
+            self._cached_version, version = None, source.version
             with self._whole():
-                self._held.hold(source.files, self._read)
-            self._held_version = version
-        return self._held
+                self._cached.hold(source.files, self._read)
+            self._cached_version = version
+        return self._cached
 
     def _read(self, file: DataFile) -> tuple[Iterator[pa.Table], BitMap64]:
         return self._data.portions(file, self._schema, with_dead=True), self._data.dead(file)

@@ -111,7 +111,7 @@ class _First:
     def __init__(self, schema: pa.Schema, limit: int | None) -> None:
         self._limit = limit
         self._lead = next(iter(_sortable(schema)), None)
-        self._held = [schema.empty_table()]
+        self._rows = [schema.empty_table()]
         self._new_rows = 0
         self._bound: pa.Scalar | None = None
         self.seen = 0
@@ -124,12 +124,12 @@ class _First:
             rows = rows.filter(pc.less_equal(rows[self._lead], self._bound))
         if not rows.num_rows:
             return
-        self._held.append(rows)
+        self._rows.append(rows)
         self._new_rows += rows.num_rows
         # When there are as many new ones as are wanted, at the earliest: so each is sorted few times.
         if self._limit is not None and self._new_rows >= self._limit:
-            self._held, self._new_rows = [self.rows()], 0
-            self._bound = self._bound_of(self._held[0])
+            self._rows, self._new_rows = [self.rows()], 0
+            self._bound = self._bound_of(self._rows[0])
 
     def may_take(self, bounds: _Bounds) -> bool:
         """Whether a file with some bounds may have one of the first."""
@@ -138,7 +138,7 @@ class _First:
 
     def rows(self) -> pa.Table:
         """Return them."""
-        rows, names = pa.concat_tables(self._held), _sortable(self._held[0].schema)
+        rows, names = pa.concat_tables(self._rows), _sortable(self._rows[0].schema)
         if self._limit is None or not names:
             return sorted_rows(rows).slice(0, self._limit)
         order = pc.sort_indices(rows, [(name, "ascending") for name in names])

@@ -81,11 +81,11 @@ class DeltaReference(Reference):
             raise ConfigError(f"refresh of a DeltaReference is {refresh}; it can't be negative")
         self.refresh = refresh
         self._bytes_max = bytes_max
-        self._held: _Held | None = None
+        self._cached: _Cached | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle what was declared, without the rows that this process holds."""
-        return {**self.__dict__, "_held": None}
+        return {**self.__dict__, "_cached": None}
 
     def newest(self, name: str) -> SeenVersion:
         """Return the newest version."""
@@ -102,9 +102,9 @@ class DeltaReference(Reference):
 
     def at(self, seen: SeenVersion) -> ReferenceTable:
         """Return a version, which this process loads once."""
-        if self._held is None or self._held.identity != seen.identity:
-            self._held = _held_of((self.address, self.key, self._columns, seen.identity), seen.identity)
-        return self._held.at(seen.version, lambda before: self._load(seen, before))
+        if self._cached is None or self._cached.identity != seen.identity:
+            self._cached = _cached_of((self.address, self.key, self._columns, seen.identity), seen.identity)
+        return self._cached.at(seen.version, lambda before: self._load(seen, before))
 
     def _load(self, seen: SeenVersion, before: LoadedVersion | None) -> LoadedVersion:
         try:
@@ -170,7 +170,7 @@ def replaced(seen: SeenVersion, address: str, identity: str) -> InputError:
 
 
 @attrs.define(eq=False)
-class _Held:
+class _Cached:
     """The versions of a table that this process holds, the one that was used last at the end."""
 
     identity: str
@@ -189,12 +189,12 @@ class _Held:
             return found
 
 
-_HELD: weakref.WeakValueDictionary[tuple[Any, ...], _Held] = weakref.WeakValueDictionary()
+_CACHED: weakref.WeakValueDictionary[tuple[Any, ...], _Cached] = weakref.WeakValueDictionary()
 """By table, what this process holds of it: copies of a reference, such as one for each slot, share it."""
 
 
-def _held_of(key: tuple[Any, ...], identity: str) -> _Held:
-    found = _HELD.get(key)
+def _cached_of(key: tuple[Any, ...], identity: str) -> _Cached:
+    found = _CACHED.get(key)
     if found is None:
-        found = _HELD[key] = _Held(identity)
+        found = _CACHED[key] = _Cached(identity)
     return found

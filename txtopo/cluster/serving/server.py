@@ -102,18 +102,18 @@ class _Together:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
-        self._held = b""
+        self._unread = b""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
         """Send what is held with this, or hold this."""
-        if self._held:
-            held, self._held = self._held, b""
+        if self._unread:
+            held, self._unread = self._unread, b""
             self._transport.write(held + data)
         elif data:
-            self._held = data
+            self._unread = data
             self._loop.call_soon(self._flush)
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class _Together:
         self._transport.close()
 
     def _flush(self) -> None:
-        held, self._held = self._held, b""
+        held, self._unread = self._unread, b""
         if held:
             self._transport.write(held)
 

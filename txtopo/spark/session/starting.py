@@ -129,7 +129,7 @@ _PARTING = re.compile(
     rb'Traceback \(most recent call last\):|  File "[^"]*(?:/pyspark/|pyspark\.zip)|    '
     rb"|(?:EOFError|BrokenPipeError|ConnectionResetError)\b"
 )
-_HELD_LINES_MAX = 400
+_WAITING_LINES_MAX = 400
 """The most lines that are held back while tracebacks are incomplete."""
 
 
@@ -142,7 +142,7 @@ class TracebackFilter:
     """
 
     def __init__(self) -> None:
-        self._held: list[bytes] = []
+        self._waiting: list[bytes] = []
         self._open = 0
         """The number of incomplete tracebacks."""
 
@@ -154,14 +154,14 @@ class TracebackFilter:
             return [line]
         elif not line[:1].isspace():
             self._open -= 1
-        self._held.append(line)
-        if self._open and len(self._held) < _HELD_LINES_MAX:
+        self._waiting.append(line)
+        if self._open and len(self._waiting) < _WAITING_LINES_MAX:
             return []
-        is_parting = all(_PARTING.match(held) for held in self._held)
+        is_parting = all(_PARTING.match(held) for held in self._waiting)
         held = self.rest()
         return [] if is_parting else held
 
     def rest(self) -> list[bytes]:
         """Return the lines that are held back; call this after the last line."""
-        held, self._held, self._open = self._held, [], 0
+        held, self._waiting, self._open = self._waiting, [], 0
         return held

@@ -74,7 +74,7 @@ class Keeping:
         self._points = coordinator_state.points().until(committed)
         self._journal = journal if self.is_recent_kept else None
         self._holds_at = holds
-        self._held: Sequence[Hold] = ()
+        self._holds: Sequence[Hold] = ()
         self._polled_secs: float | None = None
         """When it looked for holds last."""
         self._cut_to: tuple[int, int] | None = None
@@ -105,7 +105,7 @@ class Keeping:
         self._points = self._points.at(int(now_secs * 1000), self._rewind_hours)
         self._read_holds(now_secs)
         txids = tuple(point.txid for point in self._points.points)
-        of_copies = {hold.point for hold in self._held if hold.point is not None}
+        of_copies = {hold.point for hold in self._holds if hold.point is not None}
         history = History(tuple(sorted({*txids, *of_copies})), self._recent_secs, self._rewind_hours, now_secs)
         for state in states:
             if isinstance(state, KeepsHistory):
@@ -116,10 +116,10 @@ class Keeping:
     def _read_holds(self, now_secs: float, *, is_needed: bool = False) -> None:
         is_due = is_needed or self._polled_secs is None or abs(now_secs - self._polled_secs) >= _POLL_SECS
         if self._holds_at is not None and is_due:
-            self._polled_secs, self._held = now_secs, self._holds_at(int(now_secs * 1000))
+            self._polled_secs, self._holds = now_secs, self._holds_at(int(now_secs * 1000))
 
     def _oldest_needed(self, oldest: int) -> int:
-        return min([oldest, *(hold.after for hold in self._held)])
+        return min([oldest, *(hold.after for hold in self._holds)])
 
     def _cut(self, journal: KeptJournal, point: int, now_secs: float) -> None:
         """Cut the journal to the oldest point and what is held, as points are thinned out: :func:`thinned_ms`.

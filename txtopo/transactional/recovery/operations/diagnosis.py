@@ -238,7 +238,7 @@ class _Found:
         )
         go_to, rolled_back, obstacles = ways.best(self.checkpoints, subject.spouts, number, is_damaged=is_damaged)
         if go_to is not None:
-            held = {} if go_to.is_as_it_is else _held(self.checkpoints, parts, go_to.incarnation)
+            held = {} if go_to.is_as_it_is else _last_of_states(self.checkpoints, parts, go_to.incarnation)
             after, until = self.unseen(go_to, record, tables)
             go_to = attrs.evolve(go_to, until=self.until(go_to), unseen_after=after, unseen_until=until, held=held)
         return go_to, rolled_back, obstacles
@@ -368,7 +368,9 @@ def _joined(record: CoordinatorRecord, parts: Sequence[JournalPart]) -> dict[str
     return {**identities_in(meant), **{name: mark.identity for name, mark in record.committed.states.items()}}
 
 
-def _held(checkpoints: Sequence[Checkpoint], parts: Sequence[JournalPart], incarnation: str) -> dict[str, int]:
+def _last_of_states(
+    checkpoints: Sequence[Checkpoint], parts: Sequence[JournalPart], incarnation: str
+) -> dict[str, int]:
     """Return the states of an incarnation, each with the last transaction that its table may have.
 
     The last group in the journal counts: a state that the code lacks may have it, as no look at its table can tell.
@@ -387,7 +389,7 @@ def _present(checkpoints: Sequence[Checkpoint], parts: Sequence[JournalPart]) ->
     """Return the states that the topology has now, each with the last transaction that its table may have."""
     if not checkpoints:
         return {}
-    held = _held(checkpoints, parts, checkpoints[0].incarnation)
+    held = _last_of_states(checkpoints, parts, checkpoints[0].incarnation)
     return {name: txid for name, txid in held.items() if name not in checkpoints[0].states or checkpoints[0].has(name)}
 
 
