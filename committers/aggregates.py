@@ -16,7 +16,7 @@ import decimal
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import attrs
 import numpy as np
@@ -30,7 +30,7 @@ from txtopo.api.data.types import ddl_name
 from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Merge, Reduction
 from txtopo.columnar.reducing import TooLarge, reduced_exactly
 from txtopo.columnar.selection import in_one_piece
-from txtopo.errors import FieldsError
+from txtopo.errors import ConfigError, FieldsError
 
 __all__ = [
     "Aggregate",
@@ -86,6 +86,17 @@ def fields_of(schema: pa.Schema) -> Fields:
 
 def _optional_field(spec: str | Fields | None) -> Fields | None:
     return None if spec is None else field_of(spec)
+
+
+Ties: TypeAlias = Literal["smallest", "largest"]
+"""Which of several rows with an equal order comes first."""
+
+TIES: Mapping[str, Reduction] = {"smallest": Reduction.MIN, "largest": Reduction.MAX}
+
+
+def _ties(_: Any, attribute: Any, ties: str | None) -> None:
+    if ties is not None and ties not in TIES:
+        raise ConfigError(f"{attribute.name} is {ties!r}; it is 'smallest' or 'largest'")
 
 
 def _condition(spec: str | Fields | None) -> Fields | None:
@@ -412,12 +423,14 @@ class First(_OfOrder):
     Args:
         field: ``"name"`` or ``"name: type"``; or ``Fields`` of several.
         by: the field of the time, or of any other order.
+        ties: ``"smallest"``, the default, or ``"largest"``: which row of several at that time.
         where: a boolean field: only rows where it is true count.
     """
 
     _which: ClassVar[Reduction] = Reduction.MIN
     field: Fields = attrs.field(converter=fields_with)
     by: Fields = attrs.field(converter=field_of, kw_only=True)
+    ties: Ties | None = attrs.field(default=None, kw_only=True, validator=_ties)
 
     @property
     def suffixes(self) -> tuple[str, ...]:  # type: ignore[override]
@@ -440,7 +453,8 @@ class First(_OfOrder):
     def reductions(self, name: str) -> Sequence[ColumnReduction]:
         """Return the reductions of value and time."""
         columns = [name + suffix for suffix in self._own_suffixes]
-        how = AtTime(f"{name}_at", self._which, tuple(columns) if len(columns) > 1 else ())
+        ties = None if self.ties is None else TIES[self.ties]
+        how = AtTime(f"{name}_at", self._which, tuple(columns) if len(columns) > 1 else (), ties)
         return [*(how for _ in columns), self._which]
 
     @property
@@ -483,6 +497,7 @@ class Last(First):
     Args:
         field: ``"name"`` or ``"name: type"``; or ``Fields`` of several.
         by: the field of the time, or of any other order.
+        ties: ``"largest"``, the default, or ``"smallest"``: which row of several at that time.
         where: a boolean field: only rows where it is true count.
     """
 

@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.aggregates import Aggregate, field_of, fields_with, ordered_types, typed_fields
+from committers.aggregates import TIES, Aggregate, Ties, field_of, fields_with, ordered_types, typed_fields
 from txtopo import Fields
 from txtopo.api.arguments import check_positive, checked_class
 from txtopo.api.reduction import ColumnReduction, Merge
-from txtopo.columnar.reducing import ordered
+from txtopo.columnar.reducing import ordered, ranks_in
 from txtopo.columnar.selection import in_one_piece
 
 __all__ = ["ArgMax", "ArgMin", "LastN", "TopN"]
@@ -79,8 +79,9 @@ class TopN(_RowsInOrder):
     """The ``n`` rows with the largest ``by``, largest first: a list of structs of their fields and ``by``.
 
     Of rows with equal ``by`` those that are larger field by field come first, where nulls are the smallest and NaN the
-    largest. So which rows are left out does not depend on how the stream is cut; equal rows are there as often as they
-    came. Rows whose ``by`` is null are skipped. A negated field that an earlier bolt makes gives the smallest ones.
+    largest; with ``ties="smallest"`` those that are smaller, such as the earlier of two if the first field is a time.
+    So which rows are left out does not depend on how the stream is cut; equal rows are there as often as they came.
+    Rows whose ``by`` is null are skipped. A negated field that an earlier bolt makes gives the smallest ones.
 
     The list is in the key's row, which each transaction with a row of that key writes anew, so ``n`` is a small number.
 
@@ -88,15 +89,17 @@ class TopN(_RowsInOrder):
         fields: ``"name"`` or ``"name: type"``; or ``Fields`` of several.
         n: how many rows of a key there are at most.
         by: the field of the order; it may be one of ``fields``.
+        ties: ``"largest"`` or ``"smallest"``: which of several rows with equal ``by`` come first.
         where: a boolean field: only rows where it is true count.
     """
 
     n: int = attrs.field(kw_only=True, validator=_at_least_one)
+    ties: Ties = attrs.field(default="largest", kw_only=True, validator=attrs.validators.in_(tuple(TIES)))
 
     def reductions(self, name: str) -> Sequence[ColumnReduction]:
         """Return the merge of lists."""
         (kind,) = self.partial_types
-        return [Merge(partial(_first_of, n=self.n, by=self.by[0]), kind, "take a smaller n")]
+        return [Merge(partial(_first_of, n=self.n, by=self.by[0], ties=self.ties), kind, "take a smaller n")]
 
 
 @checked_class
@@ -108,6 +111,7 @@ class LastN(TopN):
         fields: ``"name"`` or ``"name: type"``; or ``Fields`` of several.
         n: how many rows of a key there are at most.
         by: the field of the time; it may be one of ``fields``.
+        ties: ``"largest"`` or ``"smallest"``: which of several rows with an equal time come first.
         where: a boolean field: only rows where it is true count.
     """
 
@@ -169,15 +173,18 @@ class _Falling:
     is_null: Any
 
     @classmethod
-    def of(cls, groups: Any, by: str) -> _Falling:
-        """Put the rows of groups in order."""
+    def of(cls, groups: Any, by: str, ties: Ties = "largest") -> _Falling:
+        """Put the rows of groups in order; of several with the same order the largest or the smallest come first."""
         lists, kind = groups.flatten(), groups.type.value_type
         group = np.asarray(pc.list_parent_indices(groups))
         rows = lists.flatten()
         of_row = group[np.asarray(pc.list_parent_indices(lists))]
         names = [field.name for field in kind.value_type]
         columns = dict(zip(names, rows.flatten(), strict=True))
-        order = [columns[by], *(columns[name] for name in names if name != by)]
+        others = [name for name in names if name != by]
+        order = [columns[by], *(columns[name] for name in others)]
+        if ties == "smallest" and others:
+            order[1:] = [pa.array(-ranks_in(ordered(pa.table([columns[name] for name in others], names=others))))]
         falling = pa.table([pa.array(-of_row), *order], names=[str(number) for number in range(len(order) + 1)])
         at = pa.array(ordered(falling).to_numpy()[::-1])
         is_null = pa.array(~np.isin(np.arange(len(groups)), group[np.asarray(pc.is_valid(lists))]))
@@ -201,9 +208,9 @@ class _Falling:
         return pa.ListArray.from_arrays(offsets, rows, pa.list_(rows.type), mask=self.is_null)
 
 
-def _first_of(groups: Any, *, n: int, by: str) -> Any:
+def _first_of(groups: Any, *, n: int, by: str, ties: Ties) -> Any:
     """Return the first ``n`` rows of each group of lists of rows, in falling order; null if all lists are null."""
-    falling = _Falling.of(groups, by)
+    falling = _Falling.of(groups, by, ties)
     starts = np.repeat(falling.ends - falling.counts, falling.counts)
     return falling.lists(np.arange(len(starts)) - starts < n)
 

@@ -112,7 +112,7 @@ class ReduceCommitter(ReducingCommitter):
     def __init__(  # noqa: PLR0913 - what to fold, and how; the last two are named
         self,
         state: str,
-        key: str | Sequence[str],
+        key: str | Fields | Sequence[str],
         value: str = "",
         function: Callable[[Any, Any], Any] = operator.add,
         *,

@@ -86,6 +86,9 @@ def aggregation(kind: str, key: tuple[str, ...] = ("shop: string", "line: int"))
             f"closing{end}": Last(value, by="at: timestamp", where=where),
             f"earliest{end}": First(Fields(value, "ok: boolean"), by="at: timestamp", where=where),
             f"latest{end}": Last(Fields("ok: boolean", value), by="at: timestamp", where=where),
+            f"winner{end}": Last(Fields(value, "ok: boolean"), by="at: timestamp", ties="smallest", where=where),
+            f"loser{end}": First(value, by="at: timestamp", ties="largest", where=where),
+            f"firsts{end}": TopN(Fields(value, "ok: boolean"), n=3, by="at: timestamp", ties="smallest", where=where),
             f"top{end}": TopN(Fields("ok: boolean", value), n=2, by=value, where=where),
             f"best{end}": ArgMax(Fields("ok: boolean"), by=value, where=where),
             f"worst{end}": ArgMin(Fields("ok: boolean"), by=value, where=where),
@@ -199,6 +202,19 @@ def of_rows(own: list, kind: str) -> dict:
         "closing": plain(max(timed)[1][1]) if timed else None,
         "earliest": plain(min((r for r in whole), key=lambda r: place(r[0], r[2]))[0]) if whole else None,
         "latest": plain(max((r for r in whole), key=lambda r: place(r[1], r[2]))[1]) if whole else None,
+        "winner": plain(
+            min((r for r in whole if r[2] == max(each[2] for each in whole)), key=lambda r: place(r[0], None)[1:])[0]
+        )
+        if whole
+        else None,
+        "loser": plain(max(each for each in timed if each[0] == min(timed)[0])[1][1]) if timed else None,
+        "firsts": [
+            {"value": plain(row["value"]), "ok": row["ok"], "at": at}
+            for row, _, at in sorted(
+                sorted(whole, key=lambda r: place(r[0], None)[1:]), key=lambda r: r[2], reverse=True
+            )
+        ][:3]
+        or None,
         "top": [
             {"ok": row["ok"], "value": plain(row["value"])}
             for row in sorted(own, key=lambda row: (rank(plain_zero(row["value"])), rank(row["ok"])), reverse=True)

@@ -61,6 +61,7 @@ class AtTime:
     Args:
         time: the column with the time of each value, null where the value is.
         which: which time.
+        ties: of several values at that time, which; None: the smallest of the earliest, the largest of the latest.
         row: the columns that are taken from the same row, this one among them, whose values may be null: of several
             rows at that time it is the smallest or the largest, column by column, nulls before all values. Empty: the
             column is alone.
@@ -69,6 +70,20 @@ class AtTime:
     time: str
     which: Reduction
     row: tuple[str, ...] = ()
+    ties: Reduction | None = None
+
+    @property
+    def of_ties(self) -> Reduction:
+        """Which of several values at that time."""
+        return self.which if self.ties is None else self.ties
+
+    def takes_other(self, one: Sequence[Any], other: Sequence[Any]) -> bool:
+        """Return whether the second of two rows, time first, is the one to take."""
+        ranks = [list(map(_rank, row)) for row in (one, other)]
+        (at_one, *one_rank), (at_other, *other_rank) = ranks
+        if at_one != at_other:
+            return at_other < at_one if self.which is Reduction.MIN else at_other > at_one
+        return other_rank < one_rank if self.of_ties is Reduction.MIN else other_rank > one_rank
 
 
 @attrs.frozen
@@ -136,8 +151,7 @@ class Reductions:
                 made.append(b if a is None else a)
             elif isinstance(how, AtTime):
                 time = names.index(how.time)
-                choose = _FUNCTIONS[how.which]
-                made.append(choose((one[time], _place(a), a), (other[time], _place(b), b))[-1])
+                made.append(b if how.takes_other((one[time], a), (other[time], b)) else a)
             elif isinstance(how, Merge):
                 made.append(how(a, b))
             else:
@@ -150,13 +164,13 @@ def _is_other_row(how: AtTime, names: Sequence[str], one: Sequence[Any], other: 
     places = [names.index(name) for name in (how.time, *how.row)]
     if one[places[0]] is None or other[places[0]] is None:  # a row without a time is none
         return one[places[0]] is None
-    at_one, at_other = ([_rank(each[place]) for place in places] for each in (one, other))
-    return at_other < at_one if how.which is Reduction.MIN else at_other > at_one
+    return how.takes_other([one[place] for place in places], [other[place] for place in places])
 
 
 def _rank(value: Any) -> tuple[bool, bool, Any]:
     """Return where a value stands among others that may be null or NaN: nulls first, NaN last."""
-    return value is not None, _place(value), value if value is not None else False
+    is_nan = _place(value)
+    return value is not None, is_nan, False if is_nan or value is None else value
 
 
 def _place(value: Any) -> bool:

@@ -17,12 +17,13 @@ from typing import Any
 
 import attrs
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Merge, Reduction
 
-__all__ = ["ReductionCombiner", "TooLarge", "is_reducible", "ordered", "reduced", "reduced_exactly"]
+__all__ = ["ReductionCombiner", "TooLarge", "is_reducible", "ordered", "ranks_in", "reduced", "reduced_exactly"]
 
 _THREADS_FROM_ROWS = 500_000
 """Fewer rows are reduced by one thread: that is as fast, and the order of the result is the same in every run."""
@@ -146,7 +147,9 @@ def _step_of(rows: pa.Table, name: str, how: ColumnReduction, ranks: _Ranks) -> 
             return _sum_of(column)
         case AtTime():
             known = rows[how.time] if how.row else column
-            return _value_at(column, known, how.which, *ranks(how.time, *(how.row or (name,))))
+            return _value_at(
+                column, known, how.which, *ranks(how.time, how.of_ties is not how.which, *(how.row or (name,)))
+            )
         case Merge():
             return _merge_of(column, how)
         case _:
@@ -220,11 +223,21 @@ def _value_at(column: Any, known: Any, which: Reduction, order: Any, ranks: Any)
     return _Step([(by_rank, which.value)], lambda rank: column.take(order.take(rank)))
 
 
-def _ranks(rows: pa.Table, *names: str) -> tuple[Any, Any]:
-    order = ordered(rows.select(names))
-    ranks = np.empty(rows.num_rows, dtype=np.int64)
-    ranks[order.to_numpy()] = np.arange(rows.num_rows)
-    return order, ranks
+def _ranks(rows: pa.Table, time: str, is_falling: bool, *names: str) -> tuple[Any, Any]:  # noqa: FBT001 - its one caller
+    """Return the order of rows by time and then some columns, rising or falling, and the rank of each row in it."""
+    if is_falling:
+        falling = pa.array(-ranks_in(ordered(rows.select(names))))
+        order = ordered(pa.table([rows[time], falling], names=["time", "rank"]))
+    else:
+        order = ordered(rows.select([time, *names]))
+    return order, ranks_in(order)
+
+
+def ranks_in(order: pa.Array) -> npt.NDArray[np.int64]:
+    """Return the rank of each row in an order of positions."""
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order.to_numpy()] = np.arange(len(order))
+    return ranks
 
 
 def ordered(rows: pa.Table) -> pa.Array:

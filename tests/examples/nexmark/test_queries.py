@@ -10,11 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from examples.nexmark.events import Events
-from state import read_table
 from tests.budgets import examples
 from tests.crashes import Crash, run_with_crash
 from tests.harness.benchmarks.nexmark.__main__ import queries
-from tests.harness.benchmarks.nexmark.answers import Answers
+from tests.harness.benchmarks.nexmark.answers import Answers, found_in
 from txtopo.testing import run_inline
 
 EVENTS = Events(2_500, every_us=30_000, late_us=3_900_000)
@@ -25,7 +24,7 @@ QUERIES = queries()
 def check(name: str, root: Path) -> None:
     """Compare the answer in a folder with DuckDB's."""
     with Answers.of(root / "events") as answers:
-        found = answers.difference(name, read_table(root / "answer"))
+        found = answers.difference(name, found_in(QUERIES[name], str(root)))
     assert (found.missing.to_pylist(), found.surplus.to_pylist()) == ([], [])
     assert found.rows, "there is something to answer"
 

@@ -22,9 +22,8 @@ from pyspark.sql import SparkSession
 
 import examples.nexmark
 from examples.nexmark.events import Events
-from state import read_table
 from tests.harness.benchmarks.core_secs import CoreSecs
-from tests.harness.benchmarks.nexmark.answers import QUERIES, Answers
+from tests.harness.benchmarks.nexmark.answers import QUERIES, Answers, found_in
 from tests.harness.benchmarks.session import benchmark_session
 from txtopo import Config, run
 
@@ -74,7 +73,7 @@ def main(names: tuple[str, ...], events: int, seed: int, each: tuple[int, ...], 
                 _run(query, work / "few", work / "run", config, spark)
                 for size in each:
                     secs, cores = _run(query, work / str(size), work / "run", config, spark)
-                    found = answers.difference(name, read_table(work / "run" / "answer"))
+                    found = answers.difference(name, found_in(query, str(work / "run")))
                     click.echo(
                         f"{name}: {lines(query)} lines; {size:,} a transaction: {events / secs:,.0f} events/s, "
                         f"{cores * 1e6 / events:.1f} CPU seconds a million; {found.rows:,} rows, "

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import attrs
 import duckdb
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from examples.nexmark.sources import STREAMS
+from state import read_table
 
 _BID = "auction, bidder, price, dateTime, extra"
 _DAY, _MINUTE = "strftime(dateTime, '%Y-%m-%d')", "strftime(dateTime, '%H:%M')"
@@ -94,6 +96,11 @@ QUERIES: Mapping[str, str] = {
             a.id AS selling, {_OF_AUCTION}
         FROM bid b JOIN person p ON p.id = bidder JOIN auction a ON seller = bidder""",
 }
+
+
+def found_in(query: ModuleType, output: str) -> pa.Table:
+    """Return what a query has answered: its own view of its table, or the table."""
+    return query.answer(output) if hasattr(query, "answer") else read_table(f"{output}/answer")
 
 
 @attrs.frozen

@@ -1,0 +1,34 @@
+"""Query 19: the 10 highest bids of each auction, and their ranks; of equal ones the earlier is first."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from committers import ReduceCommitter, TopN
+from examples.nexmark.sources import BID, EVENTS, spout
+from state import read_table
+from txtopo import Fields, TransactionalTopology, TransactionalTopologyBuilder
+
+ROW = BID.subset(["dateTime", "extra", "bidder", "price", "channel", "url"])
+
+
+def answer(output: str) -> pa.Table:
+    """Return a row for each bid of the table's lists."""
+    table = read_table(f"{output}/answer").combine_chunks()
+    lists = table["bids"].combine_chunks()
+    bids, of = lists.flatten(), pc.list_parent_indices(lists)
+    ranks = np.arange(len(bids)) - np.asarray(lists.offsets)[np.asarray(of)] + 1
+    fields = {field.name: bids.field(field.name) for field in bids.type}
+    return pa.table({"auction": table["auction"].take(of), "rank": ranks, **fields})
+
+
+def topology(events: str = EVENTS, output: str = f"{EVENTS}-q19") -> TransactionalTopology:
+    """Return the topology."""
+    builder = TransactionalTopologyBuilder("nexmark-q19", "bids", spout(events, "bid"), 2)
+    values = {"bids": TopN(ROW, n=10, by="price: long", ties="smallest")}
+    top = ReduceCommitter("answer", Fields("auction: long"), values=values)
+    builder.set_committer_bolt("top", top, 2).fields_grouping("bids", Fields("auction"))
+    builder.set_state("answer", top.state(f"{output}/answer", deletion_vectors=True))
+    return builder.build()
