@@ -19,6 +19,10 @@ from txtopo.errors import ConfigError
 
 HOW = ("inner", "left")
 
+PORTION_ROWS = 65_536
+"""How many rows are joined with a state at a time, in about a third of a second: each portion counts as progress, so
+that a batch of any size does not stall the commit phase."""
+
 
 class LookupJoin(ArrowBatchBolt):
     """Joins each row of a stream with the row of its key in a reference table, or in a keyed state of the topology.
@@ -120,7 +124,8 @@ class LookupJoin(ArrowBatchBolt):
         """Join the batches with the state."""
         batches, self._batches = self._batches, []
         for batch in batches:
-            self._join_state(batch)
+            for start in range(0, batch.num_rows, PORTION_ROWS):
+                self._join_state(batch.slice(start, PORTION_ROWS))
 
     def _join_state(self, batch: pa.RecordBatch) -> None:
         keys = joined_columns([python_values(batch[name]) for name in self._key])

@@ -11,11 +11,21 @@ import pytest
 from deltalake import write_deltalake
 
 from committers import AppendCommitter, LookupJoin, ReduceCommitter
+from committers.lookup_join import PORTION_ROWS
 from spouts import MemoryTransactionalSpout
 from state import DeltaReference, DeltaRows, DeltaState, MemoryState, read_table
-from txtopo import Config, Fields, State, StateKind, Topology, TransactionalTopologyBuilder, run
+from txtopo import (
+    Config,
+    Fields,
+    State,
+    StateKind,
+    Topology,
+    TransactionalTopologyBuilder,
+    TransactionAttempt,
+    run,
+)
 from txtopo.errors import ConfigError, FieldsError, TopologyError
-from txtopo.testing import run_inline
+from txtopo.testing import PlainContext, RecordingCollector, run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 
 ORDER = Fields("order: long", "customer: long", "shop: string")
@@ -134,6 +144,34 @@ def test_under_seeded_disasters(tmp_path: Path, *, is_real_time: bool) -> None:
     """Both joins give what they give undisturbed, whatever dies and whenever."""
     for topology in (with_customers(tmp_path / "reference"), adding(tmp_path, sums(tmp_path))):
         assert not run_schedules(make_subject(topology, is_real_time=is_real_time), range(24)).failures
+
+
+class Counting:
+    """A state that notes how many keys it is asked for at a time."""
+
+    value = Fields("n: long")
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def values_before(self, keys: Any) -> list[int]:
+        self.asked.append(len(keys))
+        return [key + 1 for key in keys]
+
+
+def test_a_large_batch_makes_progress() -> None:
+    """It is looked up in portions, each of which renews the timeout of the commit phase; the rows are the same."""
+    count = 2 * PORTION_ROWS + 3
+    attempt = TransactionAttempt(1, 1)
+    state, collector = Counting(), RecordingCollector(attempt, Fields("attempt", "id: long", "n: long"))
+    join = LookupJoin("id", state="s", fields=Fields("id: long"), values=Fields("n: long"))
+    join.collector = collector
+    join.prepare({}, PlainContext("join", states={"s": state}), collector, attempt)
+    join.execute(pa.RecordBatch.from_pydict({"id": range(count)}))
+    join.finish_batch()
+    assert state.asked == [PORTION_ROWS, PORTION_ROWS, 3]
+    emitted = [tuple(each[1:]) for each in collector.tuples]
+    assert emitted == [(each, each + 1) for each in range(count)]
 
 
 def test_mistakes(tmp_path: Path) -> None:
