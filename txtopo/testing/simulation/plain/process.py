@@ -9,12 +9,17 @@ from collections.abc import Mapping, Sequence, Set as AbstractSet
 
 import cloudpickle
 
-from txtopo.api.data.tuples import TupleSource
 from txtopo.config import Config
 from txtopo.plain.worker import Worker
 from txtopo.testing.simulation.fabric import BrokenError, Process
 from txtopo.testing.simulation.plain.ledger import Account, Ledger
-from txtopo.testing.simulation.plain.watching import CollectorObserver, SimulatedOffloading, Watcher, watched
+from txtopo.testing.simulation.plain.watching import (
+    CollectorObserver,
+    SimulatedOffloading,
+    WatchedWorld,
+    Watcher,
+    watched,
+)
 from txtopo.testing.simulation.schedule import Schedule
 from txtopo.testing.simulation.sources import Outside
 from txtopo.topology.plans.assignment import Assignment
@@ -34,7 +39,7 @@ class Fault(enum.Enum):
     CLOCKJUMPS = "clockjumps"
 
 
-class Surroundings(Schedule):
+class Surroundings(Schedule, WatchedWorld):
     """A schedule as its processes see it: what they ask of the world around them, and tell it."""
 
     plan: PlainPlan
@@ -49,60 +54,36 @@ class Surroundings(Schedule):
     def clock(self) -> float:
         """Return the time, in seconds."""
 
-    @abstractmethod
-    def may_emit(self) -> bool:
-        """Whether spouts may still emit roots."""
-
-    @abstractmethod
-    def call_ends(self) -> bool:
-        """Draw whether a slow call ends now."""
-
-    @abstractmethod
-    def source_of(self, source: TupleSource) -> TupleSource:
-        """Return a tuple's source as components know it: without the field for tokens."""
-
 
 class WatchedProcess(Watcher):
     """What the watched components of one process of a worker ask."""
 
     def __init__(self, world: Surroundings, process: Process) -> None:
+        self.world: Surroundings = world
         self.ledger = world.ledger
         self.account = Account(process.incarnation)
-        self._world = world
         self._process = process
 
     def incarnations_of(self, tasks: Sequence[int]) -> list[int]:
         """Return the incarnations of tasks' workers, as this process knows them: a frame goes to these."""
-        worker_of = self._world.assignment.worker_of
+        worker_of = self.world.assignment.worker_of
         here, directory = self._process.number, self._process.directory
         of_task = [worker_of[t] for t in tasks]
         return [self.account.incarnation if n == here else directory[n].incarnation for n in of_task]
 
     def step(self, where: str) -> None:
         """Draw whether the component raises an exception here."""
-        if self._world.strikes(Fault.ERRORS, where, "of worker", self._process.number):
+        if self.world.strikes(Fault.ERRORS, where, "of worker", self._process.number):
             self.account.is_broken = True
             raise BrokenError("a simulated error")
 
     def fails(self, where: str) -> bool:
         """Draw whether a bolt fails a tuple here, or a slow call fails."""
-        return self._world.strikes(Fault.FAILURES, where, "of worker", self._process.number)
-
-    def may_emit(self) -> bool:
-        """Whether spouts may still emit roots."""
-        return self._world.may_emit()
-
-    def call_ends(self) -> bool:
-        """Draw whether a slow call ends now."""
-        return self._world.call_ends()
-
-    def source_of(self, source: TupleSource) -> TupleSource:
-        """Return a tuple's source as components know it: without the field for tokens."""
-        return self._world.source_of(source)
+        return self.world.strikes(Fault.FAILURES, where, "of worker", self._process.number)
 
     def make_worker(self) -> Worker:
         """Make the worker of the process."""
-        world, process = self._world, self._process
+        world, process = self.world, self._process
 
         def make_object(component: str) -> object:
             made = cloudpickle.loads(world.prototypes[component])

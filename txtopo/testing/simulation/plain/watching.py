@@ -30,9 +30,26 @@ FIELD = "__simulated"
 """The field of the tokens."""
 
 
+class WatchedWorld(ABC):
+    """The world of a schedule: what the watched components of all processes ask."""
+
+    @abstractmethod
+    def may_emit(self) -> bool:
+        """Whether spouts may still emit roots."""
+
+    @abstractmethod
+    def call_ends(self) -> bool:
+        """Draw whether a slow call ends now."""
+
+    @abstractmethod
+    def source_of(self, source: TupleSource) -> TupleSource:
+        """Return a tuple's source as components know it: without the field for tokens."""
+
+
 class Watcher(ABC):
     """A process whose components are watched: what they ask and tell."""
 
+    world: WatchedWorld
     ledger: Ledger
     account: Account
 
@@ -47,18 +64,6 @@ class Watcher(ABC):
     @abstractmethod
     def fails(self, where: str) -> bool:
         """Draw whether a bolt fails a tuple here, or a slow call fails."""
-
-    @abstractmethod
-    def may_emit(self) -> bool:
-        """Whether spouts may still emit roots."""
-
-    @abstractmethod
-    def call_ends(self) -> bool:
-        """Draw whether a slow call ends now."""
-
-    @abstractmethod
-    def source_of(self, source: TupleSource) -> TupleSource:
-        """Return a tuple's source as components know it: without the field for tokens."""
 
 
 def with_tokens(plan: PlainPlan) -> PlainPlan:
@@ -129,7 +134,7 @@ class SimulatedOffloading(Offloading):
     def run_done(self) -> bool:
         """End some calls, and hand over their results."""
         has_run = False
-        while self._calls and self._process.call_ends():
+        while self._calls and self._process.world.call_ends():
             call, on_done = self._calls.pop(0)
             self.under_way -= 1
             done: Future[Any] = Future()
@@ -288,7 +293,7 @@ class _WatchedSpout(Spout):
         self.close = spout.close  # type: ignore[method-assign]
 
     def next_tuple(self) -> None:
-        if self._process.may_emit():
+        if self._process.world.may_emit():
             self._spout.next_tuple()
 
     def ack(self, message_id: Root) -> None:
@@ -307,7 +312,7 @@ class _WatchedBolt(RichBolt):
     def __init__(self, bolt: RichBolt | BasicBolt, process: Watcher) -> None:
         self._bolt: Any = bolt
         self._process = process
-        self._source_of = process.source_of
+        self._source_of = process.world.source_of
         self._task = 0
         self.cleanup = bolt.cleanup  # type: ignore[method-assign]
 
