@@ -5,6 +5,8 @@ before, and so on: one version is read for each write, however many versions the
 version was removed, or never written. Only groups that removed keys, as the journal knows, can have removed it, so the
 newest of them before which the key was there has.
 
+A file never changes, so each is read once, however many versions have it: only which of its rows are dead differs.
+
 Transactions that committed together are one version. Of those that wrote the key only the last one is in it, and an
 opaque state's value before it. So it is between two points, whose versions alone are kept: what was written there
 before the last write is not known, and the search goes on at the earlier one.
@@ -17,14 +19,16 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import numpy as np
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from state.delta.log.data_files import DataFile, DataFolder, files_of
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
 from state.delta.read.history import exact_version_as_of, shown_schema
 from state.delta.read.points import ShownPoints
-from state.delta.read.reading import rows_of
+from state.delta.read.reading import can_read_files, key_mask, rows_of
 from state.delta.schema import TXID_FIELD
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
@@ -124,6 +128,8 @@ class _KeyReader:
     headers: Sequence[JournalHeader]
     expires: bool
     """Whether a key may also go by its time to live."""
+    _known: dict[str, list[tuple[int, pa.Table]]] = attrs.field(factory=dict)
+    """The rows of the key in each file that was read, by its path, each with its position."""
 
     @staticmethod
     def of(name: str, location: Location, journal: JournalSearch, headers: Sequence[JournalHeader]) -> _KeyReader | str:
@@ -203,10 +209,31 @@ class _KeyReader:
             table = exact_version_as_of(self.location, self.latest, self.application, txid)
             if table is None:
                 raise _GoneError(gone, txid)
-            rows = python_rows(rows_of(self.location, table, self.schema, key))
+            rows = python_rows(self._rows(key, table))
         except WORLD_ERRORS as error:
             raise _GoneError(f"{gone}: its files were vacuumed, or can't be read") from error
         return rows[0] if rows else None
+
+    def _rows(self, key: pa.Table, table: DeltaTable) -> pa.Table:
+        """Return the rows of a key in a version: at most one."""
+        if not can_read_files(table):
+            return rows_of(self.location, table, self.schema, key)
+        data, found = DataFolder(self.location), [self.schema.empty_table()]
+        for file in files_of(self.location, table, table.metadata().partition_columns).values():
+            own = self._known.get(file.path)
+            if own is None:
+                own = self._known[file.path] = list(self._rows_in(key, data, file))
+            dead = data.dead(file) if own else ()
+            found += [row for at, row in own if at not in dead]
+        return pa.concat_tables(found)
+
+    def _rows_in(self, key: pa.Table, data: DataFolder, file: DataFile) -> Iterator[tuple[int, pa.Table]]:
+        """Yield all rows of a key in a file, also those that are dead, each with its position."""
+        first = 0
+        for rows in data.portions(file, self.schema, with_dead=True):
+            for at in np.flatnonzero(key_mask(rows, key).to_numpy()).tolist():
+                yield first + at, rows.take([at])  # a slice would keep all of them in memory
+            first += rows.num_rows
 
     def _removal(self, key: pa.Table, at: int) -> KeyWrite | KeyEnd:
         """Return the newest write up to ``at`` that removed a key which is missing then; or the end."""

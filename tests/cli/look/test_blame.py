@@ -7,6 +7,7 @@ from deltalake import DeltaTable
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState
+from state.delta.log.data_files import DataFolder
 from tests.journals import opened_journal
 from tests.topologies import committing
 from txtopo import BatchBolt, Config, Fields, ICommitter
@@ -36,13 +37,13 @@ class Keep(BatchBolt, ICommitter):
                 self.state.remove(name)
 
 
-def topology(folder):
+def topology(folder, **options):
     spout = MemoryTransactionalSpout(ROWS, Fields("name: string", "n: long"), 1)
     pair = Fields("name: string", "n: long")
     return committing(
         spout,
         Keep(),
-        last=DeltaState(folder / "last", Fields("name: string"), Fields("n: long")),
+        last=DeltaState(folder / "last", Fields("name: string"), Fields("n: long"), **options),
         pairs=DeltaState(folder / "pairs", pair, Fields("seen: boolean")),
         rows=DeltaRows(folder / "rows", pair),
     )
@@ -78,6 +79,21 @@ def test_each_write(command_line, run):
     told = command_line.told("blame", "out", "--limit", "2", "a")
     assert (cells(told)[-1], told.splitlines()[-1]) == (("7", "7"), "and earlier ones; --limit shows more than 2")
     assert cells(command_line.told("blame", "out", "--state", "pairs", "a", "2")) == [("3", "True")]
+
+
+def test_each_file_is_read_once(command_line, tmp_path, monkeypatch):
+    """Versions of a table with deletion vectors share files; which of their rows are dead is the version's own."""
+    run_inline(topology(tmp_path / "out", deletion_vectors=True), Config(group_transactions_max=1))
+    read, portions = [], DataFolder.portions
+
+    def noted(folder, file, *given, **options):
+        read.append(file.path)
+        return portions(folder, file, *given, **options)
+
+    monkeypatch.setattr(DataFolder, "portions", noted)
+    told = command_line.told("blame", "out", "--state", "last", "a")
+    assert cells(told) == [("8", "8"), ("7", "7"), ("4", "removed"), ("3", "2"), ("1", "1")]
+    assert len(read) == len(set(read)) > 3
 
 
 def test_groups(command_line, run, tmp_path):
