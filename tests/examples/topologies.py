@@ -20,6 +20,7 @@ from examples import (
     no_reading,
     orders,
     orders_by_minute,
+    orders_flow,
     payments,
     ring,
     single_join,
@@ -45,6 +46,11 @@ def _words(folder: Path, output: str) -> TransactionalTopology:
 def _by_minute(folder: Path, output: str) -> TransactionalTopology:
     load(folder / "orders", range(10))
     return orders_by_minute.topology(str(folder / "orders"), output, watch=False, servers="")
+
+
+def _flow(folder: Path, output: str) -> TransactionalTopology:
+    load(folder / "orders", range(10))
+    return orders_flow.topology(str(folder / "orders"), output, watch=False)
 
 
 def _going_back(_: Path, output: str) -> TransactionalTopology:
@@ -89,6 +95,7 @@ EXAMPLES: Mapping[str, Callable[[Path, str], TransactionalTopology]] = {
     "no_reading": lambda _, output: no_reading.topology(output, hours=3),
     "orders": lambda _, output: orders.topology(output=output, orders=400),
     "orders_by_minute": _by_minute,
+    "orders_flow": _flow,
     "orders_by_minute of a topic": _by_minute_of_topic,
     "payments": lambda _, output: payments.topology(output),
     "ring": lambda _, output: ring.topology(output, turns=40),

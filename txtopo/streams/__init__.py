@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from committers.rankings import LastN as LastN, TopN as TopN
     from txtopo.streams.flow import Flow as Flow
     from txtopo.streams.stream import (
-        FlowReference as FlowReference,
         Grouped as Grouped,
         Stream as Stream,
         Table as Table,

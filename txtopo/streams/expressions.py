@@ -16,7 +16,7 @@ import io
 import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -33,29 +33,11 @@ from txtopo.text.suggestions import did_you_mean
 if TYPE_CHECKING:
     import polars as pl
 
-_COMPARED = frozenset(
-    {
-        "Eq",
-        "NotEq",
-        "Lt",
-        "LtEq",
-        "Gt",
-        "GtEq",
-        "EqValidity",
-        "NotEqValidity",
-        "And",
-        "Or",
-        "Xor",
-        "LogicalAnd",
-        "LogicalOr",
-    }
-)
 _EXACT = frozenset({"Plus", "Minus", "Multiply", "FloorDivide"})
 """Operators whose results may be too large for integers."""
 
-_ROUNDED = frozenset({"TrueDivide", "Sql.Binary.Div"})
-
 _ROW_WISE = {
+    "Operator": "Eq NotEq Lt LtEq Gt GtEq EqValidity NotEqValidity And Or Xor LogicalAnd LogicalOr",
     "": (
         "Abs Sign Negate Floor Ceil Round Exp Log Clip FillNull Coalesce MaxHorizontal MinHorizontal "
         "AsStruct Replace ReplaceStrict"
@@ -81,7 +63,7 @@ _ROW_WISE = {
     "ListExpr": "Length Get Contains Join Max Min",
     "StructExpr": "FieldByName",
 }
-"""Functions whose result for a row depends on that row alone, by the groups that polars has them in."""
+"""Operators that compare, and functions, whose result for a row depends on that row alone, by polars' groups."""
 
 _FUNCTIONS = frozenset(f"{group}.{name}".lstrip(".") for group, names in _ROW_WISE.items() for name in names.split())
 
@@ -215,21 +197,21 @@ class _Reading:
     def _read_operator(self, inner: Mapping[str, Any]) -> Any:
         left, operator, right = self.read(inner["left"]), inner["op"], self.read(inner["right"])
         tree = {"BinaryExpr": {"left": left, "op": operator, "right": right}}
-        if operator in _COMPARED:
+        if f"Operator.{operator}" in _FUNCTIONS:
             return tree
         polars = self._polars
         sides = [self.type_of(self.expression(each)) for each in (left, right)]
         are_decimals = all(isinstance(each, polars.Decimal) for each in sides)
         if are_decimals and operator == "Multiply":
             return _function("Mul", left, right)
-        if operator == "TrueDivide" and any(isinstance(each, polars.Decimal) for each in sides):
-            self._refuse_quotient(sides)
+        if operator == "TrueDivide":
+            self._check_quotient(sides)
         if operator in _EXACT:
             self._watch(tree, left, operator, right)
         return tree
 
-    def _refuse_quotient(self, sides: Iterable[Any]) -> None:
-        if not any(each.is_float() for each in sides):
+    def _check_quotient(self, sides: Sequence[Any]) -> None:
+        if any(isinstance(each, self._polars.Decimal) for each in sides) and not any(map(_is_float, sides)):
             raise FieldsError(
                 f"{self._text}: a quotient of decimals would be rounded to their digits; cast one to pl.Float64"
             )
@@ -247,8 +229,8 @@ class _Reading:
         kinds = [self.type_of(self.expression(each)) for each in inputs]
         if name == "Pow.Generic" and kinds[0].is_integer():
             raise FieldsError(f"{self._text}: a power of integers may be too large; cast to pl.Float64 before")
-        if name in _ROUNDED and any(isinstance(each, self._polars.Decimal) for each in kinds):
-            self._refuse_quotient(kinds)
+        if name == "Sql.Binary.Div":
+            self._check_quotient(kinds)
         if name in {"Abs", "Negate"}:
             self._watch(tree, inputs[0], name, None)
         elif name == "Sql.Binary.Mul":
@@ -300,6 +282,10 @@ def _exactly(operator: str, one: pl.Expr, other: Any) -> Any:
 
 def _function(operator: str, left: Any, right: Any) -> Any:
     return {"Function": {"input": [left, right], "function": {"Sql": {"Binary": operator}}}}
+
+
+def _is_float(kind: Any) -> bool:
+    return bool(kind.is_float())
 
 
 def _node(tree: Any) -> tuple[str, Any]:

@@ -8,14 +8,14 @@ from typing import Any
 import txtopo
 from spouts.bad_records import WithBadRecords
 from state import DeltaReference
-from txtopo import Config, RunReport, TransactionalTopology, TransactionalTopologyBuilder
+from txtopo import Config, Fields, RunReport, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.api.arguments import check_positive
 from txtopo.api.components.spout import AnySpout
 from txtopo.errors import ConfigError, FieldsError
 from txtopo.streams.explain import explained
 from txtopo.streams.graph import Graph, Port, Step
 from txtopo.streams.places import step
-from txtopo.streams.stream import FlowReference, Stream, streams_of
+from txtopo.streams.stream import Stream, Table, streams_of
 
 
 class Flow:
@@ -61,14 +61,14 @@ class Flow:
         return Stream(self._graph, Port(self._graph.add(added)))
 
     @step
-    def reference(self, name: str, reference: DeltaReference) -> FlowReference:
+    def reference(self, name: str, reference: DeltaReference) -> Table:
         """Add a table that the flow only reads, for ``stream.join``.
 
         Args:
             name: its name; a transaction records under it which version it sees.
             reference: the table.
         """
-        return FlowReference(self._graph, name, reference)
+        return Table(self._graph, name, reference.key, Fields(), reference=reference)
 
     @property
     def builder(self) -> TransactionalTopologyBuilder:

@@ -28,12 +28,13 @@ from committers.aggregates import Aggregate, Aggregation
 from committers.changes import CHANGES, DIFF
 from committers.event_time import TimerCommitter, Window
 from committers.event_time.timed import ClockedCommitter
-from state import DeltaReference, DeltaRows
+from state import DeltaRows
 from txtopo import BasicBolt, Fields, OutputFieldsDeclarer
 from txtopo.api.components.bolt import Bolt, ICommitter
 from txtopo.api.components.groupings import Grouping, GroupingKind
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.types import ddl_name
+from txtopo.api.reference import Reference
 from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, FieldsError, TopologyError
@@ -56,15 +57,6 @@ class Clock:
     lateness: dt.timedelta
     settings: Mapping[str, Any]
     """Those of an ``EventTime``, for the clock of a join."""
-
-
-@attrs.frozen
-class FlowReference:
-    """A table that a flow only reads, for ``join``."""
-
-    graph: Graph
-    name: str
-    reference: DeltaReference
 
 
 class Stream:
@@ -215,12 +207,7 @@ class Stream:
         return self._other(stream)
 
     def _other(self, stream: str) -> Stream:
-        made = self._made().step
-        if stream not in made.streams:
-            known = [repr(each) for each in made.streams if each != DEFAULT_STREAM]
-            has = f"it has {', '.join(known)}" if known else "ask the step that makes it, before the steps below it"
-            raise FieldsError(f"{made.verb} makes no stream {stream!r}{did_you_mean(stream, made.streams)}; {has}")
-        return Stream(self._graph, Port(made, stream), None)
+        return Stream(self._graph, port_of(self._made().step, stream))
 
     @property
     @step
@@ -322,7 +309,7 @@ class Stream:
     @step
     def join(  # noqa: PLR0913 - with what, by what, when, and what comes of it
         self,
-        other: Stream | Table | FlowReference,
+        other: Stream | Table,
         on: Names | Mapping[str, str],
         *,
         values: Fields | Sequence[str] | None = None,
@@ -340,7 +327,7 @@ class Stream:
         late.
 
         Args:
-            other: a table of the flow, what ``upsert`` returns; a reference, what ``flow.reference`` returns; a stream.
+            other: a table of the flow, as ``upsert`` returns it; a reference, of ``flow.reference``; or a stream.
             on: the field or fields of the key; a mapping if a stream has other names: ``{"id": "order"}``.
             values: the fields of the table to add; those of a reference with types; None: all of a table of the flow.
             lower: how far the other stream's time is after this one's, at least; negative: at most so far before it.
@@ -367,39 +354,29 @@ class Stream:
 
     def _lookup_join(  # noqa: PLR0913, PLR0917 - those of join()
         self,
-        other: Table | FlowReference,
+        other: Table,
         keys: Sequence[str],
         values: Fields | Sequence[str] | None,
         rename: Mapping[str, str] | None,
         how: str,
         name: str | None,
     ) -> Stream:
-        is_reference = isinstance(other, FlowReference)
-        if isinstance(other, FlowReference):
-            wanted, added = other.reference.key, values
-            if not isinstance(added, Fields):
-                raise FieldsError("which fields of the reference are added? write values=Fields('name: string')")
-        else:
-            wanted, known = other.key.names, other.values
-            added = known if values is None else known.subset(list(values))
-        if len(keys) != len(wanted):
-            raise FieldsError(f"the key of {other.name!r} is {', '.join(wanted)}; on= names a field for each")
-        join = LookupJoin(
-            keys,
-            fields=self.fields,
-            values=added,
-            rename=rename,
-            how=how,
-            reference=other.name if is_reference else None,
-            state=None if is_reference else other.name,
-        )
+        added = other.values if values is None else values
+        if other.reference is None and added is not None:
+            added = other.values.subset(list(added))
+        if not isinstance(added, Fields) or not len(added):
+            raise FieldsError("which fields of the reference are added? write values=Fields('name: string')")
+        if len(keys) != len(other.key):
+            raise FieldsError(f"the key of {other.name!r} is {', '.join(other.key)}; on= names a field for each")
+        place = {"state" if other.reference is None else "reference": other.name}
+        join = LookupJoin(keys, fields=self.fields, values=added, rename=rename, how=how, **place)
         return self._step(
             "join",
             name=name or f"{self._base}-join-{other.name}",
             component=join,
-            is_committer=not is_reference,
-            references={other.name: other.reference} if isinstance(other, FlowReference) else {},
-            needs=() if isinstance(other, FlowReference) else (other.step,),
+            is_committer=other.reference is None,
+            references={} if other.reference is None else {other.name: other.reference},
+            needs=() if other.made_by is None else (other.made_by,),
             streams=streams_of(join),
             clock_after=self._clock,
         )
@@ -593,7 +570,7 @@ class Stream:
         state = applying.state(self._graph.table(table), **options)
         states = {table: state, graves: applying.tombstones(self._graph.internal(graves))}
         made = self._commit("apply_changes", f"apply-{table}", applying, states, keys=keys)
-        return Table(made, table, state)
+        return made._table(table, state)
 
     # What the methods are made of.
 
@@ -653,6 +630,9 @@ class Stream:
 
     def _sink(self, verb: str, name: str, state: State) -> None:
         self._commit(verb, f"{'append' if verb == 'append' else 'write'}-{name}", AppendCommitter(name), {name: state})
+
+    def _table(self, name: str, state: State) -> Table:
+        return Table(self._graph, name, state.key.names, state.value, self._port.step)
 
     def _commit(  # noqa: PLR0913 - what a step is
         self,
@@ -732,7 +712,7 @@ class Totals:
         """
         reducing = self._committer(table)
         state = reducing.state(self._stream._graph.table(table), **options)
-        return Table(self._add("upsert", table, reducing, state), table, state)
+        return self._add("upsert", table, reducing, state)._table(table, state)
 
     @step
     def to(self, name: str, state: State) -> None:
@@ -750,14 +730,16 @@ class Totals:
         return self._stream._commit(verb, name_of, reducing, {name: state}, keys=self._keys)
 
 
+@attrs.frozen
 class Table:
-    """A keyed table of a flow: streams are joined with it, and its changes are a stream."""
+    """A keyed table of a flow, or one that it only reads: streams are joined with it, and its changes are a stream."""
 
-    def __init__(self, made: Stream, name: str, state: State) -> None:
-        self._made = made
-        self.name = name
-        self.key, self.values = state.key, state.value
-        self.graph, self.step = made._graph, made._port.step
+    graph: Graph
+    name: str
+    key: Sequence[str]
+    values: Fields
+    made_by: Step | None = None
+    reference: Reference | None = None
 
     @property
     @step
@@ -767,20 +749,24 @@ class Table:
         ``changes.group_by(…).agg(…)`` are totals of totals: what has changed is taken back first. One of the aggregates
         is a ``Count()``: how many keys there are.
         """
-        port = self._made._other(CHANGES)._port
-        return Stream(self.graph, port, is_changes=True)
+        return Stream(self.graph, self._port(CHANGES), is_changes=True)
 
     @property
     @step
     def late(self) -> Stream:
         """What came too late for windows."""
-        return self._made._other("late")
+        return Stream(self.graph, self._port("late"))
 
     @property
     @step
     def untimed(self) -> Stream:
         """The rows of windows without an event time."""
-        return self._made._other("untimed")
+        return Stream(self.graph, self._port("untimed"))
+
+    def _port(self, stream: str) -> Port:
+        if self.made_by is None:
+            raise TopologyError(f"{self.name!r} is only read, so it has no stream {stream!r}")
+        return port_of(self.made_by, stream)
 
 
 @attrs.frozen
@@ -852,7 +838,16 @@ class Windows(Stream):
         state = updating.state(self._graph.table(table), **options)
         clock, keys = source._timed("window"), self._windowed._keys
         made = source._commit("upsert", f"upsert-{table}", updating, {table: state}, keys=keys, clock=clock)
-        return Table(made, table, state)
+        return made._table(table, state)
+
+
+def port_of(step: Step, stream: str) -> Port:
+    """Return a stream of a step; raise a FieldsError if it makes none of that name."""
+    if stream not in step.streams:
+        known = [repr(each) for each in step.streams if each != DEFAULT_STREAM]
+        has = f"it has {', '.join(known)}" if known else "ask the step that makes it, before the steps below it"
+        raise FieldsError(f"{step.verb} makes no stream {stream!r}{did_you_mean(stream, step.streams)}; {has}")
+    return Port(step, stream)
 
 
 def _checked(fields: Fields, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate]:
