@@ -16,12 +16,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 import cloudpickle
 
+from spouts.memory import MemoryTransactionalSpout
+from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
+from state.delta.read.history import read_table
+from state.delta.rows.state import DeltaRows
 from state.stores.memory import MemoryStore
+from txtopo.api.components.bolt import BatchBolt, ICommitter
 from txtopo.api.components.optional import call_if_there
 from txtopo.api.components.partitioned import as_transactional, partition_key, partition_list
 from txtopo.api.components.spout import (
@@ -32,11 +38,17 @@ from txtopo.api.components.spout import (
     PartitionedTransactionalSpout,
     TransactionalSpout,
 )
-from txtopo.api.data.fields import ATTEMPT_FIELD_NAMES
+from txtopo.api.data.fields import ATTEMPT_FIELD_NAMES, Fields
+from txtopo.api.data.tuples import Tuple
 from txtopo.api.store import Lead, Store
-from txtopo.attempts import FIRST_EPOCH, FIRST_TXID, TransactionAttempt, attempt_number
+from txtopo.attempts import FIRST_EPOCH, FIRST_TXID, TransactionAttempt, attempt_number, epoch_and_try
+from txtopo.config import Config
+from txtopo.errors import FailedException
 from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.context import PlainContext
+from txtopo.testing.inline import run_inline
+from txtopo.topology.builders.builder import TransactionalTopologyBuilder
+from txtopo.topology.topology import TransactionalTopology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -175,6 +187,48 @@ class SpoutConformance:
         """Return the first attempt of a transaction."""
         return TransactionAttempt(txid, attempt_number(FIRST_EPOCH, 0))
 
+    def beside_others(self, spout: Any, folder: Path) -> Rows:
+        """Return the tuples of the spout in a topology that gets it later, beside a repeatable and an opaque spout.
+
+        Each of its transactions fails once, and the run is stopped and goes on.
+        """
+
+        def topology(*, has_spout: bool) -> TransactionalTopology:
+            rows = MemoryTransactionalSpout([[number] for number in range(6)], Fields("n"), 1)
+            opaque = OpaqueMemoryTransactionalSpout([[number] for number in range(6)], Fields("n"), 2)
+            builder = TransactionalTopologyBuilder("conformance", "rows", rows)
+            builder.add_spout("opaque", opaque)
+            kept = builder.set_committer_bolt("kept", _KeptTuples())
+            kept.global_grouping("rows").global_grouping("opaque")
+            if has_spout:
+                builder.add_spout("spout", spout, 2)
+                kept.global_grouping("spout")
+            builder.set_state("kept", DeltaRows(folder / "kept", Fields("row: string")))
+            return builder.build()
+
+        config = Config({**self.config, "topology.max.spout.pending": 3})
+        run_inline(topology(has_spout=False), config, until=2)
+        run_inline(topology(has_spout=True), config, until=4)
+        run_inline(topology(has_spout=True), config)
+        return Counter(read_table(folder / "kept")["row"].to_pylist())
+
+
+class _KeptTuples(BatchBolt, ICommitter):
+    """Keeps the tuples of the spout under test; its transactions fail once."""
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None:
+        del config, context, collector, attempt  # they are attributes, too
+        self.rows: list[tuple[str]] = []
+
+    def execute(self, tuple: Tuple) -> None:
+        if tuple.source_component == "spout":
+            self.rows.append((repr(tuple.values[1:]),))
+
+    def finish_batch(self) -> None:
+        if self.rows and epoch_and_try(self.attempt.attempt)[1] == 1:
+            raise FailedException("each transaction fails once")
+        self.context.state("kept").append(self.rows)
+
 
 class TransactionalSpoutConformance(SpoutConformance):
     """The promises of a :class:`TransactionalSpout`. Define the fixture ``spout``."""
@@ -223,6 +277,11 @@ class TransactionalSpoutConformance(SpoutConformance):
         for begun in spread(len(plan) + 1):
             rest = self._plan(spout, plan[:begun], self.rest_within(plan))
             assert self._emit_all(spout, [*plan[:begun], *rest]) == everything
+
+    def test_beside_other_spouts(self, spout: Any, tmp_path: Path) -> None:
+        """A spout that a topology gets beside others takes each tuple once: its first transaction is not the first."""
+        if not self.is_endless:
+            assert self.beside_others(spout, tmp_path) == self._emit_all(spout, self._plan(spout))
 
     def test_a_rewind_takes_the_same_input_again(self, spout: Any) -> None:
         """A coordinator that can go back to a transaction goes on from there as if no later one had begun."""
@@ -371,6 +430,11 @@ class OpaquePartitionedTransactionalSpoutConformance(SpoutConformance):
         for committed in spread(len(run) + 1):
             again = self._run(spout, run[:committed], self.rest_within(run))
             assert all_rows([*run[:committed], *again]) == everything
+
+    def test_beside_other_spouts(self, spout: OpaquePartitionedTransactionalSpout, tmp_path: Path) -> None:
+        """A spout that a topology gets beside others takes each tuple once: its first transaction is not the first."""
+        if not self.is_endless:
+            assert self.beside_others(spout, tmp_path) == all_rows(self._run(spout))
 
     def test_it_ends(self, spout: OpaquePartitionedTransactionalSpout) -> None:
         """A source that ends is exhausted once everything is processed, and no longer after a rollback."""
