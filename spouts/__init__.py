@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from spouts.delta.spout import DeltaTransactionalSpout as DeltaTransactionalSpout
     from spouts.files.spout import FilesTransactionalSpout as FilesTransactionalSpout
     from spouts.memory import MemoryTransactionalSpout as MemoryTransactionalSpout
     from spouts.opaque_memory import OpaqueMemoryTransactionalSpout as OpaqueMemoryTransactionalSpout

@@ -1,0 +1,260 @@
+"""``DeltaTransactionalSpout``: the rows of a Delta table, and those that are appended to it.
+
+Metadata names the files of a transaction, so that every attempt reads the same ones::
+
+    {"table": id of the table,
+     "snapshot": the version whose files come first; null with ``starting_version``,
+     "files": [what is needed to read each, …],
+     "start": [version, number of the first file among those of the version], "next": [where the next one begins]}
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import attrs
+import pyarrow as pa
+
+from spouts.delta.table import InputTable
+from state.delta.log.data_files import DataFile, DataFolder, files_in
+from state.delta.log.location import Location
+from txtopo.api.arguments import check_positive, checked_arguments
+from txtopo.api.components.collector import BatchOutputCollector
+from txtopo.api.components.context import TopologyContext
+from txtopo.api.components.spout import Coordinator, Emitter, Lag, Metadata, TransactionalSpout
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.types import ddl_name
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import ConfigError, FailedException, FieldsError, InputError
+from txtopo.text.native import plain_text
+
+__all__ = ["DeltaTransactionalSpout"]
+
+
+@attrs.frozen(order=True)
+class _Place:
+    """A place among the files: the number of a file among those of a version."""
+
+    version: int
+    index: int = 0
+
+
+class DeltaTransactionalSpout(TransactionalSpout):
+    """Emits the rows of a Delta table, then those that each later version appends; in columns.
+
+    A transaction holds one or several files, in the order of versions. What moves rows to other files and changes none,
+    such as ``OPTIMIZE``, is left out. Deletion vectors and partition columns are read; a column that was added to the
+    table later is null in older rows.
+
+    *You* keep the table's files until transactions that hold them are committed, and its log until the spout has read
+    it: a vacuum, or a clean-up of the log, removes them. A table of rows of another topology of txtopo is such a table,
+    too; each of its commit groups is a version.
+
+    *txtopo* guarantees that each row belongs to exactly one transaction, over any number of runs.
+
+    Args:
+        path: the table's path or address.
+        fields: the columns to emit, with the types that they have in the table; None: all, which the table is opened
+            for at once.
+        starting_version: the version whose appended rows come first; None: all rows of the version that is the newest
+            when the first transaction begins, then what is appended after it.
+        changes: what to do about a version that updates or deletes rows, or overwrites the table: ``"refuse"`` it,
+            which stops the run, or ``"skip"`` it, with the rows that it adds.
+        batch_bytes: the maximum number of bytes in a transaction, as they are stored; a file is never split.
+        batch_files_max: the maximum number of files in a transaction.
+        watch: whether to go on with later versions. The run then ends only by ``run(…, until=…)``, SIGINT or SIGTERM;
+            without it, at the version that is the newest when it starts.
+        poll_secs: with ``watch``, the seconds between two looks for later versions.
+        storage_options: options for a table in an object store, as for delta-rs.
+
+    Raises:
+        FieldsError: a field has no type.
+        ConfigError: another argument is wrong.
+    """
+
+    @checked_arguments
+    def __init__(  # noqa: PLR0913 - all but two by name
+        self,
+        path: str | os.PathLike[str],
+        fields: Fields | None = None,
+        *,
+        starting_version: int | None = None,
+        changes: Literal["refuse", "skip"] = "refuse",
+        batch_bytes: int = 16 * 1024 * 1024,
+        batch_files_max: int = 256,
+        watch: bool = False,
+        poll_secs: float = 1.0,
+        storage_options: dict[str, str] | None = None,
+    ) -> None:
+        for what, number in (("batch_bytes", batch_bytes), ("batch_files_max", batch_files_max)):
+            check_positive(what, number)
+        if starting_version is not None and starting_version < 0:
+            raise ConfigError(f"starting_version is {starting_version}; versions begin with 0")
+        if not 0 <= poll_secs < float("inf"):
+            raise ConfigError(f"poll_secs is {poll_secs!r}; give a number of seconds, at least 0")
+        location = Location.resolve(os.fspath(path), storage_options)
+        if fields is None:
+            schema = pa.schema(InputTable(location, pa.schema([]), is_skipping=False).newest().schema())
+            fields = Fields(*(f"{each.name}: {ddl_name(each.type)}" for each in schema))
+        self.values = fields.with_attempt().without_attempt()
+        """The fields after the attempt."""
+        untyped = [name for name, kind in zip(self.values.names, self.values.types, strict=True) if kind is None]
+        if untyped:
+            raise FieldsError(f"field {untyped[0]!r} has no type; give it that of the table's column")
+        self.output_fields = self.values.with_attempt()
+        self.table = InputTable(location, self.values.arrow_schema(), is_skipping=changes == "skip")
+        self.starting_version = starting_version
+        self.batch_bytes = batch_bytes
+        self.batch_files_max = batch_files_max
+        self.poll_secs = poll_secs if watch else None
+
+    def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
+        """Return the coordinator."""
+        del config, context
+        return _DeltaCoordinator(self)
+
+    def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
+        """Return the emitter of every n-th file from ``this_task_index`` on, where n is the number of tasks."""
+        del config
+        return _DeltaEmitter(
+            self.table, context.this_task_index, len(context.component_tasks(context.this_component_id))
+        )
+
+    def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
+        """Return the versions that the transaction took, each end with the number of the file in it."""
+        del previous_metadata
+        return {metadata["table"]: (metadata["start"], metadata["next"])} if metadata["files"] else {}
+
+
+class _DeltaCoordinator(Coordinator):
+    def __init__(self, spout: DeltaTransactionalSpout, now_secs: Callable[[], float] = time.monotonic) -> None:
+        self._spout = spout
+        self._table = spout.table
+        self._now_secs = now_secs
+        self._identity = ""
+        self._snapshot: int | None = None
+        self._place = _Place(0)
+        self._ahead: deque[tuple[_Place, DataFile]] = deque()
+        """The files from the place on that are known, each with the place after it."""
+        self._unread = 0
+        """The version that is read next."""
+        self._end: int | None = None
+        """The version at which a run without ``watch`` ends."""
+        self._polled_secs: float | None = None
+
+    def resume(self, txid: int, metadata: Metadata) -> None:
+        """Begin where the last transaction has ended, or with the newest version."""
+        del txid
+        table = self._table.newest()
+        self._end = table.version() if self._spout.poll_secs is None else None
+        if metadata is not None:
+            self._table.check_identity(table, metadata["table"])
+            self._identity, self._snapshot = metadata["table"], metadata["snapshot"]
+            self._go_to(_Place(*metadata["next"]))
+            return
+        self._identity, first = str(table.metadata().id), self._spout.starting_version
+        self._snapshot = table.version() if first is None else None
+        self._go_to(_Place(table.version() if first is None else first))
+
+    def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
+        """Check that the files of later transactions are still there; nothing is kept in the store."""
+        del metadata
+        gone = self._table.missing([file for each in undone for file in files_in(each, "files")])
+        if gone is not None:
+            raise InputError(
+                f"transactions after {txid} took the file {gone} of the table at {self._table.location.address}, and "
+                "it is gone; go back to a later transaction, or put it back"
+            )
+        return True
+
+    def is_ready(self) -> bool:
+        """Whether a file is known that no transaction has."""
+        if not self._ahead:
+            self._read_ahead()
+        return bool(self._ahead)
+
+    def is_exhausted(self) -> bool:
+        """Whether all versions up to the end are taken."""
+        return self._end is not None and not self.is_ready() and self._unread > self._end
+
+    def initialize_transaction(self, txid: int, previous_metadata: Metadata) -> Metadata:
+        """Take the files that come next."""
+        del txid
+        if previous_metadata is not None and _Place(*previous_metadata["next"]) != self._place:
+            self._go_to(_Place(*previous_metadata["next"]))
+        start, size = self._place, 0
+        files: list[dict[str, Any]] = []
+        while self.is_ready() and len(files) < self._spout.batch_files_max:
+            place, file = self._ahead[0]
+            if files and size + file.size > self._spout.batch_bytes:
+                break
+            self._ahead.popleft()
+            self._place, size = place, size + file.size
+            files.append(file.note)
+        return {
+            "table": self._identity,
+            "snapshot": self._snapshot,
+            "files": files,
+            "start": list(attrs.astuple(start)),
+            "next": list(attrs.astuple(self._place)),
+        }
+
+    def lag(self) -> Lag:
+        """Return the files that are known and that no transaction has."""
+        return Lag(files=len(self._ahead), bytes=sum(file.size for _, file in self._ahead))
+
+    def _go_to(self, place: _Place) -> None:
+        self._place, self._unread = place, place.version
+        self._ahead.clear()
+        self._polled_secs = None
+
+    def _read_ahead(self) -> None:
+        """Read versions until one has files, or until there is none."""
+        polled_secs, now_secs = self._polled_secs, self._now_secs()
+        if polled_secs is not None and now_secs < polled_secs + (self._spout.poll_secs or 0.0):
+            return
+        self._polled_secs = now_secs
+        while not self._ahead and (self._end is None or self._unread <= self._end):
+            files = self._files_of(self._unread)
+            if files is None:
+                return
+            first = self._place.index if self._place.version == self._unread else 0
+            places = [_Place(self._unread, index) for index in range(first + 1, len(files))]
+            self._unread += 1
+            self._ahead.extend(zip([*places, _Place(self._unread)], files[first:], strict=False))
+            self._polled_secs = None
+
+    def _files_of(self, version: int) -> list[DataFile] | None:
+        if version == self._snapshot:
+            return self._table.snapshot(self._identity, version)
+        return self._table.added(self._identity, version)
+
+
+@attrs.frozen(eq=False)
+class _DeltaEmitter(Emitter):
+    table: InputTable
+    task: int
+    tasks: int
+
+    def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
+        del attempt
+        folder = DataFolder(self.table.location)
+        for file in files_in(metadata, "files")[self.task :: self.tasks]:
+            what = f"the file {file.place} of the table at {self.table.location.address}"
+            try:
+                for rows in folder.portions(file, self.table.schema):
+                    for batch in rows.to_batches():
+                        collector.emit_batch(batch)
+            except FileNotFoundError as error:
+                raise InputError(
+                    f"{what} is gone: a vacuum has removed it before its transaction was committed; put it back, or "
+                    "keep files longer (delta.deletedFileRetentionDuration)"
+                ) from error
+            except pa.ArrowException as error:
+                raise InputError(f"{what} can't be read", cause=plain_text(error)) from error
+            except OSError as error:
+                raise FailedException(f"{what} can't be read now", cause=plain_text(error)) from error

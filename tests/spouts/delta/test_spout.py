@@ -1,0 +1,172 @@
+"""A Delta table as a source: each row once, whatever is done to the table meanwhile, or a refusal that says why."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.schema import Field, PrimitiveType
+
+from spouts import DeltaTransactionalSpout
+from txtopo import Fields
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import ConfigError, FieldsError, InputError
+from txtopo.testing import TransactionalSpoutConformance
+from txtopo.testing.collector import RecordingCollector
+from txtopo.testing.context import PlainContext
+
+ATTEMPT = TransactionAttempt(1, 1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """A table of two versions with a row each, 0 and 1."""
+    for number in range(2):
+        append(str(tmp_path / "table"), number)
+    return str(tmp_path / "table")
+
+
+def append(path: str, *numbers: int, **options: Any) -> None:
+    write_deltalake(path, pa.table({"n": pa.array(numbers, pa.int64())}), mode="append", **options)
+
+
+def plan(
+    spout: DeltaTransactionalSpout, begun: Sequence[Any] = (), count: int = 100
+) -> tuple[list[Any], list[int | None]]:
+    """Return the metadata of the transactions that come next, and the numbers in them."""
+    coordinator, found = spout.coordinator({}, PlainContext()), list(begun)
+    coordinator.resume(len(found), found[-1] if found else None)
+    while coordinator.is_ready() and len(found) < len(begun) + count:
+        found.append(coordinator.initialize_transaction(len(found) + 1, found[-1] if found else None))
+    return found, [number for each in found[len(begun) :] for number in numbers_of(spout, each)]
+
+
+def numbers_of(spout: DeltaTransactionalSpout, metadata: Any) -> list[int | None]:
+    collector = RecordingCollector(ATTEMPT, spout.output_fields)
+    spout.emitter({}, PlainContext()).emit_batch(ATTEMPT, metadata, collector)
+    return [values[1] for values in collector.tuples]
+
+
+class TestDeltaTransactionalSpout(TransactionalSpoutConformance):
+    @pytest.fixture
+    def spout(self, path: str) -> DeltaTransactionalSpout:
+        append(path, *range(2, 50))
+        return DeltaTransactionalSpout(path, batch_files_max=1)
+
+
+class TestFromAVersion(TransactionalSpoutConformance):
+    is_endless = True
+
+    @pytest.fixture
+    def spout(self, path: str) -> DeltaTransactionalSpout:
+        append(path, 2, 3)
+        return DeltaTransactionalSpout(path, starting_version=1, batch_bytes=1, watch=True, poll_secs=0)
+
+
+def test_appended_rows_follow_those_that_were_there(path: str) -> None:
+    """Each version's rows come once, also over several runs, and what moves rows to other files comes not at all."""
+    spout = DeltaTransactionalSpout(path, watch=True, poll_secs=0)
+    begun, first = plan(spout)
+    assert sorted(first) == [0, 1]
+    append(path, 2)
+    DeltaTable(path).optimize.compact()
+    append(path, 3)
+    begun, later = plan(spout, begun)
+    assert later == [2, 3]
+    append(path, 4, 5)
+    assert plan(spout, begun)[1] == [4, 5]
+    assert plan(spout, begun)[1] == [4, 5]
+
+
+def test_it_ends_at_the_version_that_was_the_newest(path: str) -> None:
+    """Without watch= a run takes what was there when it began; the next one takes what came since."""
+    spout = DeltaTransactionalSpout(path)
+    coordinator = spout.coordinator({}, PlainContext())
+    coordinator.resume(0, None)
+    append(path, 2)
+    metadata = coordinator.initialize_transaction(1, None)
+    assert coordinator.is_exhausted()
+    assert (sorted(numbers_of(spout, metadata)), plan(spout, [metadata])[1]) == ([0, 1], [2])
+
+
+@pytest.mark.parametrize("operation", ["delete", "update", "overwrite"])
+def test_a_version_that_changes_rows(path: str, operation: str) -> None:
+    """It stops the run, which names it, or is left out with all that it adds; later versions are read."""
+    spout = DeltaTransactionalSpout(path, watch=True, poll_secs=0)
+    begun, _ = plan(spout)
+    if operation == "delete":
+        DeltaTable(path).delete("n = 0")
+    elif operation == "update":
+        DeltaTable(path).update(predicate="n = 0", new_values={"n": 7})
+    else:
+        write_deltalake(path, pa.table({"n": pa.array([8], pa.int64())}), mode="overwrite")
+    append(path, 9)
+    with pytest.raises(InputError, match=r"version 2 of the table .* changes or deletes rows .*changes='skip'"):
+        plan(spout, begun)
+    skipping = DeltaTransactionalSpout(path, changes="skip", watch=True, poll_secs=0)
+    assert plan(skipping, begun)[1] == [9]
+
+
+def test_other_columns(tmp_path: Path) -> None:
+    """Partition columns are read, columns that came later are null in older rows, and only the fields are emitted."""
+    path = str(tmp_path / "table")
+    day = dt.date(2026, 11, 29)
+    write_deltalake(path, pa.table({"day": [day, None], "n": pa.array([1, 2], pa.int64())}), partition_by=["day"])
+    table = DeltaTable(path)
+    table.alter.add_columns([Field("late", PrimitiveType("string"), nullable=True)])
+    spout = DeltaTransactionalSpout(path, Fields("late: string", "day: date", "n: bigint"))
+    collector = RecordingCollector(ATTEMPT, spout.output_fields)
+    for metadata in plan(spout)[0]:
+        spout.emitter({}, PlainContext()).emit_batch(ATTEMPT, metadata, collector)
+    assert {values[1:] for values in collector.tuples} == {(None, None, 2), (None, day, 1)}
+
+
+def test_wrong_columns(path: str) -> None:
+    """A field that the table lacks or that has another type there is refused, with the nearest name and both types."""
+    for fields, match in ((Fields("m: bigint"), "no column 'm'"), (Fields("n: int"), "'n' .* is bigint, .* is int")):
+        with pytest.raises(FieldsError, match=match):
+            DeltaTransactionalSpout(path, fields).coordinator({}, PlainContext()).resume(0, None)
+    with pytest.raises(FieldsError, match="no type"):
+        DeltaTransactionalSpout(path, Fields("n"))
+    with pytest.raises(ConfigError, match="there is no Delta table"):
+        DeltaTransactionalSpout(f"{path}-other")
+
+
+def test_a_log_that_was_cleaned_up(path: str) -> None:
+    """A spout that was away for longer than the log is kept says so, and what to do."""
+    spout = DeltaTransactionalSpout(path, watch=True, poll_secs=0)
+    begun, _ = plan(spout)
+    append(path, 2)
+    append(path, 3)
+    DeltaTable(path).create_checkpoint()
+    for version in range(3):
+        (Path(path) / "_delta_log" / f"{version:020d}.json").unlink()
+    with pytest.raises(InputError, match="from 2 on are gone from its log"):
+        plan(spout, begun)
+
+
+def test_a_table_in_place_of_another(tmp_path: Path, path: str) -> None:
+    """A table that was replaced under the same path is refused."""
+    spout = DeltaTransactionalSpout(path)
+    begun, _ = plan(spout)
+    Path(path).rename(tmp_path / "former")
+    append(path, 7)
+    with pytest.raises(InputError, match="was replaced"):
+        plan(spout, begun)
+
+
+def test_a_file_that_was_vacuumed(path: str) -> None:
+    """Neither a transaction that runs again nor a rewind goes on without a file that is gone."""
+    spout = DeltaTransactionalSpout(path)
+    begun, _ = plan(spout)
+    for file in Path(path).glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(InputError, match="is gone: a vacuum"):
+        numbers_of(spout, begun[0])
+    with pytest.raises(InputError, match=r"took the file .* it is gone"):
+        spout.coordinator({}, PlainContext()).rewind(0, None, begun)
