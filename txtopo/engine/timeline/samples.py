@@ -84,7 +84,8 @@ class Sampler:
                 return [self._driver()]
 
     def _driver(self, workers_killed: int | None = None) -> Sample:
-        latencies = sorted(self._latencies_us.popleft() for _ in range(len(self._latencies_us)))
+        latencies = sorted(self._latencies_us)
+        self._latencies_us.clear()
         p50, p99 = (latencies[int(len(latencies) * share)] / 1e6 if latencies else None for share in (0.5, 0.99))
         numbers = (p50, p99, self.jobs, self.groups, memory_bytes(), time.process_time(), workers_killed)
         return Sample(DRIVER, "", numbers)
