@@ -20,7 +20,7 @@ from tests.bolts import Count
 from tests.ui.runs import EVIL, SCRIPT, SECRET, TRANSACTIONS, run_in, run_topology
 from tests.ui.shapes import misfits
 from txtopo import Fields, TransactionalTopologyBuilder
-from txtopo.engine.metrics import WrittenMetrics
+from txtopo.engine.exposition import WrittenMetrics
 from txtopo.engine.timeline.records import path_of
 from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.run.known import KnownRun

@@ -1,1 +1,1 @@
-"""What runs a topology of either kind: ``runner`` dispatches, ``control`` steers, ``metrics`` shows."""
+"""What runs a topology of either kind: ``runner``, ``control`` while it runs, ``metrics`` and their ``exposition``."""

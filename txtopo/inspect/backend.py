@@ -22,7 +22,7 @@ from txtopo.assembly.snapshot import (
     snapshots_in,
     topologies_with_snapshot,
 )
-from txtopo.engine.metrics import WrittenMetrics
+from txtopo.engine.exposition import WrittenMetrics
 from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of, past_in
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
 from txtopo.files.durable import is_folder, paths_in

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     )
     from txtopo.testing.conformance.state import StateConformance as StateConformance, StatePlace as StatePlace
     from txtopo.testing.conformance.store import StoreConformance as StoreConformance, StorePlace as StorePlace
-    from txtopo.testing.context import PlainContext as PlainContext
+    from txtopo.testing.context import PlainContext as PlainContext, make_tuple as make_tuple
     from txtopo.testing.feeders import (
         AckFailMapTracker as AckFailMapTracker,
         AckTracker as AckTracker,
@@ -68,7 +68,6 @@ if TYPE_CHECKING:
         RedeliveringQueue as RedeliveringQueue,
     )
     from txtopo.testing.scenario import Scenario as Scenario
-    from txtopo.testing.tuples import make_tuple as make_tuple
     from txtopo.testing.zookeeper import (
         ZooKeeperEnsemble as ZooKeeperEnsemble,
         ZooKeeperServer as ZooKeeperServer,

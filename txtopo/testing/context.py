@@ -1,17 +1,21 @@
-"""A topology context for tests: one task of one component, without a topology."""
+"""What a spout or bolt alone is given in tests: a topology context of one task, without a topology, and tuples."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import attrs
 
 from txtopo.api.components.context import TopologyContext
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple, TupleSource
 from txtopo.api.data.utc import EPOCH
 from txtopo.api.map_state import MapState
 from txtopo.api.reference import ReferenceTable
 from txtopo.errors import StateAccessError, TopologyError
+from txtopo.plain.trees.tuples import TreeTuple
 
 
 @attrs.define(eq=False)
@@ -83,3 +87,25 @@ class PlainContext(TopologyContext):
         if name not in self.references:
             raise StateAccessError(f"there is no reference {name!r} here; name it in PlainContext(references=…)")
         return self.references[name]
+
+
+def make_tuple(
+    values: Sequence[Any],
+    *,
+    fields: Fields | Sequence[str] | None = None,
+    component: str = "component",
+    stream: str = DEFAULT_STREAM,
+    task: int = 1,
+) -> Tuple:
+    """Return a tuple as a bolt of a plain topology receives it; it belongs to no tuple tree.
+
+    The fields are field1, field2 and so on unless given. ``component``, ``stream`` and ``task`` say where it comes
+    from.
+
+    Raises:
+        ValueError: there are not as many fields as values.
+    """
+    names = [f"field{number}" for number in range(1, len(values) + 1)] if fields is None else list(fields)
+    if len(names) != len(values):
+        raise ValueError(f"{len(values)} values for the {len(names)} fields {', '.join(names)}")
+    return TreeTuple(tuple(values), TupleSource(component, stream, task, Fields(*names)), 0, 0)

@@ -22,7 +22,8 @@ from tests.cluster.supervisors import DriverCluster
 from tests.engine.test_metrics import PROGRESS, REPORT, values_of
 from tests.waiting import DEADLINE_SECS
 from txtopo.cluster.driver.folder import DriverFolder
-from txtopo.engine.metrics import RunMetrics, WrittenMetrics, written
+from txtopo.engine.exposition import WrittenMetrics, written
+from txtopo.engine.metrics import RunMetrics
 
 NAME = "counting"
 

@@ -184,7 +184,8 @@ def _observed(
         yield _Observed()
         return
     with needs_extra("metrics" if page is None else "ui"):
-        from txtopo.engine.metrics import RunMetrics, serving, written  # noqa: PLC0415 - the extra, when it is needed
+        from txtopo.engine.exposition import serving, written  # noqa: PLC0415 - the extra, when it is needed
+        from txtopo.engine.metrics import RunMetrics  # noqa: PLC0415 - as above
     metrics = RunMetrics.of(target.topology)
     with contextlib.ExitStack() as stack:
         timeline = None

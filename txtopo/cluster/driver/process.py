@@ -31,7 +31,8 @@ from txtopo.cluster.logs import driver_log
 from txtopo.cluster.state import ClusterState
 from txtopo.config import Config, TopologyKind
 from txtopo.engine.control import RunControl
-from txtopo.engine.metrics import RunMetrics, written
+from txtopo.engine.exposition import written
+from txtopo.engine.metrics import RunMetrics
 from txtopo.engine.runner import run
 from txtopo.engine.timeline.records import folder_of, place_of
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError

@@ -38,7 +38,7 @@ from starlette.routing import Route
 from txtopo.cluster.decisions.slots import SlotState
 from txtopo.cluster.serving.answers import Json, body_of, check_token, code_file, errors_as_json, settings_in
 from txtopo.cluster.supervisor.daemon import Supervisor
-from txtopo.engine.metrics import WrittenMetrics
+from txtopo.engine.exposition import WrittenMetrics
 
 Pages = Callable[[str | None, str, bytes], Response]
 """Answers given a topology, a path below its own and the query; without one, a summary of all."""
