@@ -86,16 +86,22 @@ def test_values_that_are_reduced(declared) -> None:
     assert group.written["a"].value == ["1", "1"]
 
 
-def test_each_value_that_is_reduced_is_copied_as_often_as_it_must_be(monkeypatch) -> None:
-    """What the bolt gives, what its function gets and what it returns: three copies of a key, and none of the result."""
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [(operator.add, ["in", "in", "out"]), (lambda one, other: one + other, ["in", "out"])],
+    ids=["reduction", "plain"],
+)
+def test_each_value_that_is_reduced_is_copied_as_often_as_it_must_be(monkeypatch, function, expected) -> None:
+    """What its function gets and what it returns; and what the bolt gives, if it may be kept as it is, to be folded with
+    the rows of others."""
     copies = []
     opened = MemoryState(KEY, TAGS).open("topology", "s", "life", 1)
     view = group_state(opened).begin(1)
     copying = Copying(lambda value: (copies.append("in"), value)[1], lambda value: (copies.append("out"), value)[1])
     monkeypatch.setattr(type(view), "copying", copying)
     seen = handle(view)
-    seen.multi_reduce({"a": ["1"]}, operator.add)
-    assert sorted(copies) == ["in", "in", "out"]
+    seen.multi_reduce({"a": ["1"]}, function)
+    assert sorted(copies) == expected
 
 
 def test_lists_for_several_fields() -> None:

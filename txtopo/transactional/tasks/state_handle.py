@@ -19,7 +19,7 @@ from txtopo.api.data.copying import Copy, Copying
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import in_utc
 from txtopo.api.map_state import Key, MapState, Updater, folded_by_key, of_key_and_old
-from txtopo.api.reduction import Reducible, Rows
+from txtopo.api.reduction import Reducible, Reduction, Rows
 from txtopo.api.state import State
 from txtopo.api.values import StateValue, is_stored_value
 from txtopo.attempts import TransactionAttempt
@@ -175,7 +175,10 @@ class StateHandle(MapState, Local):
                 view.multi_reduce(values, function)
                 return
             if isinstance(values, Mapping):
-                pairs = zip(self._keys(list(values)), self._each(view, values.values(), self._copied_in), strict=True)
+                # What a plain function makes of them is copied below, so they need not be, unless two become one here.
+                is_made = self._key is None and Reduction.of(function) is None
+                own = values.values() if is_made else self._each(view, values.values(), self._copied_in)
+                pairs = zip(self._keys(list(values)), own, strict=True)
                 if self._key is None:
                     values = dict(pairs)
                 else:  # two of its keys may be one moment, of two time zones
