@@ -72,7 +72,7 @@ def filled(root: Path) -> MemoryLog:
 
 
 def spout_of(kind: str, name: str, root: Path, log: MemoryLog | str) -> Any:
-    """Return a spout of a kind; ``log`` is that in memory, or the address of a broker."""
+    """Return a spout of a kind; ``log`` is that in memory, or the address of a broker and a prefix of its topics."""
     rows = [[word] for word in WORDS[name]]
     kafka: dict[str, Any] = {"batch_records_max": 1, "until_end": True, "publish_group": f"group-{name}"}
     match kind:
@@ -83,11 +83,13 @@ def spout_of(kind: str, name: str, root: Path, log: MemoryLog | str) -> Any:
         case "files":
             return FilesTransactionalSpout(root / name, WORD, "json", batch_files_max=1)
         case "kafka":
-            made = TransactionalKafkaSpout if isinstance(log, str) else TransactionalInMemory
-            return made(log, name, WORD, **kafka)
+            if isinstance(log, str):
+                return TransactionalKafkaSpout(log.split()[0], log.split()[1] + name, WORD, **kafka)
+            return TransactionalInMemory(log, name, WORD, **kafka)
         case "opaque kafka":
-            made = OpaqueKafkaSpout if isinstance(log, str) else OpaqueInMemory
-            return made(log, name, WORD, **kafka)
+            if isinstance(log, str):
+                return OpaqueKafkaSpout(log.split()[0], log.split()[1] + name, WORD, **kafka)
+            return OpaqueInMemory(log, name, WORD, **kafka)
         case _:
             return Numbers(NUMBERS)
 

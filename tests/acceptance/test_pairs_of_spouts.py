@@ -101,12 +101,14 @@ def test_killed_with_a_broker(tmp_path: Path, kafka: KafkaBroker, kinds: tuple[s
     """With records of a real broker, too."""
     root = tmp_path / "root"
     log = filled(root)
+    prefix = f"pair-{kinds[1]}-".replace(" ", "-")
     for name in WORDS:
-        kafka.create_topic(name, 2)
+        kafka.create_topic(prefix + name, 2)
         for partition in (0, 1):
-            kafka.produce(name, [each.value for each in log.records(name, partition)], partition)
-    killed = ran("-m", MODULE, *kinds, root, kafka.servers, "micro-batch", failpoints="group.decide.after=kill:2")
+            kafka.produce(prefix + name, [each.value for each in log.records(name, partition)], partition)
+    given = (*kinds, root, f"{kafka.servers} {prefix}", "micro-batch")
+    killed = ran("-m", MODULE, *given, failpoints="group.decide.after=kill:2")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
-    again = ran("-m", MODULE, *kinds, root, kafka.servers, "micro-batch")
+    again = ran("-m", MODULE, *given)
     assert again.returncode == 0, again.stderr
     check(kinds, root)
