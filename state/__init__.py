@@ -2,7 +2,7 @@
 
 Pass a ``DeltaState``, ``DeltaRows``, ``DeltaExpiringRows`` or ``MemoryState`` to ``builder.set_state``, or for a table
 of a database an ``SqlState`` or ``SqlRows``, and a ``DeltaReference``, a table that the topology only reads, to
-``builder.set_reference``.
+``builder.set_reference``. A ``KafkaState`` is a topic that the topology writes.
 ``TransactionalState`` and ``RotatingTransactionalState`` are for your own coordinators and emitters, over a
 ``SqliteStore`` (one file, no server), a ``ZooKeeperStore``, an ``ObjectStore`` (a bucket) or a ``MemoryStore``.
 ``read_table`` reads one table without a topology, ``read_tables`` reads all tables of a topology as of one transaction,
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from state.delta.read.points import ShownPoint as ShownPoint, ShownPoints as ShownPoints
     from state.delta.reference.declared import DeltaReference as DeltaReference
     from state.delta.rows.state import DeltaRows as DeltaRows
+    from state.kafka.state import KafkaState as KafkaState
     from state.memory import MemoryState as MemoryState
     from state.sql.keyed import SqlState as SqlState
     from state.sql.rows import SqlRows as SqlRows

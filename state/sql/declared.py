@@ -10,9 +10,10 @@ from typing import Any, Self
 import attrs
 import pyarrow as pa
 
+from state.marks import Mark, Owner
 from state.sql.columns import NAME_BYTES_MAX, checked_names, column_type, misfit_in_columns
 from state.sql.database import Columns, Database, Transaction, checked_url, database_of
-from state.sql.marks import Mark, Owner, Turns, put_mark, read_mark
+from state.sql.marks import put_mark, read_mark
 from state.sql.table import ASIDE, SqlTable
 from txtopo.api.state import CanBeRepaired, OpenedState, State, Writes
 from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes
@@ -158,8 +159,7 @@ class OpenedSqlTable(OpenedState, CanBeRepaired):
                 if wanted > (mark.txid or 0) or (self._columns.keys and wanted):
                     raise StateAccessError(not_kept(self._table, wanted, mark.txid), txid=txid)
                 own.run(f"DELETE FROM {own.table} WHERE {own.quoted('txid')} > {wanted:d}")  # noqa: S608 - a number
-                turns = attrs.evolve(mark.turns, undone=(*mark.turns.undone, (self._epoch, wanted)))
-                mark = attrs.evolve(mark, txid=wanted, turns=turns)
+                mark = mark.rolled_back(wanted, self._epoch)
                 put_mark(marks, self._table.name, mark)
         self._seen = mark.txid
 
@@ -167,8 +167,7 @@ class OpenedSqlTable(OpenedState, CanBeRepaired):
         """Keep in the mark that the topology has gone back; see :meth:`CanBeRepaired.record_turn`."""
         with self._table.transaction("can't be marked") as (_, marks):
             mark = self._locked(marks)
-            turns = Turns(mark.turns.undone, (*mark.turns.turned, (self._epoch, txid)))
-            put_mark(marks, self._table.name, attrs.evolve(mark, turns=turns))
+            put_mark(marks, self._table.name, mark.turned(txid, self._epoch))
 
     def adopt(self) -> None:
         """Do nothing but look for a newer epoch: changes of others are not known."""
@@ -193,15 +192,7 @@ class OpenedSqlTable(OpenedState, CanBeRepaired):
         """Return the mark, which nobody else can change before the transaction ends."""
         mark = self._ours(read_mark(marks, self._table.name, locks=True))
         mark.check_epoch(self._epoch, self._table.address)
-        # A server that took over from a failed one may lack what that one has acknowledged. To write on would leave a
-        # gap that nobody finds.
-        if (mark.txid or 0) < (self._seen or 0):
-            raise DivergenceError(
-                f"the table {self._table.address} is at transaction {mark.txid or 0}, but the database had "
-                f"acknowledged {self._seen}: it was restored, or a replica took over that did not have everything. "
-                "Restore the database, or run 'txtopo repair'",
-                txid=mark.txid,
-            )
+        mark.check_seen(self._seen, self._table.address)
         return mark
 
     def _ours(self, mark: Mark | None) -> Mark:

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
+from state.marks import Mark, Owner
 from state.sql.database import Columns, Transaction
 from state.sql.declared import DeclaredSqlTable, OpenedSqlTable
-from state.sql.marks import Mark, Owner
 from state.sql.table import SqlTable
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 
 from state.delta.rows.format import KeylessRows, RowsFormat, checked_rows_fields, fitted_rows, no_keys
 from state.delta.schema import TXID_FIELD
+from state.marks import Mark, Owner
 from state.sql.database import Columns, Transaction
 from state.sql.declared import DeclaredSqlTable, OpenedSqlTable
-from state.sql.marks import Mark, Owner
 from state.sql.table import SqlTable
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields

@@ -8,12 +8,11 @@ from typing import Any
 
 import attrs
 
+from state.marks import Mark, Owner
 from state.sql.columns import NAME_BYTES_MAX
 from state.sql.database import Columns, Database, Transaction
 from state.sql.marks import (
     MARKS_TABLE,
-    Mark,
-    Owner,
     create_marks,
     names_of_marks,
     put_mark,
@@ -141,6 +140,13 @@ class SqlTable(StateTable, CanBeRenamed):
         if not txid or last is None:
             return not txid
         return txid <= last if self.kind is StateKind.ROWS else txid == last
+
+    @property
+    def no_past(self) -> str:
+        """Why a keyed table can't go back; see :attr:`StateTable.no_past`."""
+        return (
+            "" if self.kind is StateKind.ROWS else "an SqlState has the newest values, and none of earlier transactions"
+        )
 
     def asides(self) -> list[int]:
         """Return the numbers of the tables set aside; see :meth:`StateTable.asides`."""

@@ -103,6 +103,9 @@ class State(ABC):
     """Whether its table is made for deletion vectors of Delta."""
     turns_vectors: bool = False
     """Whether a table of the other sort is made as declared when it is opened, and not refused."""
+    retry_secs: float = 3.0
+    """For how long a write that fails is tried again before the run stops; more than 3 s for what takes long to mend
+    itself, such as an election of leaders."""
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
         """Return ``rows`` as an Arrow table with the columns of this rows table; see :meth:`MapState.as_rows`.
@@ -744,6 +747,11 @@ class StateTable(ABC):
     @abstractmethod
     def is_kept(self, txid: int | None) -> bool:
         """Return whether the version after the write of transaction ``txid`` (None: before any) is still complete."""
+
+    @property
+    def no_past(self) -> str:
+        """Why no version before the last can be had, for messages; empty if old ones are kept for a while."""
+        return ""
 
     def kept(self, txids: Collection[int]) -> set[int]:
         """Return those of many transactions that :meth:`is_kept` finds complete; override it to ask once for all."""

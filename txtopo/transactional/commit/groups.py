@@ -65,6 +65,9 @@ pauses, 3 s are enough for an answer that was lost, and an outage is for whoever
 WRITE_RETRY_SECS = 0.2
 """The pause before the second try, doubled before each further one."""
 
+_LONG_PAUSE_SECS = 5.0
+"""The pause before each further try of a state that is tried for longer."""
+
 REWRITTEN_BYTES_MIN = 8 * 1024 * 1024
 """Up to so many rewritten bytes a group is cheap enough: about as much CPU as the job that processes it."""
 
@@ -324,7 +327,7 @@ class GroupCommitter:
     def _prepare(self, spans: _Spans, notes: dict[str, Any], name: str, txid: int, values: Writes) -> None:
         began = self._now_secs()
         what_now = "nothing of this group is written; start again when it is writable"
-        for attempt in self._tries(txid, "prepared", what_now):
+        for attempt in self._tries(name, txid, "prepared", what_now):
             with attempt, durable_step("table.prepare"):
                 notes[name] = self._states[name].prepare(txid, values)
         spans[name] = began, self._now_secs()
@@ -338,7 +341,7 @@ class GroupCommitter:
         began = self._now_secs()
         # If a write was made and only its answer was lost, the next try finds the transaction and does nothing.
         what_now = "start again when it is writable, and recovery will finish the group"
-        for attempt in self._tries(txid, "written", what_now):
+        for attempt in self._tries(name, txid, "written", what_now):
             with attempt, durable_step("table.write"):
                 self._states[name].publish(txid, note)
         spans[name] = began, self._now_secs()
@@ -348,9 +351,9 @@ class GroupCommitter:
         self._coordinator_state.flush()
         return []
 
-    def _tries(self, txid: int, done: str, what_now: str) -> Iterator[_Try]:
-        """Yield contexts to prepare or publish in, until one ends without a FailedException."""
-        for pause_secs in _pauses():
+    def _tries(self, name: str, txid: int, done: str, what_now: str) -> Iterator[_Try]:
+        """Yield contexts to prepare or publish a state's write in, until one ends without a FailedException."""
+        for tries, pause_secs in enumerate(_pauses(self._states[name].declared.retry_secs), 1):
             wait_for_descriptor(self._threads.sleep)
             attempt = _Try()
             yield attempt
@@ -358,7 +361,7 @@ class GroupCommitter:
                 return
             if pause_secs is None:
                 raise StopError(
-                    f"a table could not be {done} in {WRITE_TRIES_MAX} tries; {what_now}",
+                    f"a table could not be {done} in {tries} tries; {what_now}",
                     txid=txid,
                     cause=str(attempt.failure),
                 ) from attempt.failure
@@ -431,10 +434,14 @@ class _Timed:
         step_secs[step] = step_secs.get(step, 0.0) + self._now_secs() - self._started
 
 
-def _pauses() -> Iterator[float | None]:
-    """Yield the pause after each try: 0.2, 0.4, 0.8 and 1.6 seconds, and None after the last try."""
+def _pauses(retry_secs: float = 3.0) -> Iterator[float | None]:
+    """Yield the pause after each try: 0.2, 0.4, 0.8 and 1.6 seconds, then 5 each time, and None after the last try."""
     for tries in range(WRITE_TRIES_MAX - 1):
         yield WRITE_RETRY_SECS * 2**tries
+    left = retry_secs - 3.0
+    while left > 0:
+        yield min(left, _LONG_PAUSE_SECS)
+        left -= _LONG_PAUSE_SECS
     yield None
 
 

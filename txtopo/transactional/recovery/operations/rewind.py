@@ -275,7 +275,11 @@ def versions_kept(
 ) -> dict[str, Collection[int]]:
     """Return, by state, the transactions of checkpoints whose versions its table keeps, by one pass over its log."""
     wanted = {name: {each.states[name].txid or 0 for each in checkpoints if name in each.states} for name in tables}
-    return {name: {0, *table.kept(wanted[name])} for name, table in tables.items() if name in descriptions}
+    return {
+        name: {*([0] if table.is_kept(None) else []), *table.kept(wanted[name])}
+        for name, table in tables.items()
+        if name in descriptions
+    }
 
 
 def refuse_left_behind(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:

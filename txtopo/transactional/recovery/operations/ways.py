@@ -49,7 +49,8 @@ class Ways:
             elif (description.last_txid or 0) < wanted:
                 obstacles.append(f"{name!r} is only at transaction {description.last_txid or 0}, not at {wanted}")
             elif not self._is_kept(name, wanted):
-                obstacles.append(version_is_gone(name, wanted))
+                why = self.tables[name].no_past
+                obstacles.append(f"{name!r} can't go back to {wanted}: {why}" if why else version_is_gone(name, wanted))
             else:
                 rolled_back.append(name)
         return tuple(rolled_back), obstacles

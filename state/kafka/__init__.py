@@ -1,0 +1,1 @@
+"""``KafkaState``: records of a topic, each transaction's once for readers of committed records."""

@@ -1,0 +1,97 @@
+"""The fields of a state's rows as the parts of Kafka's records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.delta.columns import column_values
+from txtopo.api.data.fields import Fields
+from txtopo.api.data.types import ddl_name
+from txtopo.errors import FieldsError
+
+__all__ = ["checked_record_fields", "misfit_of_records", "records_of"]
+
+_BYTES = (pa.string(), pa.binary())
+
+_KINDS: dict[str, tuple[pa.DataType, ...]] = {
+    "key": _BYTES,
+    "value": _BYTES,
+    "partition": (pa.int32(),),
+    "timestamp": (pa.timestamp("us", tz="UTC"),),
+    "headers": tuple(pa.map_(pa.string(), kind) for kind in _BYTES),
+}
+"""The types that the field of each part may have."""
+
+_OVERHEAD_BYTES = 512
+"""What a record of a batch of its own takes besides its parts, at most, with some to spare."""
+
+
+def checked_record_fields(fields: Fields) -> None:
+    """Raise a FieldsError unless the fields are parts of a record."""
+    for name, kind in zip(fields.names, fields.types, strict=True):
+        allowed = _KINDS.get(name)
+        if allowed is None or kind not in allowed:
+            declared = name if kind is None else f"{name}: {ddl_name(kind)}"
+            raise FieldsError(
+                f"field '{declared}' is no part of a record; the fields of a KafkaState are some of 'key: string' or "
+                "'key: binary', 'value: string' or 'value: binary', 'partition: int', 'timestamp: timestamp' and "
+                "'headers: map<string, string>' or 'headers: map<string, binary>'"
+            )
+    if "value" not in fields:
+        raise FieldsError(f"a KafkaState needs the field 'value: string' or 'value: binary'; {fields} have none")
+
+
+def misfit_of_records(rows: pa.Table, partitions: int, bytes_max: int) -> tuple[int, str] | None:
+    """Return the first row that Kafka would refuse, and why; None if it takes all.
+
+    What it would refuse only once a group is decided would stop every run until it is mended.
+    """
+    for name in rows.column_names:
+        column = rows[name]
+        if name == "partition":
+            at = pc.index(pc.or_(pc.less(column, 0), pc.greater_equal(column, partitions)), True).as_py()
+            if at >= 0:
+                return at, f"partition {column[at]} is none of the topic, which has {partitions}"
+        if name == "timestamp":
+            at = pc.index(pc.less(column.cast(pa.int64()), 0), True).as_py()
+            if at >= 0:
+                return at, f"timestamp {column[at]} is before 1970, which Kafka can't keep"
+    sizes = [_sizes(rows[name]) for name in ("key", "value", "headers") if name in rows.column_names]
+    total = sizes[0]
+    for size in sizes[1:]:
+        total = pc.add(total, size)
+    at = pc.index(pc.greater(total, bytes_max - _OVERHEAD_BYTES), True).as_py()
+    if at >= 0:
+        return (
+            at,
+            f"the record has {total[at]} bytes, and the topic takes {bytes_max} with {_OVERHEAD_BYTES} of Kafka's",
+        )
+    return None
+
+
+def _sizes(column: Any) -> Any:
+    if not pa.types.is_map(column.type):
+        return pc.fill_null(pc.binary_length(column).cast(pa.int64()), 0)
+    sizes = []
+    for headers in column_values(column):
+        parts = [part for pair in (headers or {}).items() for part in pair if part is not None]
+        sizes.append(sum(len(part.encode() if isinstance(part, str) else part) + 10 for part in parts))
+    return pa.chunked_array([pa.array(sizes, pa.int64())])
+
+
+def records_of(rows: pa.Table) -> Iterator[dict[str, Any]]:
+    """Yield each row as arguments of a producer."""
+    columns = {name: column_values(rows[name]) for name in rows.column_names if name in _KINDS}
+    if "timestamp" in columns:
+        columns["timestamp"] = pc.divide(rows["timestamp"].cast(pa.int64()), 1000).to_pylist()
+    for values in zip(*columns.values(), strict=True):
+        record = dict(zip(columns, values, strict=True))
+        headers = record.pop("headers", None)
+        if headers:
+            record["headers"] = list(headers.items())
+        # Without a partition the producer takes one by the key; without a time, now.
+        yield {name: value for name, value in record.items() if value is not None or name in {"key", "value"}}

@@ -1,0 +1,421 @@
+"""``KafkaState``: what transactions append to a topic, once for each reader of committed records."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import copy
+import hashlib
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from state.delta.rows.format import KeylessRows, RowsFormat, checked_rows_fields, fitted_rows, no_keys
+from state.delta.schema import TXID_FIELD
+from state.kafka.client import KafkaMarks, KafkaWriter, checked_library
+from state.kafka.records import checked_record_fields, misfit_of_records
+from state.marks import Mark, Owner
+from txtopo.api.arguments import checked_arguments
+from txtopo.api.data.fields import Fields
+from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
+from txtopo.api.state import CanBeRepaired, State, StateKind, StateTable, TableDescription, Writes
+from txtopo.columnar.rows_file import in_memory, rows_of_bytes, rows_to_bytes
+from txtopo.errors import ConfigError, FailedException, FieldsError, StateAccessError
+from txtopo.network.kafka_connection import kafka_servers
+from txtopo.text.client_properties import ClientProperties, Value
+
+__all__ = ["KafkaState", "OpenedKafkaState"]
+
+_RESERVED = {
+    "bootstrap.servers": "it is the first argument, servers",
+    "transactional.id": "it is made of the topology's id and the state's name",
+    "transaction.timeout.ms": "it is the argument transaction_secs",
+    "enable.idempotence": "a transaction needs it",
+    "acks": "a transaction needs all",
+    "isolation.level": "only committed records count",
+}
+
+_NO_PAST = (
+    "the records that are published stay, and KafkaState(…, publishes_again=True) would publish others after them"
+)
+
+_FIELDS = Fields("key: string", "value: string")
+
+
+class KafkaState(State):
+    """A table of rows that are records of a Kafka topic: a commit group is one transaction of Kafka.
+
+    ``AppendCommitter`` fills it, or your committer by ``state.append(rows)``. The fields are those of a record, and no
+    others: ``value``, and if you like ``key``, ``partition``, ``timestamp`` and ``headers``. A null value is a
+    tombstone; without a partition, records with equal keys go to the same one, as Java's producer has it.
+
+    *You* read the topic with ``isolation.level=read_committed``.
+    *txtopo* guarantees that such a reader gets the records of each transaction once, in each partition in the order of
+    txids, whatever fails. It may get them before the tables beside the state have the transaction.
+
+    It needs the extra ``kafka``, brokers of version 2.5 or newer, and the right to write with a transactional id that
+    begins with ``txtopo-``. The topic is created if it is missing, with the broker's defaults; so is the compacted
+    topic of one partition with the marks of what is published. A group's records pass through the coordinator's store.
+
+    Args:
+        servers: host:port of brokers, separated by commas.
+        topic: the topic.
+        fields: the fields, each with a type.
+        properties: settings of librdkafka by its names; secrets as ``env:NAME`` or ``file:PATH``.
+        publish_secs: for how long the publication of a group is tried again before the run stops: longer than an
+            election of leaders takes.
+        transaction_secs: Kafka's ``transaction.timeout.ms``: how long a group may take. A broker allows 15 minutes.
+        publishes_again: what a rewind to before the last transaction does: False refuses it, True lets it be, and the
+            transactions after the point are published again, behind the former ones.
+        marks_topic: the topic with the marks, of this state alone; by default ``TOPIC.txtopo``. Its name, after
+            ``txtopo-``, is the transactional id.
+
+    Raises:
+        ConfigError: an option is out of range, a property is refused, or confluent-kafka is missing.
+        FieldsError: a field is no part of a record.
+    """
+
+    @checked_arguments
+    def __init__(  # noqa: PLR0913 - each has a default, and is named
+        self,
+        servers: str | Sequence[str],
+        topic: str,
+        fields: Fields = _FIELDS,
+        *,
+        properties: Mapping[str, Value] | None = None,
+        publish_secs: float = 120.0,
+        transaction_secs: float = 60.0,
+        publishes_again: bool = False,
+        marks_topic: str | None = None,
+    ) -> None:
+        checked_rows_fields(fields, ())
+        checked_record_fields(fields)
+        if not (publish_secs > 0 and transaction_secs > 0):
+            raise ConfigError(f"publish_secs and transaction_secs must be above 0: {publish_secs}, {transaction_secs}")
+        self.topic = topic
+        self.marks_topic = f"{topic}.txtopo" if marks_topic is None else marks_topic
+        for name in (self.topic, self.marks_topic):
+            if not name or topic_name(name) != name:
+                raise ConfigError(f"{name!r} is no name of a topic: use up to 200 letters, digits, '.', '_' and '-'")
+        self.key = Fields()
+        self.value = fields
+        self.kind = StateKind.ROWS
+        self.servers = kafka_servers(servers)
+        self.properties = ClientProperties(properties, _RESERVED)
+        checked_library(self.servers, self.properties)
+        self.retry_secs = publish_secs
+        self.transaction_secs = transaction_secs
+        self.publishes_again = publishes_again
+
+    def form(self, name: str) -> RowsFormat:
+        """Return the format of the rows of the state with this name."""
+        return RowsFormat(name, self.value)
+
+    def as_rows(self, name: str, rows: Rows) -> pa.Table:
+        """Return rows with the fields; see :meth:`State.as_rows`."""
+        return in_memory(fitted_rows(self.form(name), rows, RowsMode.APPEND))
+
+    def table(self) -> KafkaTable:
+        """Return the marks for inspection."""
+        return KafkaTable(self._marks(), self.servers, publishes_again=self.publishes_again)
+
+    def _marks(self) -> KafkaMarks:
+        return KafkaMarks(self.servers, self.properties, self.topic, self.marks_topic)
+
+    def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedKafkaState:
+        """Fence every producer of an earlier epoch, and settle its transactions; see :meth:`State.open`.
+
+        Raises:
+            StateFailure: Kafka does not answer.
+            StopError: a transaction hangs.
+        """
+        opened = OpenedKafkaState(self, self._marks(), Owner(topology_id, name, incarnation), epoch)
+        opened.begin()
+        return opened
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Refuse: a topic keeps what it was told to, and a reader reads it."""
+        del txid
+        raise StateAccessError(f"a KafkaState has no snapshot: read topic {self.topic!r} with a consumer")
+
+    def forked(self, topology_id: str) -> KafkaState:
+        """Return this state with a topic of its own, ``TOPIC-ID`` by the id of the fork; see :meth:`State.forked`."""
+        fork = copy.copy(self)
+        fork.topic = topic_name(f"{self.topic}-{topology_id}")
+        fork.marks_topic = f"{fork.topic}.txtopo"
+        return fork
+
+    def __repr__(self) -> str:
+        return f"KafkaState({self.topic!r}, {self.value})"
+
+
+@attrs.frozen(eq=False)
+class _Records(PreparedWrites):
+    """The rows of some transactions, with their txids."""
+
+    rows: pa.Table
+
+    @property
+    def rows_put(self) -> int:
+        return int(self.rows.num_rows)
+
+
+class OpenedKafkaState(KeylessRows, CanBeRepaired):
+    """A KafkaState opened by one coordinator; made by :meth:`KafkaState.open`.
+
+    A group's note holds its records: Kafka can't prepare a transaction of which another producer would decide later.
+    """
+
+    def __init__(self, declared: KafkaState, marks: KafkaMarks, owner: Owner, epoch: int) -> None:
+        KeylessRows.__init__(self, declared.form(owner.state))
+        self.declared: KafkaState = declared
+        self._marks = marks
+        self._owner = owner
+        self._epoch = epoch
+        self._writer: KafkaWriter | None = None
+        self._mark = Mark.new(owner, declared.kind.value, epoch)
+        self._partitions = 1
+        self._bytes_max = 0
+
+    def begin(self) -> None:
+        """Make the topics if they are missing, fence, and record the epoch."""
+        there = self._marks.partitions()
+        if self._marks.topic not in there:
+            self._marks.create(self._marks.topic, {})
+        if self._marks.marks_topic not in there:
+            self._marks.create(self._marks.marks_topic, {"cleanup.policy": "compact"}, partitions=1)
+        self._partitions = self._marks.partitions().get(self._marks.topic, 1)
+        own = int(self.declared.properties.get("message.max.bytes", 1_000_000))  # type: ignore[arg-type] # librdkafka's
+        self._bytes_max = min(own, self._marks.record_bytes_max() or own)
+        # Before anything is fenced, a coordinator that is too late leaves without a trace.
+        self._look()
+        self._commit([], lambda mark: attrs.evolve(mark, epoch=self._epoch))
+
+    @property
+    def identity(self) -> str:
+        """A random id, drawn when the first mark was written."""
+        return self._mark.identity
+
+    @property
+    def last_txid(self) -> int | None:
+        """The txid of the last write, read anew."""
+        return self._look().txid
+
+    def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table:
+        """Return rows with the fields, in memory; see :meth:`TakesRows.rows_to_write`."""
+        fitted = in_memory(super().rows_to_write(rows, mode))
+        found = misfit_of_records(fitted, self._partitions, self._bytes_max) if fitted.num_rows else None
+        if found is not None:
+            raise FieldsError(f"state {self._owner.state!r}, row {found[0]}: {found[1]}; nothing was written")
+        return fitted
+
+    def write_rows(self, parts: Sequence[TransactionRows]) -> PreparedWrites:
+        """Return the rows with the txid of each; see :meth:`TakesRows.write_rows`."""
+        schema = self._form.schema()
+        rows = [
+            in_memory(part.rows).append_column(schema.field(TXID_FIELD), pa.array([part.txid] * part.count, pa.int64()))
+            for part in parts
+        ]
+        return _Records(pa.concat_tables([schema.empty_table(), *rows]))
+
+    def prepare(self, txid: int, values: Writes) -> Any:
+        """Return a note with the records; see :meth:`OpenedState.prepare`."""
+        del txid
+        return {"rows": base64.b64encode(rows_to_bytes(self._rows(values))).decode()}
+
+    def publish(self, txid: int, note: Any) -> None:
+        """Write the records of a note in one transaction of Kafka; see :meth:`OpenedState.publish`."""
+        self._write(txid, rows_of_bytes(base64.b64decode(note["rows"])))
+
+    def write(self, txid: int, values: Writes) -> None:
+        """Write records in one transaction of Kafka; see :meth:`OpenedState.write`."""
+        self._write(txid, self._rows(values))
+
+    def snapshot(self, txid: int | None = None) -> pa.Table:
+        """Refuse; see :meth:`KafkaState.snapshot`."""
+        return self.declared.snapshot(txid)
+
+    def roll_back(self, txid: int | None) -> None:
+        """Forget later transactions, whose records stay; see :meth:`CanBeRepaired.roll_back`."""
+        wanted, last = txid or 0, self._look().txid or 0
+        if wanted == last:
+            return
+        if wanted > last or not self.declared.publishes_again:
+            raise StateAccessError(f"state {self._owner.state!r} is at transaction {last}, not {wanted}: {_NO_PAST}")
+        self._commit([], lambda mark: mark.rolled_back(wanted, self._epoch), is_behind=True)
+
+    def record_turn(self, txid: int) -> None:
+        """Keep in the mark that the topology has gone back; see :meth:`CanBeRepaired.record_turn`."""
+        self._commit([], lambda mark: mark.turned(txid, self._epoch))
+
+    def adopt(self) -> None:
+        """Do nothing but look for a newer epoch: what others have written is theirs."""
+        self._look()
+
+    def close(self) -> None:
+        """Let go of the producer."""
+        self._abandon()
+
+    def _write(self, txid: int, rows: pa.Table) -> None:
+        if self._settled().txid is not None and (self._mark.txid or 0) >= txid:
+            return
+        new = rows.filter(pc.greater(rows[TXID_FIELD], self._mark.txid or 0))
+        self._commit([new], lambda mark: attrs.evolve(mark, txid=txid))
+
+    def _settled(self) -> Mark:
+        """Return the mark of a state that no other producer can write any more without fencing this one.
+
+        1. A crash, or an error, before the commit leaves a transaction that Kafka aborts: the mark is the one before.
+        2. One during the commit leaves a transaction of unknown outcome. ``init_transactions`` returns once Kafka has
+        ended it, and then the mark says how. 3. A coordinator that is too late finds a newer epoch in the mark.
+        """
+        if self._writer is None:
+            self._look()
+            self._writer = KafkaWriter(self._marks, self._transactional_id, self.declared.transaction_secs)
+            try:
+                self._marks.wait_until_stable(self.declared.retry_secs)
+                self._mark = self._look()
+            except BaseException:
+                self._abandon()
+                raise
+        return self._mark
+
+    def _commit(self, rows: Sequence[pa.Table], change: Callable[[Mark], Mark], *, is_behind: bool = False) -> None:
+        """Write records and the mark that ``change`` makes of the last one; ``is_behind``: it may have a lower txid."""
+        mark = change(self._settled())
+        assert self._writer is not None, "it is settled"
+        assert is_behind or (mark.txid or 0) >= (self._mark.txid or 0), "txids rise"
+        try:
+            self._writer.write(rows, mark, self.declared.transaction_secs)
+        except BaseException as error:
+            self._abandon()
+            if isinstance(error, FailedException):
+                with contextlib.suppress(FailedException):
+                    self._look()  # raises LostLead if it was fenced by a newer epoch
+            raise
+        self._mark = mark
+
+    def _abandon(self) -> None:
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer = None
+
+    def _look(self) -> Mark:
+        """Return the last mark that is visible; raise if it is not this coordinator's to write."""
+        found = self._marks.read()
+        address = f"topic {self._marks.topic!r} of {self.declared.servers}"
+        if found is None:
+            attrs.evolve(self._mark, txid=None).check_seen(self._mark.txid, address)
+            return self._mark
+        found.check_owner(self._owner, address)
+        found.check_epoch(self._epoch, address)
+        if found.identity == self._mark.identity:
+            found.check_seen(self._mark.txid, address)
+        return found
+
+    def _rows(self, values: Writes) -> pa.Table:
+        if isinstance(values, _Records):
+            return values.rows
+        if len(values):
+            raise no_keys(self._form.state)
+        return self._form.schema().empty_table()
+
+    @property
+    def _transactional_id(self) -> str:
+        return f"txtopo-{self._marks.marks_topic}"
+
+
+class KafkaTable(StateTable):
+    """The marks of a KafkaState, for inspection."""
+
+    def __init__(self, marks: KafkaMarks, servers: str, *, publishes_again: bool) -> None:
+        self._marks = marks
+        self._servers = servers
+        self._publishes_again = publishes_again
+
+    @property
+    def address(self) -> str:
+        """The servers and the topic."""
+        return f"kafka://{self._servers}/{self._marks.topic}"
+
+    @property
+    def no_past(self) -> str:
+        """Why no earlier transaction can be returned to; see :attr:`StateTable.no_past`."""
+        return "" if self._publishes_again else _NO_PAST
+
+    def look(self) -> TableDescription | None:
+        """Return what the last mark says; see :meth:`StateTable.look`."""
+        mark = self._mark()
+        if mark is None:
+            return None
+        owner = mark.owner
+        return TableDescription(
+            owner.topology_id,
+            owner.state,
+            owner.incarnation,
+            mark.identity,
+            mark.txid,
+            mark.epoch,
+            mark.txid or 0,
+            None,
+        )
+
+    def foreign_change(self, since: int | None) -> None:
+        """Return None: what others write is theirs."""
+        del since
+
+    def obstacle(self, txid: int, note: Any) -> None:
+        """Return None: the records are in the note."""
+        del txid, note
+
+    def undone_to(self, epoch: int) -> int | None:
+        """Return where a later epoch has gone back to; see :meth:`StateTable.undone_to`."""
+        mark = self._mark()
+        return None if mark is None else mark.turns.undone_to(epoch)
+
+    def turned_to(self, epoch: int) -> int | None:
+        """Return where the topology has gone back to later; see :meth:`StateTable.turned_to`."""
+        mark = self._mark()
+        return None if mark is None else mark.turns.turned_to(epoch)
+
+    def is_kept(self, txid: int | None) -> bool:
+        """Return whether the topology may go back to a transaction; see :meth:`StateTable.is_kept`."""
+        return bool(self.kept([txid or 0]))
+
+    def kept(self, txids: Collection[int]) -> set[int]:
+        """Return those of many transactions that the topology may go back to."""
+        mark = self._mark()
+        last = 0 if mark is None else mark.txid or 0
+        return {txid for txid in txids if txid == last or (txid < last and self._publishes_again)}
+
+    def asides(self) -> list[int]:
+        """Return none: no topic is ever moved."""
+        return []
+
+    def why_it_stays(self) -> str:
+        """Return how to begin anew by hand; see :meth:`StateTable.why_it_stays`."""
+        return (
+            f"topic {self._marks.topic!r} can't be moved: to begin anew, delete topic {self._marks.marks_topic!r}, "
+            "after which all transactions are published again, behind what is there; or give the state another topic"
+        )
+
+    def set_aside(self, number: int) -> None:
+        """Refuse, unless nothing is there; see :meth:`StateTable.set_aside`."""
+        del number
+        if self._mark() is not None:
+            raise ConfigError(self.why_it_stays())
+
+    def _mark(self) -> Mark | None:
+        if self._marks.marks_topic not in self._marks.partitions():
+            return None
+        return self._marks.read()
+
+
+def topic_name(text: str) -> str:
+    """Return a text as the name of a topic, with a hash if characters of it had to go."""
+    made = re.sub(r"[^A-Za-z0-9._-]", "_", text)[:200]
+    return made if made == text else f"{made}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"

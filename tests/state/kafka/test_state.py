@@ -1,0 +1,294 @@
+"""KafkaState on a real broker: a reader of committed records gets each transaction's once, in order."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+
+import attrs
+import pytest
+
+from committers import AppendCommitter, ReduceCommitter
+from spouts import MemoryTransactionalSpout
+from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
+from state import DeltaState, KafkaState, read_table
+from tests.crashes import Crash, run_with_crash
+from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo.errors import ConfigError, DivergenceError, FieldsError, InternalError, LostLead, StateAccessError
+from txtopo.testing.inline import run_inline
+
+FIELDS = Fields("key: string", "value: string")
+ROWS = [[f"k{number % 3}", str(number)] for number in range(12)]
+CONFIG = Config(max_spout_pending=6, group_transactions_max=2)
+_TOPICS = itertools.count(1)
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def topic(kafka):
+    name = f"out-{next(_TOPICS)}"
+    kafka.create_topic(name, 2)
+    return name
+
+
+def read(servers, topic, partitions=2, isolation="read_committed"):
+    """Return the records of each partition as a reader of committed ones gets them."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    settings = {"bootstrap.servers": servers, "group.id": "reader", "isolation.level": isolation}
+    consumer = Consumer({**settings, "enable.partition.eof": True, "enable.auto.commit": False})
+    consumer.assign([TopicPartition(topic, at, OFFSET_BEGINNING) for at in range(partitions)])
+    found, ended = [[] for _ in range(partitions)], set()
+    while len(ended) < partitions:
+        message = consumer.poll(10)
+        assert message is not None, "the reader is held back"
+        if message.error() is not None:
+            ended.add(message.partition())
+        else:
+            found[message.partition()].append(message)
+    consumer.close()
+    return found
+
+
+def values(servers, topic, partitions=2):
+    return [[message.value().decode() for message in each] for each in read(servers, topic, partitions)]
+
+
+@attrs.frozen
+class Pipeline:
+    servers: str
+    topic: str
+    opaque: bool = False
+
+    @property
+    def state(self):
+        return KafkaState(self.servers, self.topic, FIELDS)
+
+    def __call__(self):
+        spout = (OpaqueMemoryTransactionalSpout if self.opaque else MemoryTransactionalSpout)(ROWS, FIELDS, 2)
+        builder = TransactionalTopologyBuilder("out", "rows", spout)
+        builder.set_committer_bolt("into-topic", AppendCommitter("topic")).global_grouping("rows")
+        builder.set_state("topic", self.state)
+        count = ReduceCommitter("table", "key", "value", max)
+        builder.set_committer_bolt("into-table", count).fields_grouping("rows", Fields("key"))
+        builder.set_state("table", DeltaState("table", Fields("key: string"), Fields("value: string")))
+        return builder.build()
+
+    def check(self):
+        """Each record once, and in each partition in the order of the transactions."""
+        found = values(self.servers, self.topic)
+        assert sorted(int(each) for own in found for each in own) == list(range(12))
+        assert all(own == sorted(own, key=int) for own in found)
+        assert read_table("table").num_rows == 3
+
+
+@pytest.fixture
+def pipeline(kafka, topic):
+    return Pipeline(kafka.servers, topic)
+
+
+def test_a_run(pipeline):
+    """Each record is there once, equal keys in one partition, and a further run finds nothing to do."""
+    for _ in range(2):
+        run_inline(pipeline(), CONFIG)
+        pipeline.check()
+    keys = [{message.key() for message in own} for own in read(pipeline.servers, pipeline.topic)]
+    assert not keys[0] & keys[1]
+
+
+@pytest.mark.parametrize(
+    "opaque", [pytest.param(False, id="repeatable"), pytest.param(True, marks=pytest.mark.long, id="opaque")]
+)
+@pytest.mark.slow
+def test_a_crash_at_every_step(pipeline, opaque):
+    """A run that dies anywhere, and whoever comes next dies there, too, ends with each record once."""
+    pipeline = attrs.evolve(pipeline, opaque=opaque)
+    for at in itertools.count(1, 4):
+        if run_with_crash(pipeline, Crash(at=at), CONFIG):
+            break
+    assert at > 10
+    pipeline.check()
+
+
+class _DeadError(Exception):
+    """The process dies."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", range(1, 8))
+def test_a_crash_between_two_calls_of_the_client(pipeline, monkeypatch, at):
+    """A coordinator that dies before or after any call of a transaction leaves all of it or nothing."""
+    from state.kafka.client import KafkaWriter
+
+    run_inline(pipeline(), CONFIG, until=2)
+    real, calls, kept = KafkaWriter.__init__, [], []
+
+    class Dying:
+        def __init__(self, producer):
+            self._producer = producer
+
+        def __getattr__(self, name):
+            call = getattr(self._producer, name)
+            if name not in {"begin_transaction", "produce", "commit_transaction"}:
+                return call
+
+            def called(*arguments, **options):
+                calls.append(name)
+                if len(calls) == at + 3:
+                    raise _DeadError(name)
+                result = call(*arguments, **options)
+                if name == "commit_transaction" and at == 7 and len(calls) > 3:
+                    raise _DeadError("its answer is lost")
+                return result
+
+            return called
+
+    def made(self, *arguments):
+        real(self, *arguments)
+        kept.append(self._producer)  # a process that is gone does not tell Kafka
+        self._producer = Dying(self._producer)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(KafkaWriter, "__init__", made)
+        patch.setattr(KafkaWriter, "abandon", lambda self: None)
+        with pytest.raises((_DeadError, InternalError)):
+            run_inline(pipeline(), CONFIG)
+    assert len(calls) > 3
+    run_inline(pipeline(), CONFIG)
+    pipeline.check()
+
+
+def test_two_coordinators(pipeline):
+    """The later one fences the earlier one, which writes nothing more and fences nobody."""
+    state = pipeline.state
+    old = state.open("out", "topic", "life", 1)
+    old.publish(1, old.prepare(1, old.write_rows([])))
+    new = state.open("out", "topic", "life", 2)
+    for _ in range(2):
+        with pytest.raises(LostLead):
+            old.publish(2, old.prepare(2, old.write_rows([])))
+    with pytest.raises(LostLead):
+        state.open("out", "topic", "life", 1)
+    new.publish(2, new.prepare(2, new.write_rows([])))
+    assert (new.last_txid, state.table().look().epoch) == (2, 2)
+    with pytest.raises(DivergenceError, match="belongs to state 'topic'"):
+        state.open("other", "topic", "life", 3)
+    with pytest.raises(DivergenceError, match="incarnation"):
+        state.open("out", "topic", "other", 3)
+    for each in (old, new):
+        each.close()
+
+
+def test_aborted_and_open_transactions_of_others_beside(pipeline, kafka):
+    """What others abort, or leave open, in the same topic changes nothing of what this state publishes."""
+    from confluent_kafka import Producer
+
+    producers = []
+    for number in range(2):
+        producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": f"{pipeline.topic}-{number}"})
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.produce(pipeline.topic, "of others", "k0")
+        producer.flush()
+        producers.append(producer)
+    producers[0].abort_transaction()
+    run_inline(pipeline(), CONFIG)  # the other one is open, and holds back readers of the topic, but not this state
+    producers[1].abort_transaction()
+    pipeline.check()
+
+
+def test_the_parts_of_a_record(kafka, topic):
+    """Key, value, partition, time and headers come from fields; a null value is a tombstone."""
+    fields = Fields(
+        "key: binary", "value: string", "partition: int", "timestamp: timestamp", "headers: map<string, binary>"
+    )
+    opened = KafkaState(kafka.servers, topic, fields).open("out", "records", "life", 1)
+    time = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+    rows = [(b"k", "v", 1, time, {"a": b"1", "b": None}), (b"k", None, 1, None, None), (None, "", 0, None, {})]
+    from txtopo.api.reduction import RowsMode, TransactionRows
+
+    fitted = opened.rows_to_write(rows, RowsMode.APPEND)
+    opened.publish(1, opened.prepare(1, opened.write_rows([TransactionRows(1, fitted, RowsMode.APPEND)])))
+    found = read(kafka.servers, topic)
+    first, tombstone = found[1]
+    assert (first.key(), first.value(), first.timestamp()[1]) == (b"k", b"v", int(time.timestamp() * 1000))
+    assert first.headers() == [("a", b"1"), ("b", None)]
+    assert (tombstone.key(), tombstone.value(), tombstone.headers()) == (b"k", None, None)
+    assert [(each.key(), each.value()) for each in found[0]] == [(None, b"")]
+    for bad, why in (
+        ((b"k", "v", 2, time, {}), "none of the topic"),
+        ((b"k", "v", -1, time, {}), "none of the topic"),
+        ((b"k", "x" * 1_000_000, 0, time, {}), "the topic takes"),
+        ((b"k", "v", 0, dt.datetime(1969, 1, 1, tzinfo=dt.UTC), {}), "before 1970"),
+    ):
+        with pytest.raises(FieldsError, match=why):
+            opened.rows_to_write([rows[0], bad], RowsMode.APPEND)
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [Fields("value"), Fields("key: string"), Fields("value: long"), Fields("value: string", "other: string")],
+    ids=repr,
+)
+def test_fields_that_are_no_parts_of_a_record(fields):
+    """They are refused when the state is declared."""
+    with pytest.raises(FieldsError):
+        KafkaState("127.0.0.1:9092", "out", fields)
+
+
+def test_settings_that_are_refused():
+    """What exactness rests on can't be set otherwise."""
+    for properties in ({"acks": 1}, {"transactional.id": "x"}, {"bootstrap.servers": "x"}):
+        with pytest.raises(ConfigError):
+            KafkaState("127.0.0.1:9092", "out", FIELDS, properties=properties)
+    with pytest.raises(ConfigError, match="no name of a topic"):
+        KafkaState("127.0.0.1:9092", "no topic", FIELDS)
+
+
+def test_going_back(kafka, topic):
+    """What is published stays: going back is refused, unless the user lets records be published again."""
+    state = KafkaState(kafka.servers, topic, FIELDS)
+    opened = state.open("out", "topic", "life", 1)
+    for txid in (1, 2, 3):
+        opened.publish(txid, opened.prepare(txid, opened.write_rows([])))
+    assert [state.table().is_kept(txid) for txid in (None, 2, 3)] == [False, False, True]
+    opened.roll_back(3)
+    with pytest.raises(StateAccessError, match="stay"):
+        opened.roll_back(2)
+    opened.close()
+    again = KafkaState(kafka.servers, topic, FIELDS, publishes_again=True)
+    opened = again.open("out", "topic", "life", 2)
+    opened.roll_back(1)
+    opened.record_turn(1)
+    assert (opened.last_txid, again.table().undone_to(1), again.table().turned_to(1)) == (1, 1, 1)
+    opened.publish(2, opened.prepare(2, opened.write_rows([])))
+    assert opened.last_txid == 2
+    opened.close()
+
+
+@pytest.mark.slow
+def test_a_broker_that_is_killed_and_started_again(tmp_path):
+    """A group that meets a broker that is away is published once it is there again, without a restart of the run."""
+    from txtopo.failpoints import armed
+    from txtopo.testing.kafka import KafkaBroker
+
+    with KafkaBroker(tmp_path / "broker") as broker:
+        broker.create_topic("out", 2)
+        pipeline, met = Pipeline(broker.servers, "out"), []
+
+        def restart(name):
+            if name == "table.write.before":
+                met.append(name)
+                if len(met) in {2, 5}:
+                    broker.kill()
+                    broker.start()
+
+        with armed(restart):
+            run_inline(pipeline(), CONFIG)
+        assert len(met) >= 5
+        pipeline.check()
