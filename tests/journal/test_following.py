@@ -8,7 +8,6 @@ import pytest
 from txtopo.api.components.planned import Planned
 from txtopo.errors import ConfigError, DivergenceError
 from txtopo.files.folder import LocalFolder
-from txtopo.journal import following
 from txtopo.journal.following import JournalFollower
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTransaction, JournalWriter
 
@@ -152,13 +151,11 @@ def test_a_journal_that_is_cut_while_it_is_read(journal, monkeypatch):
         follower.read()
 
 
-def test_large_journals_are_read_in_steps(journal, monkeypatch):
+def test_large_journals_are_read_in_steps(journal):
     """Few bytes and few transactions at a time, and never half a line."""
-    monkeypatch.setattr(following, "READ_BYTES", 100)
-    monkeypatch.setattr(following, "READ_TRANSACTIONS", 4)
     for txid in range(1, 12):
         journal.enter(txid, txid)
-    follower = JournalFollower(journal.folder, 0)
+    follower = JournalFollower(journal.folder, 0, bytes_max=100, transactions_max=4)
     assert [[txid for txid, _ in read(follower)] for _ in range(4)] == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10], []]
     with (journal.path / "0000000001-000000.jsonl").open("a") as file:
         file.write('{"states"')

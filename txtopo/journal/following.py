@@ -22,12 +22,6 @@ from txtopo.files.records import DAMAGE, from_json
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTransaction
 from txtopo.journal.search import JournalFiles, damaged
 
-READ_BYTES = 4 * 1024 * 1024
-"""How much of a file is read at a time."""
-
-READ_TRANSACTIONS = 1_000
-"""About how many transactions are returned at a time."""
-
 
 class JournalFollower:
     """Reads the transactions of a journal after a given one.
@@ -36,12 +30,23 @@ class JournalFollower:
         folder: the journal.
         after: the transaction that the first one follows; 0 to begin with transaction 1.
         epoch: the epoch from whose part that one was read earlier; 0 if that is unknown.
+        bytes_max: how much of a file is read at a time.
+        transactions_max: about how many transactions are returned at a time.
 
     Raises:
         ConfigError: the journal does not go back that far.
     """
 
-    def __init__(self, folder: Folder, after: int, epoch: int = 0) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        after: int,
+        epoch: int = 0,
+        *,
+        bytes_max: int = 4 << 20,
+        transactions_max: int = 1_000,
+    ) -> None:
+        self._bytes_max, self._transactions_max = bytes_max, transactions_max
         self._folder = folder
         self._files = JournalFiles(folder)
         self._path = ""
@@ -97,7 +102,7 @@ class JournalFollower:
                 break
             found += self._after(entry)
             self._last = None
-            if len(found) >= READ_TRANSACTIONS:
+            if len(found) >= self._transactions_max:
                 break
         return found
 
@@ -146,7 +151,7 @@ class JournalFollower:
 
     def _is_followed(self, file: Item) -> bool:
         """Whether a complete line follows those that were read."""
-        size = READ_BYTES
+        size = self._bytes_max
         while not self._lines and self._offset < file.size:
             content = self._folder.get_range(file.path, self._offset, size)
             *lines, rest = content.split(b"\n")

@@ -9,7 +9,6 @@ from pathlib import Path
 import attrs
 import pytest
 
-from txtopo.cluster.code import submission as module
 from txtopo.cluster.code.submission import Submission, check_archive, check_name
 from txtopo.errors import SubmissionError
 
@@ -104,10 +103,7 @@ def test_archive_with_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         for number in range(20):
             archive.writestr(f"m{number}.py", "#" * 10_000)
     check_archive(path)
-    monkeypatch.setattr(module, "MEMBERS_MAX", 19)
     with pytest.raises(SubmissionError, match="more than 19 members"):
-        check_archive(path)
-    monkeypatch.setattr(module, "MEMBERS_MAX", 20)
-    monkeypatch.setattr(module, "UNPACKED_BYTES_MAX", 199_999)
+        check_archive(path, members_max=19)
     with pytest.raises(SubmissionError, match="unpacked"):
-        check_archive(path)
+        check_archive(path, members_max=20, unpacked_bytes_max=199_999)

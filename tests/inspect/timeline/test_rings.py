@@ -7,7 +7,6 @@ import pytest
 
 from txtopo.engine.timeline.records import path_of
 from txtopo.engine.timeline.ring import BODY_BYTES, RingHeader, RingWriter
-from txtopo.inspect.timeline import rings
 from txtopo.inspect.timeline.rings import EVENTS, Ring
 
 SLOTS = 64
@@ -34,11 +33,10 @@ def test_the_last_rows_without_a_gap(tmp_path, count):
     ring.close()
 
 
-def test_texts_stay_as_long_as_their_rows(tmp_path, monkeypatch):
+def test_texts_stay_as_long_as_their_rows(tmp_path):
     """Of many texts those are forgotten that the ring no longer has, and no other."""
-    monkeypatch.setattr(rings, "TEXTS_MAX", 8)
     writer = RingWriter(path_of(tmp_path, 1, "records"), RingHeader(SLOTS, "a", 1, 1_000))
-    ring, texts = Ring(tmp_path, "records", EVENTS), {}
+    ring, texts = Ring(tmp_path, "records", EVENTS, texts_max=8), {}
     for number in range(3 * SLOTS):
         texts[writer.text(f"text {number}")] = f"text {number}"
         writer.flush()

@@ -110,7 +110,7 @@ def check_name(name: str) -> None:
         )
 
 
-def check_archive(path: Path) -> None:
+def check_archive(path: Path, *, members_max: int = MEMBERS_MAX, unpacked_bytes_max: int = UNPACKED_BYTES_MAX) -> None:
     """Check an archive's table of contents.
 
     Raises:
@@ -121,9 +121,9 @@ def check_archive(path: Path) -> None:
             members = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise SubmissionError(f"the archive is not a zip file: {error}") from error
-    if len(members) > MEMBERS_MAX or sum(member.file_size for member in members) > UNPACKED_BYTES_MAX:
+    if len(members) > members_max or sum(member.file_size for member in members) > unpacked_bytes_max:
         raise SubmissionError(
-            f"the archive has more than {MEMBERS_MAX} members, or more than {UNPACKED_BYTES_MAX >> 20} MiB unpacked"
+            f"the archive has more than {members_max} members, or more than {unpacked_bytes_max >> 20} MiB unpacked"
         )
     for member in members:
         name = PurePosixPath(member.filename.replace("\\", "/"))

@@ -11,9 +11,6 @@ import numpy as np
 from txtopo.engine.timeline.records import epochs_in, path_of
 from txtopo.engine.timeline.ring import RECORD_BYTES, RingReader, texts_in
 
-TEXTS_MAX = 2_000
-"""Of more texts, those are forgotten that the ring no longer has."""
-
 _PREFIX = [("crc", "<u4"), ("kind", "u1"), ("small", "u1"), ("number", "<u2"), ("seq", "<u8")]
 EVENTS = np.dtype(
     [
@@ -45,11 +42,13 @@ class Ring:
         folder: of the timeline.
         what: ``records`` or ``samples``.
         kind: of its rows.
+        texts_max: of more texts, those are forgotten that the ring no longer has.
     """
 
     folder: Path
     what: str
     kind: Any
+    texts_max: int = 2_000
     epoch: int = 0
     base_us: int = 0
     before: int = 0
@@ -102,7 +101,7 @@ class Ring:
             self._buffer[self._used : self._used + count] = np.frombuffer(b"".join(records), self.kind)
             self._used += count
             self._start = max(0, self._used - slots)
-            if len(self.texts) > TEXTS_MAX:
+            if len(self.texts) > self.texts_max:
                 self.texts = {seq: text for seq, text in self.texts.items() if seq >= self.first}
         return self._buffer[self._used - count : self._used], is_new or is_lost
 
