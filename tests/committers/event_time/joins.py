@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from committers import AppendCommitter, EventClock, EventTime, IntervalJoin, JoinStream
+from spouts import MemoryTransactionalSpout
 from state import DeltaRows
-from tests.committers.event_time.scripted import SECOND, Planned, Script, declared
-from txtopo import BasicBolt, Config, Fields, RunReport, TransactionalTopologyBuilder
+from tests.committers.event_time.scripted import SECOND, START, Planned, Script, declared
+from txtopo import BasicBolt, Config, Fields, RunReport, TransactionalTopology, TransactionalTopologyBuilder, run
 from txtopo.testing.inline import run_inline
 
 SCRIPTED = Fields("side: string", "at: timestamp", "key: string", "n: long")
@@ -71,3 +73,36 @@ def run_join(
         builder.set_state(stream, DeltaRows(root / stream, fields))
     config = Config(max_spout_pending=4, group_transactions_max=group)
     return run_inline(builder.build(), config, until=until, wall_secs=script.wall_secs)
+
+
+def bought(output: Path, *, is_joined: bool = True) -> TransactionalTopology:
+    """Orders of one spout, kept as they are and joined with payments of another, some of which nobody waits for."""
+    sides = {side: Fields("id: long", "at: timestamp", f"{side}: long") for side in ("left", "right")}
+    rows = {
+        "left": [(n % 7, START + n * SECOND, n) for n in range(60)],
+        "right": [(n % 5, START + (n * 13 % 60) * SECOND, n) for n in range(60)],
+    }
+    spouts = {side: MemoryTransactionalSpout(rows[side], sides[side], 5) for side in sides}
+    builder = TransactionalTopologyBuilder("bought", "left", spouts["left"])
+    builder.add_spout("right", spouts["right"])
+    clock = EventClock("clock", time="at", delay=30 * SECOND, close_at_end=True)
+    builder.set_committer_bolt("clock", clock).global_grouping("left").global_grouping("right")
+    builder.set_state("clock", clock.state(output / "clock"))
+    builder.set_committer_bolt("orders", AppendCommitter("orders")).shuffle_grouping("left")
+    builder.set_state("orders", DeltaRows(output / "orders", sides["left"]))
+    if is_joined:
+        left = JoinStream("left", key="id", time="at", fields=sides["left"])
+        right = JoinStream("right", key="id", time="at", fields=sides["right"], rename={"at": "right_at"})
+        interval = {"lower": -3 * SECOND, "upper": 10 * SECOND}
+        join = IntervalJoin("open", clock="clock", left=left, right=right, how="full", **interval)
+        joining = builder.set_committer_bolt("join", join, 2).all_grouping("clock")
+        joining.fields_grouping("left", Fields("id")).fields_grouping("right", Fields("id"))
+        builder.set_state("open", join.state(output / "open"))
+        builder.set_committer_bolt("joined", AppendCommitter("joined")).shuffle_grouping("join")
+        builder.set_state("joined", DeltaRows(output / "joined", join.joined()))
+    return builder.build()
+
+
+if __name__ == "__main__":
+    small = {"topology.max.spout.pending": 3, "topology.group.transactions.max": 2}
+    run(bought(Path(sys.argv[1])), Config({"topology.processing.mode": sys.argv[2], **small}))

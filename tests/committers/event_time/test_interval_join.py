@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +12,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from committers import IntervalJoin, JoinStream
+from state import read_table
 from tests.budgets import examples
-from tests.committers.event_time.joins import LEFT, RIGHT, SIDES, run_join
+from tests.committers.event_time.joins import LEFT, RIGHT, SIDES, bought, run_join
 from tests.committers.event_time.oracle import joined
 from tests.committers.event_time.scripted import SECOND, START, Planned, rows_of
-from txtopo import Fields
+from tests.processes import ran
+from txtopo import Config, Fields, TransactionalTopology
 from txtopo.errors import ConfigError, FieldsError
+from txtopo.fork.forking import moved
+from txtopo.testing.inline import run_inline
 
 
 def join(
@@ -220,3 +225,70 @@ def test_generated(
             late = [(txid, (at - START).total_seconds(), *more) for txid, at, *more in expected.late[side]]
             assert rows_of(root, f"{side}_late", "txid", time, key, "n") == in_order(late)
             assert rows_of(root, f"{side}_untimed", "txid", key, "n") == in_order(expected.untimed[side])
+
+
+MODULE = """
+from pathlib import Path
+from tests.committers.event_time.joins import bought
+topology_of_join = bought(Path({output!r}))
+"""
+ALONE = {"topology.group.transactions.max": 1}
+"""So that the topology can be brought back to each transaction."""
+
+
+def joined_in(output: Path) -> list[tuple[Any, ...]]:
+    return in_order([tuple(row.values()) for row in read_table(output / "joined").to_pylist()])
+
+
+@pytest.mark.slow
+def test_going_back(tmp_path: Path, command_line: Any) -> None:
+    """A rewind and a fork emit what the first run has emitted, a replay of each transaction is the same."""
+    output, side = tmp_path / "out", tmp_path / "side"
+    transactions = run_inline(bought(output), ALONE).committed_txid
+    expected = joined_in(output)
+    assert len({row[-1] for row in expected}) > 5, "pairs come in many transactions"
+    command_line.write_module("joining", MODULE.format(output=str(output)))
+    module = "joining:topology_of_join"
+    for txid in range(1, transactions + 1):
+        replay = command_line("replay", module, str(txid))
+        assert (replay.exit_code, "differs" in replay.output) == (0, False), replay.output
+    command_line.told("fork", module, "6", str(side))
+    plan = moved(bought(output).plan, Config(), side)[0]
+    run_inline(TransactionalTopology(plan), {"topology.state.dir": str(side / "_txtopo")})
+    assert joined_in(side) == expected
+    command_line.told("rewind", module, "5", "--yes")
+    assert joined_in(output) == [row for row in expected if row[-1] <= 5]
+    run_inline(bought(output))
+    assert joined_in(output) == expected
+    for folder in (output, side):
+        audit = command_line("audit", str(folder))
+        assert audit.exit_code == 0, audit.output
+
+
+@pytest.mark.slow
+def test_a_join_that_is_new(tmp_path: Path, command_line: Any) -> None:
+    """A backfill emits what it would have emitted from the first transaction on, and the next run goes on from there."""
+    reference, output = tmp_path / "reference", tmp_path / "out"
+    run_inline(bought(reference), ALONE)
+    run_inline(bought(output, is_joined=False), ALONE, until=6)
+    command_line.write_module("joining", MODULE.format(output=str(output)))
+    command_line.told("backfill", "joining:topology_of_join", "joined")
+    assert joined_in(output) == [row for row in joined_in(reference) if row[-1] <= 6]
+    run_inline(bought(output))
+    assert joined_in(output) == joined_in(reference)
+    audit = command_line("audit", str(output))
+    assert audit.exit_code == 0, audit.output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mode", "step"), [("micro-batch", "group.decide.before"), ("real-time", "group.decide.after")]
+)
+def test_killed_on_spark(tmp_path: Path, mode: str, step: str) -> None:
+    """The next start emits each pair and each row without a partner once, in both modes."""
+    killed = ran("-m", "tests.committers.event_time.joins", tmp_path / "out", mode, failpoints=f"{step}=kill:2")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    again = ran("-m", "tests.committers.event_time.joins", tmp_path / "out", mode)
+    assert again.returncode == 0, again.stderr
+    run_inline(bought(tmp_path / "reference"))
+    assert [row[:-1] for row in joined_in(tmp_path / "out")] == [row[:-1] for row in joined_in(tmp_path / "reference")]
