@@ -11,7 +11,17 @@ from typing import Any
 
 import attrs
 
-from committers import AppendCommitter, Count, EventClock, Tumbling, WindowCommitter
+from committers import (
+    AppendCommitter,
+    Count,
+    EventClock,
+    JoinStream,
+    Max,
+    ReduceCommitter,
+    StreamJoin,
+    Tumbling,
+    WindowCommitter,
+)
 from state import DeltaRows, DeltaState, read_table
 from tests.bolts import Collecting
 from txtopo import (
@@ -176,6 +186,35 @@ def windows(folder: Path, *names: str) -> Topology:
             append = "append" if name == "minutes" else f"append-{name}"
             builder.set_committer_bolt(append, AppendCommitter(name)).shuffle_grouping("windows")
             builder.set_state(name, DeltaRows(folder / name, open_minutes.results()))
+    return builder.build()
+
+
+def totals(folder: Path, *names: str) -> Topology:
+    """Return a topology that counts words; with ``sizes`` it counts the counts, and joins each word with its count."""
+    builder = Builder("t", "rows", Rows(), 1)
+    builder.set_bolt("upper", Upper(), 2).shuffle_grouping("rows")
+    words = ReduceCommitter("words", Fields("word: string"), values={"n": Count(), "at": Max("at: timestamp")})
+    builder.set_committer_bolt("count-words", words, 2).fields_grouping("upper", Fields("word"))
+    builder.set_state("words", words.state(folder / "words"))
+    if "sizes" in names:
+        sizes = ReduceCommitter("sizes", Fields("n: long"), values={"words": Count()}, diff="diff")
+        builder.set_committer_bolt("count-sizes", sizes).fields_grouping("count-words", Fields("n"), "changes")
+        builder.set_state("sizes", sizes.state(folder / "sizes"))
+    if "joined" in names:
+        left = JoinStream("count-words", key="word", fields=Fields("word: string", "n: long"), stream="changes")
+        join = StreamJoin(
+            "lefts",
+            "rights",
+            left=left,
+            right=JoinStream("upper", key="word", fields=Fields("word: string")),
+            how="left",
+        )
+        joining = builder.set_committer_bolt("join", join, 2).fields_grouping("upper", Fields("word"))
+        joining.fields_grouping("count-words", Fields("word"), "changes")
+        builder.set_state("lefts", join.left_table(folder / "lefts"))
+        builder.set_state("rights", join.right_table(folder / "rights"))
+        builder.set_committer_bolt("append", AppendCommitter("joined")).shuffle_grouping("join")
+        builder.set_state("joined", DeltaRows(folder / "joined", join.joined()))
     return builder.build()
 
 

@@ -15,7 +15,7 @@ import pytest
 from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, MemoryState, SqliteStore, read_tables
-from tests.backfill.backfills import BAD, CONFIG, WORLD, Place, counting, history_of, windows
+from tests.backfill.backfills import BAD, CONFIG, WORLD, Place, counting, history_of, totals, windows
 from tests.cli.conftest import command_line
 from tests.crashes import Crash, dying, survives
 from tests.variants import variants
@@ -233,6 +233,25 @@ def test_event_time(tmp_path, world, command_line):
     for each in (reference, place):
         each.run("minutes", like=None if each is reference else reference.folder)
     assert place.rows("minutes") == reference.rows("minutes")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("state", "new"), [("sizes", ("sizes",)), ("joined", ("lefts", "rights", "joined"))])
+def test_totals_of_totals(tmp_path, world, command_line, state, new):
+    """What reads the changes of a table that is there gets those of the past, from a scratch table beside it."""
+    reference, place = Place(tmp_path / "reference", totals), Place(tmp_path / "out", totals)
+    place.run()
+    reference.run(state)
+    report = place.backfill(state, state)
+    assert report.part.scratch == ("words",)
+    assert report.part.new == new
+    assert place.rows(state) == reference.rows(state) != []
+    audited(command_line, place, f"{state}:", "backfilled", "✔")
+    world.rows += ["w1", "w7"]
+    for each in (reference, place):
+        each.run(state)
+    for name in new:
+        assert place.rows(name) == reference.rows(name)
 
 
 @pytest.mark.slow
