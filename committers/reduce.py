@@ -84,10 +84,10 @@ class ReduceCommitter(ReducingCommitter):
 
     With ``diff`` the stream is one of changes, of another table or of a bolt of yours: a row with -1 is taken back. The
     table is what the rows that are there make, and a key without any is removed; so one of the aggregates is a
-    ``Count()``. Of doubles there is no exact sum, and ``First``, ``Last``, ``TopN`` and approximate aggregates can't
+    ``Count()``. Of doubles there is no exact sum, and ``First``, ``Last``, ``ArgMax`` and approximate ones can't
     take rows back: they are refused. A ``Sum`` fills the fields of a ``Mean``; ``Min``, ``Max``, ``CountDistinct`` and
-    ``Collect`` named ``top`` fill ``top_values``, all values that are there with their numbers: up to ``values_max``
-    of a key, 10,000 of a ``Min`` or ``Max``.
+    ``Collect`` named ``top`` fill ``top_values``, all values that are there with their numbers, ``TopN`` and
+    ``LastN`` fill ``top_rows``: up to ``values_max`` of a key, 10,000 of those that have none.
 
     Args:
         state: the name of the state in ``builder.set_state``.

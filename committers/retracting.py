@@ -1,8 +1,8 @@
 """Aggregates of rows that are taken back: what each must keep, so that it is as if they had never come.
 
 Counts, sums and means of integers and decimals subtract; a sum also counts its values, because it is null without any.
-The smallest and the largest value, and the different ones, need all values that are there, each with how many rows have
-it: up to ``values_max`` of a key, beyond which the run stops by name.
+The smallest and the largest value, the different ones, and the first rows by some order need all values that are there,
+each with how many rows have it: up to ``values_max`` of a key, beyond which the run stops by name.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from committers.aggregates import Aggregate, Collect, Count, CountDistinct, Max, Mean, Min, OfField, Sum
+from committers.rankings import TopN
 from txtopo import Fields
 from txtopo.api.reduction import ColumnReduction, Merge
 from txtopo.columnar.reducing import ordered
@@ -24,6 +25,9 @@ from txtopo.columnar.selection import in_one_piece
 from txtopo.errors import TopologyError
 
 __all__ = ["counted", "retracting"]
+
+_ROWS = "rows"
+"""The field of a kept value with the number of rows that have it."""
 
 _VALUES_MAX = 10_000
 """How many different values of a key a smallest or largest one is kept of."""
@@ -61,10 +65,12 @@ def _retracting(name: str, aggregate: Aggregate) -> Aggregate:
             return _CountedSum(aggregate.field, where=aggregate.where)
         case Min() | Max() | Collect() | CountDistinct():
             return _Kept(aggregate, where=aggregate.where)
+        case TopN() if _ROWS not in aggregate.operands:
+            return _KeptRows(aggregate, where=aggregate.where)
         case _:
             raise TopologyError(
                 f"aggregate {name!r} is a {type(aggregate).__name__}, which can't take rows back; of changes there are "
-                "Count, Sum, Mean, Min, Max, CountDistinct and Collect"
+                "Count, Sum, Mean, Min, Max, CountDistinct, Collect and, of fields but 'rows', TopN and LastN"
             )
 
 
@@ -116,7 +122,7 @@ class _Kept(Aggregate):
     def partial_types(self) -> Sequence[pa.DataType]:
         """A list of values with their numbers."""
         kind = self._value_type
-        return [pa.list_(pa.struct([("value", kind), ("rows", pa.int64())]))]
+        return [pa.list_(pa.struct([("value", kind), (_ROWS, pa.int64())]))]
 
     @property
     def _value_type(self) -> pa.DataType:
@@ -129,19 +135,14 @@ class _Kept(Aggregate):
 
     def weighted(self, columns: Sequence[Any], diffs: Any) -> Sequence[Any]:
         """Return a list of each value with the number of its row, null for a null."""
-        values, kind = in_one_piece(columns[0]), self.partial_types[0]
-        if pa.types.is_floating(values.type):  # all NaN are one, whatever their bits
-            values = pc.if_else(pc.is_nan(values), pa.scalar(float("nan"), values.type), values)
-        rows = pa.StructArray.from_arrays([values, in_one_piece(diffs)], fields=list(kind.value_type))
-        mask = pc.is_null(values) if values.null_count else None
-        return [pa.ListArray.from_arrays(np.arange(len(values) + 1, dtype=np.int32), rows, kind, mask=mask)]
+        return [_lists(columns, columns[0], diffs, self.partial_types[0])]
 
     def result(self, partials: Sequence[Any]) -> Any:
         """Return what the aggregate is of the values that are there."""
         lists = in_one_piece(partials[0])
         lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
         rows = lists.flatten()
-        values, numbers = rows.field("value"), rows.field("rows")
+        values, numbers = rows.field("value"), rows.field(_ROWS)
         ends = np.cumsum(lengths)
         match self.of:
             case CountDistinct():
@@ -161,6 +162,79 @@ class _Kept(Aggregate):
         return self.of.result_type
 
 
+@attrs.frozen
+class _KeptRows(Aggregate):
+    """The first few of all rows that are there, of which it keeps each with the number of times that it is."""
+
+    suffixes: ClassVar = ("_rows",)
+    of: TopN
+
+    @property
+    def operands(self) -> Fields:
+        """The fields of a row."""
+        return self.of.operands
+
+    def typed(self, schema: pa.Schema) -> Aggregate:
+        """Return the aggregate with its fields' types."""
+        return attrs.evolve(self, of=self.of.typed(schema))  # type: ignore[arg-type] # of its own class
+
+    def typed_by(self, kinds: Sequence[pa.DataType]) -> Aggregate:
+        """Return the aggregate with the types of the rows that are kept."""
+        return super().typed_by([field.type for field in kinds[0].value_type if field.name != _ROWS])
+
+    def reductions(self, name: str) -> Sequence[ColumnReduction]:
+        """Return the merge of rows with their numbers."""
+        (kind,) = self.partial_types
+        return [Merge(partial(_merged_counts, values_max=_VALUES_MAX), kind, "aggregate by a finer key")]
+
+    @property
+    def partial_types(self) -> Sequence[pa.DataType]:
+        """A list of rows with their numbers."""
+        (kind,) = self.of.partial_types
+        return [pa.list_(pa.struct([*kind.value_type, pa.field(_ROWS, pa.int64())]))]
+
+    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
+        """Return a list of each row, null where it has no order."""
+        return self.weighted(columns, pa.array(np.ones(rows, np.int64)))
+
+    def weighted(self, columns: Sequence[Any], diffs: Any) -> Sequence[Any]:
+        """Return a list of each row with its number, null where it has no order."""
+        order = columns[self.operands.index(self.of.by[0])]
+        return [_lists(columns, order, diffs, self.partial_types[0])]
+
+    def result(self, partials: Sequence[Any]) -> Any:
+        """Return the first rows of those that are there."""
+        lists, (kind,) = in_one_piece(partials[0]), self.of.partial_types
+        rows = lists.flatten()
+        times = rows.field(_ROWS).to_numpy()
+        lengths = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+        offsets = np.concatenate([[0], np.cumsum(times)])[np.concatenate([[0], np.cumsum(lengths)])].astype(np.int32)
+        whole = pa.StructArray.from_arrays(
+            [rows.field(field.name) for field in kind.value_type], fields=[*kind.value_type]
+        )
+        own = whole.take(pa.array(np.repeat(np.arange(len(whole)), times)))
+        each = pa.ListArray.from_arrays(offsets, own, kind, mask=pa.array(lengths == 0))
+        (how,) = self.of.reductions("")
+        assert isinstance(how, Merge), "rows are merged by a function"
+        return how.function(pa.ListArray.from_arrays(np.arange(len(each) + 1, dtype=np.int32), each))
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """A list of rows."""
+        return self.of.result_type
+
+
+def _lists(columns: Sequence[Any], known: Any, diffs: Any, kind: pa.DataType) -> Any:
+    """Return a list of each row with its number, null where ``known`` is."""
+    values = [in_one_piece(each) for each in columns]
+    for at, each in enumerate(values):
+        if pa.types.is_floating(each.type):  # all NaN are one, whatever their bits
+            values[at] = pc.if_else(pc.is_nan(each), pa.scalar(float("nan"), each.type), each)
+    rows = pa.StructArray.from_arrays([*values, in_one_piece(diffs)], fields=list(kind.value_type))
+    mask = pc.is_null(in_one_piece(known)) if known.null_count else None
+    return pa.ListArray.from_arrays(np.arange(len(rows) + 1, dtype=np.int32), rows, kind, mask=mask)
+
+
 def _merged_counts(groups: Any, *, values_max: int) -> Any:
     """Return for each group of lists the values with their numbers added up, in order, without those of 0.
 
@@ -171,18 +245,16 @@ def _merged_counts(groups: Any, *, values_max: int) -> Any:
     group = np.asarray(pc.list_parent_indices(groups))
     rows = lists.flatten()
     of_row = pa.array(group[np.asarray(pc.list_parent_indices(lists))])
-    added = (
-        pa.table({"group": of_row, "value": rows.field("value"), "rows": rows.field("rows")})
-        .group_by(["group", "value"], use_threads=False)
-        .aggregate([("rows", "sum")])
-    )
-    added = added.filter(pc.not_equal(added["rows_sum"], 0))
-    added = added.take(ordered(added.select(["group", "value"]))).combine_chunks()
-    counts = np.bincount(added["group"].to_numpy(), minlength=len(groups))
+    # Numbered, as no field is named.
+    columns = [of_row, *rows.flatten()]
+    names = [str(number) for number in range(len(columns))]
+    added = pa.table(columns, names=names).group_by(names[:-1], use_threads=False).aggregate([(names[-1], "sum")])
+    added = added.select([*names[:-1], f"{names[-1]}_sum"])
+    added = added.filter(pc.not_equal(added[len(names) - 1], 0))
+    added = added.take(ordered(added.select(names[:-1]))).combine_chunks()
+    counts = np.bincount(added["0"].to_numpy(), minlength=len(groups))
     if counts.max(initial=0) > values_max:
         raise pa.ArrowInvalid(f"there are more than {values_max:,} values of a key")
-    made = pa.StructArray.from_arrays(
-        [in_one_piece(added["value"]), in_one_piece(added["rows_sum"])], fields=list(kind.value_type)
-    )
+    made = pa.StructArray.from_arrays(list(map(in_one_piece, added.columns[1:])), fields=list(kind.value_type))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     return pa.ListArray.from_arrays(offsets, made, kind)

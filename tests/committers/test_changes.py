@@ -59,6 +59,7 @@ SHELVES = ReduceCommitter(
         "mean": Mean("rows: long"),
         "names": Collect("item: string"),
         "prices": CountDistinct("cheapest: decimal(9,2)"),
+        "dearest": TopN(Fields("item: string"), n=2, by="price: decimal(19,2)"),
     },
     diff="diff",
 )
@@ -118,12 +119,20 @@ def by_hand(rows: list[list]) -> dict[str, dict]:
             sum(total is not None for _, _, total, _ in own),
             _sum(total for _, _, total, _ in own),
             sum(count for _, count, _, _ in own) / len(own),
-            tuple(sorted(item for item, *_ in own)),
+            repr(sorted(item for item, *_ in own)),
             len({cheapest for *_, cheapest in own if cheapest is not None}),
+            repr(
+                [
+                    {"item": item, "price": total}
+                    for total, item in sorted(((t, item) for item, _, t, _ in own if t is not None), reverse=True)[:2]
+                ]
+            )
+            if any(total is not None for _, _, total, _ in own)
+            else None,
         )
         for shelf, own in of_shelf.items()
     }
-    for count, _, total, _, _, prices in shelves.values():
+    for count, _, total, _, _, prices, _ in shelves.values():
         of_size[count].append((total, prices))
     sizes = {
         count: (
@@ -141,8 +150,7 @@ def results_of(rows, name: str) -> dict:
     committer, key = LEVELS[name]
     names = [each for each in committer.changes() if each not in {key, "diff"}]
     made = {
-        row[key]: tuple(tuple(row[each]) if isinstance(row[each], list) else row[each] for each in names)
-        for row in rows
+        row[key]: tuple(repr(row[each]) if isinstance(row[each], list) else row[each] for each in names) for row in rows
     }
     assert len(made) == len(rows), "one row a key"
     return made
@@ -187,7 +195,7 @@ def test_any_chain(data) -> None:
         for txid in range(1, -(-len(rows) // batch) + 1):
             shown: Counter = Counter()
             for row in (row for row in log if row["txid"] <= txid):
-                whole = [(field, tuple(v) if isinstance(v, list) else v) for field, v in row.items()]
+                whole = [(field, repr(v) if isinstance(v, list) else v) for field, v in row.items()]
                 shown[tuple(each for each in whole if each[0] not in {"txid", "diff"})] += row["diff"]
             assert not -shown, "nothing is taken back that is not there"
             found = results_of(list(map(dict, shown.elements())), name)
@@ -199,7 +207,7 @@ def test_any_chain(data) -> None:
 @pytest.mark.parametrize("kind", KEYED_KINDS)
 def test_several_tasks_and_many_rows(tmp_path, kind) -> None:
     """A batch that is reduced on the way, and keys of several tasks, change each key once in a transaction."""
-    rows = [[f"i{i % 40}", i % 7, decimal.Decimal(i), 1] for i in range(900)]
+    rows = [[f"i{i % 40}", i % 7, decimal.Decimal(f"{i}.00"), 1] for i in range(900)]
     run_inline(topology(tmp_path, MemoryTransactionalSpout({0: rows}, ROW, 300), kind, 2))
     for name, (committer, key) in LEVELS.items():
         log = read_table(tmp_path / f"{name}-log").to_pylist()
@@ -234,7 +242,7 @@ def test_mistakes(tmp_path) -> None:
     """What can't be taken back, sums that are not exact, and keys that expire unsaid are refused by name."""
     count = {"rows": Count()}
     for values, message in (
-        ({"top": TopN("n: long", n=1, by="n: long")}, "aggregate 'top' is a TopN, which can't take rows back"),
+        ({"top": TopN("rows: long", n=1, by="n: long")}, "aggregate 'top' is a TopN, which can't take rows back"),
         ({"last": Last("n: long", by="at: long")}, "'last' is a Last"),
         ({"n": Sum("n: long")}, r"needs a Count\(\) without a field"),
     ):
