@@ -220,6 +220,16 @@ def test_an_unused_stream(flow, orders):
     assert [each.id for each in topology.plan.components] == ["orders", "append-all"]
 
 
+def test_unused_aggregates(flow, orders, timed):
+    """The same of totals and windows without a table."""
+    orders.append("all")
+    orders.group_by("shop").agg(n=Count())
+    timed.group_by("shop").window("1m").agg(n=Count())
+    with pytest.warns(UnusedStreamWarning, match="nothing takes what agg makes") as warned:
+        flow.build()
+    assert len([each for each in warned if "agg makes" in str(each.message)]) == 2
+
+
 def ids(flow):
     return {each.id for each in flow.build().plan.components}
 

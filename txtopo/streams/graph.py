@@ -113,6 +113,8 @@ class Graph:
     output: str | os.PathLike[str]
     parallelism: int
     steps: list[Step] = attrs.field(factory=list)
+    untaken: dict[Any, Place] = attrs.field(factory=dict)
+    """Aggregates that nothing has taken, which are no steps yet, with their lines."""
 
     def add(self, step: Step) -> Step:
         """Add a step; raise a TopologyError if one of its names is another's."""
@@ -165,14 +167,10 @@ class Graph:
 
     def _warn(self) -> None:
         taken = {before for step in self.steps for before in step.before}
-        for step in self.steps:
-            if step not in taken and not step.is_sink:
-                warnings.warn_explicit(
-                    f"{step.place}: nothing takes what {step.verb} makes; append it to a table, or leave it out",
-                    UnusedStreamWarning,
-                    step.place.file,
-                    step.place.line,
-                )
+        unused = [(step.verb, step.place) for step in self.steps if step not in taken and not step.is_sink]
+        for verb, place in [*unused, *(("agg", place) for place in self.untaken.values())]:
+            text = f"{place}: nothing takes what {verb} makes; append it to a table, or leave it out"
+            warnings.warn_explicit(text, UnusedStreamWarning, place.file, place.line)
 
     def _located(self, error: TopologyError) -> TopologyError:
         """Return a mistake that the builder has found, with the line of the step that it names."""

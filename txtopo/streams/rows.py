@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import attrs
+import numpy as np
 import pyarrow as pa
 
 from txtopo import ArrowBatchBolt, Fields
@@ -217,26 +218,27 @@ class _Columns:
         import polars as pl  # noqa: PLC0415 - only steps with expressions need it
 
         # A row for which an integer wraps passes all filters, so that it is seen at the end.
-        rows = pa.table({name: batch.column(name) for name in self._inputs} | {_ROW: pa.array(range(batch.num_rows))})
-        plan = pl.from_arrow(rows).lazy().with_columns(pl.lit(value=False).alias(_TOO_LARGE))  # type: ignore[union-attr] # a table is a frame
-        there = set(self._inputs)
+        numbers = pa.array(np.arange(batch.num_rows))
+        rows = pa.table({name: batch.column(name) for name in self._inputs} | {_ROW: numbers})
+        plan = pl.from_arrow(rows).lazy()  # type: ignore[union-attr] # a table is a frame
+        own, there = [_ROW], set(self._inputs)
         for step in self._steps:
             overflows = [each.overflow for each in _expressions_of(step) if each.overflow is not None]
             if overflows:
-                plan = plan.with_columns(pl.any_horizontal(_TOO_LARGE, *overflows).alias(_TOO_LARGE))
+                plan = plan.with_columns(pl.any_horizontal(*own[1:], *overflows).alias(_TOO_LARGE))
+                own = [_ROW, _TOO_LARGE]
             match step:
                 case Filter():
-                    plan = plan.filter(step.condition.value | pl.col(_TOO_LARGE))
+                    plan = plan.filter(pl.any_horizontal(step.condition.value, *own[1:]))
                 case WithColumns():
                     plan = plan.with_columns(each.value.alias(each.name) for each in step.values)
                     there.update(each.name for each in step.values)
                 case Select():
                     kept = [pl.col(old).alias(new) for new, old in step.names.items() if old in there]
-                    plan = plan.select(_ROW, _TOO_LARGE, *kept)
+                    plan = plan.select(*own, *kept)
                     there = {new for new, old in step.names.items() if old in there}
-        made = [name for name, old in self._origins.items() if old is None]
-        frame = plan.select(_ROW, _TOO_LARGE, *made).collect()
-        if frame[_TOO_LARGE].any():
+        frame = plan.select(*own, *(name for name, old in self._origins.items() if old is None)).collect()
+        if len(own) > 1 and frame[_TOO_LARGE].any():
             self._refuse(batch, frame.filter(pl.col(_TOO_LARGE))[_ROW][0])
         return frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 

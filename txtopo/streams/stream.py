@@ -41,7 +41,7 @@ from txtopo.errors import ConfigError, FieldsError, TopologyError
 from txtopo.streams.durations import Duration, duration, optional_duration, window_name, window_of
 from txtopo.streams.expressions import expression
 from txtopo.streams.graph import ANY, Graph, Port, Source, Step
-from txtopo.streams.places import step
+from txtopo.streams.places import Place, step
 from txtopo.streams.rows import EachBatch, EachRow, Filter, RowStep, Select, WithColumns
 from txtopo.text.suggestions import did_you_mean
 
@@ -272,20 +272,7 @@ class Stream:
             ahead_max=optional_duration(ahead_max, "ahead_max"),
             close_at_end=close_at_end,
         )
-        added = self._graph.add(
-            Step(
-                verb="event_time",
-                base=self._base,
-                inputs=(self._made(),),
-                streams=_default(EventClock.output_fields.without_attempt()),
-                name=clock_id,
-                component=clock,
-                by=Grouping(GroupingKind.GLOBAL),
-                is_committer=True,
-                parallelism=1,
-                states={clock_id: clock.state(self._graph.internal(clock_id))},
-            )
-        )
+        added = self._clock_step("event_time", self._base, clock_id, (self._made(),), component=clock)
         return Stream(self._graph, self._made(), Clock(added, field, duration(lateness, "lateness"), settings))
 
     @step
@@ -345,22 +332,14 @@ class Stream:
             between = duration(lower, "lower"), duration(upper, "upper")
             if values is not None:
                 raise ConfigError("values= is for tables; select() the other stream's fields before")
-            return self._interval_join(other, keys, list(pairs.values()), between, rename, how, name)
+            return self._interval_join(other, (keys, other._keys(list(pairs.values()))), between, name, rename, how)
         if upper is not None or how == "full":
             raise ConfigError("a table has no times: leave out upper=, and take how='inner' or 'left'")
         if other.graph is not self._graph:
             raise TopologyError("the table is of another flow")
-        return self._lookup_join(other, keys, values, rename, how, name)
+        return self._lookup_join(other, keys, values, name, rename=rename, how=how)
 
-    def _lookup_join(  # noqa: PLR0913, PLR0917 - those of join()
-        self,
-        other: Table,
-        keys: Sequence[str],
-        values: Fields | Sequence[str] | None,
-        rename: Mapping[str, str] | None,
-        how: str,
-        name: str | None,
-    ) -> Stream:
+    def _lookup_join(self, other: Table, keys: Sequence[str], values: Any, name: str | None, **more: Any) -> Stream:
         added = other.values if values is None else values
         if other.reference is None and added is not None:
             added = other.values.subset(list(added))
@@ -368,8 +347,8 @@ class Stream:
             raise FieldsError("which fields of the reference are added? write values=Fields('name: string')")
         if len(keys) != len(other.key):
             raise FieldsError(f"the key of {other.name!r} is {', '.join(other.key)}; on= names a field for each")
-        place = {"state" if other.reference is None else "reference": other.name}
-        join = LookupJoin(keys, fields=self.fields, values=added, rename=rename, how=how, **place)
+        place: dict[str, Any] = {"state" if other.reference is None else "reference": other.name}
+        join = LookupJoin(keys, fields=self.fields, values=added, **place, **more)
         return self._step(
             "join",
             name=name or f"{self._base}-join-{other.name}",
@@ -384,23 +363,21 @@ class Stream:
     def _interval_join(  # noqa: PLR0913, PLR0917 - those of join()
         self,
         other: Stream,
-        keys: Sequence[str],
-        other_keys: Names,
+        keys: tuple[Sequence[str], Sequence[str]],
         between: tuple[dt.timedelta, dt.timedelta],
+        name: str | None,
         rename: Mapping[str, str] | None,
         how: Literal["inner", "left", "full"],
-        name: str | None,
     ) -> Stream:
         sides = [each._alone() for each in (self, other)]
         clocks = [each._timed("join") for each in sides]
-        both_keys = [keys, other._keys(other_keys)]
         name = name or f"{self._base}-join-{other._base}"
         clock = clocks[0].step if clocks[0].step is clocks[1].step else self._clock_of_both(name, sides, clocks)
 
         def joining(sources: Callable[[Port], Sequence[Source]]) -> IntervalJoin:
             streams = [
                 JoinStream(source, stream=stream, key=key, time=own.time, fields=side.fields, rename=names)
-                for side, key, own, names in zip(sides, both_keys, clocks, (None, rename), strict=True)
+                for side, key, own, names in zip(sides, keys, clocks, (None, rename), strict=True)
                 for source, stream in sources(side._made())
             ]
             left, right = streams
@@ -414,7 +391,7 @@ class Stream:
             name=name,
             base=name,
             inputs=tuple(side._made() for side in sides),
-            by=[_by(each.fields, key) for each, key in zip(sides, both_keys, strict=True)],
+            by=[_by(each.fields, key) for each, key in zip(sides, keys, strict=True)],
             make=joining,
             is_committer=True,
             clock=clock,
@@ -436,20 +413,18 @@ class Stream:
             ids = (sources(side._made())[0][0] for side in sides)
             return EventClock(clock_id, sources=dict(zip(ids, times, strict=True)), close_at_end=at_end)
 
-        return self._graph.add(
-            Step(
-                verb="join",
-                base=name,
-                name=clock_id,
-                inputs=tuple(side._made() for side in sides),
-                by=Grouping(GroupingKind.GLOBAL),
-                streams=_default(EventClock.output_fields.without_attempt()),
-                make=clock,
-                is_committer=True,
-                parallelism=1,
-                states={clock_id: EventClock.state(self._graph.internal(clock_id))},
-            )
-        )
+        return self._clock_step("join", name, clock_id, tuple(side._made() for side in sides), make=clock)
+
+    def _clock_step(self, verb: str, base: str, clock_id: str, inputs: tuple[Port, ...], **made: Any) -> Step:
+        streams = _default(EventClock.output_fields.without_attempt())
+        states = {clock_id: EventClock.state(self._graph.internal(clock_id))}
+        own: dict[str, Any] = {
+            "by": Grouping(GroupingKind.GLOBAL),
+            "is_committer": True,
+            "parallelism": 1,
+            "states": states,
+        }
+        return self._graph.add(Step(verb=verb, base=base, name=clock_id, inputs=inputs, streams=streams, **own, **made))
 
     @step
     def group_by(self, *keys: str) -> Grouped:
@@ -647,10 +622,8 @@ class Stream:
         **more: Any,
     ) -> Stream:
         """Add a committer; by ``keys`` if there are any, in one task if there are none of them."""
-        by, streams = (
-            ANY if keys is None else _by(self.fields, keys),
-            {DEFAULT_STREAM: Fields(), **streams_of(committer)},
-        )
+        by = ANY if keys is None else _by(self.fields, keys)
+        streams = {DEFAULT_STREAM: Fields(), **streams_of(committer)}
         own = {"component": committer, "states": states, "by": by, "streams": streams, "is_sink": is_sink, **more}
         return self._step(verb, name=name, is_committer=True, clock=clock and clock.step, **own)
 
@@ -698,6 +671,7 @@ class Totals:
         self._stream = stream
         self._keys = keys
         self._aggregates = aggregates
+        stream._graph.untaken[self] = Place.here()
 
     @step
     def upsert(self, table: str, **options: Any) -> Table:
@@ -726,6 +700,7 @@ class Totals:
         return ReduceCommitter(state, key, values=self._aggregates, diff=DIFF if self._stream._is_changes else "")
 
     def _add(self, verb: str, name: str, reducing: ReduceCommitter, state: State) -> Stream:
+        self._stream._graph.untaken.pop(self, None)
         name_of = f"{'upsert' if verb == 'upsert' else 'write'}-{name}"
         return self._stream._commit(verb, name_of, reducing, {name: state}, keys=self._keys)
 
@@ -810,6 +785,7 @@ class Windows(Stream):
         self._closed: Port | None = None
         self._graph, self._clock, self._is_changes = windowed._stream._graph, None, False
         self._committer = WindowCommitter(windowed._id, **windowed._settings(aggregates))
+        self._graph.untaken[self] = Place.here()
 
     @property
     def fields(self) -> Fields:
@@ -822,6 +798,7 @@ class Windows(Stream):
 
     def _made(self) -> Port:
         """Return the closed windows; their step is made when they are first taken as a stream."""
+        self._graph.untaken.pop(self, None)
         if self._closed is None:
             name, source = self._windowed._id, self._windowed._stream
             clock, states = source._timed("window"), {name: self._committer.state(self._graph.internal(name))}
@@ -833,6 +810,7 @@ class Windows(Stream):
     @step
     def upsert(self, table: str, **options: Any) -> Table:
         """Keep each window in a table of the output, up to date before it closes: a ``WindowUpdateCommitter``."""
+        self._graph.untaken.pop(self, None)
         source = self._windowed._stream
         updating = WindowUpdateCommitter(table, **self._windowed._settings(self._aggregates))
         state = updating.state(self._graph.table(table), **options)
