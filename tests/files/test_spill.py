@@ -6,7 +6,6 @@ import random
 
 import pytest
 
-from txtopo.files import spill
 from txtopo.files.spill import SpillFile
 
 
@@ -29,10 +28,9 @@ def test_order(seed: int) -> None:
     spilled.close()
 
 
-def test_disk_space_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_space_is_freed() -> None:
     """A queue that is never empty, as of a worker that is slow for days, takes no more disk than what waits needs."""
-    monkeypatch.setattr(spill, "PART_BYTES", 10_000)
-    spilled, bytes_max, files_max = SpillFile(), 0, 0
+    spilled, bytes_max, files_max = SpillFile(10_000), 0, 0
     for _ in range(100):
         spilled.put(bytes(1_000))
     for number in range(5_000):

@@ -260,11 +260,12 @@ def test_the_last_group_counts_if_it_was_written() -> None:
     assert counted([]) == []
 
 
-def test_the_oldest_files_go_and_no_more_than_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_oldest_files_go_and_no_more_than_needed(tmp_path: Path) -> None:
     """The newest entries are kept, as many as fit; the header of what is left says all of what came before it."""
-    monkeypatch.setattr(journal, "PART_BYTES_MAX", 1)  # each entry in a file of its own
     header = JournalHeader("t", "life", 1, {"spout": "repeatable"}, 0, None, {}, {"words": None, "idle": None})
-    writer = JournalWriter(LocalFolder(tmp_path / "journal"), header, 1500)
+    writer = JournalWriter(
+        LocalFolder(tmp_path / "journal"), header, 1500, part_bytes_max=1
+    )  # each entry in a file of its own
     for txid in range(1, 21):
         transaction = JournalTransaction(txid, 1, "m" * 100, {}, planned=Planned(1000 + txid, Turn.INPUT))
         writer.enter(JournalEntry({"words": (1, 0)}, (transaction,)))
@@ -283,11 +284,10 @@ def test_the_oldest_files_go_and_no_more_than_needed(tmp_path: Path, monkeypatch
     )
 
 
-def test_what_is_held_stays_however_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_held_stays_however_large(tmp_path: Path) -> None:
     """A backfill reads on; once it is further, or over, the size is what counts."""
-    monkeypatch.setattr(journal, "PART_BYTES_MAX", 1)  # each entry in a file of its own
     folder, held = LocalFolder(tmp_path), [4]
-    writer = JournalWriter(folder, HEADER, 1, lambda: held[-1])
+    writer = JournalWriter(folder, HEADER, 1, lambda: held[-1], part_bytes_max=1)
     enter(writer, *range(1, 9))
     assert begins(folder) == [4, 5, 6, 7]
     held.append(6)
@@ -411,12 +411,11 @@ def test_a_reader_beside_a_cut_reads_what_is_left(tmp_path: Path, monkeypatch: p
     assert (found.header.committed, txids_in([found])) == (3, [4, 5])
 
 
-def test_a_coordinator_removes_no_file_of_its_successors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coordinator_removes_no_file_of_its_successors(tmp_path: Path) -> None:
     """One that leads no more may not know yet, and its journal may be too large: it takes only from its own past."""
-    monkeypatch.setattr(journal, "PART_BYTES_MAX", 1)
     header = JournalHeader("t", "life", 1, {"spout": "repeatable"}, 0, None, {}, {})
     folder = LocalFolder(tmp_path)
-    former, *_ = [JournalWriter(folder, attrs.evolve(header, epoch=epoch), 1) for epoch in (1, 2, 3)]
+    former, *_ = [JournalWriter(folder, attrs.evolve(header, epoch=epoch), 1, part_bytes_max=1) for epoch in (1, 2, 3)]
     for txid in (1, 2, 3):
         former.enter(JournalEntry({}, (JournalTransaction(txid, 1, None, {}),)))
     names = [file.path for file in journal_files(folder)]

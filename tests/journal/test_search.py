@@ -11,7 +11,6 @@ import pytest
 from tests.journals import entered, long_journal
 from txtopo.errors import DivergenceError
 from txtopo.files.folder import LocalFolder
-from txtopo.journal import journal
 from txtopo.journal.journal import JournalHeader, JournalWriter, counting_entries, read_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.journal.turns import Rename, Turn
@@ -28,7 +27,7 @@ class CountingFolder(LocalFolder):
         return content
 
 
-def written(folder, seed):
+def written(folder, seed, part_bytes):
     """Write the journal of some coordinators: some drop a group of the one before, some follow a rewind or a rename."""
     draw = random.Random(seed)
     committed, turns, renames, state = draw.randrange(3), (), (), "t"
@@ -44,7 +43,9 @@ def written(folder, seed):
             renames = (*renames, Rename(committed, "top", "top", {f"t{epoch}": state}))
             state = f"t{epoch}"
         header = JournalHeader("top", "life", epoch, {"spout": "repeatable"}, committed, None, {}, {state: None})
-        writer = JournalWriter(folder, attrs.evolve(header, turns=turns, renames=renames), 1 << 40)
+        writer = JournalWriter(
+            folder, attrs.evolve(header, turns=turns, renames=renames), 1 << 40, part_bytes_max=part_bytes
+        )
         last = committed
         for _ in range(draw.randrange(8)):
             committed, last = last, last + draw.randrange(1, 12)
@@ -57,10 +58,9 @@ def written(folder, seed):
 @pytest.mark.parametrize("seed", range(12))
 def test_all_are_found_as_by_a_reader_of_the_whole(tmp_path, monkeypatch, seed, part_bytes):
     """Over several coordinators and files: each transaction, those around the ends, and all groups in their order."""
-    monkeypatch.setattr(journal, "PART_BYTES_MAX", part_bytes)
     monkeypatch.setattr("txtopo.journal.search.SEARCH_BYTES", 100)
     folder = LocalFolder(tmp_path)
-    written(folder, seed)
+    written(folder, seed, part_bytes)
     parts, search = read_journal(folder), JournalSearch(folder)
     entries = counting_entries(parts, lambda _: True)
     assert [group.entry for group in search.backwards()] == entries[::-1]

@@ -8,9 +8,6 @@ from typing import IO
 
 import attrs
 
-PART_BYTES = 64 << 20
-"""A file takes segments until it has so many bytes, or an eighth of all that wait: so there are never many files."""
-
 
 @attrs.define(eq=False)
 class _Part:
@@ -25,9 +22,14 @@ class SpillFile:
     """A queue of segments on disk, made by the first ``put``; what was taken frees its space, a file at a time.
 
     The files have no names, so a process that is killed leaves nothing.
+
+    Args:
+        part_bytes: a file takes segments until it has so many bytes, or an eighth of all that wait: so there are never
+            many files.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, part_bytes: int = 64 << 20) -> None:
+        self._part_bytes = part_bytes
         self._parts: deque[_Part] = deque()
         self._count = 0
         self.bytes = 0
@@ -44,7 +46,7 @@ class SpillFile:
 
     def put(self, segment: bytes) -> None:
         """Write a segment behind the others."""
-        if not self._parts or self._parts[-1].end >= max(PART_BYTES, self.bytes // 8):
+        if not self._parts or self._parts[-1].end >= max(self._part_bytes, self.bytes // 8):
             self._parts.append(_Part(tempfile.TemporaryFile(prefix="txtopo-spill-")))  # noqa: SIM115 - close() does
         part = self._parts[-1]
         part.file.seek(part.end)

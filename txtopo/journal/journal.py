@@ -180,6 +180,7 @@ class JournalWriter:
         header: the header of the first file; later files get one that includes the entries so far.
         bytes_max: maximum total size of all files; the oldest are removed first, but none that is held.
         held_after: returns the transaction after which somebody needs the journal at the moment; None: nobody does.
+        part_bytes_max: after so many bytes an entry goes to a new file.
     """
 
     def __init__(
@@ -188,10 +189,13 @@ class JournalWriter:
         header: JournalHeader,
         bytes_max: int,
         held_after: Callable[[], int | None] = lambda: None,
+        *,
+        part_bytes_max: int = PART_BYTES_MAX,
     ) -> None:
         self._folder = folder
         self._header = attrs.evolve(header, format=JOURNAL_FORMAT)
         self._bytes_max = bytes_max
+        self._part_bytes_max = part_bytes_max
         self._held_after = held_after
         self._part = 0
         self._has_entries = self._is_part_over = False
@@ -238,7 +242,7 @@ class JournalWriter:
         Raises:
             StopError: the file can't be written, or was removed.
         """
-        if self._size > PART_BYTES_MAX or self._is_part_over:
+        if self._size > self._part_bytes_max or self._is_part_over:
             self._next_part()
         line = _line(entry)
         # A crash within this leaves an incomplete line, which readers skip: no table was written yet. A crash after it
