@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from spouts.data_source import DataSourceSpout as DataSourceSpout
     from spouts.delta.spout import DeltaTransactionalSpout as DeltaTransactionalSpout
     from spouts.files.spout import FilesTransactionalSpout as FilesTransactionalSpout
     from spouts.memory import MemoryTransactionalSpout as MemoryTransactionalSpout
