@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from state.delta.read.points import ShownPoint as ShownPoint, ShownPoints as ShownPoints
     from state.delta.reference.declared import DeltaReference as DeltaReference
     from state.delta.rows.state import DeltaRows as DeltaRows
+    from state.delta.schema import RowFormat as RowFormat, checked_fields as checked_fields
     from state.kafka.state import KafkaState as KafkaState
     from state.memory import MemoryState as MemoryState
     from state.sql.keyed import SqlState as SqlState

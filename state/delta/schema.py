@@ -83,7 +83,7 @@ def twice_among(names: Sequence[str]) -> str | None:
 
 
 class RowFormat:
-    """The format of one state's rows.
+    """The format of a keyed state's rows: fits keys and values to their fields, and makes Arrow tables of them.
 
     Whatever does not fit raises a FieldsError that names the state and the first such key or value.
     """
