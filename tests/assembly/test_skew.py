@@ -20,11 +20,14 @@ from tests.acceptance.test_several_spouts import Count, counts, transactions
 from tests.budgets import examples
 from tests.cli.conftest import command_line
 from tests.committers.event_time.scripted import SECOND, START, TOLD, Planned, Script, Telling, told
-from txtopo import BasicBolt, Config, Fields, Topology, TransactionalTopologyBuilder, run
+from txtopo import BasicBolt, Config, FailedException, Fields, Topology, TransactionalTopologyBuilder, run
 from txtopo.errors import ConfigError, TopologyError
+from txtopo.fork.forking import moved
 from txtopo.inspect.backend import FolderBackend
 from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
+from txtopo.topology.topology import TransactionalTopology
+from txtopo.topology.user_code.loading import load_target
 
 __all__ = ["command_line"]
 
@@ -217,6 +220,60 @@ def test_a_spout_that_was_idle_before_stays_so(tmp_path: Path) -> None:
     )
     run_inline(made, Config(max_spout_pending=1), wall_secs=slow.wall_secs)
     assert [after for _, after, _ in told(tmp_path)][:6] == [-5, -5, 2, 3, 4, 5]
+
+
+MODULE = """
+from pathlib import Path
+
+from tests.assembly.test_skew import pair
+
+def topology():
+    return pair(Path("out").resolve(), is_opaque=False)
+"""
+
+
+def test_going_back_forking_and_replaying(command_line: Any) -> None:
+    """A fork begins as planned, and knows who waited; after a rewind the bound holds at once; replays see the same."""
+    command_line.write_module("job", MODULE)
+    config = Config(max_spout_pending=1, group_transactions_max=1)
+    run_inline(load_target("job", {}).topology, config)
+    before = found_in(Path("out"))
+    at = next(number for number, (_, ahead) in enumerate(before, 1) if ahead)
+    assert "✔" in command_line.told("replay", "job", str(at))
+    command_line.told("fork", "job", str(at), "side")
+    plan, moved_config = moved(load_target("job", {}).topology.plan, config, "side")
+    run_inline(TransactionalTopology(plan), moved_config)
+    assert found_in(Path("side")) == before[at:]
+    command_line.told("rewind", "job", str(at), "--yes")
+    run_inline(load_target("job", {}).topology, config)
+    assert found_in(Path("out")) == [*before, *before[at:]]  # the journal keeps what was undone
+    assert counts(Path("out")) == counts(Path("side")) == dict.fromkeys(EXPECTED, 1)
+    assert "✔" in command_line.told("audit", "out")
+
+
+class Poisoned(MemoryTransactionalSpout):
+    """One whose second transaction can't be emitted."""
+
+    def emitter(self, config: Any, context: Any) -> Any:
+        inner = super().emitter(config, context)
+        emit = inner.emit_batch
+
+        def emit_batch(attempt: Any, metadata: Any, collector: Any) -> None:
+            if metadata["0"][0] == 1:
+                raise FailedException("no such page")
+            emit(attempt, metadata, collector)
+
+        inner.emit_batch = emit_batch
+        return inner
+
+
+def test_what_is_skipped_holds_up_nobody(tmp_path: Path) -> None:
+    """A transaction that is set aside moves no event time; the others go on, each row once."""
+    spouts = {"fast": MemoryTransactionalSpout(rows(FAST), TIMED, 1), "slow": Poisoned(rows(SLOW), TIMED, 1)}
+    config = {"topology.transaction.max.attempts": 2, "topology.transaction.max.attempts.policy": "SKIP"}
+    run_inline(topology(tmp_path, spouts, skew_max=30 * SECOND), Config({**config, "topology.max.spout.pending": 1}))
+    skipped = {f"fast {rows([FAST[1]])[0][0]}", f"slow {rows([SLOW[1]])[0][0]}"}
+    assert counts(tmp_path) == dict.fromkeys(EXPECTED - skipped, 1)
 
 
 class Same(BasicBolt):
