@@ -49,6 +49,21 @@ def test_what_is_recent_and_the_points_stay(tmp_path, monkeypatch, deletion_vect
 
 
 @pytest.mark.slow
+def test_writes_that_no_checkpoint_was_made_for_go_in_time(tmp_path, monkeypatch):
+    """Where so much is kept that the last writes are not worth one, they go, too, once nothing more is written."""
+    monkeypatch.setattr(state.delta.upkeep, "_KEPT_PER_VERSION", 1)
+    life = Life(monkeypatch, tmp_path / "t", upkeep_every_writes=1)
+    life.run(range(1, 13), point_every=1)
+    life.run([13], point_every=100)
+    life.maintain(RECENT_SECS + 61)  # now time alone leaves nothing more to remove
+    checkpoints = {*(life.path / "_delta_log").glob("*.checkpoint.parquet")}
+    life.run([14], point_every=100)
+    assert {*(life.path / "_delta_log").glob("*.checkpoint.parquet")} == checkpoints
+    life.maintain(RECENT_SECS + 61)
+    assert life.declared.table().kept(range(15)) == {0, *range(1, 13), 14}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("deletion_vectors", [False, True])
 def test_files_go_as_soon_as_nobody_needs_them(tmp_path, monkeypatch, deletion_vectors):
     """Not only at the next clean-up, which comes each minute: what is there is of the newest, recent and kept versions."""
