@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
+from committers.changes import CHANGES, DIFF, TableChanges, silent_changes
 from committers.inputs import Inputs, field_mistakes
 from committers.versions import INTERVALS, Change, Version, Versions, sequence_of
 from committers.waiting import WaitingTuples
 from state import DeltaState
-from txtopo import BatchBolt, BatchOutputCollector, Fields, ICommitter, TopologyContext, TransactionAttempt, Tuple
+from txtopo import (
+    BatchBolt,
+    BatchOutputCollector,
+    Fields,
+    ICommitter,
+    OutputFieldsDeclarer,
+    TopologyContext,
+    TransactionAttempt,
+    Tuple,
+)
 from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.data.types import ddl_name, python_values
 from txtopo.api.map_state import MapState, joined_columns
+from txtopo.api.state import State
 from txtopo.columnar.conversion import cast_rows
 from txtopo.errors import ConfigError, InputError
 
@@ -47,6 +58,9 @@ class ApplyChanges(BatchBolt, ICommitter):
     dimension. A version that comes late takes its place between the two that it belongs between. To find it, the table
     of tombstones then remembers the ``versions_max`` latest versions of every key, deleted or not. An event that is
     older than these changes no table; it counts as ``too_old``. Events with an equal sequence are one version.
+
+    The stream ``changes`` has what a transaction changes in the table: rows as they were before with ``diff`` -1, and
+    as they are after with 1, for a ``ReduceCommitter`` with ``diff``. It costs nothing if nobody reads it.
 
     It counts the keys for which events were ``applied``, and the rows that were ``deleted``.
 
@@ -141,6 +155,18 @@ class ApplyChanges(BatchBolt, ICommitter):
         parts = [("sequence", pa.struct(self._sequence.arrow_schema())), ("time", _TIME), ("deleted", pa.bool_())]
         return Fields(f"versions: {ddl_name(pa.list_(pa.struct(parts)))}", "is_whole: boolean")
 
+    def changes(self) -> Fields:
+        """Return the fields of the stream of changes: those of the table, and ``diff``."""
+        return self._key + self._values + self._sequence + Fields(f"{DIFF}: long")
+
+    def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
+        """Declare the stream of changes."""
+        declarer.declare_stream(CHANGES, self.changes().with_attempt())
+
+    def output_mistakes(self, streams: Collection[str], states: Mapping[str, State]) -> Iterator[str]:
+        """Return why its changes can't be read."""
+        return silent_changes(self._state_name, streams, states)
+
     def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
         """Return the fields that a stream lacks."""
         return field_mistakes(self._schema.names, inputs)
@@ -156,6 +182,7 @@ class ApplyChanges(BatchBolt, ICommitter):
         self._txid = attempt.txid
         self._table = context.state(self._state_name)
         self._graves = context.state(self._tombstones_name)
+        self._tells = CHANGES in context.this_targets
         self._tuples = WaitingTuples(self._fields, context.this_component_id)
         self._changes: dict[Any, list[Change]] = {}
 
@@ -178,12 +205,15 @@ class ApplyChanges(BatchBolt, ICommitter):
         rows: dict[Any, Any] = {}
         graves: dict[Any, Any] = {}
         gone, risen, applied = [], [], 0
+        told = TableChanges(self._key, self._values + self._sequence)
         before = list(zip(keys, self._table.values_before(keys), self._graves.values_before(keys), strict=True))
         for key, row, grave in before:
             last = self._applied(key, row, grave)
             if last is None:
                 continue
             applied += 1
+            if self._tells:
+                told.add(key, row, None if last.values is None else last.values + last.sequence)
             if last.values is not None:
                 rows[key] = last.values + last.sequence
                 if grave is not None:
@@ -196,6 +226,8 @@ class ApplyChanges(BatchBolt, ICommitter):
             graves, risen = self._keep_versions(before), []
         _write(self._table, rows, gone)
         _write(self._graves, graves, risen)
+        if self._tells:
+            told.emit(self.collector)
         self.context.count("applied", applied)
         self.context.count("deleted", len(gone))
 

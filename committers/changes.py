@@ -11,19 +11,20 @@ told in the commit phase, where each transaction sees what the ones before it ha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from txtopo import Fields, MapState
+from txtopo import BatchOutputCollector, Fields, MapState
 from txtopo.api.map_state import Key, folded_by_key, pairs_of, split_columns
 from txtopo.api.reduction import Reducible, RowsFile
+from txtopo.api.state import State
 from txtopo.columnar.conversion import fitted_array
 from txtopo.columnar.rows_file import in_memory
 
-__all__ = ["CHANGES", "DIFF", "TableChanges", "folded"]
+__all__ = ["CHANGES", "DIFF", "TableChanges", "folded", "silent_changes"]
 
 CHANGES = "changes"
 """The stream of the changes of a committer's table."""
@@ -54,6 +55,13 @@ class TableChanges:
         if after is not None:
             self._afters.append((key, after))
 
+    def emit(self, collector: BatchOutputCollector, results: Callable[[pa.Table], pa.Table] | None = None) -> None:
+        """Emit the rows before and after, or what ``results`` makes of them, each with its diff."""
+        rows, diffs = self.rows()
+        told = (rows if results is None else results(rows)).append_column(DIFF, diffs)
+        for batch in told.combine_chunks().to_batches():
+            collector.emit_batch(batch, CHANGES)
+
     def rows(self) -> tuple[pa.Table, pa.Array]:
         """Return the rows before and after, with the fields of key and value, and the diff of each."""
         rows = [*self._befores, *self._afters]
@@ -63,6 +71,16 @@ class TableChanges:
                 columns.append(fitted_array(name, values, kind, "in a change"))
         diffs = np.repeat([-1, 1], [len(self._befores), len(self._afters)])
         return pa.Table.from_arrays(columns, schema=(self._key + self._value).arrow_schema()), pa.array(diffs)
+
+
+def silent_changes(name: str, streams: Collection[str], states: Mapping[str, State]) -> Iterator[str]:
+    """Yield why the changes of a state can't be read, if somebody reads them."""
+    state = states.get(name)
+    if CHANGES in streams and state is not None and state.time_to_live is not None:
+        yield (
+            f"has the stream {CHANGES!r}, but the keys of state {name!r} expire, which it would not tell; leave out "
+            "the ttl, or do not subscribe to it"
+        )
 
 
 def folded(

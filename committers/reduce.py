@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from committers.aggregates import Aggregate, AggregateCombiner, Aggregation, Count, fields_of, merged_rows
-from committers.changes import CHANGES, DIFF, TableChanges, folded
+from committers.changes import CHANGES, DIFF, TableChanges, folded, silent_changes
 from committers.inputs import Inputs, field_mistakes
 from committers.retracting import counted, retracting
 from committers.spill import ReducingCommitter
@@ -209,12 +209,7 @@ class ReduceCommitter(ReducingCommitter):
 
     def output_mistakes(self, streams: Collection[str], states: Mapping[str, State]) -> Iterator[str]:
         """Return why its changes can't be read."""
-        state = states.get(self._state_name)
-        if CHANGES in streams and state is not None and state.time_to_live is not None:
-            yield (
-                f"has the stream {CHANGES!r}, but the keys of state {self._state_name!r} expire, which it would not "
-                "tell; leave out the ttl, or do not subscribe to it"
-            )
+        return silent_changes(self._state_name, streams, states)
 
     def combiner(self) -> Combiner | None:
         """Return a combiner of equal keys if it gives the same result; None if a subclass overrides the folding."""
@@ -284,10 +279,7 @@ class ReduceCommitter(ReducingCommitter):
         changes = TableChanges(*own.fields) if self._tells else None
         folded(self._state, rows, own.reductions, _Gone(at, len(own.reductions.columns)), changes)
         if changes is not None:
-            partials, diffs = changes.rows()
-            results = self._declared(values).results(partials).append_column(DIFF, diffs)
-            for batch in results.combine_chunks().to_batches():
-                self.collector.emit_batch(batch, CHANGES)
+            changes.emit(self.collector, self._declared(values).results)
 
     def __getstate__(self) -> dict[str, Any]:
         """Reduce waiting rows before the object moves to the commit phase; spill many rows to a file."""

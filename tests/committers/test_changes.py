@@ -14,6 +14,7 @@ from hypothesis import Phase, given, settings, strategies as st
 
 from committers import (
     AppendCommitter,
+    ApplyChanges,
     Collect,
     Count,
     CountDistinct,
@@ -289,3 +290,54 @@ def test_keys_that_expire(tmp_path) -> None:
         TopologyError, match="bolt 'items' has the stream 'changes', but the keys of state 'items' expire"
     ):
         builder.build()
+
+
+@pytest.mark.parametrize("batch", [1, 3, 8])
+@pytest.mark.parametrize("kind", KEYED_KINDS[:2])
+def test_totals_of_a_database(tmp_path, batch, kind) -> None:
+    """Events out of order, doubled and with deletes change a table, and totals of its rows are those of each txid."""
+    fields = Fields("id: long", "shop: string", "price: long", "at: long", "gone: boolean")
+    events = [
+        [1, "x", 5, 1, False],
+        [2, "y", 7, 1, False],
+        [1, "y", 6, 3, False],
+        [1, "x", 9, 2, False],  # older than what the table knows
+        [2, None, None, 2, True],
+        [2, None, None, 2, True],
+        [3, "x", 1, 1, False],
+        [2, "x", 8, 4, False],
+    ]
+    rows = ApplyChanges(
+        "rows",
+        "graves",
+        key=Fields("id: long"),
+        values=Fields("shop: string", "price: long"),
+        sequence=Fields("at: long"),
+        deleted="gone",
+    )
+    shops = ReduceCommitter(
+        "shops", Fields("shop: string"), values={"n": Count(), "sum": Sum("price: long")}, diff="diff"
+    )
+    builder = TransactionalTopologyBuilder("chain", "events", MemoryTransactionalSpout({0: events}, fields, batch))
+    builder.set_committer_bolt("rows", rows, 2).fields_grouping("events", Fields("id"))
+    builder.set_state("rows", rows.state(tmp_path / "rows", kind=kind))
+    builder.set_state("graves", rows.tombstones(tmp_path / "graves"))
+    builder.set_committer_bolt("shops", shops, 2).fields_grouping("rows", Fields("shop"), CHANGES)
+    builder.set_state("shops", shops.state(tmp_path / "shops", kind=kind))
+    builder.set_bolt("log", AppendCommitter("log")).shuffle_grouping("shops", CHANGES)
+    builder.set_state("log", DeltaRows(tmp_path / "log", shops.changes()))
+    run_inline(builder.build(), Config(group_transactions_max=3))
+    log = read_table(tmp_path / "log").to_pylist()
+    for txid in range(1, -(-len(events) // batch) + 1):
+        live: dict = {}
+        for key, *row, _at, is_gone in sorted(events[: batch * txid], key=lambda event: event[3]):
+            live[key] = None if is_gone else tuple(row)
+        totals = defaultdict(list)
+        for row in filter(None, live.values()):
+            totals[row[0]].append(row[1])
+        found: Counter = Counter()
+        for row in log:
+            if row["txid"] <= txid:
+                found[row["shop"], row["n"], row["sum"]] += row["diff"]
+        assert +found == Counter((shop, len(own), sum(own)) for shop, own in totals.items()), f"as of {txid}"
+        assert not -found
