@@ -23,7 +23,7 @@ from deltalake import DeltaTable
 from state.delta.log.entries import entry_path
 from state.delta.log.kept import checkpoint_until
 from state.delta.log.location import LOG_FOLDER, Location
-from state.delta.log.sync import CHECKPOINT, LAST_CHECKPOINT
+from state.delta.log.sync import CHECKPOINT, LAST_CHECKPOINT, sync_files
 from state.delta.log.vectors import places_of, vector_in
 from txtopo.files.folder import Folder
 
@@ -65,6 +65,8 @@ def make_checkpoint(
         return
     if not all(part.endswith(".parquet") and _IN_PARTS.search(part) for part in parts):
         location.handle(version).create_checkpoint()  # somebody's that names its parts
+        if location.root is not None:
+            sync_files([location.root / checkpoint_path(version)])
         return
     folder = location.folder
     with tempfile.TemporaryDirectory(prefix="txtopo-checkpoint-") as copy:

@@ -412,7 +412,8 @@ def rows_between(stored: StoredRows, application: str, txid: int, latest: DeltaT
             txid=txid,
         )
     after = location.handle(following)
-    above = after.transaction_version(application) or 0
+    while (above := after.transaction_version(application) or 0) == reached and after.version() < latest.version():
+        after = location.handle(after.version() + 1)  # it has only moved rows, and files of it may be gone
     group = None if owner is None else _group_of(location, after, owner, above)
     # The transactions from the version's own up to the group wrote nothing into this table.
     if group is not None and txid < group.first:
