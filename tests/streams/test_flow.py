@@ -46,9 +46,6 @@ class Said:
         return [name for name, kind in zip(self.fields, map(str, self.fields.types), strict=True) if kind in kinds]
 
 
-NUMBERS = ("int64", "double", "decimal128(10, 2)")
-
-
 def values_of(said, draw):
     """Return an expression of one of some forms, in polars or in its SQL, with the same in DuckDB."""
     forms = []
@@ -125,7 +122,7 @@ def stepped(said, draw, number):
     """Return the flow with another step."""
     stream, query = said.stream, said.query
     names = list(said.fields)
-    verb = draw(st.sampled_from(["filter", "with_columns", "select", "drop", "rename", "map", "union"]))
+    verb = draw(st.sampled_from(["filter", "with_columns", "select", "drop", "rename", "map", "union", "double"]))
     match verb:
         case "filter":
             one, other = condition_of(said, draw)
@@ -160,6 +157,8 @@ def stepped(said, draw, number):
                 stream.union(stream.filter(one)),
                 f"SELECT * FROM ({query}) UNION ALL SELECT * FROM ({query}) WHERE {other}",
             )
+        case "double":
+            stream, query = stream.union(stream), f"SELECT * FROM ({query}) UNION ALL SELECT * FROM ({query})"
     return Said(stream, query, stream.fields)
 
 
@@ -169,7 +168,7 @@ def _same(row):
 
 def plain(rows):
     """Return rows in an order that says nothing, with numbers as they compare."""
-    return sorted((tuple(_plain(value) for value in row.values()) for row in rows), key=repr)
+    return sorted((tuple(map(_plain, row)) for row in rows), key=repr)
 
 
 def _plain(value):
@@ -200,11 +199,8 @@ def test_generated_flows(tmp_path_factory, data):
     database.register("input", input_)
     made, totals = ran(flow, "rows", "totals")
     query = said.query
-    assert plain(made) == plain(
-        database.sql(query).arrow().read_all().to_pylist()
-        if hasattr(database.sql(query).arrow(), "read_all")
-        else database.sql(query).arrow().to_pylist()
-    )
+    # By fetchall(): arrow() leaves out rows of unions of unions.
+    assert plain(map(tuple, map(dict.values, made))) == plain(database.sql(query).fetchall())
     wanted = database.sql(f"SELECT id, count(*) AS n, max(id) AS most FROM ({query}) GROUP BY id").fetchall()
     assert sorted(tuple(row.values()) for row in totals) == sorted(wanted)
 

@@ -319,6 +319,16 @@ def test_union(flow):
     assert {"one-and-other-clock", "other-timed"} <= ids(flow)
 
 
+def test_union_with_itself(flow):
+    """Rows of a stream that comes twice count twice, also inside another union."""
+    orders = flow.source("orders", memory([order(1), order(2)])).select("id")
+    orders.union(orders).append("twice")
+    orders.union(orders.filter("id > 1"), orders).union(orders).append("several")
+    twice, several = ran(flow, "twice", "several")
+    assert [row["id"] for row in twice] == [1, 1, 2, 2]
+    assert [row["id"] for row in several] == [1, 1, 1, 2, 2, 2, 2]
+
+
 def test_apply_changes_and_replace(flow):
     """The latest row of each key, and partitions that are replaced."""
     orders = flow.source(

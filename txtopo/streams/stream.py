@@ -191,7 +191,11 @@ class Stream:
             if {*_specs(other.fields)} != {*_specs(self.fields)}:
                 one, another = (", ".join(_specs(each.fields)) for each in (self, other))
                 raise FieldsError(f"one stream has {one}, another {another}; give both the same fields")
-        streams = [self, *(each if each.fields == self.fields else each._ordered_as(self) for each in others)]
+        streams, ports = [self], _ports_in(self._made())
+        for other in others:  # one that is there already comes a second time by a step of its own
+            own = _ports_in(other._made())
+            streams.append(other._ordered_as(self) if own & ports or other.fields != self.fields else other)
+            ports |= own
         bases = list(dict.fromkeys(each._base for each in streams))
         clock = self._clock if all(each._clock == self._clock for each in streams) else None
         inputs = tuple(each._made() for each in streams)
@@ -862,6 +866,13 @@ def streams_of(component: Any) -> Mapping[str, Fields]:
     declarer = OutputFieldsDeclarer()
     component.declare_output_fields(declarer)
     return declarer.streams
+
+
+def _ports_in(port: Port) -> set[Port]:
+    """Return the streams that a stream is: that of a union is several."""
+    if port.step.verb != "union":
+        return {port}
+    return {each for inner in port.step.inputs for each in _ports_in(inner)}
 
 
 def _typed(fields: Fields) -> Fields:
