@@ -74,6 +74,9 @@ def test_others(given):
         (dt.datetime(2020, 1, 1) < T, "can't be evaluated"),  # noqa: DTZ001 - one without a zone
         (A.mean(), r"group_by(…).agg(…) makes aggregates"),
         (D / E, "cast one to pl.Float64"),
+        (pl.max_horizontal("f", "a"), "polars leaves NaN out"),
+        (T.dt.timestamp("ns"), "wrap after the year 2262"),
+        (T.cast(pl.Datetime("ns", "UTC")).dt.timestamp("us"), "wrap after the year 2262"),
         (pl.col("a", "b"), "name each field"),
     ],
     ids=str,

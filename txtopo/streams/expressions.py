@@ -173,6 +173,8 @@ class _Reading:
     def read(self, tree: Any) -> Any:
         """Return a tree as it is to be evaluated; raise a FieldsError unless it is row-wise."""
         kind, inner = _node(tree)
+        if kind in {"Cast", "Function"} and "Nanoseconds" in json.dumps(inner.get("dtype", inner.get("function"))):
+            raise FieldsError(f"{self._text}: nanoseconds since 1970 wrap after the year 2262; use microseconds, 'us'")
         match kind:
             case "Column":
                 if inner not in self._known:
@@ -229,6 +231,8 @@ class _Reading:
         kinds = [self.type_of(self.expression(each)) for each in inputs]
         if name == "Pow.Generic" and kinds[0].is_integer():
             raise FieldsError(f"{self._text}: a power of integers may be too large; cast to pl.Float64 before")
+        if name in {"MaxHorizontal", "MinHorizontal"} and any(map(_is_float, kinds)):
+            raise FieldsError(f"{self._text}: polars leaves NaN out here, though it is the largest number; use when(…)")
         if name == "Sql.Binary.Div":
             self._check_quotient(kinds)
         if name in {"Abs", "Negate"}:
