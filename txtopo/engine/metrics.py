@@ -65,125 +65,90 @@ class RunMetric:
 
 
 RUN_METRICS: Mapping[str, RunMetric] = {
-    metric.name.removeprefix("txtopo_"): metric
-    for metric in (
-        RunMetric(
-            "txtopo_transactions",
-            "gauge",
-            "pending transactions (begun, not committed) by phase: ready, processing, processed, committing",
-            _TRANSACTIONAL,
-            ("phase",),
+    name: RunMetric(f"txtopo_{name}", kind, words, of, tuple(labels))
+    for of, metrics in {
+        _TRANSACTIONAL: (
+            (
+                "transactions",
+                "gauge",
+                "pending transactions (begun, not committed) by phase: ready, processing, processed, committing",
+                "phase",
+            ),
+            ("committed_txid", "gauge", "the last committed transaction"),
+            ("transactions_committed", "counter", "committed transactions"),
+            ("dead_letters", "counter", "transactions given up and written to the dead letters"),
+            ("attempts", "counter", "attempts whose processing phase began"),
+            ("attempts_failed", "counter", "failed attempts, in either phase"),
+            ("attempts_replayed", "counter", "attempts after the first one of their transaction"),
+            ("tuples", "counter", "tuples of a spout in committed transactions", "component"),
+            ("jobs", "counter", "jobs that began"),
+            ("jobs_lost", "counter", "jobs that Spark lost"),
+            (
+                "executors_lost",
+                "counter",
+                "executors that Spark removed: lost ones, and idle ones of dynamic allocation",
+            ),
+            ("processing_seconds", "histogram", "duration of a successful processing phase, from the start of its job"),
+            (
+                "commit_seconds",
+                "histogram",
+                "duration of a committed transaction's commit group: commit phases and writes",
+            ),
+            ("end_to_end_seconds", "histogram", "from the begin of a transaction to its commit"),
+            ("group_transactions", "histogram", "committed transactions of a commit group"),
+            ("write_seconds", "histogram", "duration of a Delta write, or of another state's", "state"),
+            (
+                "component_count",
+                "counter",
+                "what a component counts in committed transactions, by name",
+                "component",
+                "name",
+            ),
+            (
+                "component_gauge",
+                "gauge",
+                (
+                    "what a component has measured in the last committed transaction that says it; times "
+                    "are in seconds since 1970 UTC"
+                ),
+                "component",
+                "name",
+                "of",
+            ),
+            ("source_remaining_transactions", "gauge", "about how many transactions are left, if the spout knows"),
+            ("source_lag_files", "gauge", "files that are not taken whole, if the spout reads files", "component"),
+            ("source_lag_bytes", "gauge", "about how many bytes of those files are left", "component"),
         ),
-        RunMetric("txtopo_committed_txid", "gauge", "the last committed transaction", _TRANSACTIONAL),
-        RunMetric("txtopo_transactions_committed", "counter", "committed transactions", _TRANSACTIONAL),
-        RunMetric(
-            "txtopo_dead_letters", "counter", "transactions given up and written to the dead letters", _TRANSACTIONAL
+        _PLAIN: (
+            ("roots_emitted", "counter", "roots and untracked tuples that spouts emitted"),
+            ("roots_acked", "counter", "roots that were acked"),
+            ("roots_failed", "counter", "roots that failed"),
+            ("roots_pending", "gauge", "roots that are neither"),
+            ("complete_latency_seconds", "histogram", "from the emission of a root to its ack"),
+            ("component_emitted", "counter", "tuples that a component emitted", "component", "stream"),
+            ("component_executed", "counter", "tuples that a bolt executed, or messages for ackers", "component"),
+            ("component_acked", "counter", "of a bolt tuples, of a spout roots", "component"),
+            ("component_failed", "counter", "of a bolt tuples, of a spout roots", "component"),
+            ("errors_reported", "counter", "errors that components reported"),
+            ("workers", "gauge", "workers that there should be"),
+            ("workers_running", "gauge", "workers that run"),
+            ("worker_restarts", "counter", "workers that were started again"),
+            ("worker_cpu_seconds", "counter", "processor time of workers"),
         ),
-        RunMetric("txtopo_attempts", "counter", "attempts whose processing phase began", _TRANSACTIONAL),
-        RunMetric("txtopo_attempts_failed", "counter", "failed attempts, in either phase", _TRANSACTIONAL),
-        RunMetric(
-            "txtopo_attempts_replayed", "counter", "attempts after the first one of their transaction", _TRANSACTIONAL
+        _BOTH: (
+            (
+                "source_lag_records",
+                "gauge",
+                (
+                    "records between what is taken (plain topologies: committed) and the end of the "
+                    "source, if the spout knows"
+                ),
+                "component",
+            ),
+            ("run_seconds", "gauge", "time since the run began"),
         ),
-        RunMetric(
-            "txtopo_tuples", "counter", "tuples of a spout in committed transactions", _TRANSACTIONAL, ("component",)
-        ),
-        RunMetric("txtopo_jobs", "counter", "jobs that began", _TRANSACTIONAL),
-        RunMetric("txtopo_jobs_lost", "counter", "jobs that Spark lost", _TRANSACTIONAL),
-        RunMetric(
-            "txtopo_executors_lost",
-            "counter",
-            "executors that Spark removed: lost ones, and idle ones of dynamic allocation",
-            _TRANSACTIONAL,
-        ),
-        RunMetric(
-            "txtopo_processing_seconds",
-            "histogram",
-            "duration of a successful processing phase, from the start of its job",
-            _TRANSACTIONAL,
-        ),
-        RunMetric(
-            "txtopo_commit_seconds",
-            "histogram",
-            "duration of a committed transaction's commit group: commit phases and writes",
-            _TRANSACTIONAL,
-        ),
-        RunMetric(
-            "txtopo_end_to_end_seconds", "histogram", "from the begin of a transaction to its commit", _TRANSACTIONAL
-        ),
-        RunMetric("txtopo_group_transactions", "histogram", "committed transactions of a commit group", _TRANSACTIONAL),
-        RunMetric(
-            "txtopo_write_seconds",
-            "histogram",
-            "duration of a Delta write, or of another state's",
-            _TRANSACTIONAL,
-            ("state",),
-        ),
-        RunMetric(
-            "txtopo_component_count",
-            "counter",
-            "what a component counts in committed transactions, by name",
-            _TRANSACTIONAL,
-            ("component", "name"),
-        ),
-        RunMetric(
-            "txtopo_component_gauge",
-            "gauge",
-            "what a component has measured in the last committed transaction that says it; times are in seconds since "
-            "1970 UTC",
-            _TRANSACTIONAL,
-            ("component", "name", "of"),
-        ),
-        RunMetric(
-            "txtopo_source_remaining_transactions",
-            "gauge",
-            "about how many transactions are left, if the spout knows",
-            _TRANSACTIONAL,
-        ),
-        RunMetric("txtopo_roots_emitted", "counter", "roots and untracked tuples that spouts emitted", _PLAIN),
-        RunMetric("txtopo_roots_acked", "counter", "roots that were acked", _PLAIN),
-        RunMetric("txtopo_roots_failed", "counter", "roots that failed", _PLAIN),
-        RunMetric("txtopo_roots_pending", "gauge", "roots that are neither", _PLAIN),
-        RunMetric("txtopo_complete_latency_seconds", "histogram", "from the emission of a root to its ack", _PLAIN),
-        RunMetric(
-            "txtopo_component_emitted", "counter", "tuples that a component emitted", _PLAIN, ("component", "stream")
-        ),
-        RunMetric(
-            "txtopo_component_executed",
-            "counter",
-            "tuples that a bolt executed, or messages for ackers",
-            _PLAIN,
-            ("component",),
-        ),
-        RunMetric("txtopo_component_acked", "counter", "of a bolt tuples, of a spout roots", _PLAIN, ("component",)),
-        RunMetric("txtopo_component_failed", "counter", "of a bolt tuples, of a spout roots", _PLAIN, ("component",)),
-        RunMetric("txtopo_errors_reported", "counter", "errors that components reported", _PLAIN),
-        RunMetric("txtopo_workers", "gauge", "workers that there should be", _PLAIN),
-        RunMetric("txtopo_workers_running", "gauge", "workers that run", _PLAIN),
-        RunMetric("txtopo_worker_restarts", "counter", "workers that were started again", _PLAIN),
-        RunMetric("txtopo_worker_cpu_seconds", "counter", "processor time of workers", _PLAIN),
-        RunMetric(
-            "txtopo_source_lag_records",
-            "gauge",
-            "records between what is taken (plain topologies: committed) and the end of the source, if the spout knows",
-            _BOTH,
-            ("component",),
-        ),
-        RunMetric(
-            "txtopo_source_lag_files",
-            "gauge",
-            "files that are not taken whole, if the spout reads files",
-            _TRANSACTIONAL,
-            ("component",),
-        ),
-        RunMetric(
-            "txtopo_source_lag_bytes",
-            "gauge",
-            "about how many bytes of those files are left",
-            _TRANSACTIONAL,
-            ("component",),
-        ),
-        RunMetric("txtopo_run_seconds", "gauge", "time since the run began", _BOTH),
-    )
+    }.items()
+    for name, kind, words, *labels in metrics
 }
 """All metrics of runs, by name without the prefix ``txtopo_``."""
 
