@@ -258,6 +258,7 @@ def test_short_soak_that_somebody_tidies(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)  # some 35 processes, one after another
 def test_short_soak_at_each_failpoint(tmp_path: Path) -> None:
     """Into a table with all its rows, vectors and files that are being merged; every failpoint of a run is met."""
     options = ["--inline", "--keys", "10000", "--each", "--seed", "12", "--transactions", "100"]
