@@ -182,11 +182,20 @@ class _Falling:
         names = [field.name for field in kind.value_type]
         columns = dict(zip(names, rows.flatten(), strict=True))
         others = [name for name in names if name != by]
-        order = [columns[by], *(columns[name] for name in others)]
-        if ties == "smallest" and others:
-            order[1:] = [pa.array(-ranks_in(ordered(pa.table([columns[name] for name in others], names=others))))]
-        falling = pa.table([pa.array(-of_row), *order], names=[str(number) for number in range(len(order) + 1)])
-        at = pa.array(ordered(falling).to_numpy()[::-1])
+        order = columns[by]
+        at = ordered(pa.table([pa.array(-of_row), order], names=["group", "order"])).to_numpy()[::-1].copy()
+        # Only rows that are equal so far are compared field by field: that takes half of the time, of bids by price.
+        is_equal = (of_row[at][1:] == of_row[at][:-1]) & _are_equal(order.take(pa.array(at)))
+        is_tied = np.concatenate([[False], is_equal]) | np.concatenate([is_equal, [False]])
+        if others and is_tied.any():
+            tied = at[is_tied[: len(at)]]
+            fields = [columns[name].take(pa.array(tied)) for name in others]
+            if ties == "smallest":
+                fields = [pa.array(-ranks_in(ordered(pa.table(fields, names=others))))]
+            some = [pa.array(-of_row[tied]), order.take(pa.array(tied)), *fields]
+            whole = pa.table(some, names=[str(number) for number in range(len(some))])
+            at[is_tied[: len(at)]] = tied[ordered(whole).to_numpy()[::-1]]
+        at = pa.array(at)
         is_null = pa.array(~np.isin(np.arange(len(groups)), group[np.asarray(pc.is_valid(lists))]))
         return cls(rows.take(at), columns[by].take(at), of_row[np.asarray(at)], is_null)
 
@@ -206,6 +215,15 @@ class _Falling:
         offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
         rows = self.rows.filter(pa.array(is_in))
         return pa.ListArray.from_arrays(offsets, rows, pa.list_(rows.type), mask=self.is_null)
+
+
+def _are_equal(values: Any) -> npt.NDArray[np.bool_]:
+    """Return whether each value but the first equals the one before it, as NaN equals NaN."""
+    one, other = values[1:], values[:-1]
+    equal = pc.equal(one, other)
+    if pa.types.is_floating(values.type):
+        equal = pc.or_(equal, pc.and_(pc.is_nan(one), pc.is_nan(other)))
+    return np.asarray(equal.fill_null(False))
 
 
 def _first_of(groups: Any, *, n: int, by: str, ties: Ties) -> Any:
