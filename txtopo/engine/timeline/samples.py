@@ -9,6 +9,7 @@ import time
 
 import attrs
 
+from txtopo.api.components.spout import Lag
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
@@ -112,7 +113,7 @@ class Sampler:
             *(
                 Sample(LAG, spout, (lag.files, lag.bytes, lag.records))
                 for spout, lag in progress.lags.items()
-                if len(progress.lags) > 1
+                if len(progress.lags) > 1 and lag != Lag()
             ),
             *(Sample(STATE, name, sums) for name, sums in self._writes.items()),
             *(Sample(COMPONENT, name, (emitted,)) for name, emitted in progress.emitted.items()),
