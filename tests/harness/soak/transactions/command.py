@@ -30,6 +30,7 @@ from tests.harness.soak.transactions.rounds import Round
 from tests.harness.soak.transactions.tidying import deeds_in, tidying
 from tests.harness.soak.transactions.topology import Setup, fill_topic
 from tests.harness.spark_cluster.standalone import HOST, StandaloneCluster, running_cluster
+from tests.object_server import object_store
 from txtopo.errors import TxtopoError
 from txtopo.testing.checkers import Violation
 from txtopo.testing.kafka import KafkaBroker
@@ -163,7 +164,7 @@ class Soak:
 @click.option("--kills", default=25, show_default=True, type=click.IntRange(1), help="Kills in all.")
 @click.option("--each", is_flag=True, help="Once at each failpoint, instead of a number of kills.")
 @click.option("--seed", type=int, help="Decides where; drawn unless given.")
-@click.option("--store", default="sqlite", show_default=True, type=click.Choice(["sqlite", "zookeeper"]))
+@click.option("--store", default="sqlite", show_default=True, type=click.Choice(["sqlite", "zookeeper", "bucket"]))
 @click.option("--transactions", default=400, show_default=True, type=click.IntRange(1), help="In a round.")
 @click.option("--opaque", is_flag=True, help="With a spout whose replays carry other tuples.")
 @click.option("--inline", is_flag=True, help="Without Spark: quicker, and one process to kill.")
@@ -215,12 +216,19 @@ def main(
     again = f"again, with the same other options: --seed {drawn}"
     console.print(again, highlight=False)
     with contextlib.ExitStack() as stack:
-        hosts = ""
+        hosts = bucket = ""
         if store == "zookeeper":
             hosts = stack.enter_context(running_zookeeper(folder / "zookeeper")).hosts
+        if store == "bucket":
+            server = stack.enter_context(object_store())
+            server.lose_answers(5)
+            os.environ.update({name.upper(): value for name, value in server.options.items()})
+            bucket = f"s3://bucket/soak-{drawn}"
         broker = stack.enter_context(KafkaBroker(folder / "kafka")) if kafka else None
         cluster = stack.enter_context(running_cluster(folder / "cluster")) if given["real_time"] else None
-        setup = Setup("", drawn, hosts=hosts, kafka=broker.servers if broker else "", keys=keys or 0, **given)
+        setup = Setup(
+            "", drawn, hosts=hosts, bucket=bucket, kafka=broker.servers if broker else "", keys=keys or 0, **given
+        )
         if cluster is not None:
             setup = attrs.evolve(setup, master=cluster.url)
         soak = Soak(None if each else kills, setup, folder, broker, console, cluster, is_tidied=tidied)

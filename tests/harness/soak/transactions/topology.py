@@ -68,7 +68,8 @@ class Setup:
         transactions: how many the input makes; an opaque spout makes more of it.
         opaque: whether a replay carries other tuples.
         inline: whether it runs without Spark.
-        hosts: the ZooKeeper servers of coordinator state; empty for SQLite.
+        hosts: the ZooKeeper servers of coordinator state; empty for another store.
+        bucket: the address of coordinator state in an object store; empty for another store.
         kafka: the Kafka brokers of the input; empty for input in memory.
         worker_failpoints: what is armed in Spark's Python workers.
         timed: whether the words have event times, and windows count them.
@@ -84,6 +85,7 @@ class Setup:
     opaque: bool = False
     inline: bool = False
     hosts: str = ""
+    bucket: str = ""
     kafka: str = ""
     worker_failpoints: str = ""
     timed: bool = False
@@ -326,4 +328,6 @@ def config_of(setup: Setup) -> Config:
         settings["transactional.zookeeper.servers"] = setup.hosts
         settings["transactional.zookeeper.root"] = f"/soak-{setup.seed}"
         settings["transactional.zookeeper.session.timeout.secs"] = 2
+    if setup.bucket:
+        settings["topology.state.store"] = f"{setup.bucket}/{pathlib.Path(setup.output).absolute().parent.name}"
     return Config(settings)
