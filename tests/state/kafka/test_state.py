@@ -292,3 +292,30 @@ def test_a_broker_that_is_killed_and_started_again(tmp_path):
             run_inline(pipeline(), CONFIG)
         assert len(met) >= 5
         pipeline.check()
+
+
+@pytest.mark.long
+def test_leaders_that_are_elected(tmp_path):
+    """A group that meets partitions without a leader, of the topic or of the marks, is published once there is one."""
+    from txtopo.failpoints import armed
+    from txtopo.testing.kafka import KafkaCluster
+
+    with KafkaCluster(tmp_path / "brokers") as cluster:
+        cluster.create_topic("out", 2)
+        met, killed = [], []
+
+        def kill(name):
+            if name == "table.write.before":
+                met.append(name)
+                if len(met) in {2, 5}:
+                    for broker in killed:
+                        broker.start()
+                    broker = cluster.leader("out" if len(met) == 2 else "out.txtopo", 0)
+                    broker.kill()
+                    killed[:] = [broker]
+
+        pipeline = Pipeline(cluster.servers, "out")
+        with armed(kill):
+            run_inline(pipeline(), CONFIG)
+        assert len(met) >= 5
+        pipeline.check()
