@@ -54,6 +54,7 @@ from txtopo import BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyC
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.utc import MICROS_MIN, MICROSECOND
+from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import are_over
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError
@@ -258,6 +259,7 @@ class IntervalJoin(ClockedCommitter):
         )
         for ones, others in found:
             has_matched[LEFT][ones] = has_matched[RIGHT][others] = True
+            current_probe().step()  # a key with many rows on both sides has pairs for minutes
             self.context.count("joined", len(ones))
             self.emit(self._layout.joined(rows_at(shown[LEFT], ones), rows_at(shown[RIGHT], others)), DEFAULT_STREAM)
         return has_matched

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from committers import IntervalJoin, JoinStream
+from committers.event_time.pairs import pairs
 from state import read_table
 from tests.budgets import examples
 from tests.committers.event_time.joins import LEFT, RIGHT, SIDES, bought, run_join
@@ -19,6 +20,7 @@ from tests.committers.event_time.oracle import joined
 from tests.committers.event_time.scripted import SECOND, START, Planned, rows_of
 from tests.processes import ran
 from txtopo import Config, Fields, TransactionalTopology
+from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import ConfigError, FieldsError
 from txtopo.fork.forking import moved
 from txtopo.testing.inline import run_inline
@@ -121,6 +123,22 @@ def test_an_interval_before_the_left_row(tmp_path: Path) -> None:
     assert said(tmp_path) == in_order(
         [(2, "a", 2, 1), (1, "q", 0, None), (2, "a", 3, None), (3, "a", 5, None), (4, "x", None, 4)]
     )
+
+
+def test_a_long_commit_phase_makes_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each portion of the pairs of one key renews the transaction's timeout."""
+    seen = []
+
+    def watched(*sides: Any) -> Iterator[Any]:
+        for portion in pairs(*sides):
+            seen.append(current_probe().position())
+            yield portion
+
+    monkeypatch.setattr("committers.event_time.pairs.PAIRS_MAX", 100)
+    monkeypatch.setattr("committers.event_time.interval_join.pairs", watched)
+    run_join(tmp_path, plan([each(0, n=n) for n in range(30) for each in (left, right)]), join(), tasks=1)
+    assert len(said(tmp_path)) == 900
+    assert len(seen) == len(set(seen)) > 5
 
 
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
