@@ -1,0 +1,1 @@
+"""Kills of a topology that writes Kafka and PostgreSQL."""
