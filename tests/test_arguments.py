@@ -43,6 +43,7 @@ from committers import (
     ReplaceCommitter,
     Sessions,
     Sliding,
+    StreamJoin,
     Sum,
     TimerCommitter,
     TopN,
@@ -51,7 +52,13 @@ from committers import (
     WindowUpdateCommitter,
 )
 from committers.kafka import KafkaBolt
-from spouts import FilesTransactionalSpout, MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from spouts import (
+    DataSourceSpout,
+    DeltaTransactionalSpout,
+    FilesTransactionalSpout,
+    MemoryTransactionalSpout,
+    OpaqueMemoryTransactionalSpout,
+)
 from spouts.kafka import (
     ByTopicRecordTranslator,
     Debezium,
@@ -71,10 +78,14 @@ from state import (
     DeltaReference,
     DeltaRows,
     DeltaState,
+    KafkaState,
     MemoryState,
     MemoryStore,
+    ObjectStore,
     RotatingTransactionalState,
     SqliteStore,
+    SqlRows,
+    SqlState,
     TransactionalState,
     ZooKeeperStore,
     read_points,
@@ -114,7 +125,39 @@ class Timers(TimerCommitter):
         """Do nothing."""
 
 
+class Source:
+    """As little as a data source of PySpark has."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.options = options
+
+    def schema(self) -> str:
+        """One column."""
+        return "n: long"
+
+    def streamReader(self, schema: object) -> None:  # noqa: N802 - PySpark's name
+        """Nothing is read."""
+
+
 RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
+    (
+        DeltaTransactionalSpout,
+        {
+            "path": "p",
+            "fields": N,
+            "starting_version": 1,
+            "changes": "skip",
+            "batch_bytes": 10,
+            "batch_files_max": 2,
+            "watch": True,
+            "poll_secs": 1.0,
+            "storage_options": {},
+        },
+    ),
+    (
+        DataSourceSpout,
+        {"source": Source, "options": {}, "fields": N, "rows_max": 5, "until_end": True, "poll_secs": 1.0},
+    ),
     (
         FilesTransactionalSpout,
         {
@@ -246,6 +289,18 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
         },
     ),
     (
+        StreamJoin,
+        {
+            "left_state": "l",
+            "right_state": "r",
+            "left": JoinStream("l", key="k", time="at", fields=TIMED),
+            "right": JoinStream("r", key="k", time="at", fields=TIMED, rename={"at": "its", "k": "other"}),
+            "how": "inner",
+            "ttl": SECOND,
+            "clock": "c",
+        },
+    ),
+    (
         JoinStream,
         {"source": "s", "key": "k", "time": "at", "fields": TIMED, "rename": {"at": "a"}, "stream": "default"},
     ),
@@ -285,6 +340,24 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     ),
     (DeltaState, {"path": "p", "key": N, "value": TIMED, "ttl": SECOND, "clock": "c", "time": "at"}),
     (MemoryState, {"key": N, "value": V, "kind": state.StateKind.OPAQUE}),
+    (
+        KafkaState,
+        {
+            "servers": "h:1",
+            "topic": "t",
+            "fields": Fields("value: string"),
+            "properties": {},
+            "publish_secs": 1.0,
+            "transaction_secs": 1.0,
+            "publishes_again": True,
+            "marks_topic": "m",
+        },
+    ),
+    (SqlRows, {"url": "sqlite:///p", "table": "t", "fields": N, "schema": "s"}),
+    (
+        SqlState,
+        {"url": "sqlite:///p", "table": "t", "key": N, "value": V, "kind": state.StateKind.OPAQUE, "schema": "s"},
+    ),
     (MemoryStore, {"place": None}),
     (TransactionalState, {"store": MemoryStore(), "lead": None, "root": "t/user"}),
     (
@@ -300,6 +373,7 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 
 READ = [
     (SqliteStore, {"path": "a/store.sqlite"}),
+    (ObjectStore, {"address": "s3://b/c", "options": {}, "lease_secs": 1.0}),
     (read_table, {"path": "p", "txid": 1, "nearest": True, "live": False, "storage_options": None}),
     (read_tables, {"output": "p", "txid": 1, "nearest": True, "states": ["s"], "topology": "t"}),
     (read_points, {"path": "p", "topology": "t", "storage_options": None}),
@@ -308,7 +382,7 @@ READ = [
 
 OTHERS = {
     state: {"ConsistentView", "NonTransactionalValue", "OpaqueValue", "ShownPoint", "ShownPoints"}
-    | {"StateKind", "TransactionalValue", "ZooKeeperStore"},
+    | {"StateKind", "TransactionalValue", "ZooKeeperStore", "RowFormat", "checked_fields"},
     spouts: {"Lag", "SpoutTable"},
     spouts.kafka: {"DeadLetter", "FirstPollOffsetStrategy", "KafkaRecord", "KafkaTuple", "MessageId", "RECORD_FIELDS"}
     | {"NamedTopicFilter", "ProcessingGuarantee", "TopicPartition"},
