@@ -9,6 +9,7 @@ from tests.harness.benchmarks.outcome import Outcome
 from tests.harness.benchmarks.workloads.acked import acked, acked_latency
 from tests.harness.benchmarks.workloads.beside_peers import medium, shuffled, small
 from tests.harness.benchmarks.workloads.big_state import big_state
+from tests.harness.benchmarks.workloads.changes import changes
 from tests.harness.benchmarks.workloads.dataframes import dataframes
 from tests.harness.benchmarks.workloads.endurance import endurance
 from tests.harness.benchmarks.workloads.event_time import deduplication, interval_join, windows_dense, windows_sparse
@@ -37,6 +38,7 @@ WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "windows_sparse": windows_sparse,
     "deduplication": deduplication,
     "interval_join": interval_join,
+    "changes": changes,
     "open_windows": open_windows,
     "endurance": endurance,
     "growth": growth,

@@ -71,7 +71,7 @@ def _contenders(bench: Bench) -> Sequence[Contender]:
     def topology(name: str, make: Callable[[Path, FileSpout], Topology], settings: Mapping[str, str]) -> Contender:
         def once(folder: Path) -> Sample:
             made = make(folder, FileSpout(source, transactions, FILES))
-            with _set(spark, settings), _taken(millions) as figures:
+            with _set(spark, settings), taken(millions) as figures:
                 report = run(made, Config(), spark=spark)
             check_run(report, made, folder, rows, transactions)
             return Sample(figures, report)
@@ -80,7 +80,7 @@ def _contenders(bench: Bench) -> Sequence[Contender]:
 
     def plain(name: str, role: Role, jobs: Sequence[Sequence[str]]) -> Contender:
         def once(folder: Path) -> Sample:
-            with _taken(millions) as figures:
+            with taken(millions) as figures:
                 for number, paths in enumerate(jobs):
                     sums = spark.read.schema(SCHEMA).parquet(*paths).groupBy("word").agg(F.sum("n").alias("n"))
                     sums.write.parquet(str(folder / str(number)))
@@ -102,7 +102,7 @@ def _contenders(bench: Bench) -> Sequence[Contender]:
 
 
 @contextmanager
-def _taken(millions: float) -> Iterator[dict[str, float]]:
+def taken(millions: float) -> Iterator[dict[str, float]]:
     """Yield figures that are filled at the end: what is taken meanwhile, for each million of rows."""
     figures: dict[str, float] = {}
     before, started = CoreSecs.now(), time.perf_counter()
