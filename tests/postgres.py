@@ -50,6 +50,7 @@ class PostgresServer(Server):
         self._folder = Path(tempfile.mkdtemp(prefix="postgres-"))
         self._user = "nobody" if os.getuid() == 0 else None
         self._process: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
 
     @property
     def _data(self) -> Path:
@@ -72,6 +73,9 @@ class PostgresServer(Server):
                 [self._binaries / "postgres", "-D", self._data, *words],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, user=self._user, cwd="/", start_new_session=True,
             )  # fmt: skip
+        # The pipe closes when this process ends, even by SIGKILL; then the guard ends the server.
+        end = ["/bin/sh", "-c", f"cat >/dev/null; kill -QUIT {self._process.pid}"]
+        self._guard = subprocess.Popen(end, stdin=subprocess.PIPE, start_new_session=True)
         wait_for("PostgreSQL serves", self._serves)
 
     def _serves(self) -> bool:
@@ -82,6 +86,10 @@ class PostgresServer(Server):
 
     def kill(self) -> None:
         """Kill it and its children, as a power failure does that keeps what was synced."""
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.communicate()
+            self._guard = None
         if self._process is not None:
             self._process.send_signal(3)  # an immediate shutdown: the children end with it, nothing is written
             self._process.wait()
