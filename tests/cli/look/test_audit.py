@@ -366,7 +366,7 @@ def test_a_table_that_is_doubled_already(command_line, output, is_vacuumed):
 @pytest.mark.parametrize("epochs", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_journal_whose_oldest_part_is_dropped(tmp_path, monkeypatch, epochs):
     """What is left of a long journal, and what a new epoch adds to it, is proved from its first header on."""
-    monkeypatch.setattr(journal, "PART_BYTES_MAX", 1)
+    monkeypatch.setitem(journal.JournalWriter.__init__.__kwdefaults__, "part_bytes_max", 1)
     settings = {"max_spout_pending": 6, "group_transactions_max": 1, "topology.journal.bytes.max": 3_000}
     for epoch in range(1, epochs + 1):
         run_inline(many(tmp_path), Config(settings), until=10 * epoch)
