@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from committers.changes import DIFF
 from committers.event_time.clock import EventClock, Watermark, clock_mistakes
-from committers.event_time.join_streams import LEFT, RIGHT, SIDES, JoinStream, Layout
+from committers.event_time.join_streams import LEFT, RIGHT, SIDES, JoinStream, Layout, TakesBothStreams
 from committers.event_time.pairs import Timed, pairs
 from committers.event_time.timed import is_last_task, no_watermark
 from committers.event_time.times import MICROS_MAX, event_times, in_known_years, micros_in, micros_of, timestamps
@@ -29,14 +29,12 @@ from committers.inputs import Inputs
 from committers.waiting import WaitingTuples
 from state import DeltaExpiringRows
 from txtopo import (
-    BatchBolt,
     BatchOutputCollector,
     Fields,
     ICommitter,
     OutputFieldsDeclarer,
     TopologyContext,
     TransactionAttempt,
-    Tuple,
 )
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.utc import MICROS_MIN
@@ -51,7 +49,7 @@ UNTIL = "until"
 """The column of a table with the event time at which a row is forgotten; the end of time if none is."""
 
 
-class StreamJoin(BatchBolt, ICommitter):
+class StreamJoin(TakesBothStreams, ICommitter):
     """Joins each row of one stream with all rows of another that have its key, whenever they come.
 
     It emits joined rows, :meth:`joined`, as columns: the fields of the left stream, then those of the right one. Fields
@@ -167,27 +165,6 @@ class StreamJoin(BatchBolt, ICommitter):
     def _inputs(self, side: int) -> Fields:
         own = self._layout.sides[side]
         return own.fields if self._ttl is None else own.inputs
-
-    def execute(self, tuple: Tuple) -> None:
-        """Take a row of a stream, or the watermark."""
-        if tuple.source_component == self._clock:
-            self._watermark = Watermark.of(tuple)
-            return
-        for side in self._layout.sides_of(tuple.source_component, tuple.source.stream):
-            if self._tuples_of[side].add(tuple):
-                self._make_columns()
-
-    def execute_batch(self, batch: pa.RecordBatch) -> None:
-        """Take rows of a stream as columns."""
-        source = self.context.source
-        for side in self._layout.sides_of(source.component, source.stream):
-            self._take(side, pa.Table.from_batches([batch]))
-
-    def _make_columns(self) -> None:
-        for side in SIDES:
-            rows = self._tuples_of[side].take()
-            if rows is not None:
-                self._take(side, rows)
 
     def _take(self, side: int, rows: pa.Table) -> None:
         """Keep rows as their table has them."""

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from committers.aggregates import fields_of
-from committers.event_time.clock import EventClock, Watermark, clock_mistakes
+from committers.event_time.clock import EventClock, clock_mistakes
 from committers.event_time.join_streams import (
     AT,
     LEFT,
@@ -41,6 +41,7 @@ from committers.event_time.join_streams import (
     UNTIL,
     JoinStream,
     Layout,
+    TakesBothStreams,
     of_side,
 )
 from committers.event_time.pairs import Timed, pairs
@@ -50,7 +51,7 @@ from committers.event_time.windows import key_ids
 from committers.inputs import Inputs
 from committers.waiting import WaitingTuples
 from state import DeltaExpiringRows
-from txtopo import BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext, TransactionAttempt, Tuple
+from txtopo import BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext, TransactionAttempt
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.utc import MICROS_MIN, MICROSECOND
@@ -62,7 +63,7 @@ from txtopo.errors import ConfigError
 _OUTER: Mapping[str, Sequence[int]] = {"inner": (), "left": (LEFT,), "full": SIDES}
 
 
-class IntervalJoin(ClockedCommitter):
+class IntervalJoin(TakesBothStreams, ClockedCommitter):
     """Joins each row of one stream with the rows of another that have its key, and a time near its own.
 
     A right row matches a left one if their keys are equal, no part of them null, and its event time is at least the
@@ -163,27 +164,6 @@ class IntervalJoin(ClockedCommitter):
         self._tuples_of = [
             WaitingTuples(each.inputs, context.this_component_id, each.time) for each in self._layout.sides
         ]
-
-    def execute(self, tuple: Tuple) -> None:
-        """Take a row of a stream, or the watermark."""
-        if tuple.source_component == self._clock:
-            self._watermark = Watermark.of(tuple)
-            return
-        for side in self._layout.sides_of(tuple.source_component, tuple.source.stream):
-            if self._tuples_of[side].add(tuple):
-                self._make_columns()
-
-    def execute_batch(self, batch: pa.RecordBatch) -> None:
-        """Take rows of a stream as columns."""
-        source = self.context.source
-        for side in self._layout.sides_of(source.component, source.stream):
-            self._take(side, pa.Table.from_batches([batch]))
-
-    def _make_columns(self) -> None:
-        for side in SIDES:
-            rows = self._tuples_of[side].take()
-            if rows is not None:
-                self._take(side, rows)
 
     def _take(self, side: int, rows: pa.Table) -> None:
         self._wait_for(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import attrs
 import numpy as np
@@ -10,11 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from committers.aggregates import fields_of
+from committers.event_time.clock import Watermark
 from committers.event_time.timed import AHEAD, EXPIRES
 from committers.event_time.times import TIMESTAMP
 from committers.inputs import Inputs, field_mistakes, stream_name
+from committers.waiting import WaitingTuples
 from state.delta.columns import is_key_type, no_equality
-from txtopo import Fields
+from txtopo import BatchBolt, Fields, Tuple
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.columnar.conversion import cast_rows
@@ -216,3 +220,39 @@ class Layout:
 def of_side(rows: pa.Table, side: int) -> pa.Table:
     """Return the rows of a side."""
     return rows.filter(pc.equal(rows[SIDE], pa.scalar(side, pa.int8())))
+
+
+class TakesBothStreams(BatchBolt):
+    """A committer that takes the rows of both streams, tuples or columns, and the watermark of its clock."""
+
+    _clock: Any
+    """The clock's component id; None where nothing is forgotten."""
+    _watermark: Watermark | None
+    _layout: Layout
+    _tuples_of: list[WaitingTuples]
+    """The tuples of each side that are no columns yet."""
+
+    @abstractmethod
+    def _take(self, side: int, rows: pa.Table) -> None:
+        """Take rows of a side."""
+
+    def execute(self, tuple: Tuple) -> None:
+        """Take a row of a stream, or the watermark."""
+        if tuple.source_component == self._clock:
+            self._watermark = Watermark.of(tuple)
+            return
+        for side in self._layout.sides_of(tuple.source_component, tuple.source.stream):
+            if self._tuples_of[side].add(tuple):
+                self._make_columns()
+
+    def execute_batch(self, batch: pa.RecordBatch) -> None:
+        """Take rows of a stream as columns."""
+        source = self.context.source
+        for side in self._layout.sides_of(source.component, source.stream):
+            self._take(side, pa.Table.from_batches([batch]))
+
+    def _make_columns(self) -> None:
+        for side in SIDES:
+            rows = self._tuples_of[side].take()
+            if rows is not None:
+                self._take(side, rows)
