@@ -167,7 +167,8 @@ class Life:
             }
         )
         with self.clock.instead_of_the_real_one():
-            run_inline(builder.build(), config, slots=1, wall_secs=lambda: self.clock.now_secs)
+            report = run_inline(builder.build(), config, slots=1, wall_secs=lambda: self.clock.now_secs)
+        assert report.committed_txid == last, f"it was stopped at transaction {report.committed_txid}"
 
     def recent_groups(self) -> int:
         """Return how many groups there were in the last five minutes."""
