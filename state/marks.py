@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 import uuid
+from abc import abstractmethod
 from typing import Any
 
 import attrs
 
+from txtopo.api.state import StateTable, TableDescription
 from txtopo.errors import DivergenceError, LostLead
 
-__all__ = ["Mark", "Owner", "Turns"]
+__all__ = ["Mark", "MarkedTable", "Owner", "Turns"]
 
 
 @attrs.frozen
@@ -85,6 +87,13 @@ class Mark:
             "txid": self.txid,
         }
 
+    def described(self, misfit: str | None = None) -> TableDescription:
+        """Return the description of the table; ``misfit`` says what of it the state can't use."""
+        owner, txid = self.owner, self.txid
+        return TableDescription(
+            owner.topology_id, owner.state, owner.incarnation, self.identity, txid, self.epoch, txid or 0, misfit
+        )
+
     def rolled_back(self, txid: int, epoch: int) -> Mark:
         """Return the mark after its rows were rolled back to a transaction."""
         return attrs.evolve(self, txid=txid, turns=attrs.evolve(self.turns, undone=(*self.turns.undone, (epoch, txid))))
@@ -124,3 +133,29 @@ class Mark:
                 "restored, or a replica took over that did not have everything. Restore it, or run 'txtopo repair'",
                 txid=self.txid,
             )
+
+
+class MarkedTable(StateTable):
+    """A table in another system, of which a mark tells what happened to it."""
+
+    @abstractmethod
+    def mark(self) -> Mark | None:
+        """Return the table's mark; None if there is none."""
+
+    def foreign_change(self, since: int | None) -> None:
+        """Return None: the mark does not say what others have written."""
+        del since
+
+    def obstacle(self, txid: int, note: Any) -> None:
+        """Return None: the rows are in the note."""
+        del txid, note
+
+    def undone_to(self, epoch: int) -> int | None:
+        """Return where a later epoch has rolled the table back to; see :meth:`StateTable.undone_to`."""
+        mark = self.mark()
+        return None if mark is None else mark.turns.undone_to(epoch)
+
+    def turned_to(self, epoch: int) -> int | None:
+        """Return where the topology has gone back to later; see :meth:`StateTable.turned_to`."""
+        mark = self.mark()
+        return None if mark is None else mark.turns.turned_to(epoch)

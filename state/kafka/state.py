@@ -18,11 +18,11 @@ from state.delta.rows.format import KeylessRows, RowsFormat, checked_rows_fields
 from state.delta.schema import TXID_FIELD
 from state.kafka.client import KafkaMarks, KafkaWriter, checked_library
 from state.kafka.records import checked_record_fields, misfit_of_records
-from state.marks import Mark, Owner
+from state.marks import Mark, MarkedTable, Owner
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
 from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
-from txtopo.api.state import CanBeRepaired, State, StateKind, StateTable, TableDescription, Writes
+from txtopo.api.state import CanBeRepaired, State, StateKind, TableDescription, Writes
 from txtopo.columnar.rows_file import in_memory, rows_of_bytes, rows_to_bytes
 from txtopo.errors import ConfigError, FailedException, FieldsError, StateAccessError
 from txtopo.network.kafka_connection import kafka_servers
@@ -329,7 +329,7 @@ class OpenedKafkaState(KeylessRows, CanBeRepaired):
         return f"txtopo-{self._marks.marks_topic}"
 
 
-class KafkaTable(StateTable):
+class KafkaTable(MarkedTable):
     """The marks of a KafkaState, for inspection."""
 
     def __init__(self, marks: KafkaMarks, servers: str, *, publishes_again: bool) -> None:
@@ -349,38 +349,10 @@ class KafkaTable(StateTable):
 
     def look(self) -> TableDescription | None:
         """Return what the last mark says; see :meth:`StateTable.look`."""
-        mark = self._mark()
+        mark = self.mark()
         if mark is None:
             return None
-        owner = mark.owner
-        return TableDescription(
-            owner.topology_id,
-            owner.state,
-            owner.incarnation,
-            mark.identity,
-            mark.txid,
-            mark.epoch,
-            mark.txid or 0,
-            None,
-        )
-
-    def foreign_change(self, since: int | None) -> None:
-        """Return None: what others write is theirs."""
-        del since
-
-    def obstacle(self, txid: int, note: Any) -> None:
-        """Return None: the records are in the note."""
-        del txid, note
-
-    def undone_to(self, epoch: int) -> int | None:
-        """Return where a later epoch has gone back to; see :meth:`StateTable.undone_to`."""
-        mark = self._mark()
-        return None if mark is None else mark.turns.undone_to(epoch)
-
-    def turned_to(self, epoch: int) -> int | None:
-        """Return where the topology has gone back to later; see :meth:`StateTable.turned_to`."""
-        mark = self._mark()
-        return None if mark is None else mark.turns.turned_to(epoch)
+        return mark.described()
 
     def is_kept(self, txid: int | None) -> bool:
         """Return whether the topology may go back to a transaction; see :meth:`StateTable.is_kept`."""
@@ -388,7 +360,7 @@ class KafkaTable(StateTable):
 
     def kept(self, txids: Collection[int]) -> set[int]:
         """Return those of many transactions that the topology may go back to."""
-        mark = self._mark()
+        mark = self.mark()
         last = 0 if mark is None else mark.txid or 0
         return {txid for txid in txids if txid == last or (txid < last and self._publishes_again)}
 
@@ -406,10 +378,11 @@ class KafkaTable(StateTable):
     def set_aside(self, number: int) -> None:
         """Refuse, unless nothing is there; see :meth:`StateTable.set_aside`."""
         del number
-        if self._mark() is not None:
+        if self.mark() is not None:
             raise ConfigError(self.why_it_stays())
 
-    def _mark(self) -> Mark | None:
+    def mark(self) -> Mark | None:
+        """Return the state's mark; None if there is none."""
         if self._marks.marks_topic not in self._marks.partitions():
             return None
         return self._marks.read()

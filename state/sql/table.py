@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import attrs
 
-from state.marks import Mark, Owner
+from state.marks import Mark, MarkedTable, Owner
 from state.sql.columns import NAME_BYTES_MAX
 from state.sql.database import Columns, Database, Transaction
 from state.sql.marks import (
@@ -19,7 +18,7 @@ from state.sql.marks import (
     read_mark,
     rename_mark,
 )
-from txtopo.api.state import CanBeRenamed, StateKind, StateTable, TableDescription
+from txtopo.api.state import CanBeRenamed, StateKind, TableDescription
 from txtopo.errors import ConfigError, DivergenceError
 
 __all__ = ["ASIDE", "SqlTable"]
@@ -31,7 +30,7 @@ _LOCK = 7_808_351_944_117_319_265
 
 
 @attrs.define(eq=False)
-class SqlTable(StateTable, CanBeRenamed):
+class SqlTable(MarkedTable, CanBeRenamed):
     """A table by its name, with the columns that a state declares."""
 
     database: Database
@@ -93,17 +92,7 @@ class SqlTable(StateTable, CanBeRenamed):
                 self._check(rows, None)
                 return None
             misfit = self._misfit(rows, mark)
-        owner = mark.owner
-        return TableDescription(
-            owner.topology_id,
-            owner.state,
-            owner.incarnation,
-            mark.identity,
-            mark.txid,
-            mark.epoch,
-            mark.txid or 0,
-            misfit,
-        )
+        return mark.described(misfit)
 
     def mark(self) -> Mark | None:
         """Return the table's mark; None if there is none."""
@@ -111,24 +100,6 @@ class SqlTable(StateTable, CanBeRenamed):
             return None
         with self.transaction("can't be read", is_write=False) as (rows, marks):
             return read_mark(marks, self.name) if self._has(rows, MARKS_TABLE) else None
-
-    def foreign_change(self, since: int | None) -> None:
-        """Return None: the database does not say who has changed which rows."""
-        del since
-
-    def obstacle(self, txid: int, note: Any) -> None:
-        """Return None: the rows are in the note."""
-        del txid, note
-
-    def undone_to(self, epoch: int) -> int | None:
-        """Return where a later epoch has rolled the table back to; see :meth:`StateTable.undone_to`."""
-        mark = self.mark()
-        return None if mark is None else mark.turns.undone_to(epoch)
-
-    def turned_to(self, epoch: int) -> int | None:
-        """Return where the topology has gone back to later; see :meth:`StateTable.turned_to`."""
-        mark = self.mark()
-        return None if mark is None else mark.turns.turned_to(epoch)
 
     def is_kept(self, txid: int | None) -> bool:
         """Return whether the rows as of a transaction can be had; see :meth:`StateTable.is_kept`.
