@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from spouts.memory import MemoryTransactionalSpout
 from state.delta.keyed.state import DeltaState
 from tests.bolts import Count
-from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo import Config, Fields, Progress, RunControl, TransactionalTopologyBuilder
 from txtopo.engine.runner import run_with
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
@@ -24,6 +24,7 @@ from txtopo.ui.app import Page, application
 from txtopo.ui.security import Sessions, hosts_of
 
 SAYS = "groups gather transactions and answers come later; with deletion_vectors=True on the state"
+GROUPS_MIN = 20
 
 
 @pytest.mark.parametrize("deletion_vectors", [False, True])
@@ -31,7 +32,7 @@ def test_a_table_that_is_written_again(tmp_path: Path, monkeypatch, caplog, dele
     """A page that is open sees it and the option while the topology runs; one warning says it, too."""
     for each in (groups, tables):
         monkeypatch.setattr(each, "REWRITTEN_BYTES_MIN", 100)
-    spout = MemoryTransactionalSpout({0: [[f"w{n % 5}"] for n in range(20)]}, Fields("word: string"), 1)
+    spout = MemoryTransactionalSpout({0: [[f"w{n % 5}"] for n in range(2_000)]}, Fields("word: string"), 1)
     builder = TransactionalTopologyBuilder("large", "spout", spout)
     builder.set_bolt("count", Count("counts")).shuffle_grouping("spout")
     table = DeltaState(
@@ -42,20 +43,26 @@ def test_a_table_that_is_written_again(tmp_path: Path, monkeypatch, caplog, dele
     page = Page(FolderBackend(tmp_path, may_be_empty=True), Sessions())
     client = TestClient(application(page, hosts_of(["127.0.0.1"], 8123), 8123), base_url="http://127.0.0.1:8123")
     client.get(f"/?token={page.sessions.invite()}")
-    seen: list[str] = []
+    control, looks, seen = RunControl(), 0, list[str]()
 
-    def look(progress: object) -> None:
+    def look(progress: Progress) -> None:
+        """Look while there is more to do, and end the run when enough of it was seen."""
+        nonlocal looks
         timeline.progressed(progress)
-        fresh = f"?{len(seen)}"  # others would get the same answer for a moment
+        looks += 1
+        fresh = f"?{looks}"  # others would get the same answer for a moment
         if client.get(f"/api/v1/topology/large{fresh}").json().get("status") == "running":
             seen.append(client.get(f"/part/large/states{fresh}").text)
+        if seen and progress.committed_txid >= GROUPS_MIN and (deletion_vectors or SAYS in seen[-1]):
+            control.stop()
 
     folder = place_of(topology, config)
     with (
         caplog.at_level(logging.WARNING, "txtopo"),
         Timeline(topology, config, folder, 0.01) as timeline,
     ):
-        run_with(topology, config, attrs.evolve(inline_environment(), observer=timeline), on_progress=look)
+        environment = attrs.evolve(inline_environment(), observer=timeline)
+        run_with(topology, config, environment, on_progress=look, control=control)
     page.backend.close()
     assert seen, "it was looked at while it ran"
     assert any(SAYS in part for part in seen) is not deletion_vectors
