@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from committers.changes import CHANGES, DIFF, TableChanges, silent_changes
 from committers.inputs import Inputs, field_mistakes
-from committers.versions import INTERVALS, Change, Version, Versions, sequence_of
+from committers.versions import BEGAN, INTERVALS, Change, Version, VersionId, Versions, sequence_of
 from committers.waiting import WaitingTuples
 from state import DeltaState
 from txtopo import (
@@ -35,8 +35,8 @@ __all__ = ["ApplyChanges"]
 
 _TIME = pa.timestamp("us", tz="UTC")
 
-_UNKNOWN = (None,) * len(INTERVALS)
-"""Of a version that was there before there was a history."""
+_EARLIER, _UNKNOWN = 0, (None,) * len(INTERVALS)
+"""The transaction and the intervals of a version that was there before there was a history."""
 
 
 class ApplyChanges(BatchBolt, ICommitter):
@@ -57,7 +57,8 @@ class ApplyChanges(BatchBolt, ICommitter):
     With ``history``, a second table has every version of each row, see :meth:`history`: a type 2 slowly changing
     dimension. A version that comes late takes its place between the two that it belongs between. To find it, the table
     of tombstones then remembers the ``versions_max`` latest versions of every key, deleted or not. An event that is
-    older than these changes no table; it counts as ``too_old``. Events with an equal sequence are one version.
+    older than these changes no table; it counts as ``too_old``. Events with an equal sequence are one version in a
+    transaction; one that comes in a later transaction ends the version before.
 
     The stream ``changes`` has what a transaction changes in the table: rows as they were before with ``diff`` -1, and
     as they are after with 1, for a ``ReduceCommitter`` with ``diff``. It costs nothing if nobody reads it.
@@ -128,19 +129,19 @@ class ApplyChanges(BatchBolt, ICommitter):
         return DeltaState(path, self._key, self._grave + trail, **options)
 
     def history(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
-        """Return the table of all versions, by key and sequence; ``options`` are the table's.
+        """Return the table of all versions, by key, sequence and ``from_txid``; ``options`` are the table's.
 
         ``valid_from`` is the time of the event that made the version, ``valid_to`` that of the next event of its key,
         which may be a delete; null: it is the latest. The table had the version as its row after the transactions from
         ``from_txid`` up to the one before ``to_txid``. If both are equal, a later version was there before, or came in
-        the same transaction.
+        the same transaction. A row that was there before there was a history has 0, and no ``valid_from``.
 
         Raises:
             ConfigError: the committer was made without ``history``.
         """
         if self._history_name is None:
             raise ConfigError("this ApplyChanges keeps no history; name its state: history='versions'")
-        return DeltaState(path, self._key + self._sequence, self._values + INTERVALS, **options)
+        return DeltaState(path, self._key + self._sequence + BEGAN, self._values + INTERVALS, **options)
 
     @property
     def _grave(self) -> Fields:
@@ -152,7 +153,8 @@ class ApplyChanges(BatchBolt, ICommitter):
     @property
     def _trail(self) -> Fields:
         """What is remembered of versions."""
-        parts = [("sequence", pa.struct(self._sequence.arrow_schema())), ("time", _TIME), ("deleted", pa.bool_())]
+        sequence = pa.struct(self._sequence.arrow_schema())
+        parts = [("sequence", sequence), ("txid", pa.int64()), ("time", _TIME), ("deleted", pa.bool_())]
         return Fields(f"versions: {ddl_name(pa.list_(pa.struct(parts)))}", "is_whole: boolean")
 
     def changes(self) -> Fields:
@@ -260,27 +262,25 @@ class ApplyChanges(BatchBolt, ICommitter):
         history = self.context.state(self._history_name or "")
         every = {key: self._versions_of(row, grave) for key, row, grave in before}
         wanted = [
-            (key, sequence)
+            (key, version)
             for key, versions in every.items()
-            for sequence in dict.fromkeys(versions.needed(self._changes[key]))
+            for version in dict.fromkeys(versions.needed(self._changes[key]))
         ]
         found = history.values_before([self._of_version(*each) for each in wanted])
-        for (key, sequence), row in zip(wanted, found, strict=True):
+        for (key, version), row in zip(wanted, found, strict=True):
             if row is not None:
-                every[key].rows[sequence] = row
+                every[key].rows[version] = row
         rows: dict[Any, Any] = {}
-        removed, remembered = [], {}
+        remembered = {}
         for key, versions in every.items():
             versions.place(self._changes[key], self._txid)
-            for sequence in versions.changed:
-                row = versions.rows[sequence]
-                if row is None:
-                    removed.append(self._of_version(key, sequence))
-                else:
-                    rows[self._of_version(key, sequence)] = row
+            for version in versions.changed:
+                row = versions.rows[version]
+                if row is not None:
+                    rows[self._of_version(key, version)] = row
             if versions.changed:
                 remembered[key] = self._remembered(versions)
-        _write(history, rows, removed)
+        _write(history, rows, ())
         self.context.count("too_old", sum(each.too_old for each in every.values()))
         return remembered
 
@@ -288,11 +288,15 @@ class ApplyChanges(BatchBolt, ICommitter):
         """Return what the tables know of a key's versions: the latest alone where nothing else is remembered."""
         width, own = len(self._values), len(self._sequence)
         if grave is not None and grave[-2] is not None:
-            latest = [Version(tuple(each["sequence"].values()), each["time"], each["deleted"]) for each in grave[-2]]
+            latest = [
+                Version(tuple(each["sequence"].values()), each["txid"], each["time"], each["deleted"])
+                for each in grave[-2]
+            ]
             return Versions(latest, grave[-1])
         if row is not None:
-            return Versions([Version(row[width:], None, False)], False, {row[width:]: row[:width] + _UNKNOWN})
-        return Versions([] if grave is None else [Version(grave[:own], None, True)], grave is None)
+            version = Version(row[width:], _EARLIER, None, False)
+            return Versions([version], False, {version.id: row[:width] + _UNKNOWN})
+        return Versions([] if grave is None else [Version(grave[:own], _EARLIER, None, True)], grave is None)
 
     def _remembered(self, versions: Versions) -> tuple[Any, ...]:
         versions.forget(self._versions_max)
@@ -300,6 +304,7 @@ class ApplyChanges(BatchBolt, ICommitter):
         trail = [
             {
                 "sequence": dict(zip(self._sequence, each.sequence, strict=True)),
+                "txid": each.txid,
                 "time": each.time,
                 "deleted": each.is_deleted,
             }
@@ -308,9 +313,10 @@ class ApplyChanges(BatchBolt, ICommitter):
         own = latest.sequence if len(self._grave) == len(self._sequence) else (*latest.sequence, latest.time)
         return (*own, trail, versions.is_whole)
 
-    def _of_version(self, key: Any, sequence: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _of_version(self, key: Any, version: VersionId) -> tuple[Any, ...]:
         """Return the key of a version in the history."""
-        return (*(key if len(self._key) > 1 else (key,)), *sequence)
+        sequence, txid = version
+        return (*(key if len(self._key) > 1 else (key,)), *sequence, txid)
 
     def _make_columns(self) -> None:
         """Take the tuples that wait."""

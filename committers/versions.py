@@ -12,8 +12,14 @@ import attrs
 
 from txtopo import Fields
 
-INTERVALS = Fields("valid_from: timestamp", "valid_to: timestamp", "from_txid: long", "to_txid: long")
-"""When a version was valid: by the times of changes, and by the transactions after which it was the row of its key."""
+BEGAN = Fields("from_txid: long")
+"""Which transaction brought a version; 0: it was there before there was a history."""
+
+INTERVALS = Fields("valid_from: timestamp", "valid_to: timestamp", "to_txid: long")
+"""When a version was valid: by the times of changes, and up to which transaction it was the row of its key."""
+
+VersionId = tuple[tuple[Any, ...], int]
+"""The sequence of a version and the transaction that brought it; versions of a key are in this order."""
 
 sequence_of = operator.attrgetter("sequence")
 
@@ -49,44 +55,51 @@ class Version:
     """What is remembered of an applied change, so that others find their place beside it."""
 
     sequence: tuple[Any, ...]
+    txid: int
     time: dt.datetime | None
     is_deleted: bool
+
+    @property
+    def id(self) -> VersionId:
+        """What the history knows it by."""
+        return self.sequence, self.txid
 
 
 @attrs.define(eq=False)
 class Versions:
     """The latest versions of a key, deletes among them, in the order of their sequences.
 
+    Of an equal sequence each transaction may have brought a version. One takes the place of the other, or the history
+    would not say what the table had in between.
+
     Args:
         latest: them.
         is_whole: whether these are all that the key has ever had.
-        rows: the rows of versions in the history, by their sequences: the values, then :data:`INTERVALS`. Those that
-            :meth:`needed` names must be there before a change is placed.
-        changed: the sequences of rows that placed changes have changed.
+        rows: the rows of versions in the history: the values, then :data:`INTERVALS`. Those that :meth:`needed` names
+            must be there before a change is placed.
+        changed: the versions whose rows placed changes have changed.
         too_old: how many changes had no place, because versions about as old are forgotten.
     """
 
     latest: list[Version]
     is_whole: bool
-    rows: dict[tuple[Any, ...], tuple[Any, ...] | None] = attrs.field(factory=dict)
-    changed: set[tuple[Any, ...]] = attrs.field(factory=set)
+    rows: dict[VersionId, tuple[Any, ...] | None] = attrs.field(factory=dict)
+    changed: set[VersionId] = attrs.field(factory=set)
     too_old: int = 0
 
-    def needed(self, changes: Sequence[Change]) -> Iterator[tuple[Any, ...]]:
-        """Yield the sequences of the versions that changes replace or come after."""
+    def needed(self, changes: Sequence[Change]) -> Iterator[VersionId]:
+        """Yield the versions that changes come after."""
         for change in changes:
-            start, end = self._place_of(change)
-            if start < end:
-                yield change.sequence
-            if start:
-                yield self.latest[start - 1].sequence
+            place = self._place_of(change)
+            if place:
+                yield self.latest[place - 1].id
 
     def place(self, changes: Sequence[Change], txid: int) -> None:
         """Place the changes of a transaction; those of an equal sequence in the order in which they came."""
         for change in sorted(changes, key=sequence_of):  # which keeps the order of equal ones
-            start, end = self._place_of(change)
-            if end or self.is_whole:
-                self._put(change, start, end, txid)
+            place = self._place_of(change)
+            if place or self.is_whole:
+                self._put(change, place, txid)
             else:
                 self.too_old += 1
 
@@ -95,27 +108,33 @@ class Versions:
         if len(self.latest) > versions_max:
             self.latest, self.is_whole = self.latest[-versions_max:], False
 
-    def _place_of(self, change: Change) -> tuple[int, int]:
-        """Return the positions between which a change belongs: what is there has its sequence."""
-        start = bisect.bisect_left(self.latest, change.sequence, key=sequence_of)
-        return start, bisect.bisect_right(self.latest, change.sequence, start, key=sequence_of)
+    def _place_of(self, change: Change) -> int:
+        """Return the position at which a change belongs, after those that have its sequence."""
+        return bisect.bisect_right(self.latest, change.sequence, key=sequence_of)
 
-    def _put(self, change: Change, start: int, end: int, txid: int) -> None:
-        before = self.rows.get(self.latest[start - 1].sequence) if start else None
-        own = self.rows.get(change.sequence) if start < end else None
-        values = change.after(own if start < end else before)
-        version = Version(change.sequence, change.time, values is None)
-        if self.latest[start:end] == [version] and (own is None or own[: len(own) - len(INTERVALS)] == values):
-            return  # it has come again
-        self.latest[start:end] = [version]
-        after = self.latest[start + 1] if start + 1 < len(self.latest) else None
+    def _put(self, change: Change, place: int, txid: int) -> None:
+        before = self.latest[place - 1] if place else None
+        row = self.rows.get(before.id) if before is not None else None
+        left = None if row is None else row[: len(row) - len(INTERVALS)]
+        values = change.after(left)
+        version = Version(change.sequence, txid, change.time, values is None)
+        if before is not None and before.sequence == change.sequence:
+            if left == values and before.is_deleted == version.is_deleted and before.time in {None, change.time}:
+                return  # it has come again
+            if before.txid == txid:  # of those of one transaction the last counts, so no table ever had this one
+                place -= 1
+                self.latest.pop(place)
+                before = self.latest[place - 1] if place else None
+        self.latest.insert(place, version)
+        after = self.latest[place + 1] if place + 1 < len(self.latest) else None
         # A version that comes after a later one was never the row of its key.
-        interval = change.time, after and after.time, txid, txid if after else None
-        self._keep(change.sequence, None if values is None else values + interval)
-        if before is not None:
-            *others, _, from_txid, to_txid = before
-            self._keep(self.latest[start - 1].sequence, (*others, change.time, from_txid, to_txid or txid))
+        interval = change.time, after and after.time, txid if after else None
+        self._keep(version, None if values is None else values + interval)
+        row = self.rows.get(before.id) if before is not None else None
+        if before is not None and row is not None:
+            *others, _, to_txid = row
+            self._keep(before, (*others, change.time, to_txid or txid))
 
-    def _keep(self, sequence: tuple[Any, ...], row: tuple[Any, ...] | None) -> None:
-        self.rows[sequence] = row
-        self.changed.add(sequence)
+    def _keep(self, version: Version, row: tuple[Any, ...] | None) -> None:
+        self.rows[version.id] = row
+        self.changed.add(version.id)

@@ -195,25 +195,35 @@ TIMED_EVENTS = st.lists(
 
 
 def versions_of(events: list[Any], take: int) -> dict[Any, Any]:
-    """The history by key and sequence: all events sorted, each valid until the next; so many are in a transaction."""
+    """The history by key, sequence and txid: all events sorted, each valid until the next; so many are in a transaction."""
     came: dict[Any, dict[Any, Any]] = {}
     for position, event in enumerate(events):
         of_key, txid = came.setdefault(event[0], {}), position // take + 1
         content = (None if event[5] else event[1:3], event[6])
-        known = of_key.get(event[3:5])
-        if known is None:
-            of_key[event[3:5]] = (*content, txid, txid)
-        elif known[:2] != content:
-            of_key[event[3:5]] = (*content, txid, known[3])
+        equal = [version for version in of_key if version[0] == event[3:5]]
+        if not equal or of_key[max(equal)] != content:
+            of_key[event[3:5], txid] = content
     expected = {}
     for key, of_key in came.items():
-        for sequence, (values, time, from_txid, _) in of_key.items():
-            later = sorted(each for each in of_key if each > sequence)
+        for sequence, txid in of_key:
+            values, time = of_key[sequence, txid]
+            later = sorted(each for each in of_key if each > (sequence, txid))
             if values is not None:
                 valid_to = of_key[later[0]][1] if later else None
-                to_txid = max(from_txid, min(of_key[each][3] for each in later)) if later else None
-                expected[(key, *sequence)] = (*values, time, valid_to, from_txid, to_txid)
+                to_txid = max(txid, min(each[1] for each in later)) if later else None
+                expected[(key, *sequence, txid)] = (*values, time, valid_to, to_txid)
     return expected
+
+
+def rows_as_of(folder: Path, txid: int) -> dict[Any, Any]:
+    """The rows of the table after a transaction, as the history tells them."""
+    rows = [
+        (version[0], (*row[:2], *version[1:3]))
+        for version, row in versions_in(folder).items()
+        if version[3] <= txid and (row[-1] is None or row[-1] > txid)
+    ]
+    assert len(dict(rows)) == len(rows)
+    return dict(rows)
 
 
 def with_history(**more: Any) -> ApplyChanges:
@@ -243,10 +253,10 @@ def keep_history(
 
 
 def versions_in(folder: Path) -> dict[Any, Any]:
-    """The history in a folder, by key and sequence."""
-    columns = [*VALUES, "valid_from", "valid_to", "from_txid", "to_txid"]
+    """The history in a folder, by key, sequence and the transaction that brought a version."""
+    columns = [*VALUES, "valid_from", "valid_to", "to_txid"]
     return {
-        tuple(row[each] for each in (*KEY, *SEQUENCE)): tuple(row[each] for each in columns)
+        tuple(row[each] for each in (*KEY, *SEQUENCE, "from_txid")): tuple(row[each] for each in columns)
         for row in read_table(folder / "versions").to_pylist()
     }
 
@@ -275,6 +285,8 @@ def test_the_history_as_if_sorted(spout: Any, data: Any, events: list[Any]) -> N
         assert run_with_crash(topology, Crash(), config)
     assert found(folder, "rows", *VALUES, *SEQUENCE) == sorted_out(events)[0]
     assert versions_in(folder) == versions_of(events, take)
+    for txid in range(len(events) // take + 2):
+        assert rows_as_of(folder, txid) == sorted_out(events[: txid * take])[0]
     shutil.rmtree(folder)
 
 
@@ -289,42 +301,63 @@ def test_a_version_that_comes_late(tmp_path: Path) -> None:
     ]
     keep_history(tmp_path, events)
     assert versions_in(tmp_path) == {
-        (1, 10, 0): ("a", None, NOON, NOON + 20 * MINUTE, 1, 2),
-        (1, 20, 0): ("b", None, NOON + 20 * MINUTE, NOON + 30 * MINUTE, 3, 3),
-        (1, 30, 0): ("c", None, NOON + 30 * MINUTE, NOON + 40 * MINUTE, 2, 4),
+        (1, 10, 0, 1): ("a", None, NOON, NOON + 20 * MINUTE, 2),
+        (1, 20, 0, 3): ("b", None, NOON + 20 * MINUTE, NOON + 30 * MINUTE, 3),
+        (1, 30, 0, 2): ("c", None, NOON + 30 * MINUTE, NOON + 40 * MINUTE, 4),
     }
+
+
+def test_equal_sequences_of_two_transactions(tmp_path: Path) -> None:
+    """The history says what the table had before the later one came; one that comes again is no version."""
+    events = [
+        (1, "a", None, 10, 0, False, NOON),
+        (1, "b", None, 10, 0, False, NOON),
+        (1, "b", None, 10, 0, False, NOON),
+        (1, None, None, 10, 0, True, NOON),
+        (1, "c", None, 10, 0, False, NOON + MINUTE),
+    ]
+    keep_history(tmp_path, events)
+    assert versions_in(tmp_path) == {
+        (1, 10, 0, 1): ("a", None, NOON, NOON, 2),
+        (1, 10, 0, 2): ("b", None, NOON, NOON, 4),
+        (1, 10, 0, 5): ("c", None, NOON + MINUTE, None, None),
+    }
+    assert [rows_as_of(tmp_path, txid) for txid in range(6)] == [
+        {1: (name, None, 10, 0)} if name else {} for name in (None, "a", "b", "b", None, "c")
+    ]
 
 
 def test_an_event_older_than_what_is_remembered(tmp_path: Path) -> None:
     """It has no place, counts as too old and changes no table; one among the versions that are remembered has."""
     events = [(1, str(lsn), None, lsn, 0, False, NOON + lsn * MINUTE) for lsn in (1, 3, 5, 7, 4, 6)]
     report = keep_history(tmp_path, events, versions_max=2)
-    assert [(lsn, row[0]) for (_, lsn, _), row in sorted(versions_in(tmp_path).items())] == [
+    assert [(lsn, row[0]) for (_, lsn, *_), row in sorted(versions_in(tmp_path).items())] == [
         (1, "1"),
         (3, "3"),
         (5, "5"),
         (6, "6"),
         (7, "7"),
     ]
-    assert versions_in(tmp_path)[1, 5, 0][3] == NOON + 6 * MINUTE
+    assert versions_in(tmp_path)[1, 5, 0, 3][3] == NOON + 6 * MINUTE
     assert [each.value for each in report.readings if each.name == "too_old"] == [1]
     assert found(tmp_path, "rows", "name") == {1: ("7",)}
 
 
 def test_a_history_that_begins_later(tmp_path: Path) -> None:
-    """A row that was there before is a version of unknown begin, once the next one ends it."""
+    """A row that was there before is a version of unknown begin, once the next one ends it; not if it comes again."""
     events = [(1, "a", None, 10, 0, False, NOON), (2, None, None, 10, 0, True, NOON)]
     run_inline(without_history(tmp_path, events))
     events += [
+        (1, "a", None, 10, 0, False, NOON),
         (1, "0", None, 5, 0, False, NOON),
         (1, "b", None, 20, 0, False, NOON + 20 * MINUTE),
         (2, "c", None, 20, 0, False, NOON + 20 * MINUTE),
     ]
     keep_history(tmp_path, events, config={"topology.state.start.empty": "versions=2"})
     assert versions_in(tmp_path) == {
-        (1, 10, 0): ("a", None, None, NOON + 20 * MINUTE, None, 4),
-        (1, 20, 0): ("b", None, NOON + 20 * MINUTE, None, 4, None),
-        (2, 20, 0): ("c", None, NOON + 20 * MINUTE, None, 5, None),
+        (1, 10, 0, 0): ("a", None, None, NOON + 20 * MINUTE, 5),
+        (1, 20, 0, 5): ("b", None, NOON + 20 * MINUTE, None, None),
+        (2, 20, 0, 6): ("c", None, NOON + 20 * MINUTE, None, None),
     }
 
 
