@@ -18,9 +18,9 @@ from tests import BYTECODE
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.files import durable
+from txtopo.servers.kafka import KafkaBroker
+from txtopo.servers.zookeeper import ZooKeeperServer
 from txtopo.spark.session.sessions import spark_session
-from txtopo.testing.kafka import KafkaBroker
-from txtopo.testing.zookeeper import ZooKeeperServer
 
 # How much hypothesis tries, on however busy a machine. What must pass tries the same each time; `make long` looks for
 # more. A test that asks for a number of examples of its own asks tests.budgets for it.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.waiting import wait_for
-from txtopo.testing.servers import Server, free_port
+from txtopo.servers.server import Server, free_port
 
 ABSENT = "PostgreSQL's server is not installed: apt install postgresql"
 

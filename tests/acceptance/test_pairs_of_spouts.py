@@ -14,8 +14,8 @@ from tests.cli.conftest import command_line
 from tests.crashes import crash_everywhere, run_with_crash
 from tests.processes import ran
 from txtopo import Config, run
+from txtopo.servers.kafka import KafkaBroker
 from txtopo.testing import run_inline
-from txtopo.testing.kafka import KafkaBroker
 
 __all__ = ["command_line"]
 

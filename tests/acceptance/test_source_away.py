@@ -20,8 +20,8 @@ from tests.acceptance.test_several_spouts import Count, counts, transactions
 from tests.waiting import wait_for
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.errors import TxtopoError
+from txtopo.servers.kafka import KafkaBroker
 from txtopo.testing import run_inline
-from txtopo.testing.kafka import KafkaBroker
 
 AWAY_SECS = 60
 START = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)

@@ -12,7 +12,7 @@ from tests.acceptance.topologies import counts_of, make_data, read_total, read_w
 from tests.object_server import ObjectStore as ObjectServer, object_store
 from txtopo import Config, run
 from txtopo.errors import DivergenceError
-from txtopo.testing.zookeeper import ZooKeeperServer
+from txtopo.servers.zookeeper import ZooKeeperServer
 
 DATA = make_data(3, 60)
 

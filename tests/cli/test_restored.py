@@ -10,8 +10,8 @@ from tests.acceptance.topologies import counts_of, make_data, read_total, read_w
 from tests.transactional.recovery.divergences import Place
 from tests.variants import variants
 from txtopo import Config
+from txtopo.servers.zookeeper import running_zookeeper
 from txtopo.testing.inline import run_inline
-from txtopo.testing.zookeeper import running_zookeeper
 
 DATA = make_data(2, 24)
 FORMER, LATTER = 4, 6

@@ -24,7 +24,7 @@ from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.cluster.code.submission import Submission
 from txtopo.cluster.decisions.assignment import SupervisorInfo
 from txtopo.cluster.state import ClusterState, LeaderWrites
-from txtopo.testing.servers import free_port
+from txtopo.servers.server import free_port
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-for-tests"

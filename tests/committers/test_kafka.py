@@ -304,7 +304,7 @@ def test_what_waits_at_the_end_of_a_run(bolt_and_calls):
 @pytest.mark.slow
 def test_broker_killed(cluster, tmp_path):
     """While the broker is away tuples fail in time; when it is back they are acked again. The worker lives."""
-    from txtopo.testing.kafka import KafkaBroker
+    from txtopo.servers.kafka import KafkaBroker
 
     with KafkaBroker(tmp_path) as broker:
         broker.create_topic("bolt")

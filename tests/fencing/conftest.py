@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.harness.soak.changes.story import Undisturbed
-from txtopo.testing.zookeeper import ZooKeeperServer, running_zookeeper
+from txtopo.servers.zookeeper import ZooKeeperServer, running_zookeeper
 
 TICK_TIME_MS = 300
 _ROOTS = itertools.count(1)

@@ -14,7 +14,7 @@ from tests.fencing.zookeeper_view import end_session, viewing
 from tests.waiting import wait_for
 from txtopo.errors import LostLead, StopError
 from txtopo.failpoints import FAILPOINTS
-from txtopo.testing.zookeeper import ZooKeeperServer
+from txtopo.servers.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
 

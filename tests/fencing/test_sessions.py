@@ -15,7 +15,7 @@ from tests.fencing.topologies import rows_of
 from tests.fencing.zookeeper_view import ZooKeeperView, viewing
 from tests.waiting import wait_for
 from txtopo.errors import StopError
-from txtopo.testing.zookeeper import ZooKeeperServer
+from txtopo.servers.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
 

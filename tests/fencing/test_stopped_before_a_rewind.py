@@ -19,7 +19,7 @@ from tests.harness.history.clock import SimulatedClock
 from tests.harness.soak.changes.story import LAST, MODULE, Undisturbed, points_of
 from tests.processes import DEADLINE_SECS, python
 from tests.waiting import wait_for
-from txtopo.testing.zookeeper import ZooKeeperServer
+from txtopo.servers.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.long
 

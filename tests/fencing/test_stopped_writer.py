@@ -14,7 +14,7 @@ from state.stores.zookeeper_session import _PATIENCE_MARGIN_SECS
 from tests.fencing.zookeeper_view import viewing
 from tests.processes import python
 from tests.waiting import DEADLINE_SECS, wait_for
-from txtopo.testing.zookeeper import ZooKeeperServer
+from txtopo.servers.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
 

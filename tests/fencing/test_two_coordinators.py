@@ -13,7 +13,7 @@ from tests.fencing.coordinator_process import CoordinatorProcess, coordinator_pr
 from tests.fencing.delta_log import check_epochs, check_totals, last_txid
 from tests.fencing.topologies import rows_of
 from tests.waiting import wait_for
-from txtopo.testing.zookeeper import ZooKeeperServer
+from txtopo.servers.zookeeper import ZooKeeperServer
 
 pytestmark = pytest.mark.slow
 

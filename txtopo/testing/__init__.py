@@ -13,6 +13,17 @@ from typing import TYPE_CHECKING
 from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from txtopo.servers.kafka import (
+        KafkaBroker as KafkaBroker,
+        KafkaCluster as KafkaCluster,
+        KafkaTopics as KafkaTopics,
+    )
+    from txtopo.servers.zookeeper import (
+        ZooKeeperEnsemble as ZooKeeperEnsemble,
+        ZooKeeperServer as ZooKeeperServer,
+        running_ensemble as running_ensemble,
+        running_zookeeper as running_zookeeper,
+    )
     from txtopo.testing.checkers import (
         Violation as Violation,
         check_input as check_input,
@@ -51,11 +62,6 @@ if TYPE_CHECKING:
     )
     from txtopo.testing.inline import run_inline as run_inline
     from txtopo.testing.inline_cluster import InlineCluster as InlineCluster, InlineTopology as InlineTopology
-    from txtopo.testing.kafka import (
-        KafkaBroker as KafkaBroker,
-        KafkaCluster as KafkaCluster,
-        KafkaTopics as KafkaTopics,
-    )
     from txtopo.testing.memory_log import (
         LogCall as LogCall,
         MemoryLog as MemoryLog,
@@ -68,11 +74,5 @@ if TYPE_CHECKING:
         RedeliveringQueue as RedeliveringQueue,
     )
     from txtopo.testing.scenario import Scenario as Scenario
-    from txtopo.testing.zookeeper import (
-        ZooKeeperEnsemble as ZooKeeperEnsemble,
-        ZooKeeperServer as ZooKeeperServer,
-        running_ensemble as running_ensemble,
-        running_zookeeper as running_zookeeper,
-    )
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -12,8 +12,8 @@ import httpx
 import pytest
 
 from tests.waiting import DEADLINE_SECS
+from txtopo.servers.server import free_port
 from txtopo.testing.feeders import wait_until
-from txtopo.testing.servers import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

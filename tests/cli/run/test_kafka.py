@@ -6,8 +6,8 @@ import socket
 
 import pytest
 
-from txtopo.testing.kafka import KafkaBroker
-from txtopo.testing.servers import free_port
+from txtopo.servers.kafka import KafkaBroker
+from txtopo.servers.server import free_port
 
 
 def test_a_port_that_is_in_use(command_line):

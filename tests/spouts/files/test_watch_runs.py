@@ -26,9 +26,9 @@ from tests.spouts.files.run_growing import counting_lines
 from tests.transactional.recovery.crashes import CrashError, CrashingLead, Fuse
 from txtopo import Config, Fields
 from txtopo.api.store import Change, Lead, Put
+from txtopo.servers.zookeeper import ZooKeeperServer
 from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
-from txtopo.testing.zookeeper import ZooKeeperServer
 from txtopo.topology.user_code.loading import load_target
 
 

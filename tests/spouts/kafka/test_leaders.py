@@ -18,7 +18,7 @@ from tests.spouts.kafka.test_consumer import patiently
 from tests.spouts.kafka.test_runs import DEADLINE_SECS, Clicks, endless_child, wait_until_counted
 from tests.variants import variants
 from tests.waiting import wait_for
-from txtopo.testing.kafka import KafkaCluster
+from txtopo.servers.kafka import KafkaCluster
 from txtopo.text.client_properties import ClientProperties
 
 pytestmark = pytest.mark.slow

@@ -24,8 +24,8 @@ from tests.variants import variants
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Fields
 from txtopo.errors import ConfigError, StateAccessError
+from txtopo.servers.kafka import KafkaBroker, KafkaTopics
 from txtopo.testing import MemoryLog
-from txtopo.testing.kafka import KafkaBroker, KafkaTopics
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 
 _numbers = itertools.count()

@@ -27,9 +27,9 @@ from tests.spouts.kafka.run_clicks import KINDS, topology_of
 from tests.spouts.kafka.test_runs import Clicks, pages_in
 from txtopo import Config, Fields, TopologyBuilder
 from txtopo.errors import InputError
+from txtopo.servers.server import free_port
 from txtopo.testing import FeederSpout, InlineCluster, KafkaBroker
 from txtopo.testing.inline import run_inline
-from txtopo.testing.servers import free_port
 
 pytestmark = pytest.mark.slow
 

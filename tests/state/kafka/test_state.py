@@ -275,7 +275,7 @@ def test_going_back(kafka, topic):
 def test_a_broker_that_is_killed_and_started_again(tmp_path):
     """A group that meets a broker that is away is published once it is there again, without a restart of the run."""
     from txtopo.failpoints import armed
-    from txtopo.testing.kafka import KafkaBroker
+    from txtopo.servers.kafka import KafkaBroker
 
     with KafkaBroker(tmp_path / "broker") as broker:
         broker.create_topic("out", 2)
@@ -298,7 +298,7 @@ def test_a_broker_that_is_killed_and_started_again(tmp_path):
 def test_leaders_that_are_elected(tmp_path):
     """A group that meets partitions without a leader, of the topic or of the marks, is published once there is one."""
     from txtopo.failpoints import armed
-    from txtopo.testing.kafka import KafkaCluster
+    from txtopo.servers.kafka import KafkaCluster
 
     with KafkaCluster(tmp_path / "brokers") as cluster:
         cluster.create_topic("out", 2)

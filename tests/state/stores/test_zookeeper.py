@@ -21,8 +21,8 @@ from tests.full_disk import no_descriptor_left
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo.api.store import VALUE_BYTES_MAX, Delete, Put, Store
 from txtopo.errors import AlreadyRunning, LostLead, StopError
+from txtopo.servers.zookeeper import running_zookeeper
 from txtopo.testing.conformance.store import StoreConformance, StorePlace, holding_process
-from txtopo.testing.zookeeper import running_zookeeper
 
 SESSION_SECS = 10.0
 """Longer than a busy machine keeps a client waiting."""

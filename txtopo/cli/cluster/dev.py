@@ -175,7 +175,7 @@ def _stopped_by_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _zookeeper(folder: Path, port: int) -> Iterator[None]:
-    from txtopo.testing.zookeeper import ZooKeeperServer  # noqa: PLC0415 - only here
+    from txtopo.servers.zookeeper import ZooKeeperServer  # noqa: PLC0415 - only here
 
     home = folder / "zookeeper"
     home.mkdir(parents=True, exist_ok=True)

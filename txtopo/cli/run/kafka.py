@@ -12,7 +12,7 @@ import click
 
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.errors import ConfigError
-from txtopo.testing.kafka import KafkaBroker
+from txtopo.servers.kafka import KafkaBroker
 
 _POLL_SECS = 0.5
 

@@ -45,7 +45,7 @@ from txtopo import (
     run,
 )
 from txtopo.journal.journal import counting_entries, find_journal, read_journal
-from txtopo.testing.kafka import KafkaBroker
+from txtopo.servers.kafka import KafkaBroker
 
 MESSAGES = 2_000_000
 PARTITIONS = 4

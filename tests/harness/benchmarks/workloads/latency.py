@@ -25,7 +25,7 @@ from tests.harness.benchmarks.peers import DeltaRsPeer, MergePeer, Peer, start_s
 from tests.harness.benchmarks.topologies import STATE, WordSpout, appended, application, fused
 from tests.harness.benchmarks.txtopo_contender import MODES, REAL_TIME, TXTOPO, run_checked
 from txtopo import RunReport, Topology
-from txtopo.testing.zookeeper import ZooKeeperServer
+from txtopo.servers.zookeeper import ZooKeeperServer
 
 WORDS = DrawnWords(tuples=1_000)
 MANY_KEYS = attrs.evolve(WORDS, keys=100_000)

@@ -29,7 +29,7 @@ from spouts.kafka.confluent.connection import BrokerConnection
 from spouts.kafka.confluent.log import BrokerLog
 from spouts.kafka.log import TopicPartition
 from txtopo.errors import SourceFailure
-from txtopo.testing.kafka import KafkaBroker, KafkaCluster, KafkaTopics
+from txtopo.servers.kafka import KafkaBroker, KafkaCluster, KafkaTopics
 from txtopo.text.client_properties import ClientProperties
 
 PARTITIONS = 6

@@ -24,8 +24,8 @@ from tests.harness.benchmarks.memory import jvm_heap_mib, resident_mib
 from tests.harness.benchmarks.topologies import STATE
 from tests.harness.benchmarks.workloads.kafka import PARTITIONS, VALUE, counted
 from txtopo import Config, Progress, run
+from txtopo.servers.kafka import KafkaBroker
 from txtopo.spark.session.sessions import spark_session
-from txtopo.testing.kafka import KafkaBroker
 
 KEYS = 5_000
 TENTHS = 10

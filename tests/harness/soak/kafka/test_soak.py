@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 
 from tests.harness.soak.kafka.command import soak_manual, soak_subscribed
 from tests.harness.soak.kafka.memory import TENTHS, measure
-from txtopo.testing.kafka import KafkaBroker
-from txtopo.testing.servers import free_port
+from txtopo.servers.kafka import KafkaBroker
+from txtopo.servers.server import free_port
 
 ROOT = Path(__file__).parents[4]
 

@@ -15,7 +15,7 @@ from state import SqlRows
 from tests.harness.soak.outputs.topology import FIELDS
 from tests.postgres import PostgresServer
 from tests.state.kafka.test_state import values
-from txtopo.testing.kafka import KafkaBroker
+from txtopo.servers.kafka import KafkaBroker
 
 _ALIVE_SECS = (1.2, 5.0)
 """How long a run may live before it is killed: a start takes a second or two."""

@@ -32,9 +32,9 @@ from tests.harness.soak.transactions.topology import Setup, fill_topic
 from tests.harness.spark_cluster.standalone import HOST, StandaloneCluster, running_cluster
 from tests.object_server import object_store
 from txtopo.errors import TxtopoError
+from txtopo.servers.kafka import KafkaBroker
+from txtopo.servers.zookeeper import running_zookeeper
 from txtopo.testing.checkers import Violation
-from txtopo.testing.kafka import KafkaBroker
-from txtopo.testing.zookeeper import running_zookeeper
 
 
 @attrs.define(eq=False)

@@ -29,9 +29,9 @@ from tests.harness.soak.transactions.topology import (
 )
 from tests.processes import python
 from txtopo.failpoints import FAILPOINTS
+from txtopo.servers.kafka import KafkaBroker
 from txtopo.testing.checkers import Violation
 from txtopo.testing.inline import run_inline
-from txtopo.testing.kafka import KafkaBroker
 
 pytestmark = pytest.mark.slow
 

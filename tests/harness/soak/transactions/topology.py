@@ -29,7 +29,7 @@ from txtopo import (
 from txtopo.api.components.spout import OpaquePartitionedEmitter
 from txtopo.api.state import StateKind
 from txtopo.failpoints import ENVIRONMENT
-from txtopo.testing.kafka import KafkaBroker
+from txtopo.servers.kafka import KafkaBroker
 
 TOPOLOGY_ID, SPOUT = "soak", "spout"
 BUCKET_SIZE = 10

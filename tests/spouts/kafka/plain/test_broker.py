@@ -21,9 +21,9 @@ from spouts.kafka.log import ConsumerSettings, StoredOffset, TopicPartition
 from spouts.kafka.topics import PatternTopicFilter
 from txtopo import Config, Fields, OutputCollector, RichBolt, TopologyBuilder, Tuple
 from txtopo.errors import SourceFailure
+from txtopo.servers.kafka import KafkaBroker
 from txtopo.testing import InlineCluster, InlineTopology
 from txtopo.testing.feeders import Shared
-from txtopo.testing.kafka import KafkaBroker
 from txtopo.text.client_properties import ClientProperties
 
 pytestmark = pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Start real ZooKeeper servers for tests, one or an ensemble, from the JARs that PySpark ships."""
+"""Real ZooKeeper servers, one or an ensemble, from the JARs that PySpark ships."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from txtopo.testing.servers import READY_SECS, JavaServer, Server, free_port, pyspark_jars
+from txtopo.servers.server import READY_SECS, JavaServer, Server, free_port, pyspark_jars
 
 _ANSWER_SECS = 1.0
 """A server that is still starting may accept a connection and never answer."""

@@ -7,8 +7,8 @@ import socket
 import pytest
 
 from txtopo.errors import ConfigError
+from txtopo.servers.server import free_port
 from txtopo.testing import ZooKeeperServer
-from txtopo.testing.servers import free_port
 
 
 def test_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:

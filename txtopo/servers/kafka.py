@@ -1,4 +1,4 @@
-"""Start real Kafka brokers for tests: one or three, without ZooKeeper (KRaft), from JARs that Spark's Ivy fetches.
+"""Kafka brokers: one or three, without ZooKeeper (KRaft), from JARs that Spark's Ivy fetches.
 
 They need confluent-kafka (the extra ``kafka``) and Java 17. The first start also needs Maven Central, or a mirror of it
 that Spark knows.
@@ -21,10 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import ConfigError
+from txtopo.servers.server import READY_SECS, JavaServer, Server, free_port, pyspark_jars
 from txtopo.spark.session.packages import fetched_jars
 from txtopo.spark.session.versions import check_java
-from txtopo.testing.feeders import wait_until
-from txtopo.testing.servers import READY_SECS, JavaServer, Server, free_port, pyspark_jars
 from txtopo.text.extras import how_to_install
 
 if TYPE_CHECKING:
@@ -232,8 +231,11 @@ class KafkaTopics:
 
     @staticmethod
     def _wait(condition: Callable[[], bool], what: str) -> None:
-        if not wait_until(condition, READY_SECS, _POLL_SECS):
-            raise RuntimeError(what)
+        deadline = time.monotonic() + READY_SECS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise RuntimeError(what)
+            time.sleep(_POLL_SECS)
 
 
 class KafkaBroker(KafkaTopics, JavaServer):

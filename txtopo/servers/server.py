@@ -1,4 +1,4 @@
-"""Servers on this machine for tests, which end with this process, and their ports."""
+"""Servers on this machine, which end with this process, and their ports."""
 
 from __future__ import annotations
 

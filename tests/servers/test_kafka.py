@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 
 from tests.processes import python
 from tests.waiting import wait_for
-from txtopo.testing.kafka import KafkaBroker, KafkaCluster, KafkaTopics
+from txtopo.servers.kafka import KafkaBroker, KafkaCluster, KafkaTopics
 
 pytestmark = pytest.mark.slow
 
