@@ -90,20 +90,36 @@ class _CountedSum(Mean):
 
 
 @attrs.frozen
-class _Kept(Aggregate):
-    """An aggregate of the values that are there, of which it keeps each with the number of rows that have it."""
+class _Counted(Aggregate):
+    """An aggregate that keeps each value, or row, with the number of rows that have it."""
 
-    suffixes: ClassVar = ("_values",)
-    of: OfField
+    of: Aggregate
 
     @property
     def operands(self) -> Fields:
-        """The field."""
+        """Those of the aggregate."""
         return self.of.operands
 
     def typed(self, schema: pa.Schema) -> Aggregate:
-        """Return the aggregate with its field's type."""
-        return attrs.evolve(self, of=self.of.typed(schema))  # type: ignore[arg-type] # of its own class
+        """Return the aggregate with the types of its fields."""
+        return attrs.evolve(self, of=self.of.typed(schema))
+
+    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
+        """Return a list of each row's value with the number 1, null for one that does not count."""
+        return self.weighted(columns, pa.array(np.ones(rows, np.int64)))
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """The aggregate's."""
+        return self.of.result_type
+
+
+@attrs.frozen
+class _Kept(_Counted):
+    """The smallest or largest value, the different ones, or all of them."""
+
+    suffixes: ClassVar = ("_values",)
+    of: OfField
 
     def typed_by(self, kinds: Sequence[pa.DataType]) -> Aggregate:
         """Return the aggregate with the type of the values that are kept."""
@@ -129,10 +145,6 @@ class _Kept(Aggregate):
         kind = self.of.partial_types[0]
         return kind.value_type if isinstance(self.of, Collect) else kind
 
-    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
-        """Return a list of each value, null for a null."""
-        return self.weighted(columns, pa.array(np.ones(rows, np.int64)))
-
     def weighted(self, columns: Sequence[Any], diffs: Any) -> Sequence[Any]:
         """Return a list of each value with the number of its row, null for a null."""
         return [_lists(columns, columns[0], diffs, self.partial_types[0])]
@@ -156,27 +168,13 @@ class _Kept(Aggregate):
                 at = ends - 1 if isinstance(self.of, Max) else ends - lengths
                 return values.take(pa.array(at, mask=lengths == 0))
 
-    @property
-    def result_type(self) -> pa.DataType:
-        """The aggregate's."""
-        return self.of.result_type
-
 
 @attrs.frozen
-class _KeptRows(Aggregate):
-    """The first few of all rows that are there, of which it keeps each with the number of times that it is."""
+class _KeptRows(_Counted):
+    """The first few of all rows that are there."""
 
     suffixes: ClassVar = ("_rows",)
     of: TopN
-
-    @property
-    def operands(self) -> Fields:
-        """The fields of a row."""
-        return self.of.operands
-
-    def typed(self, schema: pa.Schema) -> Aggregate:
-        """Return the aggregate with its fields' types."""
-        return attrs.evolve(self, of=self.of.typed(schema))  # type: ignore[arg-type] # of its own class
 
     def typed_by(self, kinds: Sequence[pa.DataType]) -> Aggregate:
         """Return the aggregate with the types of the rows that are kept."""
@@ -192,10 +190,6 @@ class _KeptRows(Aggregate):
         """A list of rows with their numbers."""
         (kind,) = self.of.partial_types
         return [pa.list_(pa.struct([*kind.value_type, pa.field(_ROWS, pa.int64())]))]
-
-    def lifted(self, columns: Sequence[Any], rows: int) -> Sequence[Any]:
-        """Return a list of each row, null where it has no order."""
-        return self.weighted(columns, pa.array(np.ones(rows, np.int64)))
 
     def weighted(self, columns: Sequence[Any], diffs: Any) -> Sequence[Any]:
         """Return a list of each row with its number, null where it has no order."""
@@ -217,11 +211,6 @@ class _KeptRows(Aggregate):
         (how,) = self.of.reductions("")
         assert isinstance(how, Merge), "rows are merged by a function"
         return how.function(pa.ListArray.from_arrays(np.arange(len(each) + 1, dtype=np.int32), each))
-
-    @property
-    def result_type(self) -> pa.DataType:
-        """A list of rows."""
-        return self.of.result_type
 
 
 def _lists(columns: Sequence[Any], known: Any, diffs: Any, kind: pa.DataType) -> Any:

@@ -84,6 +84,20 @@ class Owner(ABC):
     def over(self, error: Exception | None) -> None:
         """Called when no further worker follows, with the reason."""
 
+    def report(self, news: ReportJoined | ReportLost | Deliver) -> Excused | None:
+        """Call the method for what supervision reports; return that an incarnation is excused, if it is."""
+        match news:
+            case ReportJoined(worker, incarnation):
+                self.joined(worker, incarnation)
+            case ReportLost(worker, incarnation, error):
+                if self.lost(worker, incarnation, error):
+                    return Excused(worker, incarnation)
+            case Deliver(worker, incarnation, message):
+                self.told(worker, incarnation, message)
+            case _:
+                assert_never(news)
+        return None
+
 
 class ControlServer:
     """Runs the workers of one run, and closes the listener at the end.
@@ -243,16 +257,9 @@ class ControlServer:
 
     def _report(self, news: ReportJoined | ReportLost | Deliver) -> None:
         assert self._owner is not None, "the supervisor reports to an owner only"
-        match news:
-            case ReportJoined(worker, incarnation):
-                self._owner.joined(worker, incarnation)
-            case ReportLost(worker, incarnation, error):
-                if self._owner.lost(worker, incarnation, error):
-                    self._handle(Excused(worker, incarnation))
-            case Deliver(worker, incarnation, message):
-                self._owner.told(worker, incarnation, message)
-            case _:
-                assert_never(news)
+        excused = self._owner.report(news)
+        if excused is not None:
+            self._handle(excused)
 
     def _send(self, number: int, data: bytes) -> None:
         channel = self._channels.get(number)

@@ -30,7 +30,7 @@ from txtopo.workers.actions import (
     Warn,
 )
 from txtopo.workers.control import Owner
-from txtopo.workers.events import ChannelLost, Event, Excused, JobEnded, Received, Ticked
+from txtopo.workers.events import ChannelLost, Event, JobEnded, Received, Ticked
 from txtopo.workers.messages import (
     Failed,
     Health,
@@ -538,16 +538,9 @@ class Fabric:
 
     def _report(self, news: ReportJoined | ReportLost | Deliver) -> None:
         assert self.owner is not None, "the supervisor reports to an owner only"
-        match news:
-            case ReportJoined(worker, incarnation):
-                self.owner.joined(worker, incarnation)
-            case ReportLost(worker, incarnation, error):
-                if self.owner.lost(worker, incarnation, error):
-                    self.handle(Excused(worker, incarnation))
-            case Deliver(worker, incarnation, message):
-                self.owner.told(worker, incarnation, message)
-            case _:
-                assert_never(news)
+        excused = self.owner.report(news)
+        if excused is not None:
+            self.handle(excused)
 
     def _tell(self, channel: int, message: ToWorker) -> None:
         # Whoever checks learns of a death no later than any worker: from now on, roots may fail because of it.

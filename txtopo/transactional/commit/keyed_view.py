@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 
@@ -239,9 +239,8 @@ class KeyedView(TransactionView):
             self._begin_by_key()
         try:
             is_own, is_of_group = key in self.own, key in self._group.values
-        except TypeError:  # an unhashable key, for which the state itself raises a clear error
-            self._durable((key,))
-            raise
+        except TypeError as error:
+            self._refuse((key,), error)
         # This transaction's values lie above the group's, and those above the durable ones.
         if is_own:
             return self._stored(key)
@@ -285,9 +284,8 @@ class KeyedView(TransactionView):
             old = own.get(key, _MISSING)
             if old is _MISSING:
                 old = self._unless_expired(key, self._group.values.get(key, _MISSING))
-        except TypeError:  # an unhashable key, for which the state itself raises a clear error
-            self._durable((key,))
-            raise
+        except TypeError as error:
+            self._refuse((key,), error)
         if old is _MISSING:
             stored = self._durable((key,))[0]
             if stored is None:
@@ -383,9 +381,8 @@ class KeyedView(TransactionView):
         self._begin_by_key()
         try:
             put = dict(zip(keys, values, strict=True))
-        except TypeError:  # an unhashable key, for which the state itself raises a clear error
-            self._durable(keys)
-            raise
+        except TypeError as error:
+            self._refuse(keys, error)
         if self._group.reached >= self.txid:
             applied = self._befores(keys)[1]
             put = {key: value for key, value in put.items() if key not in applied}
@@ -433,14 +430,18 @@ class KeyedView(TransactionView):
             if self._expiry is not None:
                 found = map(self._unless_expired, keys, found)
             return list(map(self.own.get, keys, found) if self.own else found)
-        except TypeError:  # an unhashable key, for which the state itself raises a clear error
-            self._durable(keys)
-            raise
+        except TypeError as error:
+            self._refuse(keys, error)
 
     def _durable(self, keys: Sequence[Key]) -> Sequence[StateValue | None]:
         self.probe.step()
         found = self._group.multi_get(keys)
         return found if self._expiry is None else list(map(self._alive, found))
+
+    def _refuse(self, keys: Sequence[Key], error: TypeError) -> NoReturn:
+        """Raise what the state says of an unhashable key, which is clearer, or else the error itself."""
+        self._durable(keys)
+        raise error
 
     def _of_group(self, key: Key) -> StateValue | None:
         """Return the stored value of a key that the group has put; None if it is removed or has expired."""
