@@ -24,7 +24,7 @@ CONFIG = Config(max_spout_pending=3, group_transactions_max=2)
 MODULE = "tests.acceptance.pairs_of_spouts"
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", PAIRS, ids=" + ".join)
 def test_killed_at_durable_steps(tmp_path: Path, kinds: tuple[str, str]) -> None:
     """At every 23rd of all durable steps: each row is there once, and saw the version that is recorded for it.
@@ -44,6 +44,7 @@ def test_killed_at_durable_steps(tmp_path: Path, kinds: tuple[str, str]) -> None
                 assert log.committed(f"group-{name}") == {}
 
 
+@pytest.mark.slow
 def test_audit_and_replay(tmp_path: Path, command_line: Any) -> None:
     """The audit proves the ranges of both, and a replay of each transaction emits the same."""
     root = tmp_path / "root"

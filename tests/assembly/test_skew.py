@@ -96,6 +96,7 @@ sources_of_both = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     sources=sources_of_both,
@@ -168,7 +169,7 @@ def test_pending_transactions_are_not_called_back(tmp_path: Path) -> None:
     assert counts(tmp_path) == dict.fromkeys(EXPECTED, 1)
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("is_opaque", [False, True], ids=["repeatable", "opaque"])
 @pytest.mark.parametrize("is_real_time", [False, True], ids=["micro-batch", "real-time"])
 def test_under_seeded_disasters(tmp_path: Path, *, is_opaque: bool, is_real_time: bool) -> None:
@@ -202,6 +203,7 @@ def test_a_spout_that_waits_is_not_silent(tmp_path: Path) -> None:
     assert [after for _, after, _ in told(tmp_path)][:6] == [0, 1, 2, 3, 100, 101]
 
 
+@pytest.mark.slow
 def test_a_spout_that_was_idle_before_stays_so(tmp_path: Path) -> None:
     """A partition that the watermark has passed holds it up no more because others of its spout wait."""
     slow = Script([Planned(20 * n, [(START + n * SECOND,)]) for n in range(6)], TIMED)

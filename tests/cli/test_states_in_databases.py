@@ -54,6 +54,7 @@ def logged():
     return sorted(row["n"] for row in LOG.snapshot().to_pylist())
 
 
+@pytest.mark.slow
 def test_rows_go_back(command_line, run):
     """Rows that transactions have appended go with them, and are there once when these have run again."""
     run("no", 4)
@@ -92,6 +93,7 @@ def test_a_fork_begins_empty_beside_it(command_line, run):
     assert logged() == list(range(8))
 
 
+@pytest.mark.slow
 def test_a_rename_and_starting_anew(command_line, run):
     """The tables get the topology's other id; and are kept under other names where it starts anew."""
     run(until=4)

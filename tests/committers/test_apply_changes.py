@@ -261,7 +261,7 @@ def versions_in(folder: Path) -> dict[Any, Any]:
     }
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("spout", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
 @settings(max_examples=examples(40), deadline=None)
 @given(data=st.data(), events=TIMED_EVENTS)

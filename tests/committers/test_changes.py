@@ -171,6 +171,7 @@ def topology(folder: Path, spout, kind, tasks: int, *, is_told: bool = True):
     return builder.build()
 
 
+@pytest.mark.slow
 @settings(
     max_examples=examples(24), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )  # 2 s an example
@@ -204,7 +205,7 @@ def test_any_chain(data) -> None:
     shutil.rmtree(folder)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KEYED_KINDS)
 def test_several_tasks_and_many_rows(tmp_path, kind) -> None:
     """A batch that is reduced on the way, and keys of several tasks, change each key once in a transaction."""

@@ -73,7 +73,7 @@ def case(name: str) -> Case:
 
 
 def fast_seeds(name: str) -> int:
-    return FAST_SEEDS // 20 if name in LARGE else FAST_SEEDS if name in GATE else FAST_SEEDS // 4
+    return FAST_SEEDS // 40 if name in LARGE else FAST_SEEDS if name in GATE else FAST_SEEDS // 4
 
 
 def whole_seeds(name: str) -> int:

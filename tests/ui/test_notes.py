@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from spouts.memory import MemoryTransactionalSpout
 from state.delta.keyed.state import DeltaState
 from tests.bolts import Count
+from tests.variants import variants
 from txtopo import Config, Fields, Progress, RunControl, TransactionalTopologyBuilder
 from txtopo.engine.runner import run_with
 from txtopo.engine.timeline.observer import Timeline
@@ -27,7 +28,7 @@ SAYS = "groups gather transactions and answers come later; with deletion_vectors
 GROUPS_MIN = 20
 
 
-@pytest.mark.parametrize("deletion_vectors", [False, True])
+@pytest.mark.parametrize("deletion_vectors", variants(False, slow=[True]))
 def test_a_table_that_is_written_again(tmp_path: Path, monkeypatch, caplog, deletion_vectors: bool) -> None:
     """A page that is open sees it and the option while the topology runs; one warning says it, too."""
     for each in (groups, tables):

@@ -808,7 +808,7 @@ def test_an_opaque_source_and_a_table_of_rows(command_line, tmp_path):
     command_line.told("audit", "rewound")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("to", [4, 0, 6])
 @pytest.mark.parametrize("dies_at", ["group.decide.after", None, "table.write.after"])

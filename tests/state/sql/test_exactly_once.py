@@ -15,6 +15,7 @@ from spouts import MemoryTransactionalSpout
 from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
 from state import DeltaState, SqlRows, SqlState, read_table
 from tests.crashes import Crash, run_with_crash
+from tests.variants import variants
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.api.state import StateKind
 from txtopo.errors import DivergenceError, FieldsError, StateFailure, StopError
@@ -152,7 +153,7 @@ def on_postgres(postgres, schema):
     return Pipeline(postgres.url, schema)
 
 
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("times", variants(1, slow=[3]))
 def test_a_lost_answer_of_commit(on_postgres, monkeypatch, times):
     """If the database commits and its answer is lost, the next try reads the mark and writes nothing twice."""
     import psycopg
@@ -178,6 +179,7 @@ def test_a_lost_answer_of_commit(on_postgres, monkeypatch, times):
     on_postgres.check()
 
 
+@pytest.mark.slow
 def test_connections_that_are_cut(on_postgres, server):
     """A server that ends all connections, in the middle of a transaction too, is only an error to be tried again."""
     end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'txtopo'"
@@ -211,6 +213,7 @@ def test_a_serialization_failure(on_postgres, server):
         server("ALTER ROLE tests RESET default_transaction_isolation")
 
 
+@pytest.mark.slow
 def test_a_deadlock(on_postgres, postgres, schema):
     """Whoever loses a deadlock tries again; here that is txtopo, or the other one."""
     run_inline(on_postgres(), CONFIG_THERE, until=2)
@@ -233,6 +236,7 @@ def test_a_deadlock(on_postgres, postgres, schema):
     on_postgres.check()
 
 
+@pytest.mark.slow
 def test_a_server_that_has_lost_what_it_acknowledged(on_postgres, server):
     """A replica that takes over without the last transaction is found at the next write, before a gap is left."""
     run_inline(on_postgres(), CONFIG_THERE, until=2)
@@ -250,6 +254,7 @@ def test_a_server_that_has_lost_what_it_acknowledged(on_postgres, server):
         run_inline(on_postgres(), CONFIG_THERE)
 
 
+@pytest.mark.slow
 def test_a_table_of_somebody_else_s(on_postgres, server):
     """A table that has rows already, or other columns, is refused before anything is written; an empty one is taken."""
     server("CREATE TABLE SCHEMA.totals (word TEXT PRIMARY KEY, n BIGINT, txid BIGINT)")
@@ -265,6 +270,7 @@ def test_a_table_of_somebody_else_s(on_postgres, server):
     on_postgres.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "where"),
     [("zero\x00", "a text with a zero character"), ("long" * 600, "more than 2,000 bytes")],

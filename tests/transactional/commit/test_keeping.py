@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from state import MemoryStore, SqliteStore
 from state.delta.opened_table import OpenedDeltaTable
 from tests.transactional.recovery.divergences import Place
@@ -31,6 +33,7 @@ def on_record(place):
         store.close()
 
 
+@pytest.mark.slow
 def test_points_are_on_record_and_told(tmp_path, monkeypatch):
     """The next leader goes on with them, and tells each state before its maintenance; what stands is always one."""
     told = []
