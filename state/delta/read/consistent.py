@@ -71,6 +71,7 @@ __all__ = [
     "read_points",
     "read_tables",
     "shown_ends",
+    "stored_tables",
 ]
 
 T = TypeVar("T")
@@ -141,6 +142,20 @@ def read_tables(  # noqa: PLR0913 - all but two by name
     """
     place = journal_below(output, topology)
     return ConsistentView(*_together(*place, txid, StoredRows.read, storage_options, states, is_exact=not nearest))
+
+
+def stored_tables(
+    output: str | os.PathLike[str],
+    txid: int | None = None,
+    *,
+    states: Collection[str] | None = None,
+    topology: str | None = None,
+) -> tuple[int, Mapping[str, StoredRows]]:
+    """Return the rows of all tables of a topology as of one transaction, which are not read yet, and which that is.
+
+    As :func:`read_tables`, but who reads them may find that files have gone since.
+    """
+    return _together(*journal_below(output, topology), txid, lambda rows: rows, None, states, is_exact=True)
 
 
 def look_at_tables(

@@ -195,6 +195,10 @@ class FoundTable:
             raise ConfigError(f"nothing in the table at {self._location.address} expires: read it without live=True")
         return self._read(txid, StoredRows.read, is_exact=is_exact, live=live)
 
+    def stored(self, txid: int | None) -> StoredRows:
+        """Return its rows, which are not read yet; see :func:`read_table`."""
+        return self._read(txid, lambda stored: stored, is_exact=True)
+
     def look(self, keys: Sequence[str], txid: int | None, limit: int | None, *, is_exact: bool = True) -> FoundRows:
         """Return some of its rows; see :func:`look_up`."""
         return self._read(txid, lambda stored: look_for(stored, keys, limit), is_exact=is_exact)

@@ -28,7 +28,7 @@ from state.delta.schema import TXID_FIELD
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError
 
-__all__ = ["FoundRows", "look_for", "sorted_rows"]
+__all__ = ["FirstRows", "FoundRows", "look_for", "sorted_rows"]
 
 _CUT_TEXT_MIN = 32
 """From how many characters on a bound may be one that a writer has cut."""
@@ -55,7 +55,7 @@ def look_for(stored: StoredRows, keys: Sequence[str] = (), limit: int | None = N
     Raises:
         ConfigError: there are too many keys, or one is not of its column's type.
     """
-    wanted, first = _wanted(stored.schema, keys), _First(stored.schema, limit)
+    wanted, first = _wanted(stored.schema, keys), FirstRows(stored.schema, limit)
     files = _Files.of(stored)
     if files is not None:
         last = files.look_for(wanted, first)
@@ -105,7 +105,7 @@ def _later(a: int | None, b: int | None) -> int | None:
     return max((each for each in (a, b) if each is not None), default=None)
 
 
-class _First:
+class FirstRows:
     """The first of many rows, in the order of their columns; all of them without a limit."""
 
     def __init__(self, schema: pa.Schema, limit: int | None) -> None:
@@ -181,7 +181,7 @@ class _Files:
         """The number of rows."""
         return sum(file.live for file in self.files)
 
-    def look_for(self, wanted: Mapping[str, pa.Scalar], first: _First) -> int | None:
+    def look_for(self, wanted: Mapping[str, pa.Scalar], first: FirstRows) -> int | None:
         """Give those of some keys, or of all, to ``first``; return the last transaction of any row."""
         last: int | None = None
         for file in self.files:

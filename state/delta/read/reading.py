@@ -12,15 +12,16 @@ and no value has to be quoted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from pyroaring import BitMap64
 
-from state.delta.log.data_files import DATA_FOLDER, DataFolder, files_of, fitted
+from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder, add_actions, files_of, fitted
 from state.delta.log.location import Location
 from state.delta.log.ownership import Owner, taken_until
 from state.delta.log.put import KNOWN_READER_FEATURES
@@ -29,7 +30,7 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import not_over
 
-__all__ = ["StoredRows", "can_read_files", "key_mask", "read_rows", "rows_of"]
+__all__ = ["FilePart", "StoredRows", "can_read_files", "key_mask", "read_rows", "rows_of"]
 
 PORTION_ROWS = 250_000
 """The minimum number of rows to match with the wanted keys at a time; delta-rs yields about 8,000 at a time."""
@@ -39,6 +40,14 @@ _READ_FEATURES = KNOWN_READER_FEATURES | {"deletionVectors"}
 
 _MAPPING_VERSION = 2
 """The version of the reader's protocol by which columns may have other names in the files."""
+
+
+@attrs.frozen
+class FilePart:
+    """A file of a table, without the rows at the positions ``dead``; None: without those that its vector has."""
+
+    file: DataFile
+    dead: BitMap64 | None = None
 
 
 @attrs.frozen
@@ -68,17 +77,37 @@ class StoredRows:
         """Return all of them."""
         return pa.concat_tables([self.schema.empty_table(), *self.batches()])
 
-    def batches(self) -> Iterator[pa.Table]:
-        """Yield them in batches."""
+    def batches(self, parts: Iterable[FilePart] | None = None) -> Iterator[pa.Table]:
+        """Yield them in batches; of the version's files only some parts, if these are given: see :meth:`files`."""
         if self.is_empty:
             return
-        owner, expires, columns = Owner.of(self.table), self.expires, self.schema
+        expires, columns, taken = self.expires, self.schema, self.taken
         if expires and expires not in columns.names:
             columns = columns.append(pa.schema(self.table.schema()).field(expires))
-        taken = taken_until(self.table, owner.application) if expires and owner is not None else 0
-        for rows in _batches(self.location, self.table, columns):
+        data = DataFolder(self.location)
+        for rows in (
+            _batches(self.location, self.table, columns)
+            if parts is None
+            else (rows for part in parts for rows in data.portions(part.file, columns, dead=part.dead))
+        ):
             found = not_over(rows, expires, taken).select(self.schema.names) if expires else rows
             yield found if self.until is None else found.filter(pc.less_equal(found[TXID_FIELD], self.until))
+
+    def files(self) -> dict[str, DataFile] | None:
+        """Return the files that they are in, by path; None if only a reader of all files knows them."""
+        if self.is_empty:
+            return {}
+        if Owner.of(self.table) is None or not can_read_files(self.table):
+            return None
+        return files_of(self.location, self.table, self.table.metadata().partition_columns)
+
+    def size(self) -> tuple[int, int]:
+        """Return how many rows and bytes the version's files have, as far as the log says."""
+        if self.is_empty:
+            return 0, 0
+        added = add_actions(self.table)
+        rows, size = (pc.sum(added[name]).as_py() or 0 for name in ("num_records", "size_bytes"))
+        return rows, size
 
     def reach(self, txid: int) -> bool:
         """Whether one of them is of a transaction after another."""
@@ -90,6 +119,12 @@ class StoredRows:
         """The column by which rows are left out whose time is over; empty if none is."""
         owner = Owner.of(self.table)
         return owner.expires or "" if owner is not None and (owner.kind in ROWS_KINDS or self.live) else ""
+
+    @property
+    def taken(self) -> int:
+        """The time up to which they are left out then, in µs since 1970; 0 if none is."""
+        owner = Owner.of(self.table)
+        return taken_until(self.table, owner.application) if owner is not None and self.expires else 0
 
 
 def read_rows(location: Location, table: DeltaTable, schema: pa.Schema) -> pa.Table:

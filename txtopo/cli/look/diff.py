@@ -13,7 +13,7 @@ from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.console import Console
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError, StateAccessError
-from txtopo.inspect.past.difference import Compared, Moment, Output, is_table
+from txtopo.inspect.past.difference import Compared, Comparison, Moment, Output, is_table
 from txtopo.text.printable import escaped
 from txtopo.text.words import count_of
 
@@ -82,27 +82,27 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
     def say(text: str, style: str = "") -> None:
         console.print(Text(text, style), soft_wrap=True)
 
+    comparison = Comparison(since, with_txids, limit)
     if is_table(a):
-        compared = Compared.pair(a, b, to)
+        compared = Compared.pair(a, b, to, comparison)
         if compared.txid is not None and to is None:
             say(f"as of transaction {compared.txid}")
     else:
         own_a, own_b = (topologies or (None,))[0], (topologies or (None,))[-1]
-        compared = _outputs(Output.of(a, own_a), Output.of(b, own_b), to, say)
+        compared = _outputs(Output.of(a, own_a), Output.of(b, own_b), to, comparison, say)
     _tell_moved(to, compared.txid, since, say)
-    found = compared.differences(since, with_txids=with_txids)
-    for name, each in found.items():
+    for name, each in compared.tables.items():
         say(f"{name}: {_numbers(each)}", "bold" if each.count else "")
-        for line in _samples(each, limit):
+        for line in _samples(each):
             say(f"  {line}")
-    if any(each.count for each in found.values()):
+    if any(each.count for each in compared.tables.values()):
         say("✘ different", "bold red")
         ctx.exit(1)
     say("✔ the same", "bold green")
 
 
-def _outputs(a: Output, b: Output, to: int | None, say: Callable[[str], None]) -> Compared:
-    """Read the tables that both folders have, as of the same transaction."""
+def _outputs(a: Output, b: Output, to: int | None, comparison: Comparison, say: Callable[[str], None]) -> Compared:
+    """Compare the tables that both folders have, as of the same transaction."""
     states_a, states_b = a.tables(), b.tables()
     states = [name for name in states_a if name in states_b]
     if not states:
@@ -117,9 +117,9 @@ def _outputs(a: Output, b: Output, to: int | None, say: Callable[[str], None]) -
         say(f"A, {a.path}, is at transaction {of_a}; B, {b.path}, at {of_b}")
         if moment.later is not None:
             say(f"to compare them later, run {'A' if of_a <= of_b else 'B'} with --until {moment.later}")
-        compared = Compared.outputs(a, b, states, to)
+        compared = Compared.outputs(a, b, states, to, comparison)
     else:
-        compared = _as_of(a, b, states, to)
+        compared = _as_of(a, b, states, to, comparison)
     say(f"as of transaction {compared.txid}")
     return compared
 
@@ -133,34 +133,34 @@ def _tell_moved(to: int | None, txid: int | None, since: int | None, say: Callab
         raise CommandLineError(f"--from {since} is after that; give a later --to")
 
 
-def _as_of(a: Output, b: Output, states: Sequence[str], to: int) -> Compared:
-    """Read tables as of a transaction, or of the newest one before it as of which both can be shown."""
+def _as_of(a: Output, b: Output, states: Sequence[str], to: int, comparison: Comparison) -> Compared:
+    """Compare tables as of a transaction, or of the newest one before it as of which both can be shown."""
     try:
-        return Compared.outputs(a, b, states, to)
+        return Compared.outputs(a, b, states, to, comparison)
     except StateAccessError as error:
         try:
             before = Moment.of(a, b, states, before=to).txid
         except ConfigError:
             raise error from None
-        return Compared.outputs(a, b, states, before)
+        return Compared.outputs(a, b, states, before, comparison)
 
 
 def _numbers(found: TableDifference) -> str:
     rows = [
-        (f"{count_of(found.only_in_a.num_rows, 'row')} only in A", found.only_in_a.num_rows),
-        (f"{count_of(found.only_in_b.num_rows, 'row')} only in B", found.only_in_b.num_rows),
-        (f"{count_of(found.differing_a.num_rows, 'row')} with other values", found.differing_a.num_rows),
+        (f"{count_of(found.only_in_a.count, 'row')} only in A", found.only_in_a.count),
+        (f"{count_of(found.only_in_b.count, 'row')} only in B", found.only_in_b.count),
+        (f"{count_of(found.differing_a.count, 'row')} with other values", found.differing_a.count),
         (f"{count_of(found.equal, 'row')} equal", 1),
     ]
     unlike = f"; not compared: column {', '.join(found.unlike)}" if found.unlike else ""
     return ", ".join(text for text, number in rows if number) + unlike
 
 
-def _samples(found: TableDifference, limit: int) -> Iterator[str]:
-    for rows, which in ((found.only_in_a, "only in A"), (found.only_in_b, "only in B")):
-        for row in python_rows(rows.slice(0, limit)):
+def _samples(found: TableDifference) -> Iterator[str]:
+    for each, which in ((found.only_in_a, "only in A"), (found.only_in_b, "only in B")):
+        for row in python_rows(each.rows):
             yield f"{which}  {_shown(row)}"
-    pairs = zip(*(python_rows(each.slice(0, limit)) for each in (found.differing_a, found.differing_b)), strict=True)
+    pairs = zip(*(python_rows(each.rows) for each in (found.differing_a, found.differing_b)), strict=True)
     for in_a, in_b in pairs:
         key = {name: in_a[name] for name in found.keys}
         changed = [name for name in found.values if repr(in_a[name]) != repr(in_b[name])]

@@ -6,26 +6,22 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import attrs
-import pyarrow as pa
 
 from state.delta.log.location import LOG_FOLDER
-from state.delta.read.consistent import (
-    ConsistentView,
-    committed_in_tables,
-    end_of,
-    read_tables,
-    shown_ends,
-)
-from state.delta.read.difference import TableDifference, difference
+from state.delta.log.ownership import WORLD_ERRORS
+from state.delta.read.consistent import committed_in_tables, end_of, shown_ends, stored_tables
+from state.delta.read.difference import TableDifference, stored_difference
 from state.delta.read.history import FoundTable
 from state.delta.read.points import ShownPoints
+from state.delta.read.reading import StoredRows
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.files.durable import is_folder
 from txtopo.journal.backfills import backfills_of
 from txtopo.journal.ending import journal_below, table_path
 from txtopo.journal.journal import JournalPart, counting_parts, find_journal, read_journal
+from txtopo.text.native import plain_text
 
-__all__ = ["Compared", "Moment", "Output", "is_table"]
+__all__ = ["Compared", "Comparison", "Moment", "Output", "is_table"]
 
 
 @attrs.frozen
@@ -46,9 +42,11 @@ class Output:
         known = end_of(self.metadata_dir, self.topology_id).header.tables
         return {name: table_path(self.metadata_dir, each) for name, each in known.items()}
 
-    def read(self, txid: int | None, states: Collection[str] | None = None) -> ConsistentView:
-        """Read the tables."""
-        return read_tables(self.path, txid, states=states, topology=self.topology_id)
+    def stored(
+        self, txid: int | None = None, states: Collection[str] | None = None
+    ) -> tuple[int, Mapping[str, StoredRows]]:
+        """Return the rows of the tables as of a transaction, and which that is; see :func:`stored_tables`."""
+        return stored_tables(self.path, txid, states=states, topology=self.topology_id)
 
 
 @attrs.frozen
@@ -86,43 +84,65 @@ class Moment:
 
 
 @attrs.frozen
+class Comparison:
+    """What is compared of two tables, and how; see :func:`state.delta.read.difference.difference`."""
+
+    since: int | None = None
+    with_txids: bool = False
+    limit: int | None = None
+
+    def of(self, a: StoredRows, b: StoredRows) -> TableDifference:
+        """Read what two versions of tables do not have in common, and compare it.
+
+        Raises:
+            StateAccessError: files of one of them are gone, or can't be read.
+        """
+        try:
+            return stored_difference(a, b, since=self.since, with_txids=self.with_txids, limit=self.limit)
+        except WORLD_ERRORS as error:
+            raise StateAccessError(
+                f"the rows of {a.location.address} and {b.location.address} can't be read; files may have been removed "
+                "meanwhile: compare them again, or as of a later transaction",
+                cause=plain_text(error),
+            ) from error
+
+
+@attrs.frozen
 class Compared:
-    """The tables that two outputs both have, as of the same transaction."""
+    """The differences of the tables that two outputs both have, as of the same transaction."""
 
     txid: int | None
     """None: as they are now."""
-    tables: Mapping[str, tuple[pa.Table, pa.Table]]
+    tables: Mapping[str, TableDifference]
 
     @classmethod
-    def outputs(cls, a: Output, b: Output, states: Sequence[str], txid: int) -> Compared:
-        """Read the tables of some states of two outputs."""
-        of_a, of_b = a.read(txid, states).tables, b.read(txid, states).tables
-        return cls(txid, {name: (of_a[name], of_b[name]) for name in of_a})
+    def outputs(cls, a: Output, b: Output, states: Sequence[str], txid: int, comparison: Comparison) -> Compared:
+        """Compare the tables of some states of two outputs."""
+        (_, of_a), (_, of_b) = a.stored(txid, states), b.stored(txid, states)
+        return cls(txid, {name: comparison.of(of_a[name], of_b[name]) for name in of_a})
 
     @classmethod
-    def pair(cls, a: str, b: str, txid: int | None) -> Compared:
-        """Read two single tables, by default as of the last transaction that both have.
+    def pair(cls, a: str, b: str, txid: int | None, comparison: Comparison) -> Compared:
+        """Compare two single tables, by default as of the last transaction that both have.
 
-        As of a transaction that they can't both be shown as of, they are read as of the newest before it that they can.
+        As of a transaction that they can't both be shown as of, they are compared as of the newest before it that they
+        can.
         """
         found = FoundTable.at(a), FoundTable.at(b)
+
+        def as_of(txid: int | None) -> Compared:
+            return cls(txid, {Path(a).name: comparison.of(found[0].stored(txid), found[1].stored(txid))})
+
         last = tuple(table.last_txid for table in found)
         if txid is None and None not in last and last[0] != last[1]:
             txid = _newest_of_both(found[0].points(), found[1].points())
         try:
-            return cls(txid, {Path(a).name: (found[0].rows(txid), found[1].rows(txid))})
+            return as_of(txid)
         except StateAccessError:
             before = txid and _newest_of_both(found[0].points(), found[1].points(), before=txid)
             if not before or before == txid:
                 raise
-            return cls(before, {Path(a).name: (found[0].rows(before), found[1].rows(before))})
-
-    def differences(self, since: int | None, *, with_txids: bool) -> dict[str, TableDifference]:
-        """Return the difference of each table; see :func:`state.delta.read.difference.difference`."""
-        return {
-            name: difference(of_a, of_b, since=since, with_txids=with_txids)
-            for name, (of_a, of_b) in self.tables.items()
-        }
+            return as_of(before)
 
 
 def _newest_of_both(a: ShownPoints, b: ShownPoints, before: int | None = None) -> int:
@@ -157,7 +177,7 @@ class _Reach:
         place = output.metadata_dir, output.topology_id
         found = committed_in_tables(*place)
         # If it can't be told, reading the tables says why.
-        committed = output.read(None).txid if found is None else found[0]
+        committed = output.stored()[0] if found is None else found[0]
         parts = counting_parts(read_journal(find_journal(*place)), lambda entry: entry.last <= committed)
         ends = {end for end in _ends_in(parts) if end <= committed}
         for name, filled in backfills_of(output.metadata_dir, parts).items() if parts else ():
