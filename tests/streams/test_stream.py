@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import sqlite3
 from pathlib import Path
 
 import polars as pl
@@ -13,11 +14,12 @@ from deltalake import write_deltalake
 
 from committers import AppendCommitter, TimerCommitter
 from spouts import FilesTransactionalSpout
-from state import DeltaReference, DeltaRows, DeltaState, MemoryState
+from state import DeltaReference, DeltaRows, DeltaState, KafkaState, MemoryState, SqlRows, SqlState
 from tests.streams.flows import ORDER, memory, ran
 from txtopo import ArrowBatchBolt, BasicBolt, Fields
 from txtopo.errors import TopologyError, UnusedStreamWarning
-from txtopo.streams import Count, CountDistinct, Flow, Last, Max, Mean, Sessions, Sliding, Sum, TopN, Tumbling
+from txtopo.streams import ArgMax, Count, CountDistinct, Flow, Last, Max, Mean, Sessions, Sliding, Sum, TopN, Tumbling
+from txtopo.testing import run_inline
 
 T = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)
@@ -156,6 +158,10 @@ MISTAKES = [
         "step 'orders-by-shop-1m' is there already",
     ),
     (lambda f, o, t: t.group_by("shop").window("1m").agg(n=Count()).filter("m > 1"), "there is no field 'm'"),
+    (lambda f, o, t: o.group_by("shop").agg(n=Count()).append("x"), "totals change with each transaction"),
+    (lambda f, o, t: o.group_by("shop").agg(n=Count()).filter("n > 1"), "write .upsert('table')"),
+    (lambda f, o, t: o.explode("shop"), "field 'shop' is string; only an array has elements"),
+    (lambda f, o, t: o.explode("shops"), "did you mean 'shop'?"),
     # Tables and components.
     (lambda f, o, t: o.append("a/b"), "is no name of a table"),
     (lambda f, o, t: o.append("_internal"), "is no name of a table"),
@@ -167,6 +173,9 @@ MISTAKES = [
     (lambda f, o, t: o.through("x", Untyped()), "give each field a type"),
     (lambda f, o, t: o.through("orders", AppendCommitter("x")), "step 'orders' is there already"),
     (lambda f, o, t: o.to("x", 5), "state is 5"),
+    (lambda f, o, t: o.to("x", KafkaState("a:1", "t")), "the KafkaState has key: string, value: string, but the stream has id: bigint"),
+    (lambda f, o, t: o.to("x", SqlRows("sqlite:///x", "t", Fields("id: string"))), "the SqlRows has id: string"),
+    (lambda f, o, t: o.group_by("shop").agg(n=Count()).to("x", SqlState("sqlite:///x", "t", Fields("shop: string"), Fields("m: long"))), "but the table of these groups has shop: string, n: bigint"),
     (lambda f, o, t: f.source("x", AppendCommitter("a")), "is no spout of transactional topologies"),
     (lambda f, o, t: f.source("x", memory([], Fields("line"))), "give each a type"),
     (lambda f, o, t: f.source("x", memory([]), bad="b"), "a MemoryTransactionalSpout has no bad records"),
@@ -176,7 +185,13 @@ MISTAKES = [
     (lambda f, o, t: o.join(o, "id", upper="1m"), ".event_time('at', delay='30s') before join()"),
     (lambda f, o, t: t.join(t, "idd", upper="1m"), "did you mean 'id'?"),
     (lambda f, o, t: t.join(t, {"id": "idd"}, upper="1m"), "did you mean 'id'?"),
-    (lambda f, o, t: t.join(t, "id"), "how near are both in time? write join(…, upper='1h')"),
+    (lambda f, o, t: t.join(t, "id", lower="1m"), "how near are both in time, at most?"),
+    (lambda f, o, t: t.join(t, "id", upper="1m", ttl="1h"), "leave out ttl="),
+    (lambda f, o, t: o.join(o.select("id"), "id", how="full"), "a full join needs a bound in time"),
+    (lambda f, o, t: o.join(o.select("id"), "id", ttl="1h"), ".event_time('at', delay='30s') before join()"),
+    (lambda f, o, t: t.join(t.select("id", "at"), "id", ttl="1h", how="left", rename={"at": "b"}), "a left StreamJoin has no ttl"),
+    (lambda f, o, t: o.join(o.group_by("id").agg(n=Count()).upsert("n").changes, "id"), "a stream of changes is joined with tables only"),
+    (lambda f, o, t: o.group_by("at").agg(n=Count()).upsert("n").changes.event_time("at", delay="1s"), "a stream of changes has no event time"),
     (lambda f, o, t: t.join(t, "id", upper="1m", lower="1h"), "less than lower"),
     (lambda f, o, t: t.join(t, "id", upper="1m"), "both streams have a field 'shop'"),
     (lambda f, o, t: t.join(t, {"id": "shop"}, upper="1m"), "the keys of the two streams must have the same types"),
@@ -478,6 +493,114 @@ def test_join_names(flow):
     timed.union(timed).join(payments(flow), {"id": "order"}, lower="-5m", upper="0s").append("two")
     assert {"orders-join-orders", "orders-join-payments", "orders-join-payments-clock", "orders-clock"} <= ids(flow)
     assert "orders-join-orders-clock" not in ids(flow)
+
+
+def test_join_without_a_bound(flow):
+    """Pairs by key whenever they come; both streams are tables that are kept."""
+    orders = flow.source("orders", memory([order(1), order(2), order(3)], size=1)).select("id", "price")
+    paid = flow.source("paid", memory([(3, 5), (1, 6), (1, 7)], Fields("order: long", "sum: long"), 1))
+    orders.join(paid, {"id": "order"}).append("pairs")
+    assert [(row["id"], row["sum"]) for row in ran(flow, "pairs")[0]] == [(1, 6), (1, 7), (3, 5)]
+    assert {"orders-join-paid-left", "orders-join-paid-right"} <= set(flow.build().plan.states)
+
+
+def test_left_join_without_a_bound(flow):
+    """A row that was alone is taken back when its first partner comes, also in the totals of it."""
+    orders = flow.source("orders", memory([order(1), order(2)], size=1)).select("id", "price")
+    paid = flow.source("paid", memory([(9, 5), (9, 5), (1, 6), (1, 7)], Fields("order: long", "sum: long"), 1))
+    both = orders.join(paid, {"id": "order"}, how="left").with_columns(is_paid="sum IS NOT NULL")
+    both.append("changes")
+    both.group_by("is_paid").agg(rows=Count(), paid=Sum("sum")).upsert("totals")
+    changes, totals = ran(flow, "changes", "totals")
+    assert sorted((row["id"], row["sum"], row["diff"]) for row in changes if row["sum"]) == [(1, 6, 1), (1, 7, 1)]
+    assert sorted((row["id"], row["diff"]) for row in changes if not row["sum"]) == [(1, -1), (1, 1), (2, 1)]
+    assert [(row["is_paid"], row["rows"]) for row in totals] == [(False, 1), (True, 2)]
+
+
+def test_join_that_forgets(flow):
+    """With a ttl, rows are kept that long after their event time."""
+    first = flow.source("first", memory([order(1, 0), order(2, 0), order(3, 300), order(4, 300)], size=1))
+    later = flow.source("later", memory([order(7, 0), order(1, 10), order(8, 320), order(2, 330)], size=1))
+    timed, others = (each.select("id", "at").event_time("at", delay="1s") for each in (first, later))
+    timed.join(others, "id", ttl="1m", rename={"at": "later"}).append("pairs")
+    assert [row["id"] for row in ran(flow, "pairs")[0]] == [1]
+
+
+def test_join_with_itself_by_other_keys(flow):
+    """Both sides are grouped by their own key: the referrers of customers, in two tasks."""
+    people = Flow("p", flow._graph.output, parallelism=2)
+    rows = [(number, number // 2) for number in range(1, 20)]
+    customers = people.source("customers", memory(rows, Fields("id: long", "by: long"), 3))
+    customers.join(customers, {"by": "id"}, rename={"id": "referrer", "by": "referred_by"}).append("pairs")
+    pairs = {(row["id"], row["by"], row["referred_by"]) for row in ran(people, "pairs")[0]}
+    assert pairs == {(n, n // 2, n // 4) for n in range(2, 20)}
+
+
+def test_windows_that_close_together(flow):
+    """Groups by the window's start are whole at once, so that they go on as a stream: the best shops of each minute."""
+    both = Flow("w", flow._graph.output, parallelism=2)
+    orders = both.source("orders", memory(ROWS)).event_time("at", delay="30s", close_at_end=True)
+    shops = orders.group_by("shop").window("1m").agg(n=Count()).filter("n > 0").rename({"window_start": "minute"})
+    best = shops.group_by("minute").agg(shops=Count(), best=ArgMax("shop", by="n"))
+    best.explode("best").append("best")
+    best.upsert("table")
+    best, kept = ran(both, "best", "table")
+    assert sorted((row["minute"] - T, row["shops"], row["shop"], row["n"]) for row in best) == [
+        (0 * SECOND, 2, "Cork", 3), (60 * SECOND, 1, "Cork", 1), (180 * SECOND, 1, "Cork", 1), (360 * SECOND, 1, "Cork", 1),
+    ]  # fmt: skip
+    assert sorted(row["shops"] for row in kept) == [1, 1, 1, 2]
+
+
+def test_tables_of_databases(flow, tmp_path):
+    """Rows, totals and windows in tables of a database, once each."""
+    url = f"sqlite:///{tmp_path / 'tables.db'}"
+    orders = flow.source("orders", memory(ROWS)).event_time("at", delay="30s", close_at_end=True)
+    orders.select("id", "price").to("rows", SqlRows(url, "orders", Fields("id: long", "price: long")))
+    shop = Fields("shop: string")
+    shops = orders.group_by("shop")
+    shops.agg(n=Count()).to("totals", SqlState(url, "totals", shop, Fields("n: long")))
+    key = shop + Fields("window_start: timestamp", "window_end: timestamp")
+    hours = shops.window("1h").agg(n=Count())
+    hours.to("hours", SqlState(url, "hours", key, Fields("n: long")))
+    hours.to("closed", SqlRows(url, "closed", key + Fields("n: long")))
+    ran(flow)
+    with sqlite3.connect(tmp_path / "tables.db") as database:
+        tables = [
+            database.execute(f"SELECT count(*), sum({of}) FROM {table}").fetchone()
+            for table, of in (("orders", "price"), ("totals", "n"), ("hours", "n"), ("closed", "n"))
+        ]
+    assert tables == [(8, 18), (2, 8), (2, 7), (2, 7)]
+
+
+def test_a_topic(flow, orders):
+    """A topic is a state of rows, which are records."""
+    orders.select(key="shop", value="CAST(id AS VARCHAR)").to("topic", KafkaState("localhost:1", "orders"))
+    assert ids(flow) == {"orders", "write-topic-rows", "write-topic"}
+
+
+def test_a_table_of_another_schema(flow, tmp_path):
+    """It is refused by build(), with the line of what writes it; one that only lacks a column is left to the run."""
+    orders = flow.source("orders", memory(ROWS)).select("id", "shop")
+    orders.append("rows")
+    run_inline(flow.build())
+    for number, fields in enumerate((["id"], ["id", "shop", "price"])):
+        other = Flow("f", tmp_path / "out")
+        other.source("orders", memory(ROWS)).select(*fields).append("rows")
+        if number:
+            other.build()
+            continue
+        with pytest.raises(
+            TopologyError, match=r"test_stream.py, line \d+: append: table 'rows' is there, at .*columns"
+        ):
+            other.build()
+
+
+def test_a_clock_that_only_a_join_goes_by(flow, recwarn):
+    """A join has a clock of its own, and the clocks of its streams are no streams that nothing takes."""
+    orders = flow.source("orders", memory(ROWS)).select("id", "at").event_time("at", delay="1s")
+    orders.join(payments(flow), {"id": "order"}, upper="1m").append("pairs")
+    flow.build()
+    assert not recwarn.list
 
 
 def test_join_with_itself(flow):

@@ -1,8 +1,8 @@
 """A short way to say a topology: streams, what is done with their rows, and the tables that they end in.
 
-``flow`` has the sources and the way to a topology; ``stream`` the words for streams, groups and windows; ``graph`` the
-steps that they become, and how these become components; ``rows`` the row-wise ones, which are one bolt on columns;
-``expressions`` what may be said of a row; ``places`` the lines of mistakes.
+``flow`` has the sources and the way to a topology; ``stream`` the words for streams, groups and windows; ``joins`` and
+``clocks`` the steps of these; ``graph`` what steps are, and how they become components; ``rows`` the row-wise ones,
+which are one bolt on columns; ``expressions`` what may be said of a row; ``places`` the lines of mistakes.
 """
 
 from typing import TYPE_CHECKING
@@ -32,15 +32,13 @@ if TYPE_CHECKING:
         Sliding as Sliding,
         Tumbling as Tumbling,
     )
-    from committers.rankings import LastN as LastN, TopN as TopN
+    from committers.rankings import ArgMax as ArgMax, ArgMin as ArgMin, LastN as LastN, TopN as TopN
     from txtopo.streams.flow import Flow as Flow
     from txtopo.streams.stream import (
+        Aggregated as Aggregated,
         Grouped as Grouped,
         Stream as Stream,
         Table as Table,
-        Totals as Totals,
-        Windowed as Windowed,
-        Windows as Windows,
     )
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

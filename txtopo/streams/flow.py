@@ -13,9 +13,9 @@ from txtopo.api.arguments import check_positive
 from txtopo.api.components.spout import AnySpout
 from txtopo.errors import ConfigError, FieldsError
 from txtopo.streams.explain import explained
-from txtopo.streams.graph import Graph, Port, Step
+from txtopo.streams.graph import Graph, Port, Step, streams_of
 from txtopo.streams.places import step
-from txtopo.streams.stream import Stream, Table, streams_of
+from txtopo.streams.stream import Stream, Table
 
 
 class Flow:

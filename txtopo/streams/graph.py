@@ -18,13 +18,14 @@ from typing import Any
 import attrs
 
 from committers import EventClock
-from txtopo import Fields, TransactionalTopology, TransactionalTopologyBuilder
+from txtopo import Fields, OutputFieldsDeclarer, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.api.components.groupings import Grouping, GroupingKind
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.state import State
-from txtopo.errors import ConfigError, TopologyError, UnusedStreamWarning
+from txtopo.errors import ConfigError, FieldsError, TopologyError, TxtopoError, UnusedStreamWarning
 from txtopo.streams.places import Place
 from txtopo.streams.rows import RowsBolt, RowStep
+from txtopo.text.suggestions import did_you_mean
 
 INTERNAL = "_internal"
 """The folder, below the output, of the tables that steps keep for themselves."""
@@ -90,6 +91,21 @@ class Step:
         """Whether it is a step of rows."""
         return isinstance(self.component, RowStep)
 
+    def check_tables(self) -> None:
+        """Raise a TopologyError if one of its tables in a folder is there with other columns.
+
+        Columns that a table lacks can be added, which the run says; it also looks where a look takes a server.
+        """
+        for name, state in self.states.items():
+            if state.home is None:
+                continue
+            try:
+                found = state.table().look()
+            except TxtopoError:  # of which the run says more
+                continue
+            if found is not None and found.misfit is not None and not found.lacks:
+                raise self.place.says(f"{self.verb}: table {name!r} is there, at {state.address}; {found.misfit}")
+
     @property
     def before(self) -> Iterator[Step]:
         """The steps that it needs."""
@@ -115,6 +131,8 @@ class Graph:
     steps: list[Step] = attrs.field(factory=list)
     untaken: dict[Any, Place] = attrs.field(factory=dict)
     """Aggregates that nothing has taken, which are no steps yet, with their lines."""
+    asked: set[Step] = attrs.field(factory=set)
+    """Clocks that a step goes by: a join of two may do so with one of its own."""
 
     def add(self, step: Step) -> Step:
         """Add a step; raise a TopologyError if one of its names is another's."""
@@ -126,7 +144,11 @@ class Graph:
             if other is not None:
                 raise TopologyError(
                     f"{what} {name!r} is there already, of {other.place}: {other.place.text or other.verb}; give "
-                    + ("one of both name=…" if what == "step" else "one of both another name, or union() them")
+                    + (
+                        "one of both name=…, or say both in one agg()"
+                        if what == "step"
+                        else "one of both another name, or union() them"
+                    )
                 )
         self.steps.append(step)
         return step
@@ -153,9 +175,12 @@ class Graph:
         self._warn()
         builder = self.builder()
         try:
-            return builder.build()
+            topology = builder.build()
         except TopologyError as error:
             raise self._located(error) from error
+        for step in self.used():
+            step.check_tables()
+        return topology
 
     def used(self) -> set[Step]:
         """Return the steps that do something, those that one of them needs, and the sources."""
@@ -166,7 +191,7 @@ class Graph:
         return used
 
     def _warn(self) -> None:
-        taken = {before for step in self.steps for before in step.before}
+        taken = {before for step in self.steps for before in step.before} | self.asked
         unused = [(step.verb, step.place) for step in self.steps if step not in taken and not step.is_sink]
         for verb, place in [*unused, *(("agg", place) for place in self.untaken.values())]:
             text = f"{place}: nothing takes what {verb} makes; append it to a table, or leave it out"
@@ -180,6 +205,22 @@ class Graph:
             step = next((each for each in self.steps if named and named[1] in {each.name, *each.states}), None)
             lines.append(line if step is None else str(step.place.says(line)))
         return TopologyError("\n".join(lines))
+
+
+def port_of(step: Step, stream: str) -> Port:
+    """Return a stream of a step; raise a FieldsError if it makes none of that name."""
+    if stream not in step.streams:
+        known = [repr(each) for each in step.streams if each != DEFAULT_STREAM]
+        has = f"it has {', '.join(known)}" if known else "ask the step that makes it, before the steps below it"
+        raise FieldsError(f"{step.verb} makes no stream {stream!r}{did_you_mean(stream, step.streams)}; {has}")
+    return Port(step, stream)
+
+
+def streams_of(component: Any) -> Mapping[str, Fields]:
+    """Return the fields of each stream that a component declares."""
+    declarer = OutputFieldsDeclarer()
+    component.declare_output_fields(declarer)
+    return declarer.streams
 
 
 def _names(step: Step, what: str) -> Iterable[str]:

@@ -13,8 +13,10 @@ from typing import Any, ClassVar
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from txtopo import ArrowBatchBolt, Fields
+from committers.aggregates import Aggregation, fields_of
+from txtopo import ArrowBatchBolt, BatchOutputCollector, Fields, TopologyContext, TransactionAttempt
 from txtopo.api.data.types import ddl_name, python_values
 from txtopo.columnar.conversion import cast_rows, fitted_array
 from txtopo.errors import FieldsError
@@ -76,7 +78,46 @@ class Select(RowStep):
 
 
 @attrs.frozen
-class OfFunction(RowStep):
+class OfRows(RowStep):
+    """Makes rows of rows, by no expression."""
+
+    @abstractmethod
+    def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that it makes of those of a batch."""
+
+
+@attrs.frozen
+class Explode(OfRows):
+    """Makes a row of each element of a field; the parts of structs become fields."""
+
+    verb = "explode"
+    name: str
+
+    def fields_after(self, fields: Fields) -> Fields:
+        """Return the fields with that of an element, or its parts, in place of the array."""
+        return sum((self._fields_of(field) for field in fields.arrow_schema()), Fields())
+
+    def _fields_of(self, field: pa.Field) -> Fields:
+        if field.name != self.name:
+            return fields_of(pa.schema([field]))
+        kind = field.type.value_type
+        return fields_of(pa.schema(list(kind) if pa.types.is_struct(kind) else [field.with_type(kind)]))
+
+    def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a row for each element."""
+        lists = batch.column(self.name)
+        elements, of = lists.flatten(), pc.list_parent_indices(lists)
+        columns: list[Any] = []
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if name != self.name:
+                columns.append(column.take(of))
+            else:
+                columns += elements.flatten() if pa.types.is_struct(elements.type) else [elements]
+        return pa.RecordBatch.from_arrays(columns, schema=self.fields_after(fields_of(batch.schema)).arrow_schema())
+
+
+@attrs.frozen
+class OfFunction(OfRows):
     """Calls a function of the user's; ``fields`` are those of the rows that it returns."""
 
     function: Callable[[Any], Any]
@@ -86,10 +127,6 @@ class OfFunction(RowStep):
         """Return the fields of the function's rows."""
         del fields
         return self.fields
-
-    @abstractmethod
-    def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows that the function makes of those of a batch."""
 
     @property
     def name(self) -> str:
@@ -156,9 +193,9 @@ class RowsBolt(ArrowBatchBolt):
     """
 
     def __init__(self, fields: Fields, steps: Iterable[Any]) -> None:
-        self._stages: list[_Columns | OfFunction] = []
+        self._stages: list[_Columns | OfRows] = []
         self._fields = fields.names
-        for is_columns, several in itertools.groupby(steps, lambda each: not isinstance(each, OfFunction)):
+        for is_columns, several in itertools.groupby(steps, lambda each: not isinstance(each, OfRows)):
             stage = list(several)
             if is_columns:
                 self._stages.append(_Columns(fields, stage))
@@ -177,6 +214,36 @@ class RowsBolt(ArrowBatchBolt):
             rows = stage.rows_of(rows)
         if rows.num_rows:
             self.collector.emit_batch(rows)
+
+
+class GroupsBolt(ArrowBatchBolt):
+    """Emits aggregates of each transaction's groups, when all rows of the transaction are there."""
+
+    def __init__(self, aggregation: Aggregation) -> None:
+        self._aggregation = aggregation
+        self.output_fields = fields_of(aggregation.result_schema).with_attempt()
+
+    def prepare(
+        self,
+        config: Mapping[str, Any],
+        context: TopologyContext,
+        collector: BatchOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Start with no groups."""
+        super().prepare(config, context, collector, attempt)
+        self._partials: list[pa.Table] = []
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        """Aggregate some rows."""
+        self._partials.append(self._aggregation.partials(batch))
+
+    def finish_batch(self) -> None:
+        """Emit the groups."""
+        if self._partials:
+            whole = self._aggregation.merged(pa.concat_tables(self._partials))
+            for batch in self._aggregation.results(whole).combine_chunks().to_batches():
+                self.collector.emit_batch(batch)
 
 
 class _Columns:

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -15,21 +16,19 @@ from committers import (
     ApplyChanges,
     Deduplicate,
     EventClock,
-    EventTime,
-    IntervalJoin,
-    JoinStream,
     LookupJoin,
     ReduceCommitter,
     ReplaceCommitter,
     WindowCommitter,
     WindowUpdateCommitter,
 )
-from committers.aggregates import Aggregate, Aggregation
+from committers.aggregates import Aggregate, Aggregation, fields_of
 from committers.changes import CHANGES, DIFF
 from committers.event_time import TimerCommitter, Window
 from committers.event_time.timed import ClockedCommitter
+from committers.event_time.windows import END, START
 from state import DeltaRows
-from txtopo import BasicBolt, Fields, OutputFieldsDeclarer
+from txtopo import BasicBolt, Fields
 from txtopo.api.components.bolt import Bolt, ICommitter
 from txtopo.api.components.groupings import Grouping, GroupingKind
 from txtopo.api.data.tuples import DEFAULT_STREAM
@@ -38,38 +37,80 @@ from txtopo.api.reference import Reference
 from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, FieldsError, TopologyError
+from txtopo.streams.clocks import Clock, clock_step
 from txtopo.streams.durations import Duration, duration, optional_duration, window_name, window_of
 from txtopo.streams.expressions import expression
-from txtopo.streams.graph import ANY, Graph, Port, Source, Step
+from txtopo.streams.graph import ANY, Graph, Port, Step, port_of, streams_of
+from txtopo.streams.joins import Side, StreamsJoined, pairs_of
 from txtopo.streams.places import Place, step
-from txtopo.streams.rows import EachBatch, EachRow, Filter, RowStep, Select, WithColumns
+from txtopo.streams.rows import (
+    EachBatch,
+    EachRow,
+    Explode,
+    Filter,
+    GroupsBolt,
+    OfFunction,
+    RowStep,
+    Select,
+    WithColumns,
+)
 from txtopo.text.suggestions import did_you_mean
 
 Names = str | Sequence[str]
 
 
-@attrs.frozen
-class Clock:
-    """The clock of a stream: its step, the field with the event time, and how long late rows are waited for."""
+class Outputs(ABC):
+    """What a step makes besides."""
 
-    step: Step
-    time: str
-    lateness: dt.timedelta
-    settings: Mapping[str, Any]
-    """Those of an ``EventTime``, for the clock of a join."""
+    @abstractmethod
+    def _other(self, stream: str) -> Stream:
+        """Return another stream of the step."""
+
+    @step
+    def __getitem__(self, stream: str) -> Stream:
+        """Return another stream of the step that has made this one."""
+        return self._other(stream)
+
+    @property
+    @step
+    def late(self) -> Stream:
+        """What came too late for this step: of ``distinct`` and of windows."""
+        return self._other("late")
+
+    @property
+    @step
+    def untimed(self) -> Stream:
+        """The rows without an event time: of ``distinct`` and of windows."""
+        return self._other("untimed")
+
+    @property
+    @step
+    def bad(self) -> Stream:
+        """The records that do not fit the fields: of a source with ``bad=``."""
+        return self._other("bad-records")
 
 
-class Stream:
+class Stream(Outputs):
     """Rows with the same fields. Each method returns another stream, or ends this one in a table.
 
     A method that is wrong raises a :class:`~txtopo.errors.TopologyError` with the line that says it.
     """
 
-    def __init__(self, graph: Graph, port: Port, clock: Clock | None = None, *, is_changes: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        port: Port,
+        clock: Clock | None = None,
+        *,
+        is_changes: bool = False,
+        together: Collection[str] = (),
+    ) -> None:
         self._graph = graph
         self._port = port
         self._clock = clock
         self._is_changes = is_changes and DIFF in port.fields
+        self._together = frozenset(together)
+        """Fields by which groups are whole: all rows with a value of one come in the same transaction."""
 
     @property
     def fields(self) -> Fields:
@@ -184,6 +225,17 @@ class Stream:
         return self._rows(EachBatch(function, _typed(fields)))
 
     @step
+    def explode(self, field: str) -> Stream:
+        """Make a row of each element of a field, an array; none of one that is null or empty.
+
+        The elements of an array of structs become fields of their own, in place of the array.
+        """
+        kind = self.fields.types[self.fields.index(self._field(field))]
+        if kind is None or not pa.types.is_list(kind):
+            raise FieldsError(f"field {field!r} is {ddl_name(kind)}; only an array has elements")
+        return self._rows(Explode(field))
+
+    @step
     def union(self, *others: Stream) -> Stream:
         """Put the rows of several streams with the same fields together."""
         for other in others:
@@ -200,36 +252,13 @@ class Stream:
         clock = self._clock if all(each._clock == self._clock for each in streams) else None
         inputs = tuple(each._made() for each in streams)
         return self._step(
-            "union", inputs=inputs, base="-and-".join(bases), streams=_default(self.fields), clock_after=clock
+            "union",
+            inputs=inputs,
+            base="-and-".join(bases),
+            streams=_default(self.fields),
+            clock_after=clock,
+            is_changes=any(each._is_changes for each in streams),
         )
-
-    # What a step makes besides.
-
-    @step
-    def __getitem__(self, stream: str) -> Stream:
-        """Return another stream of the step that has made this one."""
-        return self._other(stream)
-
-    def _other(self, stream: str) -> Stream:
-        return Stream(self._graph, port_of(self._made().step, stream))
-
-    @property
-    @step
-    def late(self) -> Stream:
-        """What came too late for this step: of ``distinct`` and of windows."""
-        return self._other("late")
-
-    @property
-    @step
-    def untimed(self) -> Stream:
-        """The rows without an event time: of ``distinct`` and of windows."""
-        return self._other("untimed")
-
-    @property
-    @step
-    def bad(self) -> Stream:
-        """The records that do not fit the fields: of a source with ``bad=``."""
-        return self._other("bad-records")
 
     # Time, keys and own components.
 
@@ -259,8 +288,10 @@ class Stream:
             name: the clock's name; None: that of the source with ``-clock``.
         """
         kind = self.fields.types[self.fields.index(self._field(field))]
-        if not pa.types.is_timestamp(kind):
+        if not _is_time(kind):
             raise FieldsError(f"field {field!r} is {ddl_name(kind)}; an event time is a timestamp")
+        if self._is_changes:
+            raise TopologyError(_NO_TIME)
         if partition is not None:
             self._field(partition)
         clock_id = name or f"{self._base}-clock"
@@ -276,7 +307,7 @@ class Stream:
             ahead_max=optional_duration(ahead_max, "ahead_max"),
             close_at_end=close_at_end,
         )
-        added = self._clock_step("event_time", self._base, clock_id, (self._made(),), component=clock)
+        added = clock_step(self._graph, "event_time", self._base, clock_id, [self._made()], component=clock)
         return Stream(self._graph, self._made(), Clock(added, field, duration(lateness, "lateness"), settings))
 
     @step
@@ -306,42 +337,63 @@ class Stream:
         values: Fields | Sequence[str] | None = None,
         lower: Duration = dt.timedelta(),
         upper: Duration | None = None,
+        ttl: Duration | None = None,
         rename: Mapping[str, str] | None = None,
         how: Literal["inner", "left", "full"] = "inner",
         name: str | None = None,
     ) -> Stream:
-        """Join each row with the row of its key in a table, or with those of another stream that are near in time.
+        """Join each row with the row of its key in a table, or with those of another stream.
 
         With a table it is a :class:`~committers.LookupJoin`: a row sees the version of a reference that its transaction
-        was planned with, or a table of the flow as the transaction before has left it. With a stream it is an
-        :class:`~committers.IntervalJoin`, on a clock of both: ``stream["left_late"]`` and the like are what was too
-        late.
+        was planned with, or a table of the flow as the transaction before has left it.
+
+        With a stream and ``upper`` it is an :class:`~committers.IntervalJoin`, on a clock of both: rows that are near
+        in time. ``stream["left_late"]`` and the like are what was too late. Without ``upper`` it is a
+        :class:`~committers.StreamJoin`, which keeps both streams: :meth:`select` what is needed before. A left one
+        makes a stream of changes, which takes a row without a partner back when the first one comes.
 
         Args:
             other: a table of the flow, as ``upsert`` returns it; a reference, of ``flow.reference``; or a stream.
             on: the field or fields of the key; a mapping if a stream has other names: ``{"id": "order"}``.
             values: the fields of the table to add; those of a reference with types; None: all of a table of the flow.
             lower: how far the other stream's time is after this one's, at least; negative: at most so far before it.
-            upper: how far it is after this one's, at most; streams only.
+            upper: how far it is after this one's, at most.
+            ttl: without ``upper``, how long after its event time a row of a stream is kept; None: for ever.
             rename: other names for some of the fields that are added.
             how: ``"inner"``; ``"left"``: rows without a partner, too; ``"full"``: also those of the other stream.
             name: the step's name; None: that of the source, ``-join-`` and that of the other.
         """
-        pairs = on if isinstance(on, Mapping) else {each: each for each in ((on,) if isinstance(on, str) else on)}
-        keys = self._keys(list(pairs))
-        if isinstance(other, Stream):
-            self._same_flow(other)
-            if upper is None:
-                raise ConfigError("how near are both in time? write join(…, upper='1h')")
-            between = duration(lower, "lower"), duration(upper, "upper")
-            if values is not None:
-                raise ConfigError("values= is for tables; select() the other stream's fields before")
-            return self._interval_join(other, (keys, other._keys(list(pairs.values()))), between, name, rename, how)
-        if upper is not None or how == "full":
-            raise ConfigError("a table has no times: leave out upper=, and take how='inner' or 'left'")
-        if other.graph is not self._graph:
-            raise TopologyError("the table is of another flow")
-        return self._lookup_join(other, keys, values, name, rename=rename, how=how)
+        keys, other_keys = pairs_of(on)
+        keys = list(self._keys(keys))
+        if isinstance(other, Table):
+            if upper is not None or ttl is not None or how == "full":
+                raise ConfigError("a table has no times: leave out upper= and ttl=, and take how='inner' or 'left'")
+            if other.graph is not self._graph:
+                raise TopologyError("the table is of another flow")
+            return self._lookup_join(other, keys, values, name, rename=rename, how=how)
+        self._same_flow(other)
+        if values is not None:
+            raise ConfigError("values= is for tables; select() the other stream's fields before")
+        if upper is None and duration(lower, "lower"):
+            raise ConfigError("how near are both in time, at most? write join(…, lower=…, upper='1h')")
+        if upper is not None and ttl is not None:
+            raise ConfigError("with upper=, rows are kept for as long as that says; leave out ttl=")
+        if self._is_changes or other._is_changes:
+            raise TopologyError("a stream of changes is joined with tables only; join before group_by(…)")
+        within = None if upper is None else (duration(lower, "lower"), duration(upper, "upper"))
+        named = name or f"{self._base}-join-{other._base}"
+        join = StreamsJoined(named, how, within, optional_duration(ttl, "ttl"))
+        left, right = self._alone(), other._alone()
+        other_keys = list(right._keys(other_keys))
+        if left._made() == right._made() and keys != other_keys:  # it is grouped in two ways, so it comes twice
+            right = right._ordered_as(right)
+        clocks = [each._timed("join") if join.is_by_time else None for each in (left, right)]
+        sides = [
+            Side(each._made(), own, clock, names)
+            for each, own, clock, names in zip((left, right), (keys, other_keys), clocks, (None, rename), strict=True)
+        ]
+        port = Port(join.step(self._graph, sides))
+        return Stream(self._graph, port, is_changes=within is None and how == "left")
 
     def _lookup_join(self, other: Table, keys: Sequence[str], values: Any, name: str | None, **more: Any) -> Stream:
         added = other.values if values is None else values
@@ -364,71 +416,9 @@ class Stream:
             clock_after=self._clock,
         )
 
-    def _interval_join(  # noqa: PLR0913, PLR0917 - those of join()
-        self,
-        other: Stream,
-        keys: tuple[Sequence[str], Sequence[str]],
-        between: tuple[dt.timedelta, dt.timedelta],
-        name: str | None,
-        rename: Mapping[str, str] | None,
-        how: Literal["inner", "left", "full"],
-    ) -> Stream:
-        sides = [each._alone() for each in (self, other)]
-        clocks = [each._timed("join") for each in sides]
-        name = name or f"{self._base}-join-{other._base}"
-        clock = clocks[0].step if clocks[0].step is clocks[1].step else self._clock_of_both(name, sides, clocks)
-
-        def joining(sources: Callable[[Port], Sequence[Source]]) -> IntervalJoin:
-            streams = [
-                JoinStream(source, stream=stream, key=key, time=own.time, fields=side.fields, rename=names)
-                for side, key, own, names in zip(sides, keys, clocks, (None, rename), strict=True)
-                for source, stream in sources(side._made())
-            ]
-            left, right = streams
-            lower, upper = between
-            return IntervalJoin(name, clock=clock.name, left=left, right=right, lower=lower, upper=upper, how=how)
-
-        # The ids of the sources are known when all is built; nothing but them depends on that.
-        join = joining(lambda port: [(str(port.step.name or id(port.step)), port.stream)])
-        return self._step(
-            "join",
-            name=name,
-            base=name,
-            inputs=tuple(side._made() for side in sides),
-            by=[_by(each.fields, key) for each, key in zip(sides, keys, strict=True)],
-            make=joining,
-            is_committer=True,
-            clock=clock,
-            states={name: join.state(self._graph.internal(name))},
-            streams=streams_of(join),
-        )
-
     def _alone(self) -> Stream:
         """Return the stream as one of one component, which a union is not."""
         return self if self._made().step.verb != "union" else self._ordered_as(self)
-
-    def _clock_of_both(self, name: str, sides: Sequence[Stream], clocks: Sequence[Clock]) -> Step:
-        """Return the clock of a join, which goes with the slower stream."""
-        clock_id = f"{name}-clock"
-        times = [EventTime(own.time, **own.settings) for own in clocks]
-        at_end = all(own.step.component.at_end for own in clocks)
-
-        def clock(sources: Callable[[Port], Sequence[Source]]) -> EventClock:
-            ids = (sources(side._made())[0][0] for side in sides)
-            return EventClock(clock_id, sources=dict(zip(ids, times, strict=True)), close_at_end=at_end)
-
-        return self._clock_step("join", name, clock_id, tuple(side._made() for side in sides), make=clock)
-
-    def _clock_step(self, verb: str, base: str, clock_id: str, inputs: tuple[Port, ...], **made: Any) -> Step:
-        streams = _default(EventClock.output_fields.without_attempt())
-        states = {clock_id: EventClock.state(self._graph.internal(clock_id))}
-        own: dict[str, Any] = {
-            "by": Grouping(GroupingKind.GLOBAL),
-            "is_committer": True,
-            "parallelism": 1,
-            "states": states,
-        }
-        return self._graph.add(Step(verb=verb, base=base, name=clock_id, inputs=inputs, streams=streams, **own, **made))
 
     @step
     def group_by(self, *keys: str) -> Grouped:
@@ -507,6 +497,7 @@ class Stream:
                 f"a {type(state).__name__} keeps a value for each key; group_by(…).agg(…) has such values, or use "
                 "apply_changes(…)"
             )
+        _check_fields(state, self.fields, "the stream")
         self._sink("to", name, state)
 
     @step
@@ -553,6 +544,9 @@ class Stream:
 
     # What the methods are made of.
 
+    def _other(self, stream: str) -> Stream:
+        return Stream(self._graph, port_of(self._made().step, stream))
+
     @property
     def _base(self) -> str:
         return self._made().step.base
@@ -583,6 +577,7 @@ class Stream:
                 f"the event time {clock.time!r} is no field any more; keep it, or do {verb}() before the step that "
                 f"drops it; the fields are {', '.join(self.fields)}"
             )
+        self._graph.asked.add(clock.step)
         return clock
 
     def _same_flow(self, other: Stream) -> None:
@@ -593,19 +588,26 @@ class Stream:
         return self._rows(Select({name: name for name in other.fields}))
 
     def _rows(self, made: RowStep) -> Stream:
-        clock = self._clock
-        if clock is not None:
-            match made:
-                case WithColumns() if clock.time in {each.name for each in made.values}:
+        clock, together = self._clock, self._together
+        match made:
+            case WithColumns():
+                changed = {each.name for each in made.values}
+                if clock is not None and clock.time in changed:
                     raise FieldsError(
                         f"it changes {clock.time!r}, the event time by which {clock.step.name!r} goes; do so before "
                         "event_time(), or give it another name"
                     )
-                case Select():
+                together -= changed
+            case Select():
+                if clock is not None:
                     new = next((new for new, old in made.names.items() if old == clock.time), clock.time)
                     clock = attrs.evolve(clock, time=new)
+                together = frozenset(new for new, old in made.names.items() if old in together)
+            case OfFunction():
+                together = frozenset()
         streams = _default(made.fields_after(self.fields))
-        return self._step(made.verb, component=made, streams=streams, clock_after=clock, is_changes=self._is_changes)
+        flags: dict[str, Any] = {"clock_after": clock, "is_changes": self._is_changes, "together": together}
+        return self._step(made.verb, component=made, streams=streams, **flags)
 
     def _sink(self, verb: str, name: str, state: State) -> None:
         self._commit(verb, f"{'append' if verb == 'append' else 'write'}-{name}", AppendCommitter(name), {name: state})
@@ -623,32 +625,42 @@ class Stream:
         keys: Sequence[str] | None = None,
         clock: Clock | None = None,
         is_sink: bool = True,
+        is_committer: bool = True,
         **more: Any,
     ) -> Stream:
         """Add a committer; by ``keys`` if there are any, in one task if there are none of them."""
         by = ANY if keys is None else _by(self.fields, keys)
         streams = {DEFAULT_STREAM: Fields(), **streams_of(committer)}
         own = {"component": committer, "states": states, "by": by, "streams": streams, "is_sink": is_sink, **more}
-        return self._step(verb, name=name, is_committer=True, clock=clock and clock.step, **own)
+        return self._step(verb, name=name, is_committer=is_committer, clock=clock and clock.step, **own)
 
-    def _step(self, verb: str, *, clock_after: Clock | None = None, is_changes: bool = False, **what: Any) -> Stream:
+    def _step(
+        self,
+        verb: str,
+        *,
+        clock_after: Clock | None = None,
+        is_changes: bool = False,
+        together: Collection[str] = (),
+        **what: Any,
+    ) -> Stream:
         what.setdefault("inputs", (self._made(),))
         what.setdefault("base", self._base)
         port = Port(self._graph.add(Step(verb=verb, **what)))
-        return Stream(self._graph, port, clock_after, is_changes=is_changes)
+        return Stream(self._graph, port, clock_after, is_changes=is_changes, together=together)
 
 
 class Grouped:
-    """A stream by a key: ``agg`` makes totals, ``window`` divides it by event time."""
+    """A stream by a key, and by windows of event time if ``window`` has said so; ``agg`` makes a row of each group."""
 
-    def __init__(self, stream: Stream, keys: Sequence[str]) -> None:
+    def __init__(self, stream: Stream, keys: Sequence[str], windowing: _Windowing | None = None) -> None:
         self._stream = stream
         self._keys = tuple(keys)
+        self._windowing = windowing
 
     @step
     def window(
         self, window: Window | Duration, *, lateness: Duration | None = None, name: str | None = None
-    ) -> Windowed:
+    ) -> Grouped:
         """Divide it by windows of event time.
 
         Args:
@@ -656,30 +668,84 @@ class Grouped:
             lateness: how long a window is kept open after its end; None: that of the clock.
             name: the step's name; None: made of the source's, the key's and the window's.
         """
-        clock = self._stream._timed("window")
+        clock, stream = self._stream._timed("window"), self._stream
         own = clock.lateness if lateness is None else duration(lateness, "lateness")
-        return Windowed(self._stream, self._keys, window_of(window), own, name)
+        kind = window_of(window)
+        keys = f"-by-{'-'.join(self._keys)}" if self._keys else ""
+        return Grouped(stream, self._keys, _Windowing(name or f"{stream._base}{keys}-{window_name(kind)}", kind, own))
 
     @step
-    def agg(self, **aggregates: Aggregate) -> Totals:
-        """Reduce each key to one row for all time: ``agg(orders=Count(), revenue=Sum("price"))``."""
-        if not self._keys:
+    def agg(self, **aggregates: Aggregate) -> Aggregated:
+        """Reduce each group to one row: ``agg(orders=Count(), revenue=Sum("price"))``."""
+        if not self._keys and self._windowing is None:
             raise FieldsError("totals need a key; write group_by('field'), or a window of all rows")
-        return Totals(self._stream, self._keys, _checked(self._stream.fields, self._keys, aggregates))
+        checked = _checked(self._stream.fields, self._keys, aggregates)
+        return Aggregated(self._stream, self._keys, checked, self._windowing)
 
 
-class Totals:
-    """Running totals of each key, which a table takes."""
+@attrs.frozen
+class _Windowing:
+    """Windows of event time: the name of their step, their kind, and how long they are kept open."""
 
-    def __init__(self, stream: Stream, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> None:
-        self._stream = stream
-        self._keys = keys
-        self._aggregates = aggregates
-        stream._graph.untaken[self] = Place.here()
+    name: str
+    window: Window
+    lateness: dt.timedelta
+
+
+class Aggregated(Stream):
+    """A row for each group, which a table keeps, or a stream has once the group is whole.
+
+    Groups of windows are whole when they close; groups of closed windows by ``window_start`` or ``window_end`` at once,
+    because all of these close together. Totals of a key are never whole: a table has them, and its ``changes``.
+    """
+
+    def __init__(
+        self, source: Stream, keys: Sequence[str], aggregates: Mapping[str, Aggregate], windowing: _Windowing | None
+    ) -> None:
+        self._source, self._key, self._aggregates, self._windowing = source, keys, aggregates, windowing
+        self._graph, self._clock, self._is_changes = source._graph, None, False
+        self._whole: Port | None = None
+        self._together = source._together & {*keys}
+        if windowing is None:
+            self._aggregation = Aggregation(source.fields.subset(keys), aggregates)
+        else:
+            self._windows = WindowCommitter(windowing.name, **self._window_settings(windowing))
+            self._together = frozenset() if windowing.window.merges else frozenset({START, END})
+        self._graph.untaken[self] = Place.here()
+
+    @property
+    def fields(self) -> Fields:
+        """The fields of a row: the key, the window if there is one, and the results."""
+        return fields_of(self._aggregation.result_schema) if self._windowing is None else self._windows.results()
+
+    @property
+    def _base(self) -> str:
+        if self._windowing is not None:
+            return self._windowing.name
+        return f"{self._source._base}-by-{'-'.join(self._key)}"
+
+    def _made(self) -> Port:
+        """Return the groups that are whole; their step is made when they are first taken as a stream."""
+        self._graph.untaken.pop(self, None)
+        if self._whole is None:
+            name, source = self._base, self._source
+            own: dict[str, Any] = {"keys": self._key, "base": name, "is_sink": False}
+            if self._windowing is not None:
+                states = {name: self._windows.state(self._graph.internal(name))}
+                made = source._commit("agg", name, self._windows, states, clock=source._timed("window"), **own)
+            elif self._together:
+                made = source._commit("agg", name, GroupsBolt(self._aggregation), {}, is_committer=False, **own)
+            else:
+                raise TopologyError(
+                    "totals change with each transaction, so they are no stream; write .upsert('table'), whose .changes"
+                    " are one"
+                )
+            self._whole = made._port
+        return self._whole
 
     @step
     def upsert(self, table: str, **options: Any) -> Table:
-        """Keep the totals of each key in a table of the output.
+        """Keep the row of each group in a table of the output, windows also before they close.
 
         A ``Mean`` named ``price`` has the columns ``price_sum`` and ``price_count``, a ``First`` or ``Last`` named
         ``opening`` also ``opening_at``.
@@ -688,29 +754,52 @@ class Totals:
             table: the table's name.
             options: those of a :class:`~state.DeltaState`.
         """
-        reducing = self._committer(table)
-        state = reducing.state(self._stream._graph.table(table), **options)
-        return self._add("upsert", table, reducing, state)._table(table, state)
+        keeping = self._keeping(table)
+        state = keeping.state(self._graph.table(table), **options)
+        return self._keep("upsert", table, keeping, state)._table(table, state)
 
     @step
     def to(self, name: str, state: State) -> None:
-        """Keep the totals of each key in any keyed state."""
+        """Keep the row of each group in any keyed state; or append closed windows to any state of rows.
+
+        Args:
+            name: the state's name.
+            state: the state; its fields are the key and what a table of :meth:`upsert` has.
+        """
         if state.kind in ROWS_KINDS:
-            raise ConfigError(f"a {type(state).__name__} has rows without a key; totals need a keyed state")
-        self._add("to", name, self._committer(name), state)
+            super().to(name, state)
+            return
+        keeping = self._keeping(name)
+        own = keeping.state(self._graph.table(name))
+        _check_fields(state, own.key + own.value, "the table of these groups")
+        self._keep("to", name, keeping, state)
 
-    def _committer(self, state: str) -> ReduceCommitter:
-        key = _specs(self._stream.fields.subset(self._keys))
-        return ReduceCommitter(state, key, values=self._aggregates, diff=DIFF if self._stream._is_changes else "")
+    def _window_settings(self, windowing: _Windowing) -> dict[str, Any]:
+        clock = self._source._timed("window")
+        return {
+            "clock": clock.step.name,
+            "time": clock.time,
+            "window": windowing.window,
+            "aggregates": self._aggregates,
+            "key": self._source.fields.subset(self._key),
+            "lateness": windowing.lateness,
+        }
 
-    def _add(self, verb: str, name: str, reducing: ReduceCommitter, state: State) -> Stream:
-        self._stream._graph.untaken.pop(self, None)
-        name_of = f"{'upsert' if verb == 'upsert' else 'write'}-{name}"
-        return self._stream._commit(verb, name_of, reducing, {name: state}, keys=self._keys)
+    def _keeping(self, state: str) -> ReduceCommitter | WindowUpdateCommitter:
+        if self._windowing is not None:
+            return WindowUpdateCommitter(state, **self._window_settings(self._windowing))
+        key = Fields(*_specs(self._source.fields.subset(self._key)))
+        return ReduceCommitter(state, key, values=self._aggregates, diff=DIFF if self._source._is_changes else "")
+
+    def _keep(self, verb: str, name: str, keeping: Bolt, state: State) -> Stream:
+        self._graph.untaken.pop(self, None)
+        clock = None if self._windowing is None else self._source._timed("window")
+        named = f"{'upsert' if verb == 'upsert' else 'write'}-{name}"
+        return self._source._commit(verb, named, keeping, {name: state}, keys=self._key, clock=clock)
 
 
 @attrs.frozen
-class Table:
+class Table(Outputs):
     """A keyed table of a flow, or one that it only reads: streams are joined with it, and its changes are a stream."""
 
     graph: Graph
@@ -723,113 +812,17 @@ class Table:
     @property
     @step
     def changes(self) -> Stream:
-        """What each transaction changes in a table of totals: key and results, with ``diff``, 1 or -1.
+        """What each transaction changes in the table: each key's row, with ``diff``, -1 before and 1 after.
 
         ``changes.group_by(…).agg(…)`` are totals of totals: what has changed is taken back first. One of the aggregates
         is a ``Count()``: how many keys there are.
         """
-        return Stream(self.graph, self._port(CHANGES), is_changes=True)
+        return Stream(self.graph, self._other(CHANGES)._port, is_changes=True)
 
-    @property
-    @step
-    def late(self) -> Stream:
-        """What came too late for windows."""
-        return Stream(self.graph, self._port("late"))
-
-    @property
-    @step
-    def untimed(self) -> Stream:
-        """The rows of windows without an event time."""
-        return Stream(self.graph, self._port("untimed"))
-
-    def _port(self, stream: str) -> Port:
+    def _other(self, stream: str) -> Stream:
         if self.made_by is None:
             raise TopologyError(f"{self.name!r} is only read, so it has no stream {stream!r}")
-        return port_of(self.made_by, stream)
-
-
-@attrs.frozen
-class Windowed:
-    """A stream by a key and windows of event time."""
-
-    _stream: Stream
-    _keys: tuple[str, ...]
-    _window: Window
-    _lateness: dt.timedelta
-    _name: str | None
-
-    @step
-    def agg(self, **aggregates: Aggregate) -> Windows:
-        """Reduce each key's rows in each window to one row: ``agg(orders=Count(), revenue=Sum("price"))``."""
-        return Windows(self, _checked(self._stream.fields, self._keys, aggregates))
-
-    @property
-    def _id(self) -> str:
-        keys = "".join(f"-by-{'-'.join(self._keys)}" if self._keys else "")
-        return self._name or f"{self._stream._base}{keys}-{window_name(self._window)}"
-
-    def _settings(self, aggregates: Mapping[str, Aggregate]) -> dict[str, Any]:
-        clock = self._stream._timed("window")
-        return {
-            "clock": clock.step.name,
-            "time": clock.time,
-            "window": self._window,
-            "aggregates": aggregates,
-            "key": self._stream.fields.subset(self._keys),
-            "lateness": self._lateness,
-        }
-
-
-class Windows(Stream):
-    """Aggregates of windows: a stream in which each window comes once, when it closes; or a table kept up to date."""
-
-    def __init__(self, windowed: Windowed, aggregates: Mapping[str, Aggregate]) -> None:
-        self._windowed = windowed
-        self._aggregates = aggregates
-        self._closed: Port | None = None
-        self._graph, self._clock, self._is_changes = windowed._stream._graph, None, False
-        self._committer = WindowCommitter(windowed._id, **windowed._settings(aggregates))
-        self._graph.untaken[self] = Place.here()
-
-    @property
-    def fields(self) -> Fields:
-        """The fields of a closed window."""
-        return self._committer.results()
-
-    @property
-    def _base(self) -> str:
-        return self._windowed._id
-
-    def _made(self) -> Port:
-        """Return the closed windows; their step is made when they are first taken as a stream."""
-        self._graph.untaken.pop(self, None)
-        if self._closed is None:
-            name, source = self._windowed._id, self._windowed._stream
-            clock, states = source._timed("window"), {name: self._committer.state(self._graph.internal(name))}
-            self._closed = source._commit(
-                "agg", name, self._committer, states, keys=self._windowed._keys, clock=clock, base=name, is_sink=False
-            )._port
-        return self._closed
-
-    @step
-    def upsert(self, table: str, **options: Any) -> Table:
-        """Keep each window in a table of the output, up to date before it closes: a ``WindowUpdateCommitter``."""
-        self._graph.untaken.pop(self, None)
-        source = self._windowed._stream
-        updating = WindowUpdateCommitter(table, **self._windowed._settings(self._aggregates))
-        state = updating.state(self._graph.table(table), **options)
-        clock, keys = source._timed("window"), self._windowed._keys
-        made = source._commit("upsert", f"upsert-{table}", updating, {table: state}, keys=keys, clock=clock)
-        return made._table(table, state)
-
-
-def port_of(step: Step, stream: str) -> Port:
-    """Return a stream of a step; raise a FieldsError if it makes none of that name."""
-    if stream not in step.streams:
-        known = [repr(each) for each in step.streams if each != DEFAULT_STREAM]
-        has = f"it has {', '.join(known)}" if known else "ask the step that makes it, before the steps below it"
-        raise FieldsError(f"{step.verb} makes no stream {stream!r}{did_you_mean(stream, step.streams)}; {has}")
-    return Port(step, stream)
+        return Stream(self.graph, port_of(self.made_by, stream))
 
 
 def _checked(fields: Fields, keys: Sequence[str], aggregates: Mapping[str, Aggregate]) -> Mapping[str, Aggregate]:
@@ -861,13 +854,6 @@ def _default(fields: Fields) -> Mapping[str, Fields]:
     return {DEFAULT_STREAM: fields.with_attempt()}
 
 
-def streams_of(component: Any) -> Mapping[str, Fields]:
-    """Return the fields of each stream that a component declares."""
-    declarer = OutputFieldsDeclarer()
-    component.declare_output_fields(declarer)
-    return declarer.streams
-
-
 def _ports_in(port: Port) -> set[Port]:
     """Return the streams that a stream is: that of a union is several."""
     if port.step.verb != "union":
@@ -888,3 +874,21 @@ def _specs(fields: Fields) -> list[str]:
 
 def _is_time(kind: pa.DataType | None) -> bool:
     return kind is not None and pa.types.is_timestamp(kind)
+
+
+def _check_fields(state: State, fields: Fields, what: str) -> None:
+    """Raise a FieldsError if a state has other fields than what is put into it, in whatever order."""
+    own = dict(zip((*state.key, *state.value), (*state.key.types, *state.value.types), strict=True))
+    given = dict(zip(fields, fields.types, strict=True))
+    if own.keys() != given.keys() or any(kind is not None and kind != given[name] for name, kind in own.items()):
+        declared = ", ".join(f"{name}: {ddl_name(kind)}" if kind is not None else name for name, kind in own.items())
+        raise FieldsError(
+            f"the {type(state).__name__} has {declared}, but {what} has {', '.join(_specs(fields))}; declare it so, or "
+            "select() what it has"
+        )
+
+
+_NO_TIME = (
+    "a stream of changes has no event time, because what a window or distinct() has passed on is not taken back; "
+    "group_by(…).agg(…) it"
+)

@@ -1,0 +1,58 @@
+"""The clocks of streams: what the steps below one must know of it, and the steps that clocks are."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from committers import EventClock, EventTime
+from txtopo.api.components.groupings import Grouping, GroupingKind
+from txtopo.api.data.tuples import DEFAULT_STREAM
+from txtopo.streams.graph import Graph, Port, Source, Step
+
+
+@attrs.frozen
+class Clock:
+    """The clock of a stream: its step, the field with the event time, and how long late rows are waited for."""
+
+    step: Step
+    time: str
+    lateness: dt.timedelta
+    settings: Mapping[str, Any]
+    """Those of an ``EventTime``, for the clock of a join."""
+
+
+def clock_step(graph: Graph, verb: str, base: str, clock_id: str, inputs: Sequence[Port], **made: Any) -> Step:
+    """Add the step of a clock; ``made`` has the component, or what makes it."""
+    return graph.add(
+        Step(
+            verb=verb,
+            base=base,
+            name=clock_id,
+            inputs=tuple(inputs),
+            streams={DEFAULT_STREAM: EventClock.output_fields},
+            by=Grouping(GroupingKind.GLOBAL),
+            is_committer=True,
+            parallelism=1,
+            states={clock_id: EventClock.state(graph.internal(clock_id))},
+            **made,
+        )
+    )
+
+
+def clock_of_both(graph: Graph, name: str, ports: Sequence[Port], clocks: Sequence[Clock]) -> Step:
+    """Return the clock of a join, which goes with the slower stream: that of both, if they have the same."""
+    if clocks[0].step is clocks[1].step:
+        return clocks[0].step
+    clock_id = f"{name}-clock"
+    times = [EventTime(own.time, **own.settings) for own in clocks]
+    at_end = all(own.step.component.at_end for own in clocks)
+
+    def clock(sources: Callable[[Port], Sequence[Source]]) -> EventClock:
+        ids = (sources(port)[0][0] for port in ports)
+        return EventClock(clock_id, sources=dict(zip(ids, times, strict=True)), close_at_end=at_end)
+
+    return clock_step(graph, "join", name, clock_id, ports, make=clock)
