@@ -6,12 +6,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers import ReduceCommitter, TopN
-from examples.nexmark.sources import BID, EVENTS, spout
+from examples.nexmark.sources import EVENTS, spout
 from state import read_table
-from txtopo import Fields, TransactionalTopology, TransactionalTopologyBuilder
+from txtopo import Fields, TransactionalTopology
+from txtopo.streams import Flow, TopN
 
-ROW = BID.subset(["dateTime", "extra", "bidder", "price", "channel", "url"])
+ROW = Fields("dateTime", "extra", "bidder", "price", "channel", "url")
+TOP = TopN(ROW, n=10, by="price", ties="smallest")
 
 
 def answer(output: str) -> pa.Table:
@@ -26,9 +27,7 @@ def answer(output: str) -> pa.Table:
 
 def topology(events: str = EVENTS, output: str = f"{EVENTS}-q19") -> TransactionalTopology:
     """Return the topology."""
-    builder = TransactionalTopologyBuilder("nexmark-q19", "bids", spout(events, "bid"), 2)
-    values = {"bids": TopN(ROW, n=10, by="price: long", ties="smallest")}
-    top = ReduceCommitter("answer", Fields("auction: long"), values=values)
-    builder.set_committer_bolt("top", top, 2).fields_grouping("bids", Fields("auction"))
-    builder.set_state("answer", top.state(f"{output}/answer", deletion_vectors=True))
-    return builder.build()
+    flow = Flow("nexmark-q19", output, parallelism=2)
+    bids = flow.source("bids", spout(events, "bid")).group_by("auction")
+    bids.agg(bids=TOP).upsert("answer", deletion_vectors=True)
+    return flow.build()

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from committers import AppendCommitter, JoinStream, StreamJoin
-from examples.nexmark.bolts import Rows
-from examples.nexmark.q3 import tens
-from examples.nexmark.sources import AUCTION, BID, EVENTS, spout
-from state import DeltaRows
-from txtopo import Fields, TransactionalTopology, TransactionalTopologyBuilder
+from examples.nexmark.sources import EVENTS, spout
+from txtopo import TransactionalTopology
+from txtopo.streams import Flow, Stream
 
 OF_BID = {"dateTime": "bid_dateTime", "extra": "bid_extra"}
 OF_AUCTION = {"id": "auction", "dateTime": "auction_dateTime", "extra": "auction_extra"}
 
 
+def with_auctions(flow: Flow, events: str, condition: str = "true") -> Stream:
+    """Return bids with their auctions, those of which a condition is true."""
+    bids = flow.source("bids", spout(events, "bid")).rename(OF_BID)
+    auctions = flow.source("auctions", spout(events, "auction")).filter(condition).rename(OF_AUCTION)
+    return bids.join(auctions, "auction")
+
+
 def topology(events: str = EVENTS, output: str = f"{EVENTS}-q20") -> TransactionalTopology:
     """Return the topology."""
-    builder = TransactionalTopologyBuilder("nexmark-q20", "bids", spout(events, "bid"), 2)
-    builder.add_spout("auctions", spout(events, "auction"), 2)
-    builder.set_bolt("tens", Rows(tens, AUCTION), 2).shuffle_grouping("auctions")
-    join = StreamJoin(
-        "bids",
-        "opened",
-        left=JoinStream("bids", key="auction", fields=BID, rename=OF_BID),
-        right=JoinStream("tens", key="id", fields=AUCTION, rename=OF_AUCTION),
-    )
-    joining = builder.set_committer_bolt("join", join, 2)
-    joining.fields_grouping("bids", Fields("auction")).fields_grouping("tens", Fields("id"))
-    builder.set_state("bids", join.left_table(f"{output}/bids"))
-    builder.set_state("opened", join.right_table(f"{output}/opened"))
-    builder.set_committer_bolt("append", AppendCommitter("answer"), 2).shuffle_grouping("join")
-    builder.set_state("answer", DeltaRows(f"{output}/answer", join.joined()))
-    return builder.build()
+    flow = Flow("nexmark-q20", output, parallelism=2)
+    with_auctions(flow, events, "category = 10").append("answer")
+    return flow.build()

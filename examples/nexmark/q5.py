@@ -4,30 +4,20 @@ from __future__ import annotations
 
 import datetime as dt
 
-from committers import AppendCommitter, Count, EventClock, Sliding, WindowCommitter
-from examples.nexmark.bolts import Largest
 from examples.nexmark.events import DELAY
 from examples.nexmark.sources import EVENTS, spout
-from state import DeltaRows
-from txtopo import Fields, TransactionalTopology, TransactionalTopologyBuilder
+from txtopo import TransactionalTopology
+from txtopo.streams import ArgMax, Count, Flow, Sliding
 
 WINDOW = Sliding(dt.timedelta(seconds=10), dt.timedelta(seconds=2))
 
 
 def topology(events: str = EVENTS, output: str = f"{EVENTS}-q5") -> TransactionalTopology:
     """Return the topology."""
-    builder = TransactionalTopologyBuilder("nexmark-q5", "bids", spout(events, "bid", "auction", "dateTime"), 2)
-    clock = EventClock("clock", time="dateTime", delay=DELAY, close_at_end=True)
-    builder.set_committer_bolt("clock", clock).global_grouping("bids")
-    builder.set_state("clock", clock.state(f"{output}/clock"))
-    auction, bids = Fields("auction: long"), {"num": Count()}
-    windows = WindowCommitter("open", clock="clock", time="dateTime", key=auction, window=WINDOW, aggregates=bids)
-    builder.set_committer_bolt("count", windows, 2).fields_grouping("bids", auction).all_grouping("clock")
-    builder.set_state("open", windows.state(f"{output}/open"))
-    most = Largest("num", key="window_start", fields=windows.results())
-    builder.set_bolt("most", most).global_grouping("count")
-    answer = AppendCommitter("answer", ["window_start", "auction", "num"])
-    builder.set_committer_bolt("append", answer).shuffle_grouping("most")
-    fields = Fields("starttime: timestamp", "auction: long", "num: long")
-    builder.set_state("answer", DeltaRows(f"{output}/answer", fields))
-    return builder.build()
+    flow = Flow("nexmark-q5", output, parallelism=2)
+    bids = flow.source("bids", spout(events, "bid", "auction", "dateTime"))
+    timed = bids.event_time("dateTime", delay=DELAY, close_at_end=True)
+    counts = timed.group_by("auction").window(WINDOW).agg(num=Count())
+    most = counts.group_by("window_start").agg(most=ArgMax("auction", by="num", rows_max=100_000))
+    most.explode("most").rename({"window_start": "starttime"}).append("answer")
+    return flow.build()

@@ -3,42 +3,25 @@
 from __future__ import annotations
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from committers import JoinStream, Last, ReduceCommitter, StreamJoin
-from examples.nexmark.bolts import Rows
-from examples.nexmark.q20 import OF_AUCTION, OF_BID
-from examples.nexmark.sources import AUCTION, BID, EVENTS, spout
+from examples.nexmark.q20 import with_auctions
+from examples.nexmark.sources import EVENTS
 from state import read_table
-from txtopo import Fields, TransactionalTopology, TransactionalTopologyBuilder
+from txtopo import Fields, TransactionalTopology
+from txtopo.streams import Flow, Last
 
-PLACED = BID.subset(["auction", "dateTime", "extra", "bidder", "price"])
-JOIN = StreamJoin(
-    "bids",
-    "opened",
-    left=JoinStream("bids", key="auction", fields=PLACED, rename=OF_BID),
-    right=JoinStream("auctions", key="id", fields=AUCTION, rename=OF_AUCTION),
+OF_BID = ("bid_dateTime", "bid_extra", "bidder")
+OF_AUCTION = (
+    "initialBid",
+    "reserve",
+    "seller",
+    "category",
+    "itemName",
+    "description",
+    "auction_extra",
+    "auction_dateTime",
 )
-WON = Last(
-    JOIN.joined().subset([name for name in JOIN.joined() if name not in {"auction", "price"}]),
-    by="price: long",
-    ties="smallest",
-)
-
-
-def while_open(bids: pa.Table) -> pa.Table:
-    """Return the bids that came while their auction was open."""
-    time = pc.field("bid_dateTime")
-    return bids.filter((time >= pc.field("auction_dateTime")) & (time <= pc.field("expires")))
-
-
-def add_join(builder: TransactionalTopologyBuilder, join: StreamJoin, output: str) -> None:
-    """Add a join of bids with their auctions, and a bolt that leaves those that came while these were open."""
-    joining = builder.set_committer_bolt("join", join, 2)
-    joining.fields_grouping("bids", Fields("auction")).fields_grouping("auctions", Fields("id"))
-    builder.set_state("bids", join.left_table(f"{output}/bids"))
-    builder.set_state("opened", join.right_table(f"{output}/opened"))
-    builder.set_bolt("open", Rows(while_open, join.joined()), 2).shuffle_grouping("join")
+WON = Last(Fields(*OF_BID, *OF_AUCTION, "expires"), by="price", ties="smallest")
 
 
 def answer(output: str) -> pa.Table:
@@ -49,10 +32,7 @@ def answer(output: str) -> pa.Table:
 
 def topology(events: str = EVENTS, output: str = f"{EVENTS}-q9") -> TransactionalTopology:
     """Return the topology."""
-    builder = TransactionalTopologyBuilder("nexmark-q9", "bids", spout(events, "bid", *PLACED), 2)
-    builder.add_spout("auctions", spout(events, "auction"), 2)
-    add_join(builder, JOIN, output)
-    won = ReduceCommitter("answer", Fields("auction: long"), values={"won": WON})
-    builder.set_committer_bolt("won", won, 2).fields_grouping("open", Fields("auction"))
-    builder.set_state("answer", won.state(f"{output}/answer", deletion_vectors=True))
-    return builder.build()
+    flow = Flow("nexmark-q9", output, parallelism=2)
+    bids = with_auctions(flow, events).filter("bid_dateTime >= auction_dateTime AND bid_dateTime <= expires")
+    bids.group_by("auction").agg(won=WON).upsert("answer", deletion_vectors=True)
+    return flow.build()
