@@ -97,10 +97,11 @@ class Step:
         Columns that a table lacks can be added, which the run says; it also looks where a look takes a server.
         """
         for name, state in self.states.items():
-            if state.home is None:
+            table = state.table()
+            if state.home is None or table is None:
                 continue
             try:
-                found = state.table().look()
+                found = table.look()
             except TxtopoError:  # of which the run says more
                 continue
             if found is not None and found.misfit is not None and not found.lacks:
