@@ -50,7 +50,8 @@ class _Segment:
         dead: the positions of the dead ones.
         slots: the slot of each row's key in the index, if there is one: so rows that move to another segment need not
             be looked up. Those of dead rows mean nothing.
-        chunks: the rows in portions that Arrow takes rows from, each with the position of its first one.
+        chunks: the rows in portions that Arrow takes rows from, each with the position of its first one. Of a table, it
+            takes those of 20 segments in half as long again.
         nbytes: the bytes of the rows, which each write adds up and which Arrow counts buffer by buffer.
     """
 
@@ -59,7 +60,7 @@ class _Segment:
     first: int
     dead: BitMap64 = attrs.field(factory=BitMap64)
     slots: Slots = attrs.field(factory=lambda: ones(0, np.int32))
-    chunks: Sequence[tuple[int, pa.Table]] = attrs.field(
+    chunks: Sequence[tuple[int, pa.RecordBatch]] = attrs.field(
         default=attrs.Factory(lambda self: chunks_of(self.rows), takes_self=True)
     )
     nbytes: int = attrs.field(default=attrs.Factory(lambda self: int(self.rows.nbytes), takes_self=True))
@@ -118,17 +119,17 @@ class _Found:
     numbers: Positions
 
 
-def chunks_of(rows: pa.Table) -> list[tuple[int, pa.Table]]:
+def chunks_of(rows: pa.Table) -> list[tuple[int, pa.RecordBatch]]:
     """Return rows in portions of at most ``mapped.CHUNK_BYTES``, each with the position of its first row.
 
     Arrow takes rows of a column only up to 2 GiB of text.
     """
-    chunks: list[tuple[int, pa.Table]] = []
+    chunks: list[tuple[int, pa.RecordBatch]] = []
     at = 0
     for batch in rows.to_batches():
         size = max(1, batch.num_rows // max(1, -(-batch.nbytes // mapped.CHUNK_BYTES)))
         starts = range(0, batch.num_rows, size)
-        chunks += [(at + start, pa.Table.from_batches([batch.slice(start, size)])) for start in starts]
+        chunks += [(at + start, batch.slice(start, size)) for start in starts]
         at += batch.num_rows
     return chunks
 
@@ -303,11 +304,11 @@ class Segments:
         chunks = [(each.first + at, rows) for each in segments for at, rows in each.chunks]
         bounds = numbers.searchsorted([*(first for first, _ in chunks), self._next])
         parts = [
-            rows.select(names).take(numbers[start:end] - first)  # a portion is small enough for that
+            rows.select(names).take(pa.array(numbers[start:end] - first))  # a portion is small enough for that
             for (first, rows), start, end in zip(chunks, bounds, bounds[1:], strict=False)
             if start < end
         ]
-        return pa.concat_tables([self._schema.empty_table().select(names), *parts])
+        return pa.Table.from_batches(parts, self._schema.empty_table().select(names).schema)
 
     def marked(self, new: pa.Table, *, with_vectors: bool) -> Marks:
         """Return what a write of some rows makes of the segments.

@@ -122,7 +122,8 @@ class DataFile:
 
     def without_bounds(self) -> DataFile:
         """Return the file as one whose bounds are not known: readers find the rows, and skip nothing."""
-        return attrs.evolve(self, stats=self.stats and row_count_of(self.rows))
+        stats = self.stats and row_count_of(self.rows)
+        return self if stats == self.stats else attrs.evolve(self, stats=stats)
 
 
 def _repetitive(rows: pa.Table) -> list[str] | bool:

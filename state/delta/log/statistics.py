@@ -88,7 +88,8 @@ def row_count_of(rows: int, *, is_live: bool = True) -> str:
 
     ``is_live`` is False if some of them are dead: bounds, were there any, would not be those of the rows that are left.
     """
-    return json.dumps({"numRecords": rows} if is_live else {"numRecords": rows, "tightBounds": False})
+    # Each write asks for it twice for each file that it touches; json.dumps() takes 10 times as long.
+    return f'{{"numRecords": {rows}}}' if is_live else f'{{"numRecords": {rows}, "tightBounds": false}}'
 
 
 def _content_of(column: pa.ChunkedArray) -> ColumnContent:

@@ -1,10 +1,10 @@
 """What a commit group costs a keyed table with deletion vectors: ``python -m tests.harness.benchmarks.groups``.
 
-It prints CPU time and bytes of all that the state does for a group, merges included, by rows of the table and touched
-keys: random ones, in groups one after another, as a coordinator has them; and what a start takes, and the index of the
-rows. Keys are longs, or words with ``--words``. The time is the process's own, so that a busy machine changes little.
-``--bytes-max 0`` has rows and index on the disk; another process has filled the table, so the memory is what a
-coordinator has.
+It prints CPU time and bytes of all that the state does for a group, merges included and checkpoints of the log only
+with ``--checkpoints``, by rows of the table and touched keys: random ones, in groups one after another, as a
+coordinator has them; and what a start takes, and the index of the rows. Keys are longs, or words with ``--words``. The
+time is the process's own, so that a busy machine changes little. ``--bytes-max 0`` has rows and index on the disk;
+another process has filled the table, so the memory is what a coordinator has.
 """
 
 from __future__ import annotations
@@ -29,15 +29,21 @@ from txtopo.transactional.commit.write_buffer import group_state
 
 _LOAD_ROWS = 500_000
 
+_NEVER = 1_000_000_000
+"""How many writes no benchmark makes."""
+
 
 class Table:
     """A table of words, and the groups that it gets."""
 
-    def __init__(self, path: Path, *, are_words: bool, deletion_vectors: bool, bytes_max: int) -> None:
+    def __init__(
+        self, path: Path, *, are_words: bool, deletion_vectors: bool, bytes_max: int, has_checkpoints: bool
+    ) -> None:
         self._path = path
         self._rows_of = rows_of if are_words else _of_longs
         key = Fields("word: string" if are_words else "word: long")
-        declared = DeltaState(path, key, Fields("n: long"), deletion_vectors=deletion_vectors)
+        upkeep = {} if has_checkpoints else {"upkeep_every_writes": _NEVER}
+        declared = DeltaState(path, key, Fields("n: long"), deletion_vectors=deletion_vectors, **upkeep)
         self._drawing = np.random.default_rng(5)
         probe = ProgressProbe()
         opened = declared.open("benchmark", "words", "life", 1)
@@ -92,7 +98,10 @@ def _of_longs(keys: np.ndarray) -> pa.Table:
 
 def fill(path: Path, rows: int, *, are_words: bool, deletion_vectors: bool) -> None:
     """Make a table of so many rows."""
-    table = Table(path, are_words=are_words, deletion_vectors=deletion_vectors, bytes_max=Config().state_bytes_max)
+    bytes_max = Config().state_bytes_max
+    table = Table(
+        path, are_words=are_words, deletion_vectors=deletion_vectors, bytes_max=bytes_max, has_checkpoints=True
+    )
     table.fill(rows)
     table.close()
 
@@ -117,9 +126,17 @@ def index_bytes(rows: int) -> int:
 @click.option("--groups", default=24, show_default=True, type=click.IntRange(1), help="Of each size.")
 @click.option("--words", is_flag=True, help="Keys are words, not longs.")
 @click.option("--rewritten", is_flag=True, help="Without deletion vectors.")
+@click.option("--checkpoints", is_flag=True, help="With the checkpoints of the log: one for 50 groups, or fewer.")
 @click.option("--bytes-max", default=Config().state_bytes_max, show_default=True, help="topology.state.bytes.max.")
 def main(
-    rows: tuple[int, ...], touched: tuple[int, ...], groups: int, *, words: bool, rewritten: bool, bytes_max: int
+    rows: tuple[int, ...],
+    touched: tuple[int, ...],
+    groups: int,
+    *,
+    words: bool,
+    rewritten: bool,
+    checkpoints: bool,
+    bytes_max: int,
 ) -> None:
     """Print what groups cost, by rows of the table and touched keys."""
     for count in rows:
@@ -129,7 +146,7 @@ def main(
             filling.start()
             filling.join()
             began = time.process_time()
-            table = Table(path, **made, bytes_max=bytes_max)
+            table = Table(path, **made, bytes_max=bytes_max, has_checkpoints=checkpoints)
             cpu_secs = time.process_time() - began
             click.echo(f"{count:,} rows: a start takes {cpu_secs:.1f} s CPU, in {table.steps} steps; {memory()}")
             click.echo(f"  the index takes {index_bytes(count) / count:.1f} bytes a row")
