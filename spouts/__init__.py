@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from spouts.files.spout import FilesTransactionalSpout as FilesTransactionalSpout
     from spouts.memory import MemoryTransactionalSpout as MemoryTransactionalSpout
     from spouts.opaque_memory import OpaqueMemoryTransactionalSpout as OpaqueMemoryTransactionalSpout
+    from spouts.sql.opaque import OpaqueSqlTransactionalSpout as OpaqueSqlTransactionalSpout
+    from spouts.sql.spout import SqlTransactionalSpout as SqlTransactionalSpout
     from txtopo.api.components.spout import (
         Coordinator as Coordinator,
         DataFrameSpout as DataFrameSpout,

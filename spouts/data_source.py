@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from txtopo.api.arguments import check_positive, checked_arguments
+from txtopo.api.arguments import check_positive, check_secs, checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.spout import Coordinator, Emitter, Metadata, TransactionalSpout
@@ -76,8 +76,7 @@ class DataSourceSpout(TransactionalSpout):
             raise ConfigError(f"{source!r} is no data source; give a subclass of pyspark.sql.datasource.DataSource")
         if rows_max is not None:
             check_positive("rows_max", rows_max)
-        if not 0 <= poll_secs < float("inf"):
-            raise ConfigError(f"poll_secs is {poll_secs!r}; give a number of seconds, at least 0")
+        check_secs("poll_secs", poll_secs)
         self.source = source
         self.options = dict(options or {})
         self.values = (fields or _fields_of(source(self.options))).with_attempt().without_attempt()

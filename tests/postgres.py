@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pwd
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any, Self
 
 import pytest
 
@@ -16,6 +18,9 @@ from tests.waiting import wait_for
 from txtopo.servers.server import Server, free_port
 
 ABSENT = "PostgreSQL's server is not installed: apt install postgresql"
+
+
+_SCHEMAS = itertools.count(1)
 
 
 def binaries() -> Path | None:
@@ -98,3 +103,89 @@ class PostgresServer(Server):
     def _run(self, name: str, *arguments: object) -> None:
         words = [str(self._binaries / name), *map(str, arguments)]
         subprocess.run(words, check=True, user=self._user, cwd="/", stdin=subprocess.DEVNULL, capture_output=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A server for all tests that leave it as it is."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def schema(postgres: PostgresServer) -> str:
+    """A schema of the test's own."""
+    import sqlalchemy as sa
+
+    name = f"test {next(_SCHEMAS)}"
+    engine = sa.create_engine(postgres.url.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        connection.exec_driver_sql(f'CREATE SCHEMA "{name}"')
+    engine.dispose()
+    return name
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str | None]:
+    """The URL of an empty database, and the schema to use in it: of each kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'rows.db'}", None
+    return request.getfixturevalue("postgres").url, request.getfixturevalue("schema")
+
+
+class Client:
+    """A connection that runs statements in a schema, each alone or several in a transaction; of SQLite, too."""
+
+    def __init__(self, url: str, schema: str | None) -> None:
+        import sqlalchemy as sa
+
+        self.url = url
+        self.schema = schema
+        self.is_open = False
+        self._engine = sa.create_engine(
+            url.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT", poolclass=sa.pool.NullPool
+        )
+        self._connection = self._engine.connect()
+        if schema is not None:
+            self.run(f'SET search_path TO "{schema}"')
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def other(self) -> Client:
+        """Return another connection to the same schema."""
+        return Client(self.url, self.schema)
+
+    def run(self, statement: str) -> None:
+        """Run a statement."""
+        self._connection.exec_driver_sql(statement)
+
+    def rows(self, statement: str) -> list[Any]:
+        """Return the rows of a query."""
+        return self._connection.exec_driver_sql(statement).fetchall()
+
+    def begin(self) -> None:
+        """Begin a transaction, unless one is open."""
+        if not self.is_open:
+            self.run("BEGIN")
+        self.is_open = True
+
+    def commit(self) -> None:
+        """End the transaction, if one is open."""
+        self._end("COMMIT")
+
+    def roll_back(self) -> None:
+        """Undo the transaction, if one is open."""
+        self._end("ROLLBACK")
+
+    def close(self) -> None:
+        """Close the connection, which undoes a transaction that is open."""
+        self._connection.close()
+
+    def _end(self, statement: str) -> None:
+        if self.is_open:
+            self.run(statement)
+        self.is_open = False

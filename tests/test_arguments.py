@@ -58,6 +58,8 @@ from spouts import (
     FilesTransactionalSpout,
     MemoryTransactionalSpout,
     OpaqueMemoryTransactionalSpout,
+    OpaqueSqlTransactionalSpout,
+    SqlTransactionalSpout,
 )
 from spouts.kafka import (
     ByTopicRecordTranslator,
@@ -139,6 +141,16 @@ class Source:
         """Nothing is read."""
 
 
+SQL = {
+    "url": "postgresql://a@b/c",
+    "table": "rows",
+    "fields": Fields("n: long", "at: timestamp"),
+    "schema": "s",
+    "rows_max": 5,
+    "watch": True,
+    "poll_secs": 1.0,
+}
+
 RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (
         DeltaTransactionalSpout,
@@ -158,6 +170,8 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
         DataSourceSpout,
         {"source": Source, "options": {}, "fields": N, "rows_max": 5, "until_end": True, "poll_secs": 1.0},
     ),
+    (SqlTransactionalSpout, {**SQL, "id": "n"}),
+    (OpaqueSqlTransactionalSpout, {**SQL, "key": ["n"], "updated_at": "at"}),
     (
         FilesTransactionalSpout,
         {

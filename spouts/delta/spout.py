@@ -22,7 +22,7 @@ import pyarrow as pa
 from spouts.delta.table import InputTable
 from state.delta.log.data_files import DataFile, DataFolder, files_in
 from state.delta.log.location import Location
-from txtopo.api.arguments import check_positive, checked_arguments
+from txtopo.api.arguments import check_positive, check_secs, checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.spout import Coordinator, Emitter, Lag, Metadata, TransactionalSpout
@@ -94,8 +94,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
             check_positive(what, number)
         if starting_version is not None and starting_version < 0:
             raise ConfigError(f"starting_version is {starting_version}; versions begin with 0")
-        if not 0 <= poll_secs < float("inf"):
-            raise ConfigError(f"poll_secs is {poll_secs!r}; give a number of seconds, at least 0")
+        check_secs("poll_secs", poll_secs)
         location = Location.resolve(os.fspath(path), storage_options)
         if fields is None:
             schema = pa.schema(InputTable(location, pa.schema([]), is_skipping=False).newest().schema())

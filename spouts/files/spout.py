@@ -41,7 +41,7 @@ from spouts.files.formats.text_format import TextFormat
 from spouts.files.listing import FileRange, absolute_paths, list_files
 from spouts.files.packed import unpacked
 from spouts.files.watch import WatchingCoordinator, WatchTimes
-from txtopo.api.arguments import check_positive, checked_arguments
+from txtopo.api.arguments import check_positive, check_secs, checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.spout import Coordinator, Emitter, Metadata, TransactionalSpout
@@ -121,8 +121,7 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
         for what, number in (("batch_bytes", batch_bytes), ("batch_files_max", batch_files_max)):
             check_positive(what, number)
         for what, secs in (("settle_secs", settle_secs), ("poll_secs", poll_secs)):
-            if not 0 <= secs < float("inf"):
-                raise ConfigError(f"{what} is {secs!r}; give a number of seconds, at least 0")
+            check_secs(what, secs)
         if format is not None and format not in FORMATS:
             raise ConfigError(f"format is {format!r}; the formats are {', '.join(FORMATS)}")
         self.paths = absolute_paths(path)

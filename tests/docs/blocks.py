@@ -25,7 +25,7 @@ from click.testing import CliRunner
 from txtopo.main.group import txtopo
 
 RUN = ("python", "console")
-READ = ("text", "sh", "json")
+READ = ("text", "sh", "json", "sql")
 
 _FENCE = re.compile(
     r"^(?:<!-- not run: (?P<reason>.+) -->\n\n?)?```(?P<language>\w*)(?P<options>[^\n]*)\n(?P<text>.*?)^```$",

@@ -80,6 +80,12 @@ def check_positive(name: str, value: int) -> None:
         raise ConfigError(f"{name} is {value!r}; give a whole number, at least 1")
 
 
+def check_secs(name: str, secs: float) -> None:
+    """Raise a ConfigError, which has the argument's name, for what is no time to wait: below 0, or without an end."""
+    if not 0 <= secs < float("inf"):
+        raise ConfigError(f"{name} is {secs!r}; give a number of seconds, at least 0")
+
+
 def checked_class(cls: _C) -> _C:
     """Let the class, whose ``__init__`` attrs has made, refuse arguments as :func:`checked_arguments` does."""
     cls.__init__ = checked_arguments(cls.__init__)  # type: ignore[misc] # it is the class's own
