@@ -21,14 +21,13 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
 from state.delta.read.history import shown_schema
 from state.delta.read.reading import can_read_files, read_rows
-from state.delta.reference.loaded import LoadedVersion, Source
+from state.delta.reference.loaded import LoadedVersion, Source, no_column
 from state.delta.reference.removal import removal_of
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.reference import OTHER_TABLE_ADVICE, Reference, ReferenceTable, SeenVersion
 from txtopo.api.values import ROWS_KINDS
-from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
+from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.text.native import plain_text
-from txtopo.text.suggestions import did_you_mean
 
 __all__ = ["DeltaReference"]
 
@@ -148,8 +147,7 @@ class DeltaReference(Reference):
         names = schema.names if self._columns is None else self._columns
         for name in (*self.key, *names):
             if name not in schema.names:
-                near = did_you_mean(name, schema.names) or f"; it has {', '.join(schema.names)}"
-                raise FieldsError(f"{what}: the table has no column {name!r}{near}")
+                raise no_column(what, name, schema.names)
         for name in self.key:
             if not is_key_type(schema.field(name).type):
                 raise no_equality(name, schema.field(name).type)

@@ -29,6 +29,8 @@ from txtopo.columnar.key_index import HashIndex, Positions, are_equal, hashes_of
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import FieldsError, InputError
+from txtopo.text.suggestions import did_you_mean
+from txtopo.text.words import count_of
 
 __all__ = ["LoadedVersion", "Source"]
 
@@ -147,6 +149,9 @@ class LoadedVersion(ReferenceTable):
     def take(self, numbers: pa.Array, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows with some numbers."""
         names = self._source.schema.names if columns is None else list(columns)
+        for name in names:
+            if name not in self._source.schema.names:
+                raise no_column(self._source.what, name, self._source.schema.names)
         if not numbers.null_count:
             return self._at(numbers.to_numpy(), names)
         if len(self._blocks) == 1:
@@ -295,8 +300,9 @@ class LoadedVersion(ReferenceTable):
         if twice.num_rows:
             key = python_rows(twice.slice(0, 1))[0]
             raise InputError(
-                f"{self._source.what} has {twice.num_rows:,} keys more than once, such as {key}: a look-up finds one "
-                "row. Remove the others from the table, or name more key columns"
+                f"{self._source.what} has {count_of(twice.num_rows, 'key')} more than once, such as {key}: a look-up "
+                "finds one row. Name more key columns; or remove the others from the table and run 'txtopo replan "
+                "MODULE', for what is planned with this version sees it until then"
             )
 
 
@@ -314,3 +320,9 @@ def _gathered(source: Source, before: LoadedVersion | None) -> tuple[dict[str, _
         size += rows.nbytes
         source.check_bytes(size)
     return parts, [pa.concat_tables([source.schema.empty_table(), *tables]).combine_chunks()]
+
+
+def no_column(what: str, name: str, names: Sequence[str]) -> FieldsError:
+    """Return the error for a column that a version does not have."""
+    near = did_you_mean(name, names) or f"; it has {', '.join(names)}"
+    return FieldsError(f"{what}: the table has no column {name!r}{near}")
