@@ -1,9 +1,11 @@
 """Ready-made committers that write a state exactly once, their aggregates, and what they need for event time."""
 
 import txtopo as txtopo  # first: it refuses modules that hide those of txtopo, which would be a traceback here
-from committers.aggregates import Collect, Count, CountDistinct, First, Last, Max, Mean, Min, Sum
+from committers.aggregates.approximate import ApproxCountDistinct, ApproxQuantile
+from committers.aggregates.numbers import Count, Mean, Sum
+from committers.aggregates.ordered import Collect, CountDistinct, First, Last, Max, Min
+from committers.aggregates.rankings import ArgMax, ArgMin, LastN, TopN
 from committers.apply_changes import ApplyChanges
-from committers.approximate import ApproxCountDistinct, ApproxQuantile
 from committers.event_time import (
     Days,
     Deduplicate,
@@ -20,7 +22,6 @@ from committers.event_time import (
     WindowUpdateCommitter,
 )
 from committers.lookup_join import LookupJoin
-from committers.rankings import ArgMax, ArgMin, LastN, TopN
 from committers.reduce import ReduceCommitter
 from committers.rows import AppendCommitter, ReplaceCommitter
 from committers.sinks import DeltaAppendBolt, DeltaUpsertBolt

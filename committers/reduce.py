@@ -12,10 +12,13 @@ import attrs
 import numpy as np
 import pyarrow as pa
 
-from committers.aggregates import Aggregate, AggregateCombiner, Aggregation, Count, fields_of, merged_rows
+from committers.aggregates.aggregate import Aggregate
+from committers.aggregates.aggregation import AggregateCombiner, Aggregation, merged_rows
+from committers.aggregates.fields import fields_of
+from committers.aggregates.numbers import Count
+from committers.aggregates.retracting import counted, retracting
 from committers.changes import CHANGES, DIFF, TableChanges, folded, silent_changes
 from committers.inputs import Inputs, field_mistakes
-from committers.retracting import counted, retracting
 from committers.spill import ReducingCommitter
 from committers.waiting import TUPLES_WAITING_MAX
 from state import DeltaState

@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.aggregates import fields_of
+from committers.aggregates.fields import fields_of
 from committers.event_time.clock import EventClock, clock_mistakes
 from committers.event_time.join_streams import (
     AT,

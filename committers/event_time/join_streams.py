@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.aggregates import fields_of
+from committers.aggregates.fields import fields_of
 from committers.event_time.clock import Watermark
 from committers.event_time.timed import AHEAD, EXPIRES
 from committers.event_time.times import TIMESTAMP

@@ -13,7 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.aggregates import Aggregate, Aggregation, fields_of, merged_rows
+from committers.aggregates.aggregate import Aggregate
+from committers.aggregates.aggregation import Aggregation, merged_rows
+from committers.aggregates.fields import fields_of
 from committers.event_time.timed import AHEAD, EXPIRES, LATE, UNTIMED, TimedCommitter
 from committers.event_time.times import TIMESTAMP, in_known_years, micros_in, micros_of, timestamps
 from committers.event_time.windows import END, START, Window, key_ids, sessions, with_windows

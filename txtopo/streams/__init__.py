@@ -10,21 +10,20 @@ from typing import TYPE_CHECKING
 from txtopo.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from committers.aggregates import (
+    from committers.aggregates.approximate import (
+        ApproxCountDistinct as ApproxCountDistinct,
+        ApproxQuantile as ApproxQuantile,
+    )
+    from committers.aggregates.numbers import Count as Count, Mean as Mean, Sum as Sum
+    from committers.aggregates.ordered import (
         Collect as Collect,
-        Count as Count,
         CountDistinct as CountDistinct,
         First as First,
         Last as Last,
         Max as Max,
-        Mean as Mean,
         Min as Min,
-        Sum as Sum,
     )
-    from committers.approximate import (
-        ApproxCountDistinct as ApproxCountDistinct,
-        ApproxQuantile as ApproxQuantile,
-    )
+    from committers.aggregates.rankings import ArgMax as ArgMax, ArgMin as ArgMin, LastN as LastN, TopN as TopN
     from committers.event_time.windows import (
         Days as Days,
         Hours as Hours,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
         Sliding as Sliding,
         Tumbling as Tumbling,
     )
-    from committers.rankings import ArgMax as ArgMax, ArgMin as ArgMin, LastN as LastN, TopN as TopN
     from txtopo.streams.flow import Flow as Flow
     from txtopo.streams.stream import (
         Aggregated as Aggregated,

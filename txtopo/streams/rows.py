@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.aggregates import Aggregation, fields_of
+from committers.aggregates.aggregation import Aggregation
+from committers.aggregates.fields import fields_of
 from txtopo import ArrowBatchBolt, BatchOutputCollector, Fields, TopologyContext, TransactionAttempt
 from txtopo.api.data.types import ddl_name, python_values
 from txtopo.columnar.conversion import cast_rows, fitted_array

@@ -22,7 +22,9 @@ from committers import (
     WindowCommitter,
     WindowUpdateCommitter,
 )
-from committers.aggregates import Aggregate, Aggregation, fields_of
+from committers.aggregates.aggregate import Aggregate
+from committers.aggregates.aggregation import Aggregation
+from committers.aggregates.fields import fields_of
 from committers.changes import CHANGES, DIFF
 from committers.event_time import TimerCommitter, Window
 from committers.event_time.timed import ClockedCommitter

@@ -12,7 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.aggregates import TIES, Aggregate, Ties, field_of, fields_with, ordered_types, typed_fields
+from committers.aggregates.aggregate import Aggregate
+from committers.aggregates.fields import field_of, fields_with, typed_fields
+from committers.aggregates.ordered import TIES, Ties, ordered_types
 from txtopo import Fields
 from txtopo.api.arguments import check_positive, checked_class
 from txtopo.api.reduction import ColumnReduction, Merge

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.aggregates import OfField
+from committers.aggregates.aggregate import OfField
 from txtopo.api.arguments import checked_class
 from txtopo.api.reduction import ColumnReduction, Merge
 from txtopo.columnar.selection import in_one_piece

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from committers import ApproxCountDistinct, ApproxQuantile, ReduceCommitter
-from committers.aggregates import Aggregation
+from committers.aggregates.aggregation import Aggregation
 from spouts import MemoryTransactionalSpout
 from state import read_table
 from tests.budgets import examples

@@ -16,7 +16,7 @@ from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import read_table
 from state.delta import merging
 from tests.budgets import examples
-from tests.committers.test_aggregates import VALUES, aggregation, by_hand, by_key, is_exact, rows_of
+from tests.committers.aggregates.test_aggregation import VALUES, aggregation, by_hand, by_key, is_exact, rows_of
 from tests.crashes import Crash, run_with_crash
 from tests.topologies import committing
 from txtopo import Config, Fields

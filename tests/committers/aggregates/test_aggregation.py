@@ -29,7 +29,7 @@ from committers import (
     Sum,
     TopN,
 )
-from committers.aggregates import Aggregation
+from committers.aggregates.aggregation import Aggregation
 from tests.budgets import examples
 from txtopo import Fields
 from txtopo.api.data.types import parse_type

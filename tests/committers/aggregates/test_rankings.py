@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from committers import ArgMax, ArgMin, CountDistinct, Last, LastN, ReduceCommitter, TopN
-from committers.aggregates import Aggregation
+from committers.aggregates.aggregation import Aggregation
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
 from tests.topologies import committing

@@ -16,8 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.aggregates import Aggregate, Collect, Count, CountDistinct, Max, Mean, Min, OfField, Sum
-from committers.rankings import TopN
+from committers.aggregates.aggregate import Aggregate, OfField
+from committers.aggregates.numbers import Count, Mean, Sum
+from committers.aggregates.ordered import Collect, CountDistinct, Max, Min
+from committers.aggregates.rankings import TopN
 from txtopo import Fields
 from txtopo.api.reduction import ColumnReduction, Merge
 from txtopo.columnar.reducing import ordered
