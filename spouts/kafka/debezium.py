@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from spouts.kafka.log import KafkaRecord
 from txtopo.api.arguments import checked_arguments
+from txtopo.api.data.utc import EPOCH
 
 __all__ = ["Debezium"]
 
@@ -42,12 +44,21 @@ class Debezium:
             events of a key, in PostgreSQL its ``source.lsn``, in MySQL ``source.file`` and ``source.pos``.
         deleted: the name of the field that says whether the row is deleted.
         unchanged: the name of the field with the columns that the event left as they are.
+        time: the name of the field with the time at which the database made the change, a ``timestamp``; None: none.
+            An event without that time is a bad record.
     """
 
     @checked_arguments
-    def __init__(self, parts: Mapping[str, str], *, deleted: str = "deleted", unchanged: str = "unchanged") -> None:
+    def __init__(
+        self,
+        parts: Mapping[str, str],
+        *,
+        deleted: str = "deleted",
+        unchanged: str = "unchanged",
+        time: str | None = None,
+    ) -> None:
         self._parts = {name: path.split(".") for name, path in parts.items()}
-        self._deleted, self._unchanged = deleted, unchanged
+        self._deleted, self._unchanged, self._time = deleted, unchanged, time
 
     def __call__(self, record: KafkaRecord) -> Mapping[str, Any] | None:
         """Return the row of a record; None if it has none.
@@ -81,6 +92,7 @@ class Debezium:
             **{name: _part(event, path) for name, path in self._parts.items()},
             self._deleted: event["op"] == "d",
             self._unchanged: unchanged,
+            **({} if self._time is None else {self._time: _time_of(event)}),
         }
 
 
@@ -92,6 +104,16 @@ def _is_unavailable(value: Any) -> bool:
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     return value in {UNAVAILABLE, _UNAVAILABLE_BYTES} if isinstance(value, str) else False
+
+
+def _time_of(event: Any) -> dt.datetime:
+    """Return when the database made a change, as exactly as the event says it."""
+    micros, millis = (_part(event, ["source", name]) for name in ("ts_us", "ts_ms"))
+    if isinstance(micros, int):
+        return EPOCH + dt.timedelta(microseconds=micros)
+    if isinstance(millis, int):
+        return EPOCH + dt.timedelta(milliseconds=millis)
+    raise ValueError("the event does not say when the database made the change: it has no source.ts_ms")
 
 
 def _part(event: Any, path: list[str]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -110,8 +111,8 @@ def _able(contenders: Sequence[Contender], bench: Bench) -> list[Contender]:
 
 
 def _run(contender: Contender, bench: Bench, when: str) -> Sample:
-    folder = bench.work / "run"
-    folder.mkdir(parents=True)
+    # Another one each time: what a peer's threads still write after its end may outlive the removal of its folder.
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=bench.work))
     try:
         with bench.console.status(f"{when}: {contender.name}"):
             return contender.run(folder)

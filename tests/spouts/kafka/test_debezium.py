@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 import pickle
 from typing import Any
@@ -65,3 +66,18 @@ def test_bad_events(event: Any, why: str) -> None:
     """They are bad records, which say why."""
     with pytest.raises(ValueError, match=why):
         row_of(event)
+
+
+def test_the_time_of_a_change() -> None:
+    """It is a time, in microseconds if the event has these; an event without one is a bad record."""
+    rows = Debezium({}, time="at")
+    noon = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+    millis = int(noon.timestamp()) * 1_000
+
+    def at(source: Any) -> Any:
+        return rows(record({"op": "c", "after": {"id": 1}, "source": source}))["at"]
+
+    assert at({"ts_ms": millis}) == noon
+    assert at({"ts_ms": millis, "ts_us": millis * 1_000 + 7}) == noon + dt.timedelta(microseconds=7)
+    with pytest.raises(ValueError, match=r"no source\.ts_ms"):
+        at({})
