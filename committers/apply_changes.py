@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from committers.changes import CHANGES, DIFF, TableChanges, silent_changes
+from committers.changes import CHANGES, DIFF, TableChanges
 from committers.inputs import Inputs, field_mistakes
 from committers.versions import BEGAN, INTERVALS, Change, Version, VersionId, Versions, sequence_of
 from committers.waiting import WaitingTuples
@@ -167,7 +167,12 @@ class ApplyChanges(BatchBolt, ICommitter):
 
     def output_mistakes(self, streams: Collection[str], states: Mapping[str, State]) -> Iterator[str]:
         """Return why its changes can't be read."""
-        return silent_changes(self._state_name, streams, states)
+        state = states.get(self._state_name)
+        if CHANGES in streams and state is not None and state.time_to_live is not None:
+            yield (
+                f"has the stream {CHANGES!r}, but the keys of state {self._state_name!r} expire, which it would not "
+                "tell; leave out the ttl, or do not subscribe to it"
+            )
 
     def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
         """Return the fields that a stream lacks."""

@@ -6,31 +6,34 @@ tuple with both could not be grouped by; and a filter or a projection of rows is
 takes a change apart in the same way before it repartitions it.
 
 The rows are those of one transaction against the one before it, though a commit group writes several at once: they are
-told in the commit phase, where each transaction sees what the ones before it have put.
+told in the commit phase, where each transaction sees what the ones before it have put. A key expires in the transaction
+that finds its time passed by the watermark after the one before: that removes it, so it is told once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from txtopo import BatchOutputCollector, Fields, MapState
-from txtopo.api.map_state import Key, folded_by_key, pairs_of, split_columns
-from txtopo.api.reduction import Reducible, RowsFile
-from txtopo.api.state import State
+from committers.event_time.timed import is_last_task
+from txtopo import BatchOutputCollector, Fields, MapState, TopologyContext
+from txtopo.api.map_state import Key, RowChanges, split_columns
 from txtopo.columnar.conversion import fitted_array
-from txtopo.columnar.rows_file import in_memory
+from txtopo.columnar.equality import same_rows
 
-__all__ = ["CHANGES", "DIFF", "TableChanges", "folded", "silent_changes"]
+__all__ = ["CHANGES", "DIFF", "TableChanges", "changed_rows", "emit_changes", "emit_expired"]
 
 CHANGES = "changes"
 """The stream of the changes of a committer's table."""
 
 DIFF = "diff"
 """The field of changes that says whether a row was there before, -1, or is there after, 1."""
+
+Results = Callable[[pa.Table], pa.Table]
+"""Returns what rows of a table show, row by row."""
 
 
 class TableChanges:
@@ -55,63 +58,52 @@ class TableChanges:
         if after is not None:
             self._afters.append((key, after))
 
-    def emit(self, collector: BatchOutputCollector, results: Callable[[pa.Table], pa.Table] | None = None) -> None:
-        """Emit the rows before and after, or what ``results`` makes of them, each with its diff."""
-        rows, diffs = self.rows()
-        told = (rows if results is None else results(rows)).append_column(DIFF, diffs)
-        for batch in told.combine_chunks().to_batches():
-            collector.emit_batch(batch, CHANGES)
+    def emit(self, collector: BatchOutputCollector) -> None:
+        """Emit the rows before and after, each with its diff."""
+        _emit(collector, self._rows(self._befores), self._rows(self._afters))
 
-    def rows(self) -> tuple[pa.Table, pa.Array]:
-        """Return the rows before and after, with the fields of key and value, and the diff of each."""
-        rows = [*self._befores, *self._afters]
+    def _rows(self, rows: list[tuple[Key, Any]]) -> pa.Table:
         columns: list[Any] = []
         for fields, given in ((self._key, [key for key, _ in rows]), (self._value, [value for _, value in rows])):
             for name, kind, values in zip(fields, fields.types, split_columns(given, len(fields)), strict=True):
                 columns.append(fitted_array(name, values, kind, "in a change"))
-        diffs = np.repeat([-1, 1], [len(self._befores), len(self._afters)])
-        return pa.Table.from_arrays(columns, schema=(self._key + self._value).arrow_schema()), pa.array(diffs)
+        return pa.Table.from_arrays(columns, schema=(self._key + self._value).arrow_schema())
 
 
-def silent_changes(name: str, streams: Collection[str], states: Mapping[str, State]) -> Iterator[str]:
-    """Yield why the changes of a state can't be read, if somebody reads them."""
-    state = states.get(name)
-    if CHANGES in streams and state is not None and state.time_to_live is not None:
-        yield (
-            f"has the stream {CHANGES!r}, but the keys of state {name!r} expire, which it would not tell; leave out "
-            "the ttl, or do not subscribe to it"
-        )
+def emit_changes(collector: BatchOutputCollector, changes: RowChanges, results: Results) -> None:
+    """Emit what rows showed before and what they show after, but for keys that show the same."""
+    before, after = changed_rows(changes, results)
+    _emit(collector, before, after)
 
 
-def folded(
-    state: MapState,
-    rows: Reducible,
-    function: Callable[[Any, Any], Any],
-    is_gone: Callable[[Any], bool],
-    changes: TableChanges | None,
-) -> None:
-    """Fold values into a state key by key, as :meth:`MapState.multi_reduce` does, and note what changes.
+def changed_rows(changes: RowChanges, results: Results) -> tuple[pa.Table, pa.Table]:
+    """Return what rows showed before and what they show after, but for keys that show the same."""
+    was, is_there = changes.was, changes.is_there
+    before, after = results(changes.before.filter(pa.array(was))), results(changes.after.filter(pa.array(is_there)))
+    in_both = was & is_there
+    if not in_both.any():
+        return before, after
+    is_old, is_new = in_both[was], in_both[is_there]
+    same = same_rows(before.filter(pa.array(is_old)), after.filter(pa.array(is_new)))
+    if not same.any():
+        return before, after
+    for is_common in (is_old, is_new):
+        is_common[is_common] = same
+    return before.filter(pa.array(~is_old)), after.filter(pa.array(~is_new))
 
-    Args:
-        state: the state.
-        rows: a value for each key, or rows.
-        function: combines two values.
-        is_gone: whether a value is none, so that its key is removed.
-        changes: takes the changes; None: nobody reads them.
-    """
-    rows = in_memory(rows) if isinstance(rows, RowsFile) else rows
-    keys, fold = folded_by_key(pairs_of(rows, len(state.key)), function)
-    befores: dict[Key, Any] = {}
 
-    def noted(key: Key, old: Any) -> Any:
-        befores[key] = old
-        return fold(key, old)
+def emit_expired(collector: BatchOutputCollector, context: TopologyContext, state: MapState, results: Results) -> None:
+    """Emit the rows of keys that have expired, once in a transaction: the last task does it for all of them."""
+    if is_last_task(context):
+        rows = results(state.remove_expired())
+        _emit(collector, rows, rows.slice(0, 0))
 
-    afters = state.multi_update(keys, noted)
-    gone = [key for key, after in zip(keys, afters, strict=True) if is_gone(after)]
-    if gone:
-        state.multi_remove(gone)
-    if changes is not None:
-        for key, after in zip(keys, afters, strict=True):
-            if key in befores:  # or the table has this transaction already, and so have those below it
-                changes.add(key, befores[key], None if is_gone(after) else after)
+
+def _emit(collector: BatchOutputCollector, before: pa.Table, after: pa.Table) -> None:
+    """Emit rows that were there before, and rows that are there after."""
+    diffs = np.repeat([-1, 1], [before.num_rows, after.num_rows])
+    if not len(diffs):
+        return
+    told = pa.concat_tables([before, after]).append_column(DIFF, pa.array(diffs))
+    for batch in told.combine_chunks().to_batches():
+        collector.emit_batch(batch, CHANGES)

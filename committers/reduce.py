@@ -17,7 +17,7 @@ from committers.aggregates.aggregation import AggregateCombiner, Aggregation, me
 from committers.aggregates.fields import fields_of
 from committers.aggregates.numbers import Count
 from committers.aggregates.retracting import counted, retracting
-from committers.changes import CHANGES, DIFF, TableChanges, folded, silent_changes
+from committers.changes import CHANGES, DIFF, emit_changes, emit_expired
 from committers.inputs import Inputs, field_mistakes
 from committers.spill import ReducingCommitter
 from committers.waiting import TUPLES_WAITING_MAX
@@ -82,15 +82,16 @@ class ReduceCommitter(ReducingCommitter):
 
     The stream ``changes`` of aggregates whose fields all have types has what each transaction changes in the table: the
     key and the results of each key that it changes, with the field ``diff``: -1 for what they were before, if the key
-    was there, and 1 for what they are after. It costs nothing if nobody reads it; if somebody does, keys are folded
-    one by one. Keys that expire would leave it in silence, so a state with a ``ttl`` is refused then.
+    was there, and 1 for what they are after. It costs nothing if nobody reads it. A key of a state with a ``ttl`` is
+    told with -1, and removed, by the first transaction that finds it expired, whether it has input or not; one whose
+    time has passed already when it comes is not put.
 
     With ``diff`` the stream is one of changes, of another table or of a bolt of yours: a row with -1 is taken back. The
     table is what the rows that are there make, and a key without any is removed; so one of the aggregates is a
-    ``Count()``. Of doubles there is no exact sum, and ``First``, ``Last``, ``ArgMax`` and approximate ones can't
-    take rows back: they are refused. A ``Sum`` fills the fields of a ``Mean``; ``Min``, ``Max``, ``CountDistinct`` and
-    ``Collect`` named ``top`` fill ``top_values``, all values that are there with their numbers, ``TopN`` and
-    ``LastN`` fill ``top_rows``: up to ``values_max`` of a key, 10,000 of those that have none.
+    ``Count()``, and the state has no ``ttl``. Of doubles there is no exact sum, and ``First``, ``Last``, ``ArgMax`` and
+    approximate ones can't take rows back: they are refused. A ``Sum`` fills the fields of a ``Mean``; ``Min``, ``Max``,
+    ``CountDistinct`` and ``Collect`` named ``top`` fill ``top_values``, all values that are there with their numbers,
+    ``TopN`` and ``LastN`` fill ``top_rows``: up to ``values_max`` of a key, 10,000 of those that have none.
 
     Args:
         state: the name of the state in ``builder.set_state``.
@@ -211,8 +212,14 @@ class ReduceCommitter(ReducingCommitter):
         return field_mistakes(read, inputs if self._is_plain else {})
 
     def output_mistakes(self, streams: Collection[str], states: Mapping[str, State]) -> Iterator[str]:
-        """Return why its changes can't be read."""
-        return silent_changes(self._state_name, streams, states)
+        """Return why rows can't be taken back."""
+        del streams
+        state = states.get(self._state_name)
+        if self._diff and state is not None and state.time_to_live is not None:
+            yield (
+                f"takes rows back, but the keys of state {self._state_name!r} expire: a row that is taken back after "
+                "its key is gone would count as fewer than none; leave out the ttl"
+            )
 
     def combiner(self) -> Combiner | None:
         """Return a combiner of equal keys if it gives the same result; None if a subclass overrides the folding."""
@@ -260,7 +267,7 @@ class ReduceCommitter(ReducingCommitter):
         """Fold the batch into the state."""
         self._take_tuples()
         if self._values and (self._diff or self._tells):
-            self._fold_by_key(self._values)
+            self._fold_changes(self._values)
             return
         if self._values:
             for rows in (*self._rows, *self._files):
@@ -271,18 +278,17 @@ class ReduceCommitter(ReducingCommitter):
         for rows in (*self._rows, *self._files):
             self._state.multi_reduce(rows, self._function)
 
-    def _fold_by_key(self, values: Mapping[str, Aggregate]) -> None:
+    def _fold_changes(self, values: Mapping[str, Aggregate]) -> None:
         """Fold the batch into the state, remove keys that have no rows any more, and emit what changes."""
+        own, results = self._aggregates, self._declared(values).results
         parts = [*self._rows, *map(in_memory, self._files)]
-        if not parts:
-            return
-        own = self._aggregates
-        rows = own.merged(pa.concat_tables(parts))
-        at = own.place_of(counted(values)) if self._diff else None
-        changes = TableChanges(*own.fields) if self._tells else None
-        folded(self._state, rows, own.reductions, _Gone(at, len(own.reductions.columns)), changes)
-        if changes is not None:
-            changes.emit(self.collector, self._declared(values).results)
+        if parts:
+            name = counted(values) if self._diff else ""
+            changes = self._state.reduce_changes(own.merged(pa.concat_tables(parts)), own.reductions, name)
+            if self._tells:
+                emit_changes(self.collector, changes, results)
+        if self._tells:
+            emit_expired(self.collector, self.context, self._state, results)
 
     def __getstate__(self) -> dict[str, Any]:
         """Reduce waiting rows before the object moves to the commit phase; spill many rows to a file."""
@@ -386,16 +392,6 @@ class _Aggregates:
         aggregation = Aggregation(Fields(*own_key), typed, diff)
         return cls(name, aggregation, Reductions(tuple((each, aggregation.reductions[each]) for each in names)))
 
-    @property
-    def fields(self) -> tuple[Fields, Fields]:
-        """The fields of key and values, in the state's order."""
-        key, value = self.aggregation.table_fields
-        return key, value.subset([name for name, _ in self.reductions.columns])
-
-    def place_of(self, name: str) -> int:
-        """Return the place of a value field in the state's order."""
-        return [each for each, _ in self.reductions.columns].index(name)
-
     def lifted(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return rows with the key fields and the value fields of the state; several may have the same key."""
         if self._of_rows is None or not rows.schema.equals(self._schema):
@@ -444,24 +440,6 @@ class _Aggregates:
                 )
             made[name] = fitted_array(name, values, kind, f"folded into state {self.state!r}")
         return pa.table(made)
-
-
-@attrs.frozen
-class _Gone:
-    """Tells whether a value of the state has no rows any more.
-
-    Args:
-        at: the place of the number of rows among the value fields; None: rows are never taken back.
-        width: the number of value fields.
-    """
-
-    at: int | None
-    width: int
-
-    def __call__(self, value: Any) -> bool:
-        if self.at is None or value is None:
-            return False
-        return not (value if self.width == 1 else value[self.at])
 
 
 def _typed_as(aggregate: Aggregate, kinds: Sequence[pa.DataType | None]) -> Aggregate:

@@ -8,6 +8,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
+import attrs
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from txtopo.api.data.fields import Fields
@@ -21,6 +24,24 @@ Key = Hashable
 
 Updater = Callable[[Any, Any], Any] | Callable[[Any], Any] | Sequence[Callable[[Any], Any]]
 """What ``multi_update`` computes new values with."""
+
+
+@attrs.frozen(eq=False)
+class RowChanges:
+    """What a transaction changes in a keyed state: the rows of some keys before and after, in the same order.
+
+    Args:
+        before: a row for each key, of the key fields and then the value fields; its values mean nothing if there was
+            none.
+        after: likewise.
+        was: whether the state had each key before.
+        is_there: whether it has it after.
+    """
+
+    before: pa.Table
+    after: pa.Table
+    was: npt.NDArray[np.bool_]
+    is_there: npt.NDArray[np.bool_]
 
 
 class MapState(ABC):
@@ -91,6 +112,35 @@ class MapState(ABC):
         combine = combining(function)
         for key, value in pairs_of(values):
             self.update(key, lambda old, value=value: combine(old, value))  # type: ignore[misc]
+
+    def reduce_changes(self, rows: pa.Table, function: Callable[[Any, Any], Any], counted: str = "") -> RowChanges:
+        """Fold rows as :meth:`multi_reduce` does, and return what that changes.
+
+        If keys expire, one whose time has passed already is not put, or is removed: so what this and
+        :meth:`remove_expired` return is all that ever changes.
+
+        Args:
+            rows: a table of the key fields, and then the value fields, each key once.
+            function: combines two values.
+            counted: the value field that is 0 where a key has no rows any more, and is removed; empty: none ever is.
+
+        Raises:
+            StateAccessError: this state does not keep values by key.
+        """
+        raise StateAccessError(f"a {type(self._named).__name__} can't tell what changes")
+
+    def remove_expired(self) -> pa.Table:
+        """Remove the keys that have expired for this transaction, and return them with the values that they had.
+
+        Each is returned once. It costs a look at the time of each row of the table.
+
+        Returns:
+            A table of the key fields and the value fields, in the order of the keys; empty if no keys expire.
+
+        Raises:
+            StateAccessError: this state does not keep values by key.
+        """
+        raise StateAccessError(f"a {type(self._named).__name__} can't tell what has expired")
 
     @abstractmethod
     def multi_remove(self, keys: Sequence[Key]) -> None:

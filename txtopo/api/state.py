@@ -30,6 +30,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol, assert_never
 
 import attrs
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from txtopo.api.data.fields import Fields
@@ -56,6 +58,7 @@ __all__ = [
     "Executors",
     "ExpiresKeys",
     "ExpiresRows",
+    "FindsRows",
     "FoldsRows",
     "GrowsColumns",
     "History",
@@ -446,6 +449,33 @@ class FoldsRows(ABC):
         """
 
 
+class FindsRows(FoldsRows):
+    """Is a keyed state that also looks keys up in columns.
+
+    A transaction then learns what it changes without a Python object for each key.
+    What :meth:`rows_to_put` returns, and what :meth:`fold` without a reduction takes, are tables of the key fields, the
+    value fields and a long ``txid``; a row without a txid removes its key.
+    """
+
+    @abstractmethod
+    def rows_among(self, keys: pa.Table) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """Return the durable rows of those of some keys that exist, and the position of each one's key among them.
+
+        Args:
+            keys: a table of the key fields, each key once.
+
+        Returns:
+            Positions from 0, and a row for each: key fields, value fields, maybe others, and ``txid``.
+        """
+
+    @abstractmethod
+    def rows_as_kept(self, rows: pa.Table) -> pa.Table | None:
+        """Return rows of the key fields and then the value fields, with any names, as they are kept.
+
+        None: they are no rows that fit; key by key the state says what does not.
+        """
+
+
 class ExpiresKeys(ABC):
     """Is a keyed state whose keys may expire; see :mod:`txtopo.api.time_to_live`.
 
@@ -460,6 +490,17 @@ class ExpiresKeys(ABC):
 
         That is what had expired for the last write. If the time to live is another one than before a restart, it is
         what had expired by the former one at ``watermark``, which is that of the first transaction then.
+        """
+
+    @abstractmethod
+    def expired_rows(self, until: int) -> pa.Table:
+        """Return the durable rows that it still has of keys whose time is at or before another one, in any order.
+
+        Args:
+            until: the time, in µs since 1970 UTC.
+
+        Returns:
+            A table of the key fields, the value fields, maybe others, and ``txid``.
         """
 
 

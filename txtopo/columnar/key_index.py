@@ -122,6 +122,13 @@ class HashIndex:
         vars(made).update(_hashes=self._hashes.copy(), _numbers=self._numbers.copy())
         return made
 
+    def with_room(self, count: int) -> HashIndex:
+        """Return another index of the same keys, in other slots, with room for at least so many more."""
+        slots = np.flatnonzero(self._numbers >= 0)
+        made = HashIndex(2 * (len(slots) + count), self._step)
+        made.add(self._hashes[slots], self._numbers[slots].astype(np.int64))
+        return made
+
     def find(self, hashes: Hashes, are_same: Callable[[Positions, Positions], Mask]) -> Positions:
         """Return the number of each key, given the keys' hashes; -1 for keys that are not there.
 

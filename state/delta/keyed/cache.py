@@ -129,6 +129,10 @@ class TableCache:
         """
         return self._hold(source).found_among(keys)
 
+    def expired_rows(self, source: Source, time: str, until: int) -> pa.Table:
+        """Return the rows whose time, in a column, is at or before a time in µs since 1970 UTC."""
+        return self._hold(source).over(time, until)
+
     def marked(self, source: Source, rows: pa.Table, *, with_vectors: bool) -> Marks:
         """Return what a write of some rows makes of the source's version; see :meth:`Segments.marked`."""
         return self._hold(source).marked(rows, with_vectors=with_vectors)

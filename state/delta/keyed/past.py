@@ -60,6 +60,15 @@ class PastDeltaState(PastDeltaTable, ExpiresKeys):
         """Return the time up to which keys have expired in this version; see :class:`ExpiresKeys`."""
         return self._taken_until()
 
+    def expired_rows(self, until: int) -> pa.Table:
+        """Return the rows of keys whose time is at or before another one; see :class:`ExpiresKeys`."""
+        if self._is_before:
+            return self._format.schema().empty_table()
+        try:
+            return self._cache.expired_rows(self, self.declared.expires, until)
+        except WORLD_ERRORS as error:
+            raise self._gone(self._txid) from error
+
     def compare(self, txid: int, writes: Writes, last: int, *, may_be_removed: bool) -> StateComparison:
         """Compare as other tables do, unless values do not say whether a later transaction has put them anew."""
         if self._format.kind is StateKind.NON_TRANSACTIONAL and txid != last:

@@ -29,6 +29,7 @@ from txtopo.columnar.hashing import Hashes, stable_hash
 from txtopo.columnar.key_index import NUMBERS, HashIndex, Mask, Positions, Slots, are_equal, hashes_of, ones
 from txtopo.columnar.mapped import kept_rows, mapped_array
 from txtopo.columnar.progress_probe import current_probe
+from txtopo.columnar.rows_by_time import are_over
 from txtopo.columnar.selection import rows_at
 
 __all__ = ["Marks", "Segments"]
@@ -309,6 +310,15 @@ class Segments:
             if start < end
         ]
         return pa.Table.from_batches(parts, self._schema.empty_table().select(names).schema)
+
+    def over(self, column: str, until: int) -> pa.Table:
+        """Return the rows whose time in a column is at or before a time in µs since 1970 UTC."""
+        found = [self._schema.empty_table()]
+        for segment in self._by_path.values():
+            at = np.flatnonzero(are_over(segment.rows, column, until).to_numpy())
+            if len(at):
+                found.append(rows_at(segment.rows, at[segment.are_live[at]]))
+        return pa.concat_tables(found)
 
     def marked(self, new: pa.Table, *, with_vectors: bool) -> Marks:
         """Return what a write of some rows makes of the segments.

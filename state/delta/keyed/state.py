@@ -34,7 +34,7 @@ from txtopo.api.data.types import ddl_name
 from txtopo.api.data.utc import micros_at
 from txtopo.api.map_state import Key
 from txtopo.api.reduction import Folding, PreparedWrites, Reducible, RowsFile, TransactionRows
-from txtopo.api.state import Executors, ExpiresKeys, FoldsRows, HoldsRows, KeyedWrites, SchemaEvolution, Writes, by_key
+from txtopo.api.state import Executors, ExpiresKeys, FindsRows, HoldsRows, KeyedWrites, SchemaEvolution, Writes, by_key
 from txtopo.api.time_to_live import TimeToLive
 from txtopo.api.values import StateKind, StateValue
 from txtopo.columnar.hashing import PARTS
@@ -177,7 +177,7 @@ def _time_of(value: Fields, time: str | None) -> str:
     return time
 
 
-class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
+class OpenedDeltaState(OpenedDeltaTable, FindsRows, ExpiresKeys, HoldsRows):
     """A Delta table of keys and values opened by one coordinator; made by :meth:`DeltaState.open`."""
 
     def __init__(self, declared: DeltaState, writer: TableWriter, upkeep: Upkeep) -> None:
@@ -214,16 +214,21 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         """Return what a transaction puts and removes as rows for :meth:`fold`."""
         return self._rows.fit(txid, values, with_previous=False).table
 
+    def rows_among(self, keys: pa.Table) -> tuple[Positions, pa.Table]:
+        """Return the rows of those of some keys that exist as of this coordinator's last write."""
+        return self._writer.reading(lambda: self._cache.found_among(self._writer, keys))
+
+    def rows_as_kept(self, rows: pa.Table) -> pa.Table | None:
+        """Return rows of key and value fields as they are kept; None if they don't fit."""
+        return self._reducer.as_kept(rows)
+
     def fold(self, parts: Sequence[TransactionRows], reduction: Folding | None) -> Writes | None:
         """Return the writes that fold the rows into the table as of this coordinator's last write."""
-        executors, writer = self._executors, self._writer
+        executors = self._executors
         rows_max = None if executors is None or self._location.root is None else self._driver_rows_max
 
-        def found_among(keys: pa.Table) -> tuple[Positions, pa.Table]:
-            return writer.reading(lambda: self._cache.found_among(writer, keys))
-
         try:
-            folded = self._reducer.fold(parts, reduction, found_among, rows_max)
+            folded = self._reducer.fold(parts, reduction, self.rows_among, rows_max)
         except TooManyKeys:
             assert executors is not None, "only then there is a maximum"
             assert reduction is not None, "it is of rows to reduce"
@@ -262,6 +267,10 @@ class OpenedDeltaState(OpenedDeltaTable, FoldsRows, ExpiresKeys, HoldsRows):
         if ttl is not None and former is not None and former != ttl.micros:
             self._live_on(ttl.micros, None if watermark is None else micros_at(watermark) - former)
         return self._writer.taken
+
+    def expired_rows(self, until: int) -> pa.Table:
+        """Return the rows of keys whose time is at or before another one; see :class:`ExpiresKeys`."""
+        return self._writer.reading(lambda: self._cache.expired_rows(self._writer, self._time, until))
 
     def _live_on(self, ttl: int, until: int | None) -> None:
         """Record that keys live longer or shorter from now on; what had expired by then stays so.

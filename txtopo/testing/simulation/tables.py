@@ -18,7 +18,7 @@ import pyarrow as pa
 from state.delta.upkeep import LogUpkeep, Removed
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import micros_at
-from txtopo.api.map_state import Key, pairs_of
+from txtopo.api.map_state import Key, pairs_of, split_columns
 from txtopo.api.reduction import Folding, Reducible, Rows, RowsMode, TransactionRows
 from txtopo.api.state import (
     CanBeRepaired,
@@ -166,6 +166,22 @@ class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys, KeepsHistory, Ca
     def expired_until(self, watermark: dt.datetime | None) -> int:  # noqa: ARG002
         """Return a time before all others, because no key is dropped; see :class:`ExpiresKeys`."""
         return BEFORE_ALL
+
+    def expired_rows(self, until: int) -> pa.Table:
+        """Return the newest rows of keys whose time is at or before another one; see :class:`ExpiresKeys`."""
+        declared, ttl = self.declared, self.declared.time_to_live
+        expiry = None if ttl is None else ttl.expiry(until, declared.value)
+        found = {key: each for key, each in self.rows.items() if expiry is not None and expiry.has(each.value)}
+        columns = [
+            pa.array(values, kind)
+            for fields, given in (
+                (declared.key, list(found)),
+                (declared.value, [each.value for each in found.values()]),
+            )
+            for kind, values in zip(fields.types, split_columns(given, len(fields)), strict=True)
+        ]
+        txids = pa.array([getattr(each, "txid", 0) for each in found.values()], pa.int64())
+        return pa.Table.from_arrays([*columns, txids], names=[*declared.key, *declared.value, "txid"])
 
     def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:  # noqa: ARG002
         """Return ``values`` as rows, for a transactional state."""

@@ -7,6 +7,9 @@ phase that touches thousands of keys.
 What a transaction puts becomes rows when it is checked, and the state folds the rows of all transactions at once; one
 that does not fold gets each key's last value. As long as transactions only fold values into keys, these are rows from
 the start. The first access to a single key ends that: the rows are then folded key by key, here.
+
+A transaction that must know what it changes folds rows at once, and what it puts are rows, too: those of the group's
+transactions lie above the durable ones. The first access to a single key makes values of them.
 """
 
 from __future__ import annotations
@@ -17,11 +20,25 @@ from itertools import repeat
 from typing import Any, NoReturn
 
 import attrs
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from txtopo.api.data.fields import Fields
-from txtopo.api.map_state import Key, Updater, folded_by_key, of_key_and_old
-from txtopo.api.reduction import Folding, Reducible, Reduction, TransactionRows
-from txtopo.api.state import ExpiresKeys, FoldsRows, KeyedWrites, OpenedState, Writes
+from txtopo.api.data.types import python_values
+from txtopo.api.map_state import (
+    Key,
+    RowChanges,
+    Updater,
+    folded_by_key,
+    joined_columns,
+    of_key_and_old,
+    pairs_of,
+    split_columns,
+)
+from txtopo.api.reduction import Folding, Reducible, Reduction, Reductions, TransactionRows
+from txtopo.api.state import ExpiresKeys, FindsRows, FoldsRows, KeyedWrites, OpenedState, Writes
 from txtopo.api.time_to_live import CLOCK_FIELD, CLOCK_KEY
 from txtopo.api.values import (
     StateKind,
@@ -31,6 +48,14 @@ from txtopo.api.values import (
     stored_value,
     values_before,
 )
+from txtopo.columnar.conversion import fitted_array
+from txtopo.columnar.folding import folded_in, places
+from txtopo.columnar.key_index import KeyNumbers
+from txtopo.columnar.latest_rows import LatestRows, SoughtKeys
+from txtopo.columnar.reducing import ordered
+from txtopo.columnar.rows_by_time import are_over
+from txtopo.columnar.rows_file import in_memory
+from txtopo.columnar.selection import rows_at
 from txtopo.errors import FailedException, RuleError, StateAccessError, TxtopoError
 from txtopo.transactional.commit.views import GroupState, TransactionView, raise_as_of_state
 
@@ -39,6 +64,20 @@ _REMOVED: Any = object()
 
 _MISSING: Any = object()
 """In place of the value of a key that no transaction of the group has put."""
+
+
+_TXID = "txid"
+"""The column of rows that are put with the transaction; null if the key is removed."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+@attrs.frozen(eq=False)
+class _Part:
+    """Rows that a transaction has put, and their keys, if they were looked up among those of the group."""
+
+    rows: pa.Table
+    keys: SoughtKeys | None
 
 
 @attrs.define(eq=False)
@@ -69,8 +108,14 @@ class KeyedGroup(GroupState):
         """What was put before the last transaction that has put a key, by one of the group, if the state is opaque."""
         self._folds = opened if isinstance(opened, FoldsRows) else None
         self._folded: list[_Fold] = []
+        self.finds = opened if isinstance(opened, FindsRows) else None
+        """The state if it looks keys up in columns."""
         self._put: list[TransactionRows] = []
         """What the finished transactions have put, as rows, if the state folds rows."""
+        self._read = 0
+        """How many of these are in ``values``."""
+        self._latest: LatestRows | None = None
+        """The last row that they have put of each key, once somebody looks for rows."""
         self._is_by_key = False
 
     def begin(self, txid: int) -> KeyedView:
@@ -102,23 +147,105 @@ class KeyedGroup(GroupState):
 
     def take(self, view: KeyedView, folded: Sequence[_Fold]) -> None:
         """Merge the writes of a transaction that has finished."""
-        if self.kind is StateKind.OPAQUE:
-            self._before.update((key, self.values[key]) for key in view.own if key in self.values)
-        if self.values:
-            self.values.update(view.own)
-        else:
-            self.values = view.own
-        self._txids.update(dict.fromkeys(view.own, view.txid))
         if view.rows is not None:
             self._put.append(TransactionRows(view.txid, view.rows, until=view.until))
+            if self._latest is not None:
+                for part in view.parts or [_Part(in_memory(view.rows), None)]:
+                    self._latest.add(part.rows, part.keys)
+        if view.own:
+            assert self._read >= len(self._put) - 1, "they were read before a key was put"
+            self._take_values(view.txid, view.own)
+            self._read = len(self._put)
         self._folded += folded
-        if view.own or folded:
+        if view.own or folded or view.rows is not None:
             self._until = view.until
+
+    def _take_values(self, txid: int, values: dict[Key, Any]) -> None:
+        if self.kind is StateKind.OPAQUE:
+            self._before.update((key, self.values[key]) for key in values if key in self.values)
+        if self.values:
+            self.values.update(values)
+        else:
+            self.values = values
+        self._txids.update(dict.fromkeys(values, txid))
+
+    def read_put(self) -> None:
+        """Make values of what finished transactions have put as rows."""
+        for part in self._put[self._read :]:
+            self._take_values(part.txid, self.values_of(in_memory(part.rows)))
+        self._read = len(self._put)
+
+    def values_of(self, rows: pa.Table) -> dict[Key, Any]:
+        """Return the bare values of rows that are put."""
+        columns = list(map(python_values, rows.columns[:-1]))
+        keys = joined_columns(columns[: len(self.opened.declared.key)])
+        values = joined_columns(columns[len(self.opened.declared.key) :])
+        if rows[_TXID].null_count:
+            self.has_removed = True
+            is_removed = rows[_TXID].is_null().to_pylist()
+            values = [_REMOVED if gone else value for value, gone in zip(values, is_removed, strict=True)]
+        return dict(zip(keys, values, strict=True))
+
+    @property
+    def takes_changes(self) -> bool:
+        """Whether a transaction may fold rows and learn what they change: nothing waits to be folded."""
+        return self.finds is not None and not self._folded
+
+    def rows_among(self, keys: pa.Table, sought: SoughtKeys) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """Return the rows of those of some keys that the state has, or that the group has put or removed.
+
+        Returns:
+            The position of each row's key, and the rows: key fields, value fields, and txid.
+        """
+        assert self.finds is not None, "it is asked only then"
+        own, parts = self.latest.rows_of(sought)
+        is_left = np.ones(keys.num_rows, dtype=bool)
+        is_left[own] = False
+        left = np.flatnonzero(is_left)
+        if len(left):
+            try:
+                others, durable = self.finds.rows_among(keys.take(left) if len(left) < len(is_left) else keys)
+            except FailedException as error:
+                raise_as_of_state(error)
+            own = np.concatenate([own, left[others]])
+            parts = [*parts, durable.select(self._names)]
+        return own, pa.concat_tables(parts)
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        declared = self.opened.declared
+        return [*declared.key, *declared.value, _TXID]
+
+    def expired_rows(self, until: int) -> pa.Table:
+        """Return the rows whose time has passed, of the state and of what finished transactions have put."""
+        opened, latest = self.opened, self.latest
+        assert isinstance(opened, ExpiresKeys), "the keys of other states do not expire"
+        try:
+            durable = opened.expired_rows(until).select(self._names)
+        except FailedException as error:
+            raise_as_of_state(error)
+        if durable.num_rows:
+            durable = durable.filter(pa.array(latest.look_up(durable.select(list(opened.declared.key))).slots < 0))
+        return pa.concat_tables([durable, *latest.over(opened.declared.expires, until)])
+
+    @property
+    def latest(self) -> LatestRows:
+        """The last row that finished transactions have put of each key."""
+        if self._latest is None:
+            self._latest = LatestRows(list(self.opened.declared.key))
+            for part in self._put:
+                self._latest.add(in_memory(part.rows))
+        return self._latest
+
+    @property
+    def has_put(self) -> bool:
+        """Whether a finished transaction has put a key."""
+        return bool(self.values or self._put)
 
     def rows_to_fold(self, values: Reducible, function: Callable[[Any, Any], Any]) -> Reducible | None:
         """Return ``values`` as rows to fold; None if this group must fold them key by key."""
         reduction = Reduction.of(function)
-        is_by_key = self._is_by_key or self.values or self.reduction not in {None, reduction}
+        is_by_key = self._is_by_key or self.has_put or self.reduction not in {None, reduction}
         if self._folds is None or is_by_key or reduction is None:
             return None
         rows = self._folds.reducible_rows(values, reduction)
@@ -227,6 +354,8 @@ class KeyedView(TransactionView):
         """The bare values that this transaction has put."""
         self.rows: Reducible | None = None
         """The same as rows, once they are checked, if the state folds rows."""
+        self.parts: list[_Part] = []
+        """What it has put as rows, instead of values."""
         self._group: KeyedGroup = group
         self._folded: list[_Fold] = []
         self._is_by_key = False
@@ -335,10 +464,171 @@ class KeyedView(TransactionView):
         if not self.fold_rows(values, function):
             self.multi_update(*folded_by_key(self.pairs(values), function))
 
+    def reduce_changes(self, rows: pa.Table, function: Callable[[Any, Any], Any], counted: str = "") -> RowChanges:
+        """Fold rows into the stored values, and return what that changes: in columns if possible."""
+        self._check_running()
+        self.probe.step()
+        reduction = Reduction.of(function)
+        if isinstance(reduction, Reductions) and self._is_in_columns:
+            made = self._changed_in_columns(rows, reduction, counted)
+            if made is not None:
+                return made
+        return self._changed_by_key(rows, function, counted)
+
+    @property
+    def _is_in_columns(self) -> bool:
+        return self._group.takes_changes and not (self.own or self._folded)
+
+    def _changed_in_columns(self, rows: pa.Table, reduction: Reductions, counted: str) -> RowChanges | None:
+        group = self._group
+        assert group.finds is not None, "it looks keys up in columns"
+        kept = group.finds.rows_as_kept(rows)
+        if kept is None:
+            return None
+        declared = group.opened.declared
+        keys = kept.select(list(declared.key))
+        sought = group.latest.look_up(keys)
+        if self._has_put(sought).any():
+            return None  # an earlier task or committer of this transaction has put one of the keys
+        own, stored = group.rows_among(keys, sought)
+        if stored.num_rows and (pc.max(stored[_TXID]).as_py() or 0) >= self.txid:
+            return None  # a stored value includes this transaction already
+        was_put = np.zeros(kept.num_rows, dtype=bool)
+        was_put[own] = True
+        is_gone = stored[_TXID].is_null()
+        if self._expiry is not None:
+            is_gone = pc.or_(is_gone, are_over(stored, declared.expires, self.until or 0))
+        if pc.any(is_gone).as_py():
+            own, stored = own[~is_gone.to_numpy()], stored.filter(pc.invert(is_gone))
+        stored = stored.drop_columns([_TXID])
+        after = folded_in(own, stored, kept, reduction.by_column(list(declared.value)))
+        if after is None:
+            return None
+        was = np.zeros(kept.num_rows, dtype=bool)
+        was[own] = True
+        before = stored.take(places(own, kept.num_rows))
+        for at, name in enumerate(keys.column_names):
+            before = before.set_column(at, kept.schema.field(at), keys[name])
+        is_there = self._are_there(after, counted)
+        self._put_rows(after, sought, is_there, was_put)
+        return RowChanges(before, after, was, is_there)
+
+    def _are_there(self, rows: pa.Table, counted: str) -> Mask:
+        """Return which rows are of keys that have rows, and whose time has not passed."""
+        is_there = np.ones(rows.num_rows, dtype=bool)
+        if counted:
+            is_there &= pc.fill_null(rows[counted], 0).to_numpy() != 0
+        if self._expiry is not None:
+            is_there &= ~are_over(rows, self._group.opened.declared.expires, self.until or 0).to_numpy()
+        return is_there
+
+    def _has_put(self, sought: SoughtKeys) -> Mask:
+        """Return which keys this transaction may have put as rows: those whose hash one of its rows has."""
+        hashes = [part.keys.hashes for part in self.parts if part.keys is not None]
+        return np.isin(sought.hashes, np.concatenate([sought.hashes[:0], *hashes]))
+
+    def _put_rows(self, rows: pa.Table, sought: SoughtKeys, is_there: Mask, was_put: Mask) -> None:
+        """Put the rows that are there, and remove the others' keys, if they were put before."""
+        txids = pa.array(np.full(rows.num_rows, self.txid), mask=~is_there)
+        rows = rows.append_column(pa.field(_TXID, pa.int64()), txids)
+        if not is_there.all():
+            rows, sought = rows.filter(pa.array(is_there | was_put)), sought.of(is_there | was_put)
+        if rows.num_rows:
+            self.parts.append(_Part(rows, sought))
+            self._is_by_key = False
+
+    def _changed_by_key(self, rows: pa.Table, function: Callable[[Any, Any], Any], counted: str) -> RowChanges:
+        declared = self._group.opened.declared
+        keys, fold = folded_by_key(pairs_of(rows, len(declared.key)), function)
+        befores: dict[Key, Any] = {}
+
+        def noted(key: Key, old: Any) -> Any:
+            befores[key] = old
+            return fold(key, old)
+
+        afters = dict(zip(keys, self.multi_update(keys, noted), strict=True))
+        # If the table has this transaction already, so have those below it, and nothing is told of the key.
+        changed = list(befores)
+        before, after = (self._table_of(changed, [each[key] for key in changed]) for each in (befores, afters))
+        is_there = self._are_there(after, counted)
+        gone = [key for key, there in zip(changed, is_there.tolist(), strict=True) if not there]
+        if gone:
+            self.multi_remove(gone)
+        was = np.array([befores[key] is not None for key in changed], dtype=bool)
+        return RowChanges(before, after, was, is_there)
+
+    def _table_of(self, keys: Sequence[Key], values: Sequence[Any]) -> pa.Table:
+        """Return rows of keys and bare values; the values of one that is None are null."""
+        declared = self._group.opened.declared
+        nothing = (None,) * len(declared.value) if len(declared.value) > 1 else None
+        given = split_columns([nothing if value is None else value for value in values], len(declared.value))
+        every = zip(declared.key + declared.value, [*split_columns(keys, len(declared.key)), *given], strict=True)
+        columns = [
+            fitted_array(name, column, kind, "in a change")
+            for (name, column), kind in zip(every, (declared.key + declared.value).types, strict=True)
+        ]
+        return pa.Table.from_arrays(columns, schema=(declared.key + declared.value).arrow_schema())
+
+    def remove_expired(self) -> pa.Table:
+        """Remove the keys that have expired, and return them with their values, in the order of the keys."""
+        self._check_running()
+        self.probe.step()
+        declared = self._group.opened.declared
+        fields = declared.key + declared.value
+        if self._expiry is None or self.until is None:
+            return fields.arrow_schema().empty_table()
+        rows = self._group.expired_rows(self.until) if self._is_in_columns else self._expired_by_key()
+        if rows[_TXID].null_count < rows.num_rows:  # not of a replay of a transaction that the table has already
+            rows = rows.filter(pc.less(rows[_TXID], self.txid))
+        rows = rows.drop_columns([_TXID]).cast(fields.arrow_schema())
+        rows = rows_at(rows, ordered(rows.select(list(declared.key))).to_numpy())
+        if rows.num_rows:
+            self._remove_rows(rows)
+        return rows
+
+    def _remove_rows(self, rows: pa.Table) -> None:
+        """Remove the keys of rows, but for those that this transaction has put itself."""
+        keys = rows.select(list(self._group.opened.declared.key))
+        if not self._is_in_columns:
+            every = joined_columns(list(map(python_values, keys.columns)))
+            self.multi_remove([key for key in every if key not in self.own])
+            return
+        sought = self._group.latest.look_up(keys)
+        is_left = ~self._has_put(sought)
+        if not is_left.all():  # a key that this transaction has put, or one with the same hash
+            some = keys.filter(pa.array(~is_left))
+            of_parts = (KeyNumbers(part.rows.select(keys.column_names)).of(some) for part in self.parts)
+            is_left[~is_left] = np.max(np.stack(list(of_parts)), axis=0) < 0
+        values = [pa.nulls(len(keys), field.type) for field in list(rows.schema)[keys.num_columns :]]
+        assert self._group.finds is not None, "it looks keys up in columns"
+        gone = self._group.finds.rows_as_kept(pa.Table.from_arrays([*keys.columns, *values], schema=rows.schema))
+        assert gone is not None, "they were kept"
+        is_there = np.zeros(is_left.sum(), dtype=bool)
+        self._put_rows(gone.filter(pa.array(is_left)), sought.of(is_left), is_there, is_left[is_left])
+
+    def _expired_by_key(self) -> pa.Table:
+        """Return the rows whose time has passed, of the state and of finished transactions, with their txids."""
+        self._begin_by_key()
+        group, opened, expiry = self._group, self._group.opened, self._expiry
+        assert isinstance(opened, ExpiresKeys), "the keys of other states do not expire"
+        assert expiry is not None, "some have expired"
+        try:
+            durable = opened.expired_rows(self.until or 0)
+        except FailedException as error:
+            raise_as_of_state(error)
+        declared = opened.declared
+        durable = durable.select([*declared.key, *declared.value, _TXID])
+        keys = joined_columns([python_values(durable[name]) for name in declared.key])
+        durable = durable.filter(pa.array([key not in group.values for key in keys], pa.bool_()))
+        put = {key: value for key, value in group.values.items() if value is not _REMOVED and expiry.has(value)}
+        txids = pa.array([group.txid_of(key) for key in put], pa.int64())
+        rows = self._table_of(list(put), list(put.values())).append_column(pa.field(_TXID, pa.int64()), txids)
+        return pa.concat_tables([durable.cast(rows.schema), rows])
+
     def fold_rows(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
         """Fold values into the stored ones as rows; if impossible, prepare for single keys and return False."""
         self._check_running()
-        rows = None if self.own else self._group.rows_to_fold(values, function)
+        rows = None if self.own or self.parts else self._group.rows_to_fold(values, function)
         if rows is None:
             self._begin_by_key()
             return False
@@ -364,9 +654,11 @@ class KeyedView(TransactionView):
         """Merge this transaction's writes into the group's."""
         with self.lock:
             # writes() takes either a group's rows or its values by key, never both.
-            if self._folded and (self.own or self._group.values):
+            if self._folded and (self.own or self.parts or self._group.has_put):
                 self._begin_by_key()
             self.check()
+            if self.parts:
+                self.rows = pa.concat_tables([part.rows for part in self.parts])
             self._group.take(self, self._folded)
             self.discard()
 
@@ -469,7 +761,12 @@ class KeyedView(TransactionView):
         if not self._is_by_key:
             # First the rows of earlier transactions, then this one's: each key is folded in txid order.
             self._group.fold_by_key()
+            self._group.read_put()
             self._is_by_key = True
+            parts, self.parts = self.parts, []
+            for put in parts:
+                self.own.update(self._group.values_of(put.rows))
+            self._is_unchecked = self._is_unchecked or bool(parts)
             folded, self._folded = self._folded, []
             for part in folded:
                 self.reduce_by_key(part.rows.rows)

@@ -79,6 +79,7 @@ class RowsView(TransactionView):
         return self._group.multi_get(())
 
     multi_get = multi_put = multi_update = multi_remove = multi_reduce = fold_rows = _refuse_keys
+    reduce_changes = remove_expired = _refuse_keys
 
     def append(self, rows: Rows) -> None:
         """Add rows to a rows table."""

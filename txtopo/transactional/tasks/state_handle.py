@@ -18,7 +18,7 @@ import pyarrow as pa
 from txtopo.api.data.copying import Copy, Copying
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import in_utc
-from txtopo.api.map_state import Key, MapState, Updater, folded_by_key, of_key_and_old
+from txtopo.api.map_state import Key, MapState, RowChanges, Updater, folded_by_key, of_key_and_old
 from txtopo.api.reduction import Reducible, Reduction, Rows
 from txtopo.api.state import State
 from txtopo.api.values import StateValue, is_stored_value
@@ -187,6 +187,16 @@ class StateHandle(MapState, Local):
             if not view.fold_rows(values, function):
                 keys, folded = folded_by_key(view.pairs(values), function)
                 view.multi_update(keys, self._copying(folded))
+
+    def reduce_changes(self, rows: pa.Table, function: Callable[[Any, Any], Any], counted: str = "") -> RowChanges:
+        """Fold rows into the stored values, and return what that changes."""
+        with self._lock:
+            return self._reach_to_write().reduce_changes(rows, function, counted)
+
+    def remove_expired(self) -> pa.Table:
+        """Remove the keys that have expired, and return them with their values."""
+        with self._lock:
+            return self._reach_to_write().remove_expired()
 
     def append(self, rows: Rows) -> None:
         """Add rows to a rows table."""
