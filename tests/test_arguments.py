@@ -72,6 +72,7 @@ from spouts.kafka import (
     KafkaSpoutConfig,
     OpaqueKafkaSpout,
     PatternTopicFilter,
+    SchemaRegistry,
     SimpleRecordTranslator,
     TransactionalKafkaSpout,
 )
@@ -171,6 +172,7 @@ RIGHT: list[tuple[Callable[..., Any], dict[str, Any]]] = [
         {"source": Source, "options": {}, "fields": N, "rows_max": 5, "until_end": True, "poll_secs": 1.0},
     ),
     (SqlTransactionalSpout, {**SQL, "id": "n"}),
+    (SchemaRegistry, {"url": "http://a", "properties": {"max.retries": 0}}),
     (OpaqueSqlTransactionalSpout, {**SQL, "key": ["n"], "updated_at": "at"}),
     (
         FilesTransactionalSpout,

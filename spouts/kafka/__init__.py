@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from spouts.kafka.records import (
         RECORD_FIELDS as RECORD_FIELDS,
     )
+    from spouts.kafka.registry import SchemaRegistry as SchemaRegistry
     from spouts.kafka.spout import (
         TransactionalKafkaSpout as TransactionalKafkaSpout,
     )

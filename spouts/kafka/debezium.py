@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from spouts.kafka.log import KafkaRecord
@@ -46,6 +46,7 @@ class Debezium:
         unchanged: the name of the field with the columns that the event left as they are.
         time: the name of the field with the time at which the database made the change, a ``timestamp``; None: none.
             An event without that time is a bad record.
+        read: makes the event of a record, for other formats than JSON: ``registry.deserializer("avro")``.
     """
 
     @checked_arguments
@@ -56,7 +57,9 @@ class Debezium:
         deleted: str = "deleted",
         unchanged: str = "unchanged",
         time: str | None = None,
+        read: Callable[[KafkaRecord], Any] | None = None,
     ) -> None:
+        self._read = read or _read_json
         self._parts = {name: path.split(".") for name, path in parts.items()}
         self._deleted, self._unchanged, self._time = deleted, unchanged, time
 
@@ -68,7 +71,7 @@ class Debezium:
         """
         if record.value is None:
             return None
-        event = json.loads(record.value)
+        event = self._read(record)
         if isinstance(event, dict) and "schema" in event and "payload" in event:
             event = event["payload"]
         if event is None:
@@ -94,6 +97,10 @@ class Debezium:
             self._unchanged: unchanged,
             **({} if self._time is None else {self._time: _time_of(event)}),
         }
+
+
+def _read_json(record: KafkaRecord) -> Any:
+    return json.loads(record.value or b"null")
 
 
 _UNAVAILABLE_BYTES = base64.b64encode(UNAVAILABLE.encode()).decode()
