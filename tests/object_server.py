@@ -10,6 +10,7 @@ import email.utils
 import hashlib
 import multiprocessing
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -20,6 +21,8 @@ from xml.etree import ElementTree
 from xml.sax.saxutils import escape
 
 import attrs
+
+from txtopo.files.objects import forget_clients
 
 
 @attrs.frozen
@@ -54,7 +57,7 @@ class ObjectStore:
         self._faults[1] = are_ignored
 
     def set_clock(self, secs: float) -> None:
-        """Set the time of what is put from now on, in seconds since 1970."""
+        """Set the time of what is put from now on, in seconds since 1970; before, it is that of the machine."""
         self._clock.value = secs
 
     def requests(self) -> Counter[str]:
@@ -84,6 +87,7 @@ def object_store() -> Iterator[ObjectStore]:
         "aws_secret_access_key": "secret",
         "aws_region": "us-east-1",
     }
+    forget_clients()  # those that have the address of an earlier server from the environment
     try:
         yield ObjectStore(options, clock, counts, faults)
     finally:
@@ -114,7 +118,7 @@ class _Bucket:
                 instead_of is not None and (known is None or known.tag != instead_of)
             ):
                 return None
-            self.objects[key] = _Object(content, self.clock.value)
+            self.objects[key] = _Object(content, self.clock.value or time.time())
             return self.objects[key].tag
 
     def listing(self, prefix: str, delimiter: str, after: str) -> str:

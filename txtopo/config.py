@@ -92,7 +92,8 @@ def _to_folder(value: Any) -> str | None:
     if value is None:
         return None
     folder = _to_text(str(value))
-    if "://" in folder or "\0" in folder:  # Path would make a folder "s3:" here
+    scheme, separator, rest = folder.partition("://")
+    if "\0" in folder or (separator and not (scheme and rest.strip("/"))):
         raise ValueError(folder)
     return folder
 
@@ -183,7 +184,7 @@ PORT = Kind(f"a port, from 1 to {PORT_MAX}", _to_port)
 SECONDS = Kind("a number of seconds above 0", _to_seconds)
 TEXT = Kind("a non-empty string", _to_text)
 TEXT_OR_NONE = Kind("a non-empty string, or none", lambda value: None if value is None else _to_text(str(value)))
-FOLDER_OR_NONE = Kind("a path of a file system, not an address such as s3://…, or none", _to_folder)
+FOLDER_OR_NONE = Kind("a path, or an address such as s3://bucket/folder, or none", _to_folder)
 FLAG = Kind("true or false", _to_flag)
 _any = Kind("anything", lambda value: value)
 _TXIDS = or_none(Kind("NAME=TXID pairs, separated by commas", _to_txids))
@@ -351,13 +352,14 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.state.dir",
             None,
             FOLDER_OR_NONE,
-            "folder of coordinator state and staged tuples, shared with executors; by default beside the tables",
+            "folder of coordinator state, journal and what else outlives a run; by default beside the tables",
         ),
         Setting(
             "topology.state.store",
-            "sqlite",
-            _STORE,
-            "store of the coordinator state: a file beside the tables, ZooKeeper, or a folder in an object store",
+            None,
+            or_none(_STORE),
+            "store of the coordinator state: a file, ZooKeeper, or a folder in an object store; by default in the "
+            "metadata directory: a file of SQLite or, in an object store, a folder",
         ),
         Setting(
             "topology.state.start.empty",

@@ -30,7 +30,8 @@
     │   ├── AlreadyRunning          a live process holds this topology
     │   ├── StalledCommit           a commit phase made no progress within topology.message.timeout.secs
     │   ├── DivergenceError         coordinator state and tables do not belong together
-    │   └── Unreachable             ZooKeeper does not answer; it may have carried out the last write
+    │   ├── Unreachable             ZooKeeper does not answer; it may have carried out the last write
+    │   └── BucketUnreachable       an object store does not answer or refuses; an OSError, too
     ├── ClusterError              the cluster cannot do it now: try again
     │   ├── NotLeader               this nimbus does not lead, or no longer leads: nothing was written
     │   ├── NoLeader                no nimbus leads at the moment
@@ -218,6 +219,10 @@ class LostLead(StopError):
 
 class AlreadyRunning(StopError):
     """A live process runs this topology already."""
+
+
+class BucketUnreachable(StopError, OSError):
+    """An object store does not answer, or refuses; where a disk may fail, too, it is caught as that."""
 
 
 class StalledCommit(StopError):

@@ -22,6 +22,7 @@ from state.delta.upkeep import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.state import CanBeForked, SchemaEvolution, State
 from txtopo.errors import ConfigError
+from txtopo.files.places import is_address
 
 __all__ = ["DeclaredDeltaTable"]
 
@@ -54,8 +55,13 @@ class DeclaredDeltaTable(State, CanBeForked):
 
     @property
     def home(self) -> str | None:
-        """The parent folder of the table's folder; None for a table in an object store."""
+        """The place that the table's folder is in."""
         return parent_of(self.path)
+
+    @property
+    def storage_options(self) -> Mapping[str, str] | None:
+        """The options of the table's object store; None: from the environment."""
+        return self._storage
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
@@ -95,7 +101,7 @@ class DeclaredDeltaTable(State, CanBeForked):
     def moved(self, path: str) -> Self:
         """Return this state with its table at another path; see :meth:`CanBeForked.moved`."""
         elsewhere = copy.copy(self)
-        vars(elsewhere).update(path=path, _storage=None)
+        vars(elsewhere).update(path=path, _storage=self._storage if is_address(path) else None)
         return elsewhere
 
     def fork(self, origin: str, txid: int, topology_id: str, name: str, incarnation: str, epoch: int) -> None:  # noqa: PLR0913, PLR0917 - those of open(), and what to make it from

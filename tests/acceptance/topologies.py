@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 import random
 from collections import Counter
 from collections.abc import Mapping
@@ -167,7 +166,6 @@ def words_topology(
     committer: CountWords | None = None,
 ) -> Topology:
     """Return spout → identity → partial → count (committer) → sum (committer)."""
-    out = pathlib.Path(output)
     spout = MemoryTransactionalSpout(data, Fields("word"), take)
     builder = TransactionalTopologyBuilder(topology_id, "spout", spout, parallelism)
     builder.set_bolt("identity", Identity(probability / 20), parallelism).shuffle_grouping("spout")
@@ -175,8 +173,8 @@ def words_topology(
     committer = committer or CountWords(probability)
     builder.set_committer_bolt("count", committer, parallelism).fields_grouping("partial", Fields("word"))
     builder.set_bolt("sum", SumDeltas(probability), 1).global_grouping("count")
-    builder.set_state("words", DeltaState(out / "words", key=Fields("word: string"), value=Fields("n: long")))
-    builder.set_state("total", DeltaState(out / "total", key=Fields("name: string"), value=Fields("n: long")))
+    builder.set_state("words", DeltaState(f"{output}/words", key=Fields("word: string"), value=Fields("n: long")))
+    builder.set_state("total", DeltaState(f"{output}/total", key=Fields("name: string"), value=Fields("n: long")))
     return builder.build()
 
 
@@ -184,7 +182,7 @@ def read_words(output: str | os.PathLike[str]) -> dict[str, int]:
     """Return the words table as a dictionary, checking that each word stands once."""
     from state.delta.keyed.state import read_table
 
-    table: Any = read_table(pathlib.Path(output) / "words").to_pydict()
+    table: Any = read_table(f"{output}/words").to_pydict()
     assert len(set(table["word"])) == len(table["word"])
     return dict(zip(table["word"], table["n"], strict=True))
 
@@ -193,6 +191,6 @@ def read_total(output: str | os.PathLike[str]) -> int:
     """Return the total."""
     from state.delta.keyed.state import read_table
 
-    table: Any = read_table(pathlib.Path(output) / "total").to_pydict()
+    table: Any = read_table(f"{output}/total").to_pydict()
     assert table["name"] == ["all"]
     return int(table["n"][0])

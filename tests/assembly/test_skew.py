@@ -22,6 +22,7 @@ from tests.cli.conftest import command_line
 from tests.committers.event_time.scripted import SECOND, START, TOLD, Planned, Script, Telling, told
 from txtopo import BasicBolt, Config, FailedException, Fields, Topology, TransactionalTopologyBuilder, run
 from txtopo.errors import ConfigError, TopologyError
+from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.inspect.backend import FolderBackend
 from txtopo.testing.inline import run_inline
@@ -138,7 +139,7 @@ def pair(root: Path, tasks: int = 1, *, is_opaque: bool = False, **options: Any)
 def test_the_pages_api_says_who_waited(tmp_path: Path) -> None:
     """So does the answer about a transaction, with which the page is made."""
     run_inline(pair(tmp_path), Config(max_spout_pending=1))
-    with contextlib.closing(FolderBackend(tmp_path)) as backend:
+    with contextlib.closing(FolderBackend(folder_at(tmp_path))) as backend:
         found = [backend.transaction("skew", each.txid).journal.waited for each in transactions(tmp_path)]
     assert found == [each.planned.ahead for each in transactions(tmp_path)]
     assert ("fast",) in found

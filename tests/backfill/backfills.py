@@ -37,6 +37,7 @@ from txtopo.assembly.feed import Feed
 from txtopo.backfill.backfill import BackfillNews, BackfillReport, backfill
 from txtopo.engine.runner import run_with
 from txtopo.errors import InputError
+from txtopo.files.places import folder_at
 from txtopo.fork.fork import ForkPoint
 from txtopo.journal.journal import find_journal, read_journal, topologies_with_journal
 from txtopo.testing.inline import inline_environment
@@ -220,7 +221,7 @@ def totals(folder: Path, *names: str) -> Topology:
 
 def history_of(folder: Path) -> list[TransactionMetadata]:
     """Return the transactions that the journal of an output folder records."""
-    metadata_dir = folder / "_txtopo"
+    metadata_dir = folder_at(folder / "_txtopo")
     journals = [find_journal(metadata_dir, name) for name in topologies_with_journal(metadata_dir)]
     entries = [entry for journal in journals for part in read_journal(journal) for entry in part.entries]
     return [TransactionMetadata(t.txid, t.metadata, t.planned) for entry in entries for t in entry.transactions]

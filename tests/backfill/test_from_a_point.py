@@ -16,6 +16,7 @@ from tests.crashes import Crash, dying, survives
 from tests.variants import variants
 from txtopo import Config
 from txtopo.errors import ConfigError, StateAccessError
+from txtopo.files.places import folder_at
 from txtopo.journal.holds import Holding, holds_in
 from txtopo.transactional.recovery.operations.ways import version_is_gone
 from txtopo.transactional.recovery.points import SLOT_MS
@@ -146,7 +147,7 @@ def test_a_point_that_goes_before_it_is_held_ends_it(monkeypatch, place):
     monkeypatch.setattr(txtopo.backfill.beginning, "copied", gone)
     with pytest.raises(StateAccessError, match=r"no longer keeps its version of transaction 6"):
         place.backfill("minutes", "minutes", first=7)
-    assert holds_in(place.folder / "_txtopo", "t", 0) == []
+    assert holds_in(folder_at(place.folder / "_txtopo"), "t", 0) == []
     assert place.backfill("minutes", "minutes", first=7).joined_at == LAST
 
 
@@ -191,7 +192,7 @@ def test_a_version_that_it_copies_stays(monkeypatch, place, step):
     with dying(step):
         place.backfill("minutes", "minutes", first=7)
     folder = place.folder / "_txtopo" / "backfill" / "t" / "minutes,open"
-    hold = Holding(folder).current()
+    hold = Holding(folder_at(folder)).current()
     assert hold is not None
     assert (hold.after, hold.wish, hold.point) == (6, 7, 6 if step == "backfill.table.before" else None)
     for secs, is_held in ((hold.until_ms / 1000 - 1, hold.point == 6), (hold.until_ms / 1000 + 1, False)):
@@ -199,4 +200,4 @@ def test_a_version_that_it_copies_stays(monkeypatch, place, step):
             WORLD.rows += ["w1"] * 3
             place.run(wall_secs=lambda secs=secs: secs)
         assert clock.kept([6]) == ({6} if is_held else set())
-    assert holds_in(place.folder / "_txtopo", "t", hold.until_ms) == []
+    assert holds_in(folder_at(place.folder / "_txtopo"), "t", hold.until_ms) == []

@@ -66,14 +66,40 @@ def test_a_name_that_is_taken_stays_as_it_is(either: Folder) -> None:
 
 
 def test_what_is_appended_goes_on_where_the_writer_left_it(either: Folder) -> None:
-    """A file grows by whoever knows its length; where another one has written, or the file is gone, nothing happens."""
-    either.put("log/1", b"first ")
-    assert either.append("log/1", b"second ", 6)
-    assert not either.append("log/1", b"third ", 6)
-    assert not either.append("log/2", b"third ", 0)
-    assert either.append("log/1", b"third", 13)
-    assert either.get("log/1") == b"first second third"
+    """A file grows by whoever began it; where another one has written, or the file is gone, nothing happens."""
+    file = either.begin("log/1", b"first ")
+    assert file is not None
+    assert either.begin("log/1", b"other ") is None
+    assert file.append(b"second ")
+    assert file.append(b"third")
+    assert file.is_in_place()
+    assert (either.get("log/1"), file.size) == (b"first second third", 18)
     assert [item.path for item in either.list("log")] == ["log/1"]
+    either.put("log/1", b"somebody else's")
+    assert not file.append(b" fourth")
+    assert not file.is_in_place()
+    assert either.get("log/1") == b"somebody else's"
+    either.delete("log/1")
+    assert not file.append(b" fourth")
+    assert either.names("log") == []
+
+
+def test_folders_in_a_folder(either: Folder) -> None:
+    """They are what has files below, and go with these; one that never was is empty."""
+    either.put("a/b/1", b"")
+    either.put("a/c/2", b"")
+    either.put("a/3", b"")
+    assert (either.folders(), either.folders("a"), either.folders("none")) == (["a"], ["b", "c"], [])
+    assert either.below("a/b").names() == ["1"]
+    assert either.below("a/b").parent.folders() == ["b", "c"]
+    assert either.below("a/b").name == "b"
+    assert [either.is_empty(path) for path in ("", "a/b", "a/3", "a/4")] == [False, False, False, True]
+    either.move("a/b", "d")
+    assert either.below("d").get("1") == b""
+    either.delete_all("a")
+    assert either.folders() == ["d"]
+    either.delete_all()
+    assert either.is_empty()
 
 
 def test_files_are_listed_in_order(either: Folder) -> None:

@@ -10,6 +10,7 @@ import pytest
 from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.components.planned import NEVER, Planned
 from txtopo.errors import ConfigError, StopError
+from txtopo.files.places import folder_at
 from txtopo.fork.fork import Fork, ForkSubject, claim, find_fork, make
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.checkpoints import Checkpoint
@@ -20,7 +21,7 @@ from txtopo.transactional.recovery.plans import GoTo
 
 @pytest.fixture
 def subject(tmp_path):
-    origin = RepairSubject("first", {"spout": "repeatable"}, {}, tmp_path / "out" / "_txtopo", {})
+    origin = RepairSubject("first", {"spout": "repeatable"}, {}, folder_at(tmp_path / "out" / "_txtopo"), {})
     point = Checkpoint(3, "metadata", "a life", {"spout": "repeatable"}, {}, "the journal")
     begun = [TransactionMetadata(4, "next", Planned(1000)), TransactionMetadata(5, "last", NEVER)]
     plan = GoTo.beside(point, CommittedMark(3, "metadata"))

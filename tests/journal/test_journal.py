@@ -18,6 +18,7 @@ from txtopo import Config, Fields, Topology
 from txtopo.api.components.planned import Planned, Turn
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StopError
 from txtopo.files.folder import LocalFolder
+from txtopo.files.places import folder_at
 from txtopo.journal import journal, search
 from txtopo.journal.backfills import set_backfills_aside
 from txtopo.journal.journal import (
@@ -48,7 +49,7 @@ def test_two_topologies_in_one_folder(tmp_path: Path) -> None:
     for name in ("one", "two", "one", "two"):
         run_inline(topology(name, tmp_path))
     for name in ("one", "two"):
-        parts = read_journal(find_journal(tmp_path / "_txtopo", name))
+        parts = read_journal(find_journal(folder_at(tmp_path / "_txtopo"), name))
         assert [part.header.topology for part in parts] == [name, name]
         assert [each.txid for part in parts for e in part.entries for each in e.transactions] == [1, 2, 3]
         assert read_tables(tmp_path, topology=name).txid == 3
@@ -77,10 +78,10 @@ def topology(name: str):
     command_line.told("repair", "both", "--start-anew", "--yes", "--set", f"name={anew}")
     for name in (other, anew):
         run_inline(topology(name, tmp_path))
-        assert txids_in(read_journal(find_journal(tmp_path / "_txtopo", name))) == [1, 2, 3]
+        assert txids_in(read_journal(find_journal(folder_at(tmp_path / "_txtopo"), name))) == [1, 2, 3]
         assert "3 transactions, 1 to 3, each once" in command_line.told("audit", ".", "--topology", name)
-    assert journal.asides(tmp_path / "_txtopo", anew) == [1]
-    assert journal.asides(tmp_path / "_txtopo", other) == []
+    assert journal.asides(folder_at(tmp_path / "_txtopo"), anew) == [1]
+    assert journal.asides(folder_at(tmp_path / "_txtopo"), other) == []
     aside = tmp_path / "_txtopo" / "journal.before-repair-1" / anew
     assert txids_in(read_journal(LocalFolder(aside))) == [1, 2]
 
@@ -89,12 +90,14 @@ def test_what_old_repairs_have_set_aside_goes(tmp_path: Path) -> None:
     """That of the last ones stays, and that of other topologies."""
     for number in range(1, journal.ASIDES_MAX + 3):
         for name in ("one", "two") if number == 1 else ("one",):
-            enter(JournalWriter(find_journal(tmp_path, name), attrs.evolve(HEADER, topology=name), 1 << 20), 1)
+            enter(
+                JournalWriter(find_journal(folder_at(tmp_path), name), attrs.evolve(HEADER, topology=name), 1 << 20), 1
+            )
             (tmp_path / "backfill" / name / "words").mkdir(parents=True)
-            journal.set_aside(tmp_path, name, number)
-            set_backfills_aside(tmp_path, name, None, number)
-    assert sorted(journal.asides(tmp_path, "one")) == list(range(3, journal.ASIDES_MAX + 3))
-    assert journal.asides(tmp_path, "two") == [1]
+            journal.set_aside(folder_at(tmp_path), name, number)
+            set_backfills_aside(folder_at(tmp_path), name, None, number)
+    assert sorted(journal.asides(folder_at(tmp_path), "one")) == list(range(3, journal.ASIDES_MAX + 3))
+    assert journal.asides(folder_at(tmp_path), "two") == [1]
     assert len(list(tmp_path.glob("backfill.before-repair-*/one"))) == journal.ASIDES_MAX
     assert not (tmp_path / "journal.before-repair-2").exists()
 
@@ -147,7 +150,7 @@ def test_a_new_incarnation_begins_a_new_journal(tmp_path: Path) -> None:
     for path in (tmp_path / "_txtopo").glob("coordinator.sqlite*"):
         path.unlink()
     run_inline(topology("one", tmp_path))
-    parts = read_journal(find_journal(tmp_path / "_txtopo", "one"))
+    parts = read_journal(find_journal(folder_at(tmp_path / "_txtopo"), "one"))
     assert [(part.header.epoch, part.header.committed) for part in parts] == [(1, 0)]
     assert len(list((tmp_path / "_txtopo").glob("journal.before-incarnation-*"))) == 1
 
@@ -161,12 +164,12 @@ def lives(metadata_dir: Path) -> dict[str, list[tuple[str, int]]]:
 
 def test_a_file_of_an_earlier_incarnation_with_a_higher_epoch(tmp_path: Path) -> None:
     """It goes aside alone, whoever has left it: the journal that has begun since stays, and goes on."""
-    folder = find_journal(tmp_path, "t")
+    folder = find_journal(folder_at(tmp_path), "t")
     for life, epoch in (("former", 6), ("former", 7), ("new", 1)):
         JournalWriter(folder, attrs.evolve(HEADER, incarnation=life, epoch=epoch), 1 << 20)
     (tmp_path / "journal" / "t" / "0000000008-000000.jsonl").write_bytes(b"not whole")
     for epoch in (2, 3):
-        begun = begin_journal(tmp_path, "t", "new")
+        begun = begin_journal(folder_at(tmp_path), "t", "new")
         JournalWriter(begun, attrs.evolve(HEADER, incarnation="new", epoch=epoch), 1 << 20)
     assert lives(tmp_path) == {
         "journal": [("new", 1), ("new", 2), ("new", 3)],
@@ -177,10 +180,12 @@ def test_a_file_of_an_earlier_incarnation_with_a_higher_epoch(tmp_path: Path) ->
 
 def test_a_coordinator_whose_journal_was_moved_begins_no_file(tmp_path: Path) -> None:
     """It would be the newest of the journal of another incarnation, whose epochs have begun again."""
-    former = JournalWriter(find_journal(tmp_path, "t"), attrs.evolve(HEADER, incarnation="former", epoch=7), 1 << 20)
+    former = JournalWriter(
+        find_journal(folder_at(tmp_path), "t"), attrs.evolve(HEADER, incarnation="former", epoch=7), 1 << 20
+    )
     enter(former, 1)
     former.end_part()
-    JournalWriter(begin_journal(tmp_path, "t", "new"), attrs.evolve(HEADER, incarnation="new"), 1 << 20)
+    JournalWriter(begin_journal(folder_at(tmp_path), "t", "new"), attrs.evolve(HEADER, incarnation="new"), 1 << 20)
     with pytest.raises(StopError, match="was removed or replaced"):
         enter(former, 2)
     assert lives(tmp_path)["journal"] == [("new", 1)]
@@ -189,7 +194,7 @@ def test_a_coordinator_whose_journal_was_moved_begins_no_file(tmp_path: Path) ->
 @pytest.mark.parametrize("life", ["life", "new"])
 def test_a_start_beside_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, life: str) -> None:
     """A coordinator that does not know yet that it leads no more removes files that the start has listed."""
-    folder = find_journal(tmp_path, "t")
+    folder = find_journal(folder_at(tmp_path), "t")
     former = JournalWriter(folder, HEADER, 1 << 20)
     for txid in range(1, 6):
         enter(former, txid)
@@ -204,7 +209,7 @@ def test_a_start_beside_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, l
 
     with monkeypatch.context() as patched:
         patched.setattr(LocalFolder, "get_range", beside)
-        begun = begin_journal(tmp_path, "t", life)
+        begun = begin_journal(folder_at(tmp_path), "t", life)
     started = JournalWriter(begun, attrs.evolve(HEADER, incarnation=life, epoch=2, committed=5), 1 << 20)
     enter(started, 6)
     assert txids_in(read_journal(folder)) == ([6] if life == "new" else [4, 5, 6])

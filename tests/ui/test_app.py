@@ -22,6 +22,7 @@ from tests.ui.shapes import misfits
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.engine.exposition import WrittenMetrics
 from txtopo.engine.timeline.records import path_of
+from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.run.known import KnownRun
 from txtopo.inspect.run.slugs import slug_of
@@ -60,7 +61,7 @@ class Served:
 def served(tmp_path_factory):
     output = tmp_path_factory.mktemp("page")
     run_in(output)
-    backend = FolderBackend(output, can_replay=True)
+    backend = FolderBackend(folder_at(output), can_replay=True)
     page = Page(
         backend,
         Sessions(),
@@ -380,7 +381,7 @@ def restarted(tmp_path_factory):
     record = path_of(folder, 2, "run")
     record.write_text(json.dumps({**json.loads(record.read_text()), "ended": ""}))
     run_in(output)
-    backend = FolderBackend(output)
+    backend = FolderBackend(folder_at(output))
     page = Page(backend, Sessions())
     client = TestClient(application(page, hosts_of(["127.0.0.1"], PORT), PORT), base_url=ORIGIN)
     assert client.get(f"/?token={page.sessions.invite()}").status_code == 200
@@ -460,7 +461,7 @@ def test_two_topologies_in_a_folder(tmp_path):
         builder.set_state(name, DeltaState(tmp_path / name, Fields("word: string"), Fields("n: long")))
         for until in (1, None):
             run_topology(builder.build(), until)
-    backend = FolderBackend(tmp_path)
+    backend = FolderBackend(folder_at(tmp_path))
     assert [(each.id, each.committed) for each in backend.topologies().topologies] == [("a", 3), ("a@1", 2)]
     assert [backend.header(slug).committed for slug in ("a", "a@1", "a~401", "a~401@1")] == [3, 1, 2, 1]
     backend.close()

@@ -13,6 +13,7 @@ from txtopo.assembly.report import Progress
 from txtopo.engine.timeline import records
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
+from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.run.slugs import slug_of
 from txtopo.inspect.timeline.timeline import TimelineReader
@@ -68,7 +69,7 @@ def test_a_step_of_the_clock(tmp_path, clock, step_secs):
             timeline.progressed(attrs.evolve(PROGRESS, transactions=10 * number))
             clock.secs += 1
             wait_for("a sample", lambda sampled=10 * number: transactions_of(reader) == sampled)
-        backend = FolderBackend(tmp_path)
+        backend = FolderBackend(folder_at(tmp_path))
         header = backend.header(slug_of(EVIL))
         assert header.transactions == 90
         assert 4 < header.rate.transactions < 11

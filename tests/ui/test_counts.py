@@ -12,6 +12,7 @@ from txtopo import BasicBolt, BatchBolt, Config, Fields, ICommitter, TopologyBui
 from txtopo.engine.runner import run_with
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
+from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FolderBackend
 from txtopo.testing.inline import inline_environment
 from txtopo.testing.redelivering_queue import QueueSpout
@@ -67,7 +68,7 @@ def test_streams_and_phases(tmp_path):
     with Timeline(topology, config, place_of(topology, config), 0.01) as timeline:
         environment = attrs.evolve(inline_environment(), observer=timeline)
         run_with(topology, config, environment, on_progress=timeline.progressed)
-    backend = FolderBackend(tmp_path)
+    backend = FolderBackend(folder_at(tmp_path))
     assert counts_of(backend, "t") == {
         "spout": (None, {"default": 9}),
         "sorts": (9, {"default": 5, "odd": 4}),
@@ -89,7 +90,7 @@ def test_streams_of_a_plain_topology(tmp_path):
     builder.set_bolt("split", Sorts()).shuffle_grouping("spout", "late")
     with Timeline(builder.build(), Config(), tmp_path / "_txtopo" / "timeline-plain", 0.01) as found:
         found.progressed(REPORT)
-    backend = FolderBackend(tmp_path)
+    backend = FolderBackend(folder_at(tmp_path))
     assert counts_of(backend, "plain") == {
         "spout": (None, {"default": 9, "late": 1}),
         "split": (1, {"default": 30, "odd": 0}),
@@ -105,7 +106,7 @@ def test_earlier_runs_of_a_plain_topology(tmp_path):
         with Timeline(builder.build(), Config(), tmp_path / "_txtopo" / "timeline-plain", 0.01) as found:
             found.progressed(attrs.evolve(REPORT, emitted=emitted, acked=emitted - 1))
             found.ended = "" if emitted == 10 else "the spouts are exhausted"
-    backend = FolderBackend(tmp_path)
+    backend = FolderBackend(folder_at(tmp_path))
     runs = backend.runs("plain").runs
     assert [(each.slug, each.status, each.roots.acked) for each in runs] == [
         ("plain", "ended", 10),

@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from tests.ui.runs import EVIL, run_in
+from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FACTS_SECS, FolderBackend
 from txtopo.inspect.run.slugs import slug_of
 from txtopo.ui.app import Page, application
@@ -50,7 +51,7 @@ def output(tmp_path_factory) -> Path:
 
 
 def client_of(output: Path) -> tuple[FolderBackend, TestClient]:
-    backend = FolderBackend(output)
+    backend = FolderBackend(folder_at(output))
     page = Page(backend, Sessions())
     app = application(page, hosts_of(["127.0.0.1"], 8123), 8123)
     client = TestClient(app, base_url="http://127.0.0.1:8123", raise_server_exceptions=False)

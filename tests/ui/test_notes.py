@@ -17,6 +17,7 @@ from txtopo import Config, Fields, Progress, RunControl, TransactionalTopologyBu
 from txtopo.engine.runner import run_with
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
+from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.past import tables
 from txtopo.testing.inline import inline_environment
@@ -41,7 +42,7 @@ def test_a_table_that_is_written_again(tmp_path: Path, monkeypatch, caplog, dele
     )
     builder.set_state("counts", table)
     topology, config = builder.build(), Config(group_transactions_max=1)
-    page = Page(FolderBackend(tmp_path, may_be_empty=True), Sessions())
+    page = Page(FolderBackend(folder_at(tmp_path), may_be_empty=True), Sessions())
     client = TestClient(application(page, hosts_of(["127.0.0.1"], 8123), 8123), base_url="http://127.0.0.1:8123")
     client.get(f"/?token={page.sessions.invite()}")
     control, looks, seen = RunControl(), 0, list[str]()

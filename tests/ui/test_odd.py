@@ -18,6 +18,7 @@ from txtopo.engine.metrics import RunMetrics
 from txtopo.engine.runner import run_with
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import METRICS, place_of
+from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.run.slugs import slug_of
 from txtopo.testing.inline import inline_environment
@@ -85,7 +86,7 @@ def found(request, tmp_path_factory):
 
         run_with(topology, config, attrs.evolve(inline_environment(), observer=timeline), on_progress=note)
     (folder / METRICS).write_bytes(metrics.text())
-    backend = FolderBackend(output)
+    backend = FolderBackend(folder_at(output))
     page = Page(backend, Sessions())
     app = application(page, hosts_of(["127.0.0.1"], 8123), 8123)
     client = TestClient(app, base_url="http://127.0.0.1:8123")

@@ -179,7 +179,15 @@ class State(ABC):
 
     @property
     def home(self) -> str | None:
-        """The parent folder of the metadata directory if ``topology.state.dir`` is not set; None for no preference."""
+        """Where the metadata directory is if ``topology.state.dir`` is not set; None if the state has no preference.
+
+        A folder, or an address in an object store.
+        """
+        return None
+
+    @property
+    def storage_options(self) -> Mapping[str, str] | None:
+        """The options of the object store that :attr:`home` is in; None: from the environment."""
         return None
 
 

@@ -9,6 +9,7 @@ import os
 import pathlib
 import shutil
 import sys
+import tempfile
 import urllib.parse
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -43,6 +44,7 @@ from txtopo.attempts import FIRST_TXID, TransactionAttempt, attempt_number, tran
 from txtopo.config import Config
 from txtopo.errors import ConfigError, DivergenceError, InternalError, StopError
 from txtopo.failpoints import durable_step
+from txtopo.files.folder import LocalFolder
 from txtopo.journal.holds import Hold, holds_in
 from txtopo.journal.journal import (
     DEAD_LETTERS,
@@ -545,7 +547,11 @@ def _snapshots(header: JournalHeader, plan: Plan, config: Config) -> SnapshotWri
 
 def _staging_dir(plan: Plan, config: Config, epoch: int, stack: ExitStack) -> pathlib.Path:
     """Return the folder for what this run spills, and remove those of earlier runs that were killed."""
-    of_topology = metadata_dir_of(plan, config) / "staging" / urllib.parse.quote(plan.topology_id, safe="")
+    metadata_dir = metadata_dir_of(plan, config)
+    if not isinstance(metadata_dir, LocalFolder):
+        # Nothing in it outlives an attempt, so it need not be where all else is.
+        return pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="txtopo-staging-")))
+    of_topology = metadata_dir.root / "staging" / urllib.parse.quote(plan.topology_id, safe="")
     # Their coordinators are fenced, and nothing in the folders outlives an attempt.
     shutil.rmtree(of_topology, ignore_errors=True)
 

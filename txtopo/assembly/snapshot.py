@@ -22,7 +22,6 @@ import socket
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -171,9 +170,9 @@ def _discreet(content: Any, hide: Callable[[str], str]) -> Any:
             return content
 
 
-def snapshots_in(metadata_dir: Path) -> Folder:
+def snapshots_in(metadata_dir: Folder) -> Folder:
     """Return the folder of the snapshots, which is not made anew if it was removed while a topology runs."""
-    return LocalFolder(metadata_dir.absolute(), makes_folders=False)
+    return attrs.evolve(metadata_dir, makes_folders=False) if isinstance(metadata_dir, LocalFolder) else metadata_dir
 
 
 def topologies_with_snapshot(folder: Folder) -> tuple[str, ...]:
@@ -200,7 +199,7 @@ def read_snapshot(folder: Folder, topology_id: str) -> tuple[Writer, Snapshot] |
         ) from error
 
 
-def remove_snapshot(metadata_dir: Path, topology_id: str) -> None:
+def remove_snapshot(metadata_dir: Folder, topology_id: str) -> None:
     """Remove the last snapshot of a topology, if there is one."""
     snapshots_in(metadata_dir).delete(_path_of(topology_id))
 

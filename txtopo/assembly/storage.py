@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pathlib
+import urllib.parse
 import weakref
 from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 from state.delta.keyed.state import DeltaState
@@ -16,6 +18,9 @@ from txtopo.api.state import State
 from txtopo.api.store import Store
 from txtopo.config import Config, with_ports
 from txtopo.errors import ConfigError
+from txtopo.files.folder import Folder, LocalFolder
+from txtopo.files.objects import ObjectFolder
+from txtopo.files.places import folder_at, is_address, local_path
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.journal import DEAD_LETTERS, FOLDER
 from txtopo.topology.builders.checks import check_places as find_nested, place_of
@@ -25,24 +30,34 @@ from txtopo.transactional.recovery.operations.procedure import StorePlace
 
 STORE_FILE = "coordinator.sqlite"
 
-DEFAULT_METADATA_DIR = pathlib.Path("txtopo-data") / METADATA_DIR
+STORE_FOLDER = "coordinator"
+"""The folder of coordinator state in a metadata directory that is in an object store."""
+
+DEFAULT_METADATA_DIR = f"txtopo-data/{METADATA_DIR}"
 """The metadata directory of a topology that has no tables, if it needs one."""
 
-_OWN = (FOLDER, "staging", "notes", "backfill", STORE_FILE)
+_OWN = (FOLDER, "staging", "notes", "backfill", STORE_FILE, STORE_FOLDER)
 """What is in a metadata directory besides files of a run."""
 
 _memory_places: weakref.WeakKeyDictionary[Any, MemoryPlace] = weakref.WeakKeyDictionary()
 """The coordinator state of topologies with in-memory states, by state: it exists as long as its state."""
 
 
-def metadata_dir_of(plan: Plan, config: Config) -> pathlib.Path:
+def metadata_dir_of(plan: Plan, config: Config) -> Folder:
     """Return the metadata directory of a topology: ``topology.state.dir``, or a folder beside its tables."""
     if config.state_dir is not None:
-        return pathlib.Path(config.state_dir)
+        return folder_at(config.state_dir, _options_of(plan, config.state_dir))
     for state in plan.states.values():
         if state.home is not None:
-            return pathlib.Path(state.home) / METADATA_DIR
-    return DEFAULT_METADATA_DIR
+            return folder_at(state.home, state.storage_options).below(METADATA_DIR)
+    return folder_at(DEFAULT_METADATA_DIR)
+
+
+def _options_of(plan: Plan, place: str) -> Mapping[str, str] | None:
+    """Return the options of the table that is in the same object store as a place, if there are any."""
+    bucket = urllib.parse.urlsplit(place)[:2]
+    homes = ((state.home, state.storage_options) for state in plan.states.values() if state.home is not None)
+    return next((options for home, options in homes if urllib.parse.urlsplit(home)[:2] == bucket), None)
 
 
 def check_places(plan: Plan, config: Config, states: Mapping[str, State]) -> None:
@@ -71,12 +86,11 @@ def check_places(plan: Plan, config: Config, states: Mapping[str, State]) -> Non
             )
 
 
-def address_from(folder: pathlib.Path, address: str) -> str:
+def address_from(folder: Folder, address: str) -> str:
     """Return a table's address relative to a folder if it is below it, so that both can be moved together."""
-    if "://" in address:
-        return address
-    path = pathlib.Path(address).absolute()
-    return str(path.relative_to(folder.absolute())) if path.is_relative_to(folder.absolute()) else str(path)
+    place = address.rstrip("/") if is_address(address) else str(local_path(address))
+    home = PurePosixPath(str(folder))
+    return str(PurePosixPath(place).relative_to(home)) if PurePosixPath(place).is_relative_to(home) else place
 
 
 def make_store(plan: Plan, config: Config) -> Store:
@@ -93,16 +107,45 @@ def make_store(plan: Plan, config: Config) -> Store:
             session_timeout_secs=config["transactional.zookeeper.session.timeout.secs"],
             credentials=config["transactional.zookeeper.auth"],
         )
-    if "://" in config.state_store:
-        return ObjectStore(config.state_store)
+    folder = store_folder_of(plan, config)
+    if folder is not None:
+        return ObjectStore(folder.address, dict(folder.options))
     file = store_file_of(plan, config)
     return MemoryStore(_memory_places.setdefault(states[0], MemoryPlace())) if file is None else SqliteStore(file)
 
 
 def store_file_of(plan: Plan, config: Config) -> pathlib.Path | None:
-    """Return where the file of a topology's embedded store is; None if its store is another one."""
-    in_memory = plan.states and not any(state.is_durable for state in plan.states.values()) and config.state_dir is None
-    return None if config.state_store != "sqlite" or in_memory else metadata_dir_of(plan, config) / STORE_FILE
+    """Return where the file of a topology's embedded store is; None if its store is another one.
+
+    Raises:
+        ConfigError: it would be in an object store.
+    """
+    if config.state_store not in {None, "sqlite"} or _is_in_memory(plan, config):
+        return None
+    metadata_dir = metadata_dir_of(plan, config)
+    if isinstance(metadata_dir, LocalFolder):
+        return metadata_dir.root / STORE_FILE
+    if config.state_store == "sqlite":
+        raise ConfigError(
+            f"a file of SQLite can't be in {metadata_dir}: leave topology.state.store out, so that coordinator state "
+            "is there, too, or set topology.state.dir to a folder on a disk"
+        )
+    return None
+
+
+def store_folder_of(plan: Plan, config: Config) -> ObjectFolder | None:
+    """Return where a topology's coordinator state is in an object store; None if its store is another one."""
+    if config.state_store is not None and is_address(config.state_store):
+        return ObjectFolder(config.state_store, tuple((_options_of(plan, config.state_store) or {}).items()))
+    if config.state_store is not None or _is_in_memory(plan, config):
+        return None
+    metadata_dir = metadata_dir_of(plan, config)
+    return metadata_dir.below(STORE_FOLDER) if isinstance(metadata_dir, ObjectFolder) else None
+
+
+def _is_in_memory(plan: Plan, config: Config) -> bool:
+    states = plan.states.values()
+    return bool(states) and not any(state.is_durable for state in states) and config.state_dir is None
 
 
 def store_place(plan: Plan, config: Config) -> StorePlace:
@@ -145,8 +188,9 @@ def store_words(plan: Plan, config: Config) -> str:
     if config.state_store == "zookeeper":
         hosts = with_ports(config["transactional.zookeeper.servers"], config["transactional.zookeeper.port"])
         return f"ZooKeeper at {hosts}, below {config['transactional.zookeeper.root']}"
-    if "://" in config.state_store:
-        return str(config.state_store)
+    folder = store_folder_of(plan, config)
+    if folder is not None:
+        return str(folder)
     file = store_file_of(plan, config)
     return "memory" if file is None else str(file)
 
@@ -166,7 +210,7 @@ def dead_letters_of(
     """Return the state for dead letters, by its name."""
     if DEAD_LETTERS in plan.states:
         raise ConfigError(f"state name {DEAD_LETTERS!r} is reserved for txtopo; give that state another name")
-    path = config.dead_letter_path or metadata_dir_of(plan, config).parent / "dead_letters"
+    path = config.dead_letter_path or str(metadata_dir_of(plan, config).parent.below("dead_letters"))
     value = Fields("attempt: long", "tries: long", "metadata: string", "error: string")
     return {DEAD_LETTERS: make_dead_letters(path, Fields("transaction: long"), value)}
 

@@ -9,7 +9,6 @@ run's journal stays there: it is the evidence for the tables up to the transacti
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from urllib.parse import unquote
@@ -31,7 +30,6 @@ from txtopo.config import Config
 from txtopo.engine.control import RunControl
 from txtopo.engine.runner import run_with
 from txtopo.errors import ConfigError, DivergenceError
-from txtopo.files.durable import paths_in
 from txtopo.fork.fork import ForkPoint
 from txtopo.journal.backfills import backfills_in
 from txtopo.journal.journal import (
@@ -111,8 +109,8 @@ def backfill(  # noqa: PLR0913 - keyword arguments of an entry point
     with ExitStack() as stack:
         joined = _topology_to_join(plan, config, environment, stack)
         part = _part_of(plan, state, joined)
-        folder = backfills_in(joined.metadata_dir, plan.topology_id) / part.folder_name
-        place = BackfillPlace(part.plan(plan, folder / SCRATCH), part, config, folder, joined)
+        folder = backfills_in(joined.metadata_dir, plan.topology_id).below(part.folder_name)
+        place = BackfillPlace(part.plan(plan, str(folder.below(SCRATCH))), part, config, folder, joined)
         committed = place.begin(state, first, news.goes_back)
         news.begins(part, committed.txid)
         report, last = _run(place, committed, environment, news, on_progress, control)
@@ -159,9 +157,10 @@ def _part_of(plan: Plan, state: str, joined: JoinedTopology) -> BackfillPart:
     known = {name for name, mark in joined.committed().states.items() if mark.left_after is None}
     if state in known:
         # Its backfill may have been killed between the join and the removal of the scratch tables.
-        for folder in paths_in(backfills_in(joined.metadata_dir, plan.topology_id)):
-            if state in map(unquote, folder.name.split(",")):
-                shutil.rmtree(folder / SCRATCH, ignore_errors=True)
+        backfills = backfills_in(joined.metadata_dir, plan.topology_id)
+        for folder in backfills.folders():
+            if state in map(unquote, folder.split(",")):
+                backfills.delete_all(f"{folder}/{SCRATCH}")
         raise ConfigError(f"topology {plan.topology_id!r} has state {state!r} already: there is nothing to backfill")
     part = part_of(plan, state, known)
     _refuse_opaque(plan, state, part.components)
@@ -224,7 +223,7 @@ def _join(place: BackfillPlace) -> None:
         addresses = {name: address_from(folder, place.plan.states[name].address or "") for name in marks}
         place.topology.join(committed.txid, marks, addresses)
         # A crash before this leaves the scratch tables, which the next call removes.
-        shutil.rmtree(place.folder / SCRATCH, ignore_errors=True)
+        place.folder.delete_all(SCRATCH)
         place.holding.end()
 
 

@@ -7,9 +7,7 @@ before: the backfill goes to the earlier one, and says so before it writes anyth
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import attrs
 
@@ -51,7 +49,7 @@ class BackfillPlace:
     plan: Plan
     part: BackfillPart
     config: Config
-    folder: Path
+    folder: Folder
     topology: JoinedTopology
     holding: Holding = attrs.field(
         init=False, default=attrs.Factory(lambda self: Holding(self.folder), takes_self=True)
@@ -65,7 +63,7 @@ class BackfillPlace:
 
     def committed(self) -> CommittedMark | None:
         """Return the last transaction that is committed here; None if the backfill has not begun."""
-        if not self.folder.exists():
+        if self.folder.is_empty():
             return None
         with contextlib.closing(make_store(self.plan, self.run_config(None))) as store:
             incarnation = incarnation_in(store, self.plan.topology_id)
@@ -128,7 +126,7 @@ class BackfillPlace:
         return self.config.with_settings(
             {
                 "topology.state.dir": str(self.folder),
-                "topology.state.store": "sqlite",
+                "topology.state.store": None,
                 # What the topology has committed can't be given up here.
                 "topology.transaction.max.attempts.policy": "WAIT",
                 START_EMPTY: dict.fromkeys(new, committed.txid) if new and committed is not None else None,
@@ -162,7 +160,7 @@ class BackfillPlace:
     def _copied(self, marks: Mapping[str, StateMark], coordinator_state: CoordinatorState) -> dict[str, StateMark]:
         """Copy the topology's tables as of some marks; return the marks of the copies."""
         # What an interrupted try has left.
-        shutil.rmtree(self.folder / SCRATCH, ignore_errors=True)
+        self.folder.delete_all(SCRATCH)
         made: dict[str, StateMark] = {}
         for name, mark in marks.items():
             state, origin = self.plan.states[name], self.topology.states[name]

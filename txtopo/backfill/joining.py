@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import attrs
 
@@ -17,6 +16,7 @@ from txtopo.api.state import State
 from txtopo.api.store import Lead, Store
 from txtopo.errors import AlreadyRunning
 from txtopo.failpoints import durable_step
+from txtopo.files.folder import Folder
 from txtopo.journal.journal import find_journal
 from txtopo.transactional.recovery.coordinator_state import (
     CommittedMark,
@@ -55,7 +55,7 @@ class JoinedTopology:
 
     topology_id: str
     store: Store
-    metadata_dir: Path
+    metadata_dir: Folder
     states: Mapping[str, State]
     membership: Membership
     new: Mapping[str, State] = attrs.field(factory=dict)

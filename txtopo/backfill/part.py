@@ -8,7 +8,6 @@ that the topology has already are written anew, into scratch tables, because the
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from urllib.parse import quote
 
 import attrs
@@ -36,7 +35,7 @@ class BackfillPart:
         """The name of the backfill's folder, the same whichever of its new states it was asked for by."""
         return folder_name(self.new)
 
-    def plan(self, whole: Plan, scratch: Path) -> Plan:
+    def plan(self, whole: Plan, scratch: str) -> Plan:
         """Return the plan of this part, with the tables of scratch states in a folder.
 
         Raises:
@@ -47,7 +46,7 @@ class BackfillPart:
             if name in self.new:
                 states[name] = state
             elif name in self.scratch:
-                states[name] = _moved(name, state, scratch / quote(name, safe=""))
+                states[name] = _moved(name, state, f"{scratch}/{quote(name, safe='')}")
         for name in self.new:
             if states[name].table() is None:
                 raise ConfigError(f"state {name!r} is not in a table, so it can't get a history; make it a DeltaState")
@@ -86,8 +85,8 @@ def _clocks_of(states: Mapping[str, State], names: Collection[str]) -> set[str]:
     return {each.clock for each in living if each is not None}
 
 
-def _moved(name: str, state: State, path: Path) -> State:
-    moved: State | None = call_if_there(state, "moved", str(path))
+def _moved(name: str, state: State, path: str) -> State:
+    moved: State | None = call_if_there(state, "moved", path)
     if moved is None:
         raise ConfigError(
             f"state {name!r}, which the components of the backfill use too, is a {type(state).__name__}, which can't "

@@ -15,6 +15,8 @@ import click
 from txtopo.cli.command import GIVEN, parse_pairs
 from txtopo.errors import ConfigError, NoTopology
 from txtopo.files.durable import is_folder, paths_in
+from txtopo.files.folder import Folder
+from txtopo.files.places import folder_at, is_address
 from txtopo.journal.ending import METADATA_DIR, journal_below, metadata_dir_with_journal
 from txtopo.text.secrecy import secrets_kept
 from txtopo.topology.user_code.loading import NoModule, Target, load_target
@@ -26,24 +28,24 @@ _FOLDERS_NAMED_MAX = 5
 class OutputFolder:
     """A folder that holds a topology's tables and, in ``_txtopo``, what its runs have recorded."""
 
-    path: Path
+    folder: Folder
     topology_id: str | None
     """The value of ``--topology``; None where it is not given."""
 
 
-def journal_place(target: OutputFolder | Target) -> tuple[Path, str]:
+def journal_place(target: OutputFolder | Target) -> tuple[Folder, str]:
     """Return the metadata directory with a target's journal, and the topology.
 
     Raises:
         ConfigError: there is no journal; or a folder has those of several topologies and none is named.
     """
     if isinstance(target, OutputFolder):
-        return journal_below(target.path, target.topology_id)
+        return journal_below(target.folder, target.topology_id)
     metadata_dir, topology_id = module_place(target)
     return metadata_dir_with_journal(metadata_dir, topology_id), topology_id
 
 
-def module_place(target: Target) -> tuple[Path, str]:
+def module_place(target: Target) -> tuple[Folder, str]:
     """Return the metadata directory of a module's topology, and the topology."""
     from txtopo.assembly.storage import metadata_dir_of  # noqa: PLC0415 - a third of the time to look into a folder
 
@@ -65,8 +67,8 @@ def takes_folder_or_target(function: Callable[..., Any]) -> Callable[..., Any]:
     )
 
     @functools.wraps(function)
-    def command(target: Path | Target, topology_id: str | None, **options: Any) -> Any:
-        if isinstance(target, Path):
+    def command(target: Folder | Target, topology_id: str | None, **options: Any) -> Any:
+        if not isinstance(target, Target):
             return function(target=OutputFolder(target, topology_id), **options)
         if topology_id is not None:
             raise ConfigError("--topology is for an OUTPUT folder; a MODULE names its topology itself")
@@ -115,12 +117,12 @@ def _target(target: str, pairs: Sequence[str], fork: str | None) -> Target:
     return attrs.evolve(found, topology=TransactionalTopology(plan), config=config, fork=fork)
 
 
-def _folder_or_target(target: str, pairs: tuple[str, ...], fork: str | None) -> Path | Target:
+def _folder_or_target(target: str, pairs: tuple[str, ...], fork: str | None) -> Folder | Target:
     """Return the output folder or the topology, whichever ``target`` names."""
-    if is_folder(Path(target)):
+    if is_address(target) or is_folder(Path(target)):
         if pairs or fork is not None:
             raise ConfigError(f"{target} is a folder; {'--set' if pairs else '--fork'} needs a MODULE")
-        return Path(target)
+        return folder_at(target)
     near = _near_folder(Path(target))
     if os.sep in target and not target.endswith(".py"):
         advice = near or "; give a module, or the folder that holds a topology's tables"

@@ -20,6 +20,7 @@ from txtopo.config import Config
 from txtopo.engine.timeline.writer import rename_timeline
 from txtopo.errors import StopError
 from txtopo.failpoints import durable_step
+from txtopo.files.folder import LocalFolder
 from txtopo.journal.journal import DEAD_LETTERS
 from txtopo.journal.turns import Rename
 from txtopo.text.words import NOTHING_CHANGED
@@ -84,7 +85,8 @@ def rename(plan: Plan, config: Config, former_id: str | None, agree: Callable[[N
         if wanted.rename.is_of_id:
             with durable_step("rename.shown"):
                 remove_snapshot(metadata_dir, former.topology_id)
-                rename_timeline(metadata_dir, former.topology_id, plan.topology_id)
+                if isinstance(metadata_dir, LocalFolder):
+                    rename_timeline(metadata_dir.root, former.topology_id, plan.topology_id)
         renaming.end(wanted)
     return True
 

@@ -26,6 +26,9 @@ _SHORTAGES = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM},
 )
 
+NO_FOLDER = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+"""The errors of a folder that does not exist, as none has a name that is longer than a file system takes."""
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 logger = logging.getLogger("txtopo")
@@ -152,11 +155,17 @@ def paths_in(folder: Path, pattern: str = "*") -> list[Path]:
     Raises:
         OSError: it can't be read, for example without a file descriptor; ``Path.glob`` says that nothing is there.
     """
+    return [folder / name for name in sorted(fnmatch.filter(names_in(folder), pattern))]
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names in a folder, in any order; see :func:`paths_in`."""
     try:
-        names = os.listdir(folder)  # noqa: PTH208 - names only
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    return [folder / name for name in sorted(fnmatch.filter(names, pattern))]
+        return os.listdir(folder)  # noqa: PTH208 - names only
+    except OSError as error:
+        if error.errno in NO_FOLDER:
+            return []
+        raise
 
 
 def make_folder(folder: Path) -> None:

@@ -10,6 +10,7 @@ import builtins
 import errno
 import functools
 import os
+import shutil
 import stat
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,9 +21,9 @@ import attrs
 
 from txtopo.errors import ConfigError
 from txtopo.failpoints import reach
-from txtopo.files.durable import beside, make_folder, paths_in, removed_on_error, sync_path
+from txtopo.files.durable import NO_FOLDER, beside, make_folder, names_in, paths_in, removed_on_error, sync_path
 
-__all__ = ["Draft", "Folder", "Item", "LocalFolder"]
+__all__ = ["Draft", "Folder", "Growing", "Item", "LocalFolder"]
 
 _DRAFT = ".draft-"
 """Begins the name of a file that is being written: hidden from Spark, delta-rs and vacuum, and before all versions of
@@ -49,11 +50,44 @@ class Item:
     modified_secs: float
 
 
+class Growing(Protocol):
+    """A file that one writer makes longer; made by :meth:`Folder.begin`."""
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+
+    @property
+    def bytes_max(self) -> int:
+        """A file that is longer is dear to make longer still, so its writer begins another one."""
+
+    def append(self, content: bytes) -> bool:
+        """Add to the end of the file; return whether it was, durable if so.
+
+        Nothing is written if somebody else has changed the file, or if it is gone. A crash before the return may leave
+        a part of the content.
+        """
+
+    def is_in_place(self) -> bool:
+        """Whether the file is there, and as it was left by its writer."""
+
+
 class Folder(Protocol):
     """Files by path, relative to the folder and with ``/``. As text, it is the place where it lies.
 
     All methods raise OSError if the folder cannot be reached.
     """
+
+    @property
+    def name(self) -> str:
+        """The last part of the place where it lies."""
+
+    @property
+    def parent(self) -> Folder:
+        """The folder that this one is in."""
+
+    def below(self, path: str) -> Folder:
+        """Return a folder in this one, which may not exist."""
 
     def put(self, path: str, content: bytes | memoryview, *, is_durable: bool = True) -> None:
         """Write a file, or replace it whole; durable on return.
@@ -75,12 +109,8 @@ class Folder(Protocol):
         one.
         """
 
-    def append(self, path: str, content: bytes, at: int) -> bool:
-        """Add to the end of a file that is ``at`` bytes long; return whether it was, durable if so.
-
-        Nothing is written if the file has another length or is gone. A crash before the return may leave a part of the
-        content. An object store writes the whole file again, so whoever appends to one there keeps its files small.
-        """
+    def begin(self, path: str, content: bytes) -> Growing | None:
+        """Write a file that is to be made longer, as :meth:`put_if_absent`; return None if there is one."""
 
     def get(self, path: str) -> bytes:
         """Return a file's content.
@@ -105,6 +135,15 @@ class Folder(Protocol):
 
         On a disk that takes a tenth of the time of :meth:`list`.
         """
+
+    def folders(self, below: str = "") -> builtins.list[str]:
+        """Return the sorted names of the folders in the folder ``below``."""
+
+    def is_empty(self, below: str = "") -> bool:
+        """Whether nothing lies below a path: no file, and on a disk no folder either."""
+
+    def delete_all(self, below: str = "") -> None:
+        """Remove all that lies below a path; not synced, and a crash leaves some of it."""
 
     def delete(self, path: str, *, is_durable: bool = False) -> None:
         """Remove a file if it is there.
@@ -165,6 +204,20 @@ class LocalFolder:
     root: Path
     makes_folders: bool = True
 
+    @property
+    def name(self) -> str:
+        """See :class:`Folder`."""
+        return self.root.name
+
+    @property
+    def parent(self) -> LocalFolder:
+        """See :class:`Folder`."""
+        return attrs.evolve(self, root=self.root.parent)
+
+    def below(self, path: str) -> LocalFolder:
+        """See :class:`Folder`."""
+        return attrs.evolve(self, root=self.root / path)
+
     def put(self, path: str, content: bytes | memoryview, *, is_durable: bool = True) -> None:
         """See :class:`Folder`.
 
@@ -216,18 +269,9 @@ class LocalFolder:
         draft = self._draft(path, content, is_durable=False)
         return Draft(draft, self.root / path, beside(functools.partial(sync_path, draft)))
 
-    def append(self, path: str, content: bytes, at: int) -> bool:
-        """See :class:`Folder`. The file is opened each time: one that was removed or replaced is not written to."""
-        try:
-            with (self.root / path).open("r+b") as file:
-                if file.seek(0, os.SEEK_END) != at:
-                    return False
-                file.write(content)
-                file.flush()
-                os.fdatasync(file.fileno())
-        except FileNotFoundError:
-            return False
-        return True
+    def begin(self, path: str, content: bytes) -> Growing | None:
+        """See :class:`Folder`."""
+        return _GrowingFile(self.root / path, len(content)) if self.put_if_absent(path, content) else None
 
     def get(self, path: str) -> bytes:
         """See :class:`Folder`."""
@@ -245,7 +289,9 @@ class LocalFolder:
         try:
             with os.scandir(self.root / below) as entries:
                 found = sorted((entry for entry in entries if entry.name > after), key=lambda entry: entry.name)
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            if error.errno not in NO_FOLDER:
+                raise
             return
         for entry in found:
             try:
@@ -260,10 +306,20 @@ class LocalFolder:
 
     def names(self, below: str = "") -> builtins.list[str]:
         """See :class:`Folder`."""
-        try:
-            return os.listdir(self.root / below)  # noqa: PTH208 - names only
-        except (FileNotFoundError, NotADirectoryError):
-            return []
+        return names_in(self.root / below)
+
+    def folders(self, below: str = "") -> builtins.list[str]:
+        """See :class:`Folder`."""
+        return [path.name for path in paths_in(self.root / below) if path.is_dir()]
+
+    def is_empty(self, below: str = "") -> bool:
+        """See :class:`Folder`."""
+        place = self.root / below
+        return not (place.is_file() or any(not name.startswith(_DRAFT) for name in self.names(below)))
+
+    def delete_all(self, below: str = "") -> None:
+        """See :class:`Folder`. Folders above it that are empty then stay."""
+        shutil.rmtree(self.root / below, ignore_errors=True)
 
     def delete(self, path: str, *, is_durable: bool = False) -> None:
         """See :class:`Folder`."""
@@ -307,6 +363,31 @@ class LocalFolder:
             if is_durable:
                 os.fsync(file.fileno())
         return draft
+
+
+@attrs.define(eq=False)
+class _GrowingFile:
+    """A file that is opened each time: one that was removed or replaced is not written to."""
+
+    path: Path
+    size: int
+    bytes_max: int = 64 << 20
+
+    def append(self, content: bytes) -> bool:
+        try:
+            with self.path.open("r+b") as file:
+                if file.seek(0, os.SEEK_END) != self.size:
+                    return False
+                file.write(content)
+                file.flush()
+                os.fdatasync(file.fileno())
+        except FileNotFoundError:
+            return False
+        self.size += len(content)
+        return True
+
+    def is_in_place(self) -> bool:
+        return self.path.is_file() and self.path.stat().st_size == self.size
 
 
 def _named(draft: Path, place: Path) -> bool:

@@ -10,22 +10,25 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
 
-from txtopo.errors import ConfigError
+from txtopo.errors import BucketUnreachable, ConfigError
 from txtopo.files.durable import beside
-from txtopo.files.folder import Item
+from txtopo.files.folder import Growing, Item
 from txtopo.text.extras import how_to_install
 from txtopo.text.native import plain_text
 
-__all__ = ["ObjectFolder", "Version"]
+__all__ = ["ObjectFolder", "Version", "forget_clients"]
 
 Version = tuple[tuple[str, str], ...]
 """What a store says of the version of an object, by name."""
+
+_MEMORY = "memory:///"
 
 _OF_CLIENT = re.compile(r"(?:aws_|azure_|google_)?((?:allow|connect|http1|http2|pool|proxy)_.*|timeout|user_agent)")
 """Options of the HTTP client, which delta-rs takes among those of the store, also with the store's prefix."""
@@ -41,11 +44,22 @@ class ObjectFolder:
     address: str
     options: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def name(self) -> str:
+        return self.address.rpartition("/")[2]
+
+    @property
+    def parent(self) -> ObjectFolder:
+        return attrs.evolve(self, address=self.address.rpartition("/")[0])
+
+    def below(self, path: str) -> ObjectFolder:
+        return attrs.evolve(self, address=f"{self.address}/{path}")
+
     def put(self, path: str, content: bytes | memoryview, *, is_durable: bool = True) -> None:  # noqa: ARG002
         # A crash before the answer leaves the old object or the new one, and parts of a large one that the store keeps
         # out of sight until its own rule for unfinished uploads removes them.
-        with self._store(path) as (obstore, store):
-            obstore.put(store, path, content)
+        with self._store(path) as (obstore, store, key):
+            obstore.put(store, key, content)
 
     def put_new(self, path: str, content: bytes | memoryview, meanwhile: Callable[[], None] = lambda: None) -> None:
         put = beside(lambda: self.put(path, content))
@@ -57,25 +71,24 @@ class ObjectFolder:
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
         # obstore repeats a put whose answer was lost, and may find its own: whoever is told False looks who was faster.
         # A crash before the answer leaves no object or a whole one, so whoever comes next looks, too.
-        with self._store(path) as (obstore, store):
+        with self._store(path) as (obstore, store, key):
             try:
-                obstore.put(store, path, content, mode="create")
+                obstore.put(store, key, content, mode="create")
             except (obstore.exceptions.AlreadyExistsError, obstore.exceptions.PreconditionError):
                 return False
         return True
 
-    def append(self, path: str, content: bytes, at: int) -> bool:
-        # Of two that append at once, one is told False. A crash leaves the old object or the new one, never a part as a
-        # file may have.
-        found = self.read(path)
-        if found is None or len(found[0]) != at:
-            return False
-        return self.replace(path, found[0] + content, found[1]) is not None
+    def begin(self, path: str, content: bytes) -> Growing | None:
+        version = self.replace(path, content, None)
+        if version is not None:
+            return _GrowingObject(self, path, content, version)
+        found = self.read(path)  # ours, if the answer was lost
+        return _GrowingObject(self, path, content, found[1]) if found is not None and found[0] == content else None
 
     def read(self, path: str) -> tuple[bytes, Version] | None:
         """Return an object's content and its version, for :meth:`replace`; None if there is no such object."""
-        with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store):
-            found = obstore.get(store, path)
+        with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store, key):
+            found = obstore.get(store, key)
             return bytes(found.bytes()), _version_of(found.meta)
         return None
 
@@ -86,10 +99,10 @@ class ObjectFolder:
         an earlier one, its content says which one it is. The client repeats a request whose answer was lost, and may
         find what it wrote itself: whoever is told None looks.
         """
-        with self._store(path) as (obstore, store):
+        with self._store(path) as (obstore, store, key):
             try:
                 return _version_of(
-                    obstore.put(store, path, content, mode="create" if version is None else dict(version))
+                    obstore.put(store, key, content, mode="create" if version is None else dict(version))
                 )
             except (
                 FileNotFoundError,
@@ -100,65 +113,120 @@ class ObjectFolder:
 
     def version(self, path: str) -> Version | None:
         """Return the version of an object; None if there is no such object."""
-        with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store):
-            return _version_of(obstore.head(store, path))
+        with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store, key):
+            return _version_of(obstore.head(store, key))
         return None
 
-    def folders(self) -> builtins.list[str]:
-        """Return the sorted names of the folders directly below the address."""
-        with self._store("") as (obstore, store):
-            return sorted(each.rstrip("/") for each in obstore.list_with_delimiter(store)["common_prefixes"])
+    def folders(self, below: str = "") -> builtins.list[str]:
+        with self._store(below) as (obstore, store, key):
+            found = obstore.list_with_delimiter(store, key or None)["common_prefixes"]
+        return sorted(each.rstrip("/").rpartition("/")[2] for each in found)
 
     def get(self, path: str) -> bytes:
-        with self._store(path) as (obstore, store):
-            return bytes(obstore.get(store, path).bytes())
+        with self._store(path) as (obstore, store, key):
+            return bytes(obstore.get(store, key).bytes())
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
-        with self._store(path) as (obstore, store):
-            return bytes(obstore.get_range(store, path, start=start, length=length))
+        with self._store(path) as (obstore, store, key):
+            return bytes(obstore.get_range(store, key, start=start, length=length))
 
     def list(self, below: str = "", after: str = "") -> Iterator[Item]:
-        with self._store(below) as (obstore, store):
-            objects = obstore.list_with_delimiter(store, below or None)["objects"]
-        for each in sorted(objects, key=lambda each: each["path"]):
-            if each["path"].rpartition("/")[2] > after:
-                yield Item(each["path"], each["size"], each["last_modified"].timestamp())
+        with self._store(below) as (obstore, store, key):
+            objects = obstore.list_with_delimiter(store, key or None)["objects"]
+        for name, each in sorted((each["path"].rpartition("/")[2], each) for each in objects):
+            if name > after:
+                path = f"{below}/{name}" if below else name
+                yield Item(path, each["size"], each["last_modified"].timestamp())
 
     def names(self, below: str = "") -> builtins.list[str]:
         return [item.path.rpartition("/")[2] for item in self.list(below)]
 
+    def is_empty(self, below: str = "") -> bool:
+        with self._store(below) as (obstore, store, key):
+            if below and self.size(below) is not None:
+                return False
+            return not any(obstore.list(store, key or None, chunk_size=1))
+
     def delete(self, path: str, *, is_durable: bool = False) -> None:  # noqa: ARG002 - it is so anyway
-        with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store):
-            obstore.delete(store, path)
+        with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store, key):
+            obstore.delete(store, key)
+
+    def delete_all(self, below: str = "") -> None:
+        with self._store(below) as (obstore, store, key):
+            for some in obstore.list(store, key or None):
+                obstore.delete(store, [each["path"] for each in some])
 
     def move(self, below: str, to: str) -> None:
-        with self._store(below) as (obstore, store):
-            # A store renames one object at a time. A crash leaves the rest at the old place for the same move again.
-            for each in obstore.list(store, f"{below}/").collect():
-                obstore.rename(store, each["path"], to + each["path"].removeprefix(below))
+        if self.size(below) is not None:
+            self._rename(below, to)
+            return
+        with self._store(below) as (obstore, store, key):
+            found = sorted(each["path"].removeprefix(key) for each in obstore.list(store, key).collect())
+        # A store renames one object at a time. A crash leaves the rest at the old place for the same move again.
+        for rest in found:
+            self._rename(below + rest, to + rest)
+
+    def _rename(self, path: str, to: str) -> None:
+        with self._store(path) as (obstore, store, key), self._store(to) as (_, _, target):
+            obstore.rename(store, key, target)
 
     def size(self, path: str) -> int | None:
-        with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store):
-            return int(obstore.head(store, path)["size"])
+        with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store, key):
+            return int(obstore.head(store, key)["size"])
         return None
 
     def __str__(self) -> str:
         return self.address
 
     @contextlib.contextmanager
-    def _store(self, path: str) -> Iterator[tuple[Any, Any]]:
-        """Yield the library and the store; raise errors about ``path`` as OSError."""
+    def _store(self, path: str) -> Iterator[tuple[Any, Any, str]]:
+        """Yield the library, the store and the path in it; raise errors about ``path`` as OSError."""
         try:
             import obstore.store  # noqa: PLC0415 - only tables in object stores need it
         except ImportError as error:
             needs = f"{self.address} needs the package obstore: {how_to_install('object-store')}"
             raise ConfigError(needs) from error
         try:
-            yield obstore, _store_of(obstore, self.address, self.options)
+            store, prefix = _store_of(obstore, self.address, self.options)
+            yield obstore, store, f"{prefix}/{path}".strip("/")
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{self.address}/{path} does not exist") from error
         except obstore.exceptions.BaseError as error:
-            raise OSError(f"{self.address}/{path}: {plain_text(error)}") from error
+            raise BucketUnreachable(f"{self.address}/{path}: {plain_text(error)}") from error
+
+
+@attrs.define(eq=False)
+class _GrowingObject:
+    """An object that is replaced by a longer one, if it is still the one that was written last.
+
+    1. A crash before the answer leaves the old object or the new one.
+    2. If the answer is lost, what is there is compared with what was to be there.
+    """
+
+    folder: ObjectFolder
+    path: str
+    content: bytes
+    version: Version
+    bytes_max: int = 256 * 1024
+    """Half of it, on average, is sent again with each addition."""
+
+    @property
+    def size(self) -> int:
+        return len(self.content)
+
+    def append(self, content: bytes) -> bool:
+        longer = self.content + content
+        version = self.folder.replace(self.path, longer, self.version)
+        if version is None:
+            found = self.folder.read(self.path)
+            if found is None or found[0] != longer:
+                return False
+            version = found[1]
+        self.content, self.version = longer, version
+        return True
+
+    def is_in_place(self) -> bool:
+        return self.folder.version(self.path) == self.version
 
 
 def _version_of(meta: Any) -> Version:
@@ -166,7 +234,19 @@ def _version_of(meta: Any) -> Version:
 
 
 @functools.lru_cache
-def _store_of(obstore: Any, address: str, options: tuple[tuple[str, str], ...]) -> Any:
+def _store_of(obstore: Any, address: str, options: tuple[tuple[str, str], ...]) -> tuple[Any, str]:
+    """Return the store of a bucket, and the path in it: all folders of a bucket share its connections."""
+    if address.startswith(_MEMORY):
+        return _opened(obstore, _MEMORY, ()), address.removeprefix(_MEMORY)
+    own = _opened(obstore, address, options)
+    if own.prefix is None:
+        return own, ""
+    prefix = str(own.prefix)
+    return _opened(obstore, address.rstrip("/").removesuffix(prefix).rstrip("/"), options), prefix
+
+
+@functools.lru_cache
+def _opened(obstore: Any, address: str, options: tuple[tuple[str, str], ...]) -> Any:
     config: dict[str, str] = {}
     client: dict[str, str] = {}
     for name, value in options:
@@ -175,16 +255,25 @@ def _store_of(obstore: Any, address: str, options: tuple[tuple[str, str], ...]) 
             client[of_client[1]] = value
             continue
         try:
-            _opened(obstore, address, config={name: value})
+            _from_url(obstore, address, config={name: value})
         except obstore.exceptions.UnknownConfigurationKeyError:
             continue  # delta-rs' own
         except obstore.exceptions.BaseError:
             pass  # it is known, and not enough alone
         config[name] = value
-    return _opened(obstore, address, config=config or None, client_options=client or None)
+    return _from_url(obstore, address, config=config or None, client_options=client or None)
 
 
-def _opened(obstore: Any, address: str, **options: Any) -> Any:
+def forget_clients() -> None:
+    """Let the next request of each folder make its client anew: with the environment of then, and after a fork."""
+    _store_of.cache_clear()
+    _opened.cache_clear()
+
+
+os.register_at_fork(after_in_child=forget_clients)  # a client's threads and connections are its maker's
+
+
+def _from_url(obstore: Any, address: str, **options: Any) -> Any:
     try:
         return obstore.store.from_url(address, **options)
     except ValueError as error:

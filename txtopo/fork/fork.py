@@ -333,7 +333,7 @@ def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
         marks |= {name: mark_of(each, marks[name]) for name, each in opened.items()}
         with durable_step("fork.journal"):
             JournalWriter(
-                find_journal(subject.metadata_dir, subject.fork.topology),
+                find_journal(LocalFolder(subject.metadata_dir), subject.fork.topology),
                 _header(subject, coordinator_state, marks),
                 PART_BYTES_MAX,
             )
@@ -421,7 +421,7 @@ def _clear(folder: Path, fork: Fork) -> None:
     """Remove the tables and the journal of a fork that is not finished."""
     for path in fork.tables.values():
         shutil.rmtree(folder / path, ignore_errors=True)
-    shutil.rmtree(str(find_journal(folder / METADATA_DIR, fork.topology)), ignore_errors=True)
+    find_journal(LocalFolder(folder / METADATA_DIR), fork.topology).delete_all()
 
 
 def _encoded(fork: Fork) -> bytes:

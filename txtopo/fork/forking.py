@@ -22,6 +22,8 @@ from txtopo.api.store import Put
 from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, states_of, subject_of
 from txtopo.config import Config
 from txtopo.errors import AlreadyRunning, ConfigError
+from txtopo.files.folder import Folder
+from txtopo.files.places import is_address
 from txtopo.fork.fork import (
     Fork,
     ForkPoint,
@@ -291,14 +293,14 @@ def _elsewhere(name: str, state: State, topology_id: str) -> State:
     return forked
 
 
-def _places(states: Mapping[str, State], home: Path) -> dict[str, str]:
+def _places(states: Mapping[str, State], home: Folder) -> dict[str, str]:
     """Return the path of each state's table in a fork: as in the origin, or the state's name if it lies elsewhere."""
     places: dict[str, str] = {}
     for name, state in states.items():
         if not isinstance(state, CanBeForked):
             continue
         address = address_from(home, state.address or name)
-        places[name] = name if "://" in address or os.path.isabs(address) else address  # noqa: PTH117 - a text
+        places[name] = name if is_address(address) or os.path.isabs(address) else address  # noqa: PTH117 - a text
         twice = next((other for other, place in places.items() if place == places[name] and other != name), None)
         if twice is not None:
             raise ConfigError(f"states {twice!r} and {name!r} would both be at {places[name]!r} in a fork: rename one")

@@ -25,7 +25,7 @@ from txtopo.assembly.snapshot import (
 from txtopo.engine.exposition import WrittenMetrics
 from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of, past_in
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
-from txtopo.files.durable import is_folder, paths_in
+from txtopo.files.folder import Folder
 from txtopo.inspect.answers import (
     Attempt,
     Can,
@@ -143,7 +143,7 @@ class _Topology:
     """One topology of a folder; ``id`` is not to be trusted."""
 
     id: str
-    metadata_dir: Path
+    metadata_dir: Folder
     timeline: TimelineReader
     past: int | None = None
     """The number of an earlier run, if it is one."""
@@ -208,13 +208,13 @@ class FolderBackend:
 
     def __init__(
         self,
-        output: Path,
+        output: Folder,
         *,
         can_replay: bool = False,
         arguments: Mapping[str, str] | None = None,
         may_be_empty: bool = False,
     ) -> None:
-        self.output = output.absolute()
+        self.output = output
         self._can_replay = can_replay
         self._arguments = dict(arguments or {})
         self._lock = threading.Lock()
@@ -396,19 +396,16 @@ class FolderBackend:
         """Find topologies. Names come from a listing, and never from a request."""
         with self._lock:
             there: set[str] = set()
-            for metadata_dir in (self.output / METADATA_DIR, self.output):
-                if not is_folder(metadata_dir):
-                    continue
-                folders = [
-                    each.name.removeprefix(FOLDER_PREFIX) for each in paths_in(metadata_dir, f"{FOLDER_PREFIX}*")
-                ]
+            for metadata_dir in (self.output.below(METADATA_DIR), self.output):
+                folders = [name for name in metadata_dir.folders() if name.startswith(FOLDER_PREFIX)]
                 ids = {
                     *topologies_with_snapshot(snapshots_in(metadata_dir)),
                     *topologies_with_journal(metadata_dir),
-                    *map(urllib.parse.unquote, folders),
+                    *(urllib.parse.unquote(name.removeprefix(FOLDER_PREFIX)) for name in folders),
                 }
                 for found in ids - {each.id for each in self._known.values()}:
-                    reader = TimelineReader(folder_of(metadata_dir, found))
+                    # A timeline is mapped into memory; where there is no disk, it is empty.
+                    reader = TimelineReader(folder_of(Path(str(metadata_dir)), found))
                     self._known[slug_of(found)] = _Topology(found, metadata_dir, reader)
                 there |= ids
             for slug in [slug for slug, each in self._known.items() if each.id not in there]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import urllib.parse
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 
 import attrs
 
-from txtopo.files.durable import paths_in
-from txtopo.files.folder import LocalFolder
+from txtopo.files.folder import Folder
 from txtopo.journal.journal import (
     BEFORE_REPAIR,
     JournalPart,
@@ -23,12 +21,12 @@ from txtopo.journal.turns import Rename
 _FOLDER = "backfill"
 
 
-def backfills_in(metadata_dir: Path, topology_id: str) -> Path:
+def backfills_in(metadata_dir: Folder, topology_id: str) -> Folder:
     """Return the folder of a topology's backfills, each of which has a folder in it, with a journal of its own."""
-    return metadata_dir / _FOLDER / urllib.parse.quote(topology_id, safe="")
+    return metadata_dir.below(f"{_FOLDER}/{urllib.parse.quote(topology_id, safe='')}")
 
 
-def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, list[JournalPart]]:
+def backfills_of(metadata_dir: Folder, parts: Sequence[JournalPart]) -> dict[str, list[JournalPart]]:
     """Return the journals of the backfills of a topology's states, by state, without what a rewind has undone since.
 
     Args:
@@ -41,8 +39,9 @@ def backfills_of(metadata_dir: Path, parts: Sequence[JournalPart]) -> dict[str, 
     known = identities_in(parts)
     found: dict[str, list[JournalPart]] = {}
     topology_id = parts[-1].header.topology
-    for folder in paths_in(backfills_in(metadata_dir, topology_id)):
-        own = read_journal(find_journal(folder, topology_id))
+    folders = backfills_in(metadata_dir, topology_id)
+    for folder in folders.folders():
+        own = read_journal(find_journal(folders.below(folder), topology_id))
         for name, table in own[-1].header.tables.items() if own else ():
             if known.get(name) == table.identity:  # that of a scratch table is another one
                 found[name] = _counting(own, parts, name)
@@ -54,7 +53,7 @@ def identities_in(parts: Sequence[JournalPart]) -> dict[str, str]:
     return {name: table.identity for part in parts for name, table in part.header.tables.items()}
 
 
-def unfinished_backfills(metadata_dir: Path, topology_id: str, joined: Mapping[str, str]) -> dict[str, int]:
+def unfinished_backfills(metadata_dir: Folder, topology_id: str, joined: Mapping[str, str]) -> dict[str, int]:
     """Return the states of backfills that have not joined the topology, each with its last transaction.
 
     Args:
@@ -66,8 +65,9 @@ def unfinished_backfills(metadata_dir: Path, topology_id: str, joined: Mapping[s
         DivergenceError: the journal of one of them is damaged.
     """
     found: dict[str, int] = {}
-    for folder in paths_in(backfills_in(metadata_dir, topology_id)):
-        for part in read_journal(find_journal(folder, topology_id)):
+    folders = backfills_in(metadata_dir, topology_id)
+    for folder in folders.folders():
+        for part in read_journal(find_journal(folders.below(folder), topology_id)):
             last = max([part.header.committed, *(entry.last for entry in part.entries)])
             tables = part.header.tables
             found |= {n: last for n in _states_of(folder) if n in tables and joined.get(n) != tables[n].identity}
@@ -79,9 +79,9 @@ def folder_name(states: Iterable[str]) -> str:
     return urllib.parse.quote(",".join(sorted(states)), safe=",")
 
 
-def _states_of(folder: Path) -> list[str]:
-    """Return the states that a backfill gives their history."""
-    return [urllib.parse.unquote(name) for name in folder.name.split(",")]
+def _states_of(folder: str) -> list[str]:
+    """Return the states that a backfill gives their history, by the name of its folder."""
+    return [urllib.parse.unquote(name) for name in folder.split(",")]
 
 
 def _counting(own: Sequence[JournalPart], parts: Sequence[JournalPart], name: str) -> list[JournalPart]:
@@ -102,26 +102,26 @@ def _counting(own: Sequence[JournalPart], parts: Sequence[JournalPart], name: st
     return [attrs.evolve(part, entries=tuple(e for e in part.entries if e.last <= bound)) for part in own]
 
 
-def rename_in_backfills(metadata_dir: Path, rename: Rename) -> None:
+def rename_in_backfills(metadata_dir: Folder, rename: Rename) -> None:
     """Let the journals of a topology's backfills, which have all joined it, go on under its new names."""
-    folders, folder = backfills_in(metadata_dir, rename.topology), LocalFolder(metadata_dir)
+    folders = backfills_in(metadata_dir, rename.topology)
     if rename.is_of_id:
-        folder.move(f"{_FOLDER}/{backfills_in(metadata_dir, rename.former).name}", f"{_FOLDER}/{folders.name}")
-    for own in paths_in(folders):
-        enter_rename(own, rename)
+        metadata_dir.move(f"{_FOLDER}/{backfills_in(metadata_dir, rename.former).name}", f"{_FOLDER}/{folders.name}")
+    for own in folders.folders():
+        enter_rename(folders.below(own), rename)
         name = folder_name(rename.since.get(each, each) for each in _states_of(own))
-        if name != own.name:
-            folder.move(f"{_FOLDER}/{folders.name}/{own.name}", f"{_FOLDER}/{folders.name}/{name}")
+        if name != own:
+            folders.move(own, name)
 
 
-def set_backfills_aside(metadata_dir: Path, topology_id: str, states: Collection[str] | None, number: int) -> None:
+def set_backfills_aside(metadata_dir: Folder, topology_id: str, states: Collection[str] | None, number: int) -> None:
     """Move the folders of the backfills of some states, or of all, aside, to where nobody takes them for evidence.
 
     See :func:`~txtopo.journal.journal.drop_asides`.
     """
     folders = backfills_in(metadata_dir, topology_id)
     aside = f"{_FOLDER}.{BEFORE_REPAIR}{number}/{folders.name}"
-    for folder in paths_in(folders):
+    for folder in folders.folders():
         if states is None or not set(states).isdisjoint(_states_of(folder)):
-            LocalFolder(metadata_dir).move(f"{_FOLDER}/{folders.name}/{folder.name}", f"{aside}/{folder.name}")
+            metadata_dir.move(f"{_FOLDER}/{folders.name}/{folder}", f"{aside}/{folder}")
     drop_asides(metadata_dir, _FOLDER, folders.name, number)

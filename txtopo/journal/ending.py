@@ -7,15 +7,14 @@ one was entered.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import TypeVar
 
 import attrs
 
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, Item
+from txtopo.files.places import joined
 from txtopo.files.records import DAMAGE, from_json
 from txtopo.journal.journal import (
     FOLDER,
@@ -132,24 +131,23 @@ def last_writes(folder: Folder, epoch: int, names: Collection[str], txid: int) -
     return {name: found.get(name, header.states.get(name)) for name in names}
 
 
-def metadata_dir_below(output: str | os.PathLike[str]) -> Path:
+def metadata_dir_below(output: Folder) -> Folder:
     """Return the metadata directory in an output folder, which may be the metadata directory itself.
 
     Raises:
         ConfigError: there is no journal.
     """
-    folder = Path(output)
-    for metadata_dir in (folder / METADATA_DIR, folder):
+    for metadata_dir in (output.below(METADATA_DIR), output):
         if topologies_with_journal(metadata_dir):
             return metadata_dir
-    metadata_dir = folder if folder.name == METADATA_DIR else folder / METADATA_DIR
+    metadata_dir = output if output.name == METADATA_DIR else output.below(METADATA_DIR)
     raise ConfigError(
-        f"there is no journal in {metadata_dir.absolute() / FOLDER}: pass the folder that contains a topology's tables "
+        f"there is no journal in {metadata_dir.below(FOLDER)}: pass the folder that contains a topology's tables "
         f"and its folder {METADATA_DIR!r}; a topology has a journal unless topology.journal.bytes.max is 0"
     )
 
 
-def metadata_dir_with_journal(metadata_dir: Path, topology_id: str) -> Path:
+def metadata_dir_with_journal(metadata_dir: Folder, topology_id: str) -> Folder:
     """Return the metadata directory if the journal of a topology is in it.
 
     Raises:
@@ -164,7 +162,7 @@ def metadata_dir_with_journal(metadata_dir: Path, topology_id: str) -> Path:
     )
 
 
-def journal_below(output: str | os.PathLike[str], topology_id: str | None) -> tuple[Path, str]:
+def journal_below(output: Folder, topology_id: str | None) -> tuple[Folder, str]:
     """Return the metadata directory in an output folder, and the topology there that is meant; see :func:`chosen`.
 
     Raises:
@@ -174,7 +172,7 @@ def journal_below(output: str | os.PathLike[str], topology_id: str | None) -> tu
     return metadata_dir, chosen(output, topologies_with_journal(metadata_dir), topology_id)
 
 
-def chosen(output: str | os.PathLike[str], topologies: Sequence[str], topology_id: str | None) -> str:
+def chosen(output: Folder, topologies: Sequence[str], topology_id: str | None) -> str:
     """Return the topology that is meant, of those that a folder has records of.
 
     Raises:
@@ -190,9 +188,9 @@ def chosen(output: str | os.PathLike[str], topologies: Sequence[str], topology_i
     return topology_id or topologies[0]
 
 
-def table_path(metadata_dir: Path, table: JournalTable) -> str:
+def table_path(metadata_dir: Folder, table: JournalTable) -> str:
     """Return the path of a table that is recorded in the journal."""
-    return table.address if "://" in table.address else str(metadata_dir.parent / table.address)
+    return joined(metadata_dir.parent, table.address)
 
 
 def _newest(folder: Folder) -> tuple[Item, bytes] | None:

@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from pathlib import Path
 
 import attrs
 
-from txtopo.files.durable import paths_in
-from txtopo.files.folder import LocalFolder
+from txtopo.files.folder import Folder
 from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.journal.backfills import backfills_in
 
@@ -44,13 +42,13 @@ class Hold:
 class Holding:
     """The hold of one backfill, in its folder."""
 
-    folder: Path
+    folder: Folder
     _said_secs: float = -SAID_AGAIN_SECS
 
     def current(self) -> Hold | None:
         """Return what was said last; None if nothing was."""
         with contextlib.suppress(FileNotFoundError, *DAMAGE):
-            return from_json(json.loads((self.folder / _FILE).read_bytes()), Hold)
+            return from_json(json.loads(self.folder.get(_FILE)), Hold)
         return None
 
     def begin(self, after: int, wish: int | None, point: int | None) -> None:
@@ -58,7 +56,7 @@ class Holding:
         self._said_secs = time.monotonic()
         hold = Hold(after, int((time.time() + HOLD_SECS) * 1000), wish, point)
         # Not durable: a power failure ends the backfill as well.
-        LocalFolder(self.folder).put(_FILE, json.dumps(to_json(hold)).encode(), is_durable=False)
+        self.folder.put(_FILE, json.dumps(to_json(hold)).encode(), is_durable=False)
 
     def go_on(self, after: int) -> None:
         """Say again what is needed, unless that was said just now; the copies are made."""
@@ -68,10 +66,11 @@ class Holding:
 
     def end(self) -> None:
         """Take back what was said."""
-        LocalFolder(self.folder).delete(_FILE)
+        self.folder.delete(_FILE)
 
 
-def holds_in(metadata_dir: Path, topology_id: str, now_ms: int) -> list[Hold]:
+def holds_in(metadata_dir: Folder, topology_id: str, now_ms: int) -> list[Hold]:
     """Return the holds on a topology's past that stand at a time, in milliseconds since 1970."""
-    found = [Holding(folder).current() for folder in paths_in(backfills_in(metadata_dir, topology_id))]
+    backfills = backfills_in(metadata_dir, topology_id)
+    found = [Holding(backfills.below(name)).current() for name in backfills.folders()]
     return [hold for hold in found if hold is not None and hold.until_ms > now_ms]

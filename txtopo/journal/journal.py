@@ -21,10 +21,8 @@ import contextlib
 import json
 import math
 import re
-import shutil
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import attrs
@@ -32,8 +30,8 @@ import attrs
 from txtopo.api.components.planned import NEVER, Planned
 from txtopo.errors import DivergenceError, StopError
 from txtopo.failpoints import durable_step
-from txtopo.files.durable import is_folder, paths_in, remedy
-from txtopo.files.folder import Folder, Item, LocalFolder
+from txtopo.files.durable import remedy
+from txtopo.files.folder import Folder, Growing, Item
 from txtopo.files.formats import FIRST, JOURNAL as JOURNAL_FORMAT, Format, refuse_other
 from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.journal.turns import Rename, Turn
@@ -242,18 +240,17 @@ class JournalWriter:
         Raises:
             StopError: the file can't be written, or was removed.
         """
-        if self._size > self._part_bytes_max or self._is_part_over:
+        if self._file.size > min(self._part_bytes_max, self._file.bytes_max) or self._is_part_over:
             self._next_part()
         line = _line(entry)
         # A crash within this leaves an incomplete line, which readers skip: no table was written yet. A crash after it
         # leaves an entry whose group may be dropped: then the header of the next coordinator has a lower txid.
         try:
-            is_in_place = self._folder.append(self._path, line, self._size)
+            is_in_place = self._file.append(line)
         except OSError as error:
             raise self._not_written(error) from error
         if not is_in_place:
             raise self._gone()
-        self._size += len(line)
         self._has_entries = True
         last = entry.transactions[-1]
         states = {**self._header.states, **dict.fromkeys(entry.states, entry.last)}
@@ -266,22 +263,23 @@ class JournalWriter:
         self._path = f"{self._header.epoch:010d}-{self._part:06d}.jsonl"
         line = _line(self._header)
         try:
-            is_first = self._folder.put_if_absent(self._path, line)
+            begun = self._folder.begin(self._path, line)
         except OSError as error:
             raise self._not_written(error) from error
-        if not is_first:
+        if begun is None:
             raise StopError(
                 f"the journal's file {self._folder}/{self._path} exists already: another coordinator has epoch "
                 f"{self._header.epoch}, of another store or before this one's was restored; nothing was written. Start "
                 "again with the store that belongs to the journal; each start has a higher epoch"
             )
-        self._size, self._has_entries, self._is_part_over = len(line), False, False
+        self._file: Growing = begun
+        self._has_entries = self._is_part_over = False
         self._headers[self._path] = self._header
 
     def _next_part(self) -> None:
         # Somebody may have begun a journal anew meanwhile, whose own epochs are lower: a file of this one would be the
         # newest there.
-        if self._folder.size(self._path) != self._size:
+        if not self._file.is_in_place():
             raise self._gone()
         self._part += 1
         self._begin_part()
@@ -338,27 +336,25 @@ def _line(record: JournalHeader | JournalEntry) -> bytes:
     return json.dumps(to_json(record), separators=(",", ":")).encode() + b"\n"
 
 
-def find_journal(metadata_dir: Path, topology_id: str) -> Folder:
+def find_journal(metadata_dir: Folder, topology_id: str) -> Folder:
     """Return the folder of a topology's journal; it may not exist."""
-    return _folder_in(metadata_dir, _name_of(topology_id))
+    return metadata_dir.below(_name_of(topology_id))
 
 
-def topologies_with_journal(metadata_dir: Path) -> tuple[str, ...]:
+def topologies_with_journal(metadata_dir: Folder) -> tuple[str, ...]:
     """Return the ids of the topologies that keep a journal in a metadata directory, sorted."""
-    if not is_folder(metadata_dir):
-        return ()
-    folders = [path for path in paths_in(metadata_dir.absolute() / FOLDER) if path.is_dir()]
-    return tuple(sorted(urllib.parse.unquote(path.name) for path in folders if journal_files(LocalFolder(path))))
+    kept = metadata_dir.below(FOLDER)
+    return tuple(sorted(urllib.parse.unquote(name) for name in kept.folders() if journal_files(kept.below(name))))
 
 
-def begin_journal(metadata_dir: Path, topology_id: str, incarnation: str) -> Folder:
+def begin_journal(metadata_dir: Folder, topology_id: str, incarnation: str) -> Folder:
     """Return the folder where a coordinator goes on with its topology's journal.
 
     Files of an earlier incarnation are moved aside: its tables are gone, and the epochs start again. A coordinator of
     that one may have begun one of them since, or a crash left some of them: so each file is looked at.
     """
     name = _name_of(topology_id)
-    folder = _folder_in(metadata_dir, name)
+    folder = metadata_dir.below(name)
     known = {file.path: _incarnation_in(line, f"{folder}/{file.path}") for file, line in first_lines(folder)}
     if {*known.values()} - {incarnation, None}:
         # What can't be read is taken for one of them. A crash leaves some, which the next start moves.
@@ -367,7 +363,7 @@ def begin_journal(metadata_dir: Path, topology_id: str, incarnation: str) -> Fol
     return folder
 
 
-def enter_rename(metadata_dir: Path, rename: Rename, epoch: int = 0) -> None:
+def enter_rename(metadata_dir: Folder, rename: Rename, epoch: int = 0) -> None:
     """Let the journal of a topology that is renamed, if there is one, go on under its new id and with the new names.
 
     Its files move, and one is added, with a header. What an interrupted call has done is left as it is.
@@ -380,7 +376,7 @@ def enter_rename(metadata_dir: Path, rename: Rename, epoch: int = 0) -> None:
     former, own = _name_of(rename.former), _name_of(rename.topology)
     if former != own:
         _move(metadata_dir, former, own)
-    parts = counting_parts(read_journal(_folder_in(metadata_dir, own)), lambda entry: entry.last <= rename.txid)
+    parts = counting_parts(read_journal(metadata_dir.below(own)), lambda entry: entry.last <= rename.txid)
     if not parts or parts[-1].header.renames[-1:] == (rename,):
         return
     before, entries = parts[-1].header, parts[-1].entries
@@ -398,34 +394,38 @@ def enter_rename(metadata_dir: Path, rename: Rename, epoch: int = 0) -> None:
     if entries:
         last = entries[-1].transactions[-1]
         header = attrs.evolve(header, committed=last.txid, metadata=last.metadata, planned=last.planned)
-    JournalWriter(_folder_in(metadata_dir, own), header, PART_BYTES_MAX)
+    JournalWriter(metadata_dir.below(own), header, PART_BYTES_MAX)
 
 
-def set_aside(metadata_dir: Path, topology_id: str, number: int) -> None:
+def set_aside(metadata_dir: Folder, topology_id: str, number: int) -> None:
     """Move a topology's journal aside if there is one, for the repair of that number; see :func:`drop_asides`."""
     _move(metadata_dir, _name_of(topology_id), _aside_name(topology_id, f"{BEFORE_REPAIR}{number}"))
     drop_asides(metadata_dir, FOLDER, _quoted(topology_id), number)
 
 
-def drop_asides(metadata_dir: Path, kind: str, name: str, number: int) -> None:
+def drop_asides(metadata_dir: Folder, kind: str, name: str, number: int) -> None:
     """Remove what old repairs have set aside of a kind and under a name, once that of a number is.
 
     A crash within it leaves a part, which the next repair removes.
     """
-    for path in paths_in(metadata_dir, f"{kind}.{BEFORE_REPAIR}*"):
-        old = path.name.rpartition(BEFORE_REPAIR)[2]
-        if old.isdecimal() and int(old) <= number - ASIDES_MAX:
-            shutil.rmtree(path / name, ignore_errors=True)
-            with contextlib.suppress(OSError):  # that of another topology is in it
-                path.rmdir()
+    for folder, old in _asides(metadata_dir, kind):
+        if old <= number - ASIDES_MAX:
+            metadata_dir.delete_all(f"{folder}/{name}")
+            if metadata_dir.is_empty(folder):  # else that of another topology is in it
+                metadata_dir.delete_all(folder)
 
 
-def asides(metadata_dir: Path, topology_id: str) -> list[int]:
+def asides(metadata_dir: Folder, topology_id: str) -> list[int]:
     """Return the numbers of the repairs that have set a topology's journal aside."""
-    folders = paths_in(metadata_dir, f"{FOLDER}.{BEFORE_REPAIR}*")
-    found = [path for path in folders if (path / _quoted(topology_id)).exists()]
-    numbers = (path.name.rpartition(BEFORE_REPAIR)[2] for path in found)
-    return [int(number) for number in numbers if number.isdecimal()]
+    name = _quoted(topology_id)
+    return [number for folder, number in _asides(metadata_dir, FOLDER) if not metadata_dir.is_empty(f"{folder}/{name}")]
+
+
+def _asides(metadata_dir: Folder, kind: str) -> list[tuple[str, int]]:
+    """Return the names of the folders with what repairs have set aside of a kind, each with its repair's number."""
+    begin = f"{kind}.{BEFORE_REPAIR}"
+    found = ((name, name.removeprefix(begin)) for name in metadata_dir.folders() if name.startswith(begin))
+    return [(name, int(number)) for name, number in found if number.isdecimal()]
 
 
 def check_format(folder: Folder) -> None:
@@ -433,10 +433,6 @@ def check_format(folder: Folder) -> None:
     for file, line in first_lines(folder):
         if _incarnation_in(line, f"{folder}/{file.path}") is not None:
             return
-
-
-def _folder_in(metadata_dir: Path, name: str) -> Folder:
-    return LocalFolder(metadata_dir.absolute() / name)
 
 
 def _name_of(topology_id: str) -> str:
@@ -451,13 +447,12 @@ def _quoted(topology_id: str) -> str:
     return urllib.parse.quote(topology_id, safe="")
 
 
-def _move(metadata_dir: Path, name: str, to: str, paths: Sequence[str] | None = None) -> None:
+def _move(metadata_dir: Folder, name: str, to: str, paths: Sequence[str] | None = None) -> None:
     """Move the files of a journal, or some, oldest first: what a crash leaves reads as a journal that was shortened."""
-    files = LocalFolder(metadata_dir.absolute())
-    for path in [file.path for file in journal_files(_folder_in(metadata_dir, name))] if paths is None else paths:
-        files.move(f"{name}/{path}", f"{to}/{path}")
-    with contextlib.suppress(OSError):  # others are in it, or it does not exist
-        (metadata_dir / name).rmdir()
+    for path in [file.path for file in journal_files(metadata_dir.below(name))] if paths is None else paths:
+        metadata_dir.move(f"{name}/{path}", f"{to}/{path}")
+    if metadata_dir.is_empty(name):
+        metadata_dir.delete_all(name)
 
 
 def _incarnation_in(line: bytes, path: str) -> str | None:

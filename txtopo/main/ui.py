@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from txtopo.cli.cluster.asking import Connect, takes_cluster
 from txtopo.cli.command import Command, needs_extra
 from txtopo.engine.page import BESIDE, Address, PageOptions
+from txtopo.files.places import folder_at
 
 _PATIENCE_SECS = 3.0
 """How long the page's server goes on asking while nobody leads: the browser asks again by itself."""
 
 
 @click.command("ui", cls=Command)
-@click.argument("output", metavar="[OUTPUT]", required=False, type=click.Path(path_type=Path))
+@click.argument("output", metavar="[OUTPUT]", required=False)
 @click.option("--cluster", "is_cluster", is_flag=True, help="Show a cluster: its daemons, and all its topologies.")
 @click.option(
     "--at",
@@ -29,7 +28,7 @@ _PATIENCE_SECS = 3.0
 @takes_cluster
 def ui(
     connect: Connect,
-    output: Path | None,
+    output: str | None,
     is_cluster: bool,  # noqa: FBT001 - an option
     address: tuple[str, int],
     is_beside: bool,  # noqa: FBT001 - an option
@@ -49,4 +48,4 @@ def ui(
             served_cluster(client, *address, announce=click.echo)
     else:
         options = PageOptions.from_stdin() if is_beside else None
-        served(output, *address, options, announce=click.echo)
+        served(folder_at(output), *address, options, announce=click.echo)

@@ -18,6 +18,7 @@ import attrs
 from txtopo.cluster.serving.server import serve
 from txtopo.engine.page import PageFile, PageOptions
 from txtopo.errors import ConfigError
+from txtopo.files.folder import Folder
 from txtopo.inspect.backend import FolderBackend
 from txtopo.ui.app import Page, application
 from txtopo.ui.checks import Checks
@@ -34,7 +35,7 @@ _BACKLOG = 64
 """A browser opens some six connections at a time."""
 
 
-def served(output: Path, host: str, port: int, options: PageOptions | None, announce: Callable[[str], None]) -> None:
+def served(output: Folder, host: str, port: int, options: PageOptions | None, announce: Callable[[str], None]) -> None:
     """Serve the page of a folder; ``announce`` is told its address.
 
     Raises:

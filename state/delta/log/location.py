@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 from pathlib import Path
 
@@ -15,12 +14,11 @@ from state.delta.log.damage import LOG_FOLDER, damage_of_log, set_checkpoints_as
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.objects import ObjectFolder
+from txtopo.files.places import is_address, local_path
 from txtopo.text.native import plain_text
 from txtopo.text.printable import escaped
 
 __all__ = ["LOG_FOLDER", "Location", "parent_of"]
-
-_FILE_SCHEME = "file://"
 
 NAME_BYTES_MAX = 255
 """The longest name of a folder, as file systems have it."""
@@ -63,9 +61,9 @@ class Location:
         Raises:
             ConfigError: delta-rs cannot use the path.
         """
-        if _is_remote(path):
+        if is_address(path):
             return Location(path.rstrip("/"), options, None)
-        root = Path(os.path.abspath(path.removeprefix(_FILE_SCHEME)))  # noqa: PTH100  keeps symbolic links
+        root = local_path(path)
         _check(str(root))
         return Location(str(root), options, root)
 
@@ -79,9 +77,7 @@ class Location:
 
     def below(self, name: str) -> Folder:
         """Return the files in a sub-folder of the table's folder."""
-        if self.root is None:
-            return ObjectFolder(f"{self.address}/{name}", tuple((self.options or {}).items()))
-        return LocalFolder(self.root / name, makes_folders=False)
+        return self.folder.below(name)
 
     def handle(self, version: int | None = None) -> DeltaTable:
         """Return a fresh handle of the table, of its latest version or of ``version``.
@@ -166,10 +162,8 @@ def _check(path: str) -> None:
         ) from None
 
 
-def parent_of(path: str) -> str | None:
-    """Return the parent folder of a local table's folder; None for a table in an object store."""
-    return None if _is_remote(path) else str(Path(path.removeprefix(_FILE_SCHEME)).parent)
-
-
-def _is_remote(path: str) -> bool:
-    return "://" in path and not path.startswith(_FILE_SCHEME)
+def parent_of(path: str) -> str:
+    """Return the place that a table's folder is in."""
+    if is_address(path):
+        return path.rstrip("/").rpartition("/")[0]
+    return str(Path(path.removeprefix("file://")).parent)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -30,6 +29,7 @@ from state.delta.schema import TXID_FIELD
 from txtopo.api.table_history import SAMPLES_MAX, RowChanges, TableHistory, TableVersion, rolled_back_from
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import DivergenceError, StateAccessError
+from txtopo.files.folder import Folder
 from txtopo.journal.ending import table_path
 from txtopo.journal.journal import JournalTable
 from txtopo.text.native import plain_text
@@ -38,7 +38,7 @@ __all__ = ["compare_bags", "compare_rows", "read_histories"]
 
 
 def read_histories(
-    metadata_dir: Path,
+    metadata_dir: Folder,
     tables: Mapping[str, JournalTable],
     *,
     with_rows: bool,

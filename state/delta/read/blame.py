@@ -15,7 +15,6 @@ before the last write is not known, and the search goes on at the earlier one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -33,6 +32,7 @@ from state.delta.schema import TXID_FIELD
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError
+from txtopo.files.folder import Folder
 from txtopo.journal.ending import table_path
 from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTransaction
 from txtopo.journal.search import JournalSearch
@@ -84,7 +84,7 @@ class Blame:
     """Each write, newest first, found one by one; then the end."""
 
 
-def blame(metadata_dir: Path, journal: JournalSearch, key: Sequence[str], state: str | None = None) -> list[Blame]:
+def blame(metadata_dir: Folder, journal: JournalSearch, key: Sequence[str], state: str | None = None) -> list[Blame]:
     """Return the writes of a key by state: in every keyed table whose key fields it fits, or in that of one state.
 
     Args:

@@ -42,7 +42,6 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import TypeVar
 
 import attrs
@@ -59,6 +58,8 @@ from state.delta.read.points import GroupWrites, ShownPoint, ShownPoints
 from state.delta.read.reading import StoredRows
 from txtopo.api.arguments import checked_arguments
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError, TxtopoError
+from txtopo.files.folder import Folder
+from txtopo.files.places import folder_at
 from txtopo.journal.ending import READS_MAX, JournalEnd, journal_below, last_writes, read_beside, read_end, table_path
 from txtopo.journal.journal import JournalHeader, find_journal, read_journal
 from txtopo.text.native import plain_text
@@ -140,7 +141,7 @@ def read_tables(  # noqa: PLR0913 - all but two by name
             or was written together with others, or is before the begin of a state that was begun empty.
         DivergenceError: a table is not the one that the journal knows, or was restored or changed by somebody else.
     """
-    place = journal_below(output, topology)
+    place = journal_below(folder_at(output, storage_options), topology)
     return ConsistentView(*_together(*place, txid, StoredRows.read, storage_options, states, is_exact=not nearest))
 
 
@@ -155,7 +156,7 @@ def stored_tables(
 
     As :func:`read_tables`, but who reads them may find that files have gone since.
     """
-    return _together(*journal_below(output, topology), txid, lambda rows: rows, None, states, is_exact=True)
+    return _together(*journal_below(folder_at(output), topology), txid, lambda rows: rows, None, states, is_exact=True)
 
 
 def look_at_tables(
@@ -170,12 +171,12 @@ def look_at_tables(
 
     As :func:`read_tables`, but no more than ``limit`` rows of a table are held in memory.
     """
-    place = journal_below(output, topology)
+    place = journal_below(folder_at(output), topology)
     return _together(*place, txid, lambda rows: look_for(rows, limit=limit), None, None, is_exact=not nearest)
 
 
 def _together(  # noqa: PLR0913, PLR0917 - what is read, of which tables, and how
-    metadata_dir: Path,
+    metadata_dir: Folder,
     topology_id: str,
     txid: int | None,
     read: Callable[[StoredRows], T],
@@ -246,7 +247,7 @@ def read_points(
         table = location.existing()
         if table is not None:
             return FoundTable(location, table, Owner.of(table)).points()
-        metadata_dir, topology_id = journal_below(path, topology)
+        metadata_dir, topology_id = journal_below(folder_at(path, storage_options), topology)
         end = end_of(metadata_dir, topology_id)
         handles = _take_handles(metadata_dir, end.header, storage_options)
         _refuse_repair(handles, end.header)
@@ -258,7 +259,7 @@ def read_points(
         ) from error
 
 
-def shown_ends(metadata_dir: Path, topology_id: str, states: Collection[str], ends: Collection[int]) -> set[int]:
+def shown_ends(metadata_dir: Folder, topology_id: str, states: Collection[str], ends: Collection[int]) -> set[int]:
     """Return those of some ends of commit groups as of which the tables of some states can be shown.
 
     Raises:
@@ -283,7 +284,7 @@ class _Points:
     """Reads the journal once: only if a table has no version of a point."""
 
     @classmethod
-    def of(cls, metadata_dir: Path, header: JournalHeader, handles: Mapping[str, _Handle]) -> _Points:
+    def of(cls, metadata_dir: Folder, header: JournalHeader, handles: Mapping[str, _Handle]) -> _Points:
         points = {name: ShownPoints.of(h.location, h.table, h.application) for name, h in handles.items()}
         return cls(header, points, functools.cache(lambda: _writes_of(metadata_dir, header, handles)))
 
@@ -310,13 +311,13 @@ class _Points:
         return ShownPoints(tuple(points), since, last if last.txid == bound else ShownPoint(bound))
 
 
-def _writes_of(metadata_dir: Path, header: JournalHeader, states: Collection[str]) -> dict[str, GroupWrites]:
+def _writes_of(metadata_dir: Folder, header: JournalHeader, states: Collection[str]) -> dict[str, GroupWrites]:
     parts = read_journal(find_journal(metadata_dir, header.topology))
     return {name: GroupWrites.of(parts, name) for name in states}
 
 
 def _point_before(  # noqa: PLR0913 - where it is looked for, and how
-    metadata_dir: Path,
+    metadata_dir: Folder,
     header: JournalHeader,
     handles: Mapping[str, _Handle],
     txid: int,
@@ -344,7 +345,7 @@ def _point_before(  # noqa: PLR0913 - where it is looked for, and how
     )
 
 
-def committed_in_tables(metadata_dir: Path, topology_id: str) -> tuple[int, int] | None:
+def committed_in_tables(metadata_dir: Folder, topology_id: str) -> tuple[int, int] | None:
     """Return the last transactions that every and that any table of a journal has; None if they can't be determined."""
 
     def read_once(end: JournalEnd | None) -> tuple[int, int]:
@@ -360,7 +361,7 @@ def committed_in_tables(metadata_dir: Path, topology_id: str) -> tuple[int, int]
         return None
 
 
-def end_of(metadata_dir: Path, topology_id: str) -> JournalEnd:
+def end_of(metadata_dir: Folder, topology_id: str) -> JournalEnd:
     """Return the end of a topology's journal.
 
     Raises:
@@ -369,14 +370,14 @@ def end_of(metadata_dir: Path, topology_id: str) -> JournalEnd:
     return _begun(read_end(find_journal(metadata_dir, topology_id)), metadata_dir)
 
 
-def _begun(end: JournalEnd | None, metadata_dir: Path) -> JournalEnd:
+def _begun(end: JournalEnd | None, metadata_dir: Folder) -> JournalEnd:
     if end is None:
         raise StateAccessError(f"the first coordinator is still creating its journal in {metadata_dir}; try again")
     return end
 
 
 def _take_handles(
-    metadata_dir: Path, header: JournalHeader, storage_options: dict[str, str] | None
+    metadata_dir: Folder, header: JournalHeader, storage_options: dict[str, str] | None
 ) -> dict[str, _Handle]:
     handles = {}
     for name, known in header.tables.items():
@@ -432,7 +433,7 @@ def _refuse_repair(handles: Mapping[str, _Handle], header: JournalHeader) -> Non
 
 
 def _as_of(
-    metadata_dir: Path, header: JournalHeader, handles: Mapping[str, _Handle], txid: int
+    metadata_dir: Folder, header: JournalHeader, handles: Mapping[str, _Handle], txid: int
 ) -> dict[str, _Handle] | None:
     """Return handles of the versions as of ``txid``; None if one is missing, or may have been written in between."""
     tables = {name: exact_version_as_of(h.location, h.table, h.application, txid) for name, h in handles.items()}
@@ -446,7 +447,7 @@ def _as_of(
     }
 
 
-def _refuse_torn(metadata_dir: Path, found: Mapping[str, _Handle], header: JournalHeader, txid: int) -> None:
+def _refuse_torn(metadata_dir: Folder, found: Mapping[str, _Handle], header: JournalHeader, txid: int) -> None:
     """Refuse tables that contradict the journal, because they were restored from a copy or changed by somebody else.
 
     Raises:

@@ -34,7 +34,7 @@ from deltalake.exceptions import DeltaError
 from state.delta.log.data_files import DataFolder, files_of
 from state.delta.log.entries import read_entry, version_after
 from state.delta.log.kept import KeptLog
-from state.delta.log.location import LOG_FOLDER, Location, parent_of
+from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.ownership import (
     WORLD_ERRORS,
     Owner,
@@ -448,9 +448,8 @@ class _Group:
 
 def _journal_of(location: Location, owner: Owner) -> JournalSearch | None:
     """Return the journal beside a table; None if there is none."""
-    folder = parent_of(location.address)
     with contextlib.suppress(ConfigError):
-        return None if folder is None else JournalSearch(find_journal(metadata_dir_below(folder), owner.topology_id))
+        return JournalSearch(find_journal(metadata_dir_below(location.folder.parent), owner.topology_id))
     return None
 
 

@@ -20,6 +20,7 @@ from tests.journals import journal_in, opened_journal
 from tests.state.delta.two_tables import Reader, two_tables
 from tests.topologies import committing
 from txtopo import Config, FailedException, Fields
+from txtopo.files.places import folder_at
 from txtopo.inspect.audit.checks import audit
 from txtopo.inspect.audit.report import Finding
 from txtopo.journal import journal
@@ -33,7 +34,7 @@ ONE_A_GROUP = Config(max_spout_pending=6, group_transactions_max=1)
 def audited(output):
     """Return what an audit of an output folder finds."""
     parts = read_journal(opened_journal(output))
-    return audit(parts, read_histories(output / METADATA_DIR, parts[-1].header.tables, with_rows=True))
+    return audit(parts, read_histories(folder_at(output / METADATA_DIR), parts[-1].header.tables, with_rows=True))
 
 
 @pytest.mark.long

@@ -20,6 +20,7 @@ from tests.waiting import DEADLINE_SECS
 from txtopo import BasicBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.assembly.snapshot import SnapshotWriter, read_snapshot, snapshots_in
 from txtopo.errors import PoisonTransaction, UserCodeError
+from txtopo.files.places import folder_at
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.journal import JournalHeader
 from txtopo.testing.feeders import wait_until
@@ -126,7 +127,7 @@ def test_a_run_that_goes_on(tmp_path, command_line):
         assert wait_until(GATES["reached"].is_set, DEADLINE_SECS)
 
         def shows():
-            known = read_snapshot(snapshots_in(tmp_path / METADATA_DIR), "t")
+            known = read_snapshot(snapshots_in(folder_at(tmp_path / METADATA_DIR)), "t")
             found = {} if known is None else {each.txid: each for each in known[1].transactions}
             return 3 in found and (found[2].component, found[3].status) == ("keep", Status.PROCESSED.value)
 
@@ -146,7 +147,7 @@ def test_a_run_that_goes_on(tmp_path, command_line):
         GATES["hold"].set()
         thread.join()
     assert "transaction 2: committed" in explained(command_line, tmp_path, 2)
-    assert read_snapshot(snapshots_in(tmp_path / METADATA_DIR), "t")[1].ended == "the spout is exhausted"
+    assert read_snapshot(snapshots_in(folder_at(tmp_path / METADATA_DIR)), "t")[1].ended == "the spout is exhausted"
 
 
 def test_a_transaction_that_fails_as_often_as_it_may(tmp_path, command_line):
@@ -210,7 +211,7 @@ def test_a_run_that_dies_after_its_tables_are_written(tmp_path, command_line):
         lambda: two_tables(tmp_path), crash, Config(max_spout_pending=6, group_transactions_max=1)
     )
     assert set(read_table(tmp_path / "total")["txid"].to_pylist()) == {3}
-    assert read_snapshot(snapshots_in(tmp_path / METADATA_DIR), "crash")[1].committed == 2
+    assert read_snapshot(snapshots_in(folder_at(tmp_path / METADATA_DIR)), "crash")[1].committed == 2
     assert "transaction 3: committed\n" in explained(command_line, tmp_path, 3)
     assert "the last committed transaction is 3\n" in explained(command_line, tmp_path, 1)
     assert "the next run resumes with transaction 4\n" in explained(command_line, tmp_path, 4)
@@ -289,7 +290,7 @@ def test_what_is_asked_wrongly(tmp_path, command_line):
 def test_a_predecessor_hides_nothing(tmp_path):
     """A coordinator that has lost its lead stops writing; one of a new incarnation begins whatever was there."""
     run_inline(topology(tmp_path), Config())
-    folder = snapshots_in(tmp_path / METADATA_DIR)
+    folder = snapshots_in(folder_at(tmp_path / METADATA_DIR))
     _, snapshot = read_snapshot(folder, "t")
     old, new, other = (
         SnapshotWriter(folder, JournalHeader("t", incarnation, epoch, {"spout": "repeatable"}, 0, None, {}, {}), {})

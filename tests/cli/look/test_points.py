@@ -16,6 +16,7 @@ from tests.acceptance.topologies import SumDeltas
 from tests.cli.mend.test_repair import MODULE
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
 from txtopo import Config
+from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.inspect.backend import FolderBackend
 from txtopo.testing.inline import run_inline
@@ -196,7 +197,7 @@ def test_what_tables_keep_is_shown(command_line, place):
     assert " files on disk, " in command_line("state", "words", "--points").stderr
     for options in (("--txid", "3"), ("--key", "a")):
         assert "leave out --txid and --key" in command_line("state", "words", "--points", *options).stderr
-    source = FolderBackend(place.folder)
+    source = FolderBackend(folder_at(place.folder))
     for _ in range(2):
         tables = {each.name: each for each in source.states("words").states}
         assert {name: (each.disk_files, each.disk_bytes) for name, each in tables.items()} == sizes

@@ -20,6 +20,7 @@ from txtopo import Config
 from txtopo.assembly.storage import make_store
 from txtopo.errors import DivergenceError, FailedException, InternalError
 from txtopo.failpoints import armed
+from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.inspect.backend import FACTS_SECS, FolderBackend
 from txtopo.testing.inline import inline_environment, run_inline
@@ -125,7 +126,7 @@ def test_the_page_shows_it_under_its_new_id_only(command_line, killed):
     """Its runs come along, also if one was refused under the new id, and a page that is open goes on with them."""
     for until in (2, 4):
         run_topology(load_target("job", {}).topology, until)
-    page = FolderBackend(pathlib.Path("out"))
+    page = FolderBackend(folder_at(pathlib.Path("out")))
     assert page.header("shop").committed == 4
     with pytest.raises(DivergenceError, match="txtopo rename"):
         run_topology(load_target("job", NEW).topology)
@@ -133,7 +134,7 @@ def test_the_page_shows_it_under_its_new_id_only(command_line, killed):
         killed_at(killed, lambda: renamed(command_line, **NEW))
     command_line.told("rename", "job", "--yes", *words(**NEW))
     time.sleep(FACTS_SECS)
-    for source in (page, FolderBackend(pathlib.Path("out"))):
+    for source in (page, FolderBackend(folder_at(pathlib.Path("out")))):
         assert [each.id for each in source.topologies().topologies] == ["store"]
         assert list(source.health()) == ["store"]
         for slug in ("store", "shop"):

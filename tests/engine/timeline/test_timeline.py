@@ -23,6 +23,7 @@ from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import FILES, PROGRESS, ROOTS, epochs_in, past_in, past_path, path_of, place_of
 from txtopo.engine.timeline.ring import HEADER_BYTES
 from txtopo.errors import RuleError
+from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.timeline.series import plots
 from txtopo.inspect.timeline.timeline import TimelineReader
@@ -203,7 +204,7 @@ def test_hung_disk(tmp_path, monkeypatch):
     try:
         folder = run_in(tmp_path)
         assert hangs.wait(DEADLINE_SECS)
-        found = read_snapshot(snapshots_in(tmp_path / "_txtopo"), EVIL)
+        found = read_snapshot(snapshots_in(folder_at(tmp_path / "_txtopo")), EVIL)
         assert found is not None
         assert (found[1].committed, found[1].ended) == (TRANSACTIONS, "the spout is exhausted")
         assert threads == {"txtopo-timeline"}
@@ -270,7 +271,7 @@ def test_killed_workers_of_a_plain_topology(tmp_path):
     folder = tmp_path / "_txtopo" / "timeline-plain"
     with Timeline(builder.build(), Config(), folder, 0.01) as found:
         found.progressed(attrs.evolve(REPORT, workers_killed=3))
-    backend = FolderBackend(tmp_path)
+    backend = FolderBackend(folder_at(tmp_path))
     assert backend.header("plain").workers.killed == 3
     backend.close()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from state import DeltaState, TransactionalValue
 from state.delta.log.location import Location
 from txtopo import Fields
+from txtopo.files.places import folder_at
 from txtopo.inspect.past.tables import KeptTables, states
 
 
@@ -18,7 +19,7 @@ def test_a_table_is_opened_once(tmp_path, monkeypatch):
     monkeypatch.setattr(Location, "handle", lambda self, version=None: opened.append(version) or handle(self, version))
     kept = KeptTables()
     for looks in (1, 2):
-        ([found], why) = states(tmp_path / "none", "t", {"words": {"path": str(path)}}, kept)
+        ([found], why) = states(folder_at(tmp_path / "none"), "t", {"words": {"path": str(path)}}, kept)
         assert (found.error, why, found.rows, found.txid) == (None, "", 2, 3)
         assert found.disk_files > found.files
         assert opened.count(None) == looks

@@ -14,6 +14,7 @@ from tests.spouts.reading import plan
 from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.api.components.partitioned import as_transactional
 from txtopo.errors import UserCodeError
+from txtopo.files.places import folder_at
 from txtopo.journal.journal import find_journal, read_journal
 from txtopo.testing.inline import run_inline
 
@@ -83,7 +84,7 @@ def test_ranges_are_entered_in_the_journal(tmp_path):
     config, topology = Config(state_dir=str(tmp_path)), topology_of(spout)
     run_inline(topology, config, until=2)
     run_inline(topology, config)
-    entries = [entry for part in read_journal(find_journal(tmp_path, "ranges")) for entry in part.entries]
+    entries = [entry for part in read_journal(find_journal(folder_at(tmp_path), "ranges")) for entry in part.entries]
     told = [transaction.input for entry in entries for transaction in entry.transactions]
     assert [each for each in told if each] == [{"0": (0, 1)}, {"0": (1, 2)}, {"0": (2, 3)}]
     assert None not in told

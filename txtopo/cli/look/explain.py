@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 from rich.text import Text
 
@@ -11,6 +9,7 @@ from txtopo.assembly.snapshot import read_snapshot, snapshots_in, topologies_wit
 from txtopo.cli.command import Command, WholeNumber, json_option, print_json
 from txtopo.cli.console import Console
 from txtopo.cli.target import OutputFolder, module_place, takes_folder_or_target
+from txtopo.files.folder import Folder
 from txtopo.inspect.past.story import Known, facts_of, story_of
 from txtopo.journal.ending import METADATA_DIR, chosen, metadata_dir_below
 from txtopo.journal.journal import topologies_with_journal
@@ -46,12 +45,12 @@ def _known(target: OutputFolder | Target) -> Known:
     return Known.of(metadata_dir, topology_id, read_snapshot(snapshots_in(metadata_dir), topology_id))
 
 
-def _metadata_dir(target: OutputFolder | Target) -> tuple[Path, str]:
+def _metadata_dir(target: OutputFolder | Target) -> tuple[Folder, str]:
     """Return the metadata directory of a topology, and its id."""
     if isinstance(target, OutputFolder):
-        both = (target.path / METADATA_DIR, target.path)
+        both = (target.folder.below(METADATA_DIR), target.folder)
         with_snapshot = (each for each in both if topologies_with_snapshot(snapshots_in(each)))
-        metadata_dir = next(with_snapshot, None) or metadata_dir_below(target.path)  # a run may keep no journal
+        metadata_dir = next(with_snapshot, None) or metadata_dir_below(target.folder)  # a run may keep no journal
         known = {*topologies_with_journal(metadata_dir), *topologies_with_snapshot(snapshots_in(metadata_dir))}
-        return metadata_dir, chosen(target.path, sorted(known), target.topology_id)
+        return metadata_dir, chosen(target.folder, sorted(known), target.topology_id)
     return module_place(target)

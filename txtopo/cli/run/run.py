@@ -194,7 +194,7 @@ def _observed(
         if page is not None:
             timeline = place_of(target.topology, target.config)
             if timeline is None:  # it keeps nothing by itself
-                timeline = folder_of(DEFAULT_METADATA_DIR, target.topology.id)
+                timeline = folder_of(Path(DEFAULT_METADATA_DIR), target.topology.id)
             options = PageOptions(
                 () if isinstance(target.topology, PlainTopology) else target.words,
                 {name: without_secrets(str(shown(name, value))) for name, value in target.arguments.items()},

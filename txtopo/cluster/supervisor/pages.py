@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -15,6 +14,7 @@ from starlette.responses import Response
 from txtopo.cluster.driver.folder import TopologyPlace
 from txtopo.cluster.serving.answers import Json
 from txtopo.errors import TxtopoError
+from txtopo.files.places import folder_at
 from txtopo.files.records import to_json
 from txtopo.inspect.backend import FolderBackend, NotFound
 from txtopo.inspect.questions import BadQuestion, find
@@ -86,7 +86,7 @@ class DriverPages:
         with self._lock:
             found = self._open.get(topology)
             if found is None or found.place != place:
-                backend = FolderBackend(Path(place.metadata_dir), may_be_empty=True)
+                backend = FolderBackend(folder_at(place.metadata_dir), may_be_empty=True)
                 found = self._open[topology] = _Open(place, backend)
                 while len(self._open) > _OPEN_MAX:
                     self._open.pop(next(iter(self._open))).backend.close()

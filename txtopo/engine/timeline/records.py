@@ -17,6 +17,7 @@ from txtopo.assembly.snapshot import Writer
 from txtopo.assembly.storage import metadata_dir_of
 from txtopo.attempts import TransactionAttempt, epoch_and_try
 from txtopo.config import Config
+from txtopo.files.folder import LocalFolder
 from txtopo.files.records import DAMAGE
 from txtopo.topology.topology import Topology, TransactionalTopology
 
@@ -126,7 +127,8 @@ def place_of(topology: Topology, config: Config) -> Path | None:
     states = topology.plan.states.values()
     if config.state_dir is None and all(state.address is None for state in states):
         return None
-    return folder_of(metadata_dir_of(topology.plan, config), topology.id)
+    metadata_dir = metadata_dir_of(topology.plan, config)
+    return folder_of(metadata_dir.root, topology.id) if isinstance(metadata_dir, LocalFolder) else None
 
 
 def epochs_in(folder: Path) -> list[int]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from pathlib import Path
 
 from state.delta.read.audit import read_histories
 from txtopo.assembly.snapshot import read_snapshot, snapshots_in
 from txtopo.errors import ConfigError
+from txtopo.files.folder import Folder
 from txtopo.inspect.audit.checks import audit, tables_of
 from txtopo.inspect.audit.report import AuditReport
 from txtopo.journal.backfills import backfills_of
@@ -17,7 +17,7 @@ from txtopo.journal.journal import JournalHeader, find_journal, read_journal
 
 
 def audited(
-    metadata_dir: Path,
+    metadata_dir: Folder,
     topology_id: str,
     *,
     with_rows: bool,
@@ -62,7 +62,7 @@ def audited(
     return report
 
 
-def _reported(metadata_dir: Path, header: JournalHeader) -> int:
+def _reported(metadata_dir: Folder, header: JournalHeader) -> int:
     """Return the last transaction that the newest coordinator's run has reported as committed; 0 if there is none."""
     with contextlib.suppress(ConfigError):  # a report that can't be read proves nothing
         found = read_snapshot(snapshots_in(metadata_dir), header.topology)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
 import attrs
 
@@ -15,7 +14,8 @@ from state.delta.read.history import FoundTable
 from state.delta.read.points import ShownPoints
 from state.delta.read.reading import StoredRows
 from txtopo.errors import ConfigError, StateAccessError
-from txtopo.files.durable import is_folder
+from txtopo.files.folder import Folder
+from txtopo.files.places import folder_at
 from txtopo.journal.backfills import backfills_of
 from txtopo.journal.ending import journal_below, table_path
 from txtopo.journal.journal import JournalPart, counting_parts, find_journal, read_journal
@@ -29,13 +29,13 @@ class Output:
     """A topology's output folder."""
 
     path: str
-    metadata_dir: Path
+    metadata_dir: Folder
     topology_id: str
 
     @classmethod
     def of(cls, path: str, topology_id: str | None) -> Output:
         """Find the journal of the topology that is meant."""
-        return cls(path, *journal_below(path, topology_id))
+        return cls(path, *journal_below(folder_at(path), topology_id))
 
     def tables(self) -> dict[str, str]:
         """Return the path of each table."""
@@ -131,7 +131,7 @@ class Compared:
         found = FoundTable.at(a), FoundTable.at(b)
 
         def as_of(txid: int | None) -> Compared:
-            return cls(txid, {Path(a).name: comparison.of(found[0].stored(txid), found[1].stored(txid))})
+            return cls(txid, {folder_at(a).name: comparison.of(found[0].stored(txid), found[1].stored(txid))})
 
         last = tuple(table.last_txid for table in found)
         if txid is None and None not in last and last[0] != last[1]:
@@ -159,7 +159,10 @@ def _newest_of_both(a: ShownPoints, b: ShownPoints, before: int | None = None) -
 
 def is_table(path: str) -> bool:
     """Return whether a path is that of a single table."""
-    return "://" in path or is_folder(Path(path) / LOG_FOLDER)
+    try:
+        return bool(folder_at(path).names(LOG_FOLDER))
+    except OSError:  # whoever reads it says why
+        return True
 
 
 @attrs.frozen

@@ -6,7 +6,6 @@ import datetime as dt
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -17,6 +16,7 @@ from txtopo.api.reference import SeenVersion
 from txtopo.assembly.snapshot import WHY_DEAD, Snapshot, TransactionSnapshot, Writer
 from txtopo.attempts import attempt_words, epoch_and_try, transactions_words
 from txtopo.errors import ConfigError
+from txtopo.files.folder import Folder
 from txtopo.inspect.answers import StoryLine
 from txtopo.inspect.past.wording import STATUS_WORDS, readings_of
 from txtopo.journal.ending import read_end
@@ -48,7 +48,7 @@ class Known:
     snapshot: Snapshot | None
 
     @classmethod
-    def of(cls, metadata_dir: Path, topology_id: str, found: tuple[Writer, Snapshot] | None) -> Known:
+    def of(cls, metadata_dir: Folder, topology_id: str, found: tuple[Writer, Snapshot] | None) -> Known:
         """Merge journal, tables and snapshot. The snapshot may be a second behind: drop what is committed since."""
         journal = find_journal(metadata_dir, topology_id)
         end = read_end(journal)

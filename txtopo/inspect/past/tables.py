@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -21,6 +20,7 @@ from state.delta.read.points import ShownPoint, ShownPoints
 from txtopo.api.values import KEYED_KINDS
 from txtopo.columnar.conversion import python_rows
 from txtopo.errors import DivergenceError, TxtopoError
+from txtopo.files.folder import Folder
 from txtopo.files.records import DAMAGE
 from txtopo.inspect.answers import Rows, StateTable, TablePoint
 from txtopo.journal.ending import read_end, table_path
@@ -81,7 +81,7 @@ class KeptTables:
 
 
 def states(
-    metadata_dir: Path, topology_id: str, described: Mapping[str, Any], kept: KeptTables
+    metadata_dir: Folder, topology_id: str, described: Mapping[str, Any], kept: KeptTables
 ) -> tuple[list[StateTable], str]:
     """Return the states of a topology, as its graph and its journal know them, with the size of their tables.
 

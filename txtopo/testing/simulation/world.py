@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
@@ -23,6 +22,7 @@ from txtopo.assembly.assembly import Environment
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config
 from txtopo.errors import DivergenceError, FailedException, JobFailure, PoisonTransaction, StopError, TxtopoError
 from txtopo.failpoints import ProcessDeath, armed
+from txtopo.files.places import folder_at
 from txtopo.files.records import from_json
 from txtopo.journal.journal import JournalHeader, JournalPart
 from txtopo.testing.checkers import (
@@ -498,7 +498,7 @@ class World(Surroundings):
             self._plan.topology_id,
             self._plan.kinds,
             self._topology.plan.states,
-            pathlib.Path("/nowhere"),
+            folder_at("/nowhere"),
             {},
             (),
             self.tables,

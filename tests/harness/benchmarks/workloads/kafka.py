@@ -44,6 +44,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     run,
 )
+from txtopo.files.places import folder_at
 from txtopo.journal.journal import counting_entries, find_journal, read_journal
 from txtopo.servers.kafka import KafkaBroker
 
@@ -182,7 +183,7 @@ class _Trickle(Thread):
 
     def sample(self, folder: Path, topology: TransactionalTopology, report: RunReport) -> Sample:
         """Return how long each arrival took, by the transactions that took it and the Delta log."""
-        journal = find_journal(folder / "_txtopo", topology.plan.topology_id)
+        journal = find_journal(folder_at(folder / "_txtopo"), topology.plan.topology_id)
         ends = [
             (transaction.txid, transaction.input)
             for entry in counting_entries(read_journal(journal), lambda _entry: True)

@@ -50,6 +50,7 @@ class Soak:
     broker: KafkaBroker | None
     console: Console
     cluster: StandaloneCluster | None = None
+    bucket: str | None = None
     kills: Counter[str] = attrs.field(factory=Counter)
     failpoints: Counter[str] = attrs.field(factory=Counter)
     rounds: int = 0
@@ -82,7 +83,7 @@ class Soak:
         setup = attrs.evolve(self.setup, seed=seed, idle=self.setup.timed and self.rounds % 2 == 1)
         if self.broker is not None:
             fill_topic(setup, self.broker)
-        round_ = Round(self.folder / f"round-{self.rounds:03d}", setup, self.cluster)
+        round_ = Round(self.folder / f"round-{self.rounds:03d}", setup, self.cluster, self.bucket)
         log = round_.folder / "tidying.log"
         somebody = (
             tidying(round_.folder / "tables" / "words", "word", log) if self.is_tidied else contextlib.nullcontext()
@@ -216,7 +217,7 @@ def main(
     again = f"again, with the same other options: --seed {drawn}"
     console.print(again, highlight=False)
     with contextlib.ExitStack() as stack:
-        hosts = bucket = ""
+        hosts, bucket = "", None
         if store == "zookeeper":
             hosts = stack.enter_context(running_zookeeper(folder / "zookeeper")).hosts
         if store == "bucket":
@@ -226,12 +227,10 @@ def main(
             bucket = f"s3://bucket/soak-{drawn}"
         broker = stack.enter_context(KafkaBroker(folder / "kafka")) if kafka else None
         cluster = stack.enter_context(running_cluster(folder / "cluster")) if given["real_time"] else None
-        setup = Setup(
-            "", drawn, hosts=hosts, bucket=bucket, kafka=broker.servers if broker else "", keys=keys or 0, **given
-        )
+        setup = Setup("", drawn, hosts=hosts, kafka=broker.servers if broker else "", keys=keys or 0, **given)
         if cluster is not None:
             setup = attrs.evolve(setup, master=cluster.url)
-        soak = Soak(None if each else kills, setup, folder, broker, console, cluster, is_tidied=tidied)
+        soak = Soak(None if each else kills, setup, folder, broker, console, cluster, bucket, is_tidied=tidied)
         try:
             soak.run()
         except (Violation, TxtopoError) as violation:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from committers import AppendCommitter, Count, EventClock, Tumbling, WindowCommitter
@@ -62,11 +61,11 @@ def timed_topology(setup: Setup) -> Topology:
     builder.set_committer_bolt("closed", AppendCommitter("closed")).shuffle_grouping("said")
     for name in ("late", "untimed"):
         builder.set_committer_bolt(name, AppendCommitter(name)).shuffle_grouping("windows", name)
-    output, upkeep = Path(setup.output), {"upkeep_every_writes": 3, "files_max": 3}
-    builder.set_state("clock", clock.state(output / "clock"))
-    builder.set_state("open", committer.state(output / "open", **upkeep))
+    output, upkeep = setup.output, {"upkeep_every_writes": 3, "files_max": 3}
+    builder.set_state("clock", clock.state(f"{output}/clock"))
+    builder.set_state("open", committer.state(f"{output}/open", **upkeep))
     for name, fields in (("closed", committer.results()), ("late", committer.results()), ("untimed", UNTIMED)):
-        builder.set_state(name, DeltaRows(output / name, fields, **upkeep))
+        builder.set_state(name, DeltaRows(f"{output}/{name}", fields, **upkeep))
     return builder.build()
 
 

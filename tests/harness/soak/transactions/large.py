@@ -6,7 +6,6 @@ The driver folds groups of one transaction, and the executors larger ones. Files
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 
 import attrs
 import numpy as np
@@ -50,7 +49,7 @@ def large_topology(setup: Setup) -> Topology:
     builder = TransactionalTopologyBuilder(TOPOLOGY_ID, SPOUT, BatchSpout(keys_of(setup), setup.transactions), 1)
     builder.set_committer_bolt("reduce", Reduce(Flaw(setup.seed)), TASKS).fields_grouping(SPOUT, Fields("word"))
     options = {"upkeep_every_writes": 3, "files_max": 3, "deletion_vectors": True}
-    table = DeltaState(Path(setup.output) / "words", Fields("word: string"), Fields("n: long"), **options)
+    table = DeltaState(f"{setup.output}/words", Fields("word: string"), Fields("n: long"), **options)
     builder.set_state("words", table)
     return builder.build()
 

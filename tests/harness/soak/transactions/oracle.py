@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -15,6 +14,7 @@ from tests.harness.soak.transactions.topology import BUCKET_SIZE, SPOUT, TOPOLOG
 from txtopo.api.values import TransactionalValue
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.files.folder import Folder
+from txtopo.files.places import folder_at
 from txtopo.journal.journal import JournalEntry, counting_entries, find_journal, read_journal
 from txtopo.testing.checkers import Key, Oracle, Rows, TableChecker, Violation, check_input, check_journal
 
@@ -107,7 +107,7 @@ class Judge:
 
     @property
     def journal(self) -> Folder:
-        return find_journal(Path(self.setup.output) / "_txtopo", TOPOLOGY_ID)
+        return find_journal(folder_at(self.setup.output).below("_txtopo"), TOPOLOGY_ID)
 
     def check_view(self) -> None:
         """Read all tables as of one transaction; raise a Violation if they are torn, wrong, or older than before."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from tests.harness.soak.transactions.topology import TOPOLOGY_ID, Setup, config_
 from tests.harness.spark_cluster.standalone import StandaloneCluster
 from txtopo.assembly.storage import make_store
 from txtopo.failpoints import ENVIRONMENT
+from txtopo.files.places import folder_at
 from txtopo.journal.ending import JournalEnd, read_end
 from txtopo.testing.checkers import Violation
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
@@ -64,21 +66,33 @@ class Death:
 class Round:
     """The tables of a topology, and the lives of the processes that write them; ``setup.output`` is set here.
 
-    ``cluster`` has the executors, unless they are in the driver's own session.
+    Args:
+        folder: where they are, unless in a bucket, and all else.
+        setup: what the processes get.
+        cluster: has the executors, unless they are in the driver's own session.
+        bucket: the address of an object store, if the tables are there; then each life begins with an empty disk.
     """
 
-    def __init__(self, folder: Path, setup: Setup, cluster: StandaloneCluster | None = None) -> None:
+    def __init__(
+        self, folder: Path, setup: Setup, cluster: StandaloneCluster | None = None, bucket: str | None = None
+    ) -> None:
         self.cluster = cluster
         self.folder = folder
-        self.setup = attrs.evolve(setup, output=str(folder / "tables"))
+        self.disk = folder / "disk"
+        self._is_lost = bucket is not None
+        home = folder if bucket is None else f"{bucket}/{folder.name}"
+        self.setup = attrs.evolve(setup, output=f"{home}/tables", scratch=str(self.disk))
         self.judge = judge_of(self.setup)
         self.is_group_decided = False
         self.lives = 0
         self.merged: set[str] = set()
         """The names of files that were made of several segments."""
         self._orphans: set[int] = set()
+        self._begin_disk()
+
+    def _begin_disk(self) -> None:
         for scratch in ("tmp", "spark"):
-            (folder / scratch).mkdir(parents=True)
+            (self.disk / scratch).mkdir(parents=True)
 
     def live(self, *kills: Kill) -> Death:
         """Run the topology until it is killed or finished, and check the tables meanwhile and afterwards.
@@ -102,7 +116,12 @@ class Round:
         if not incarnation.spares_others:
             self.kill_orphans()
         self.judge.check_view()
-        self.merged |= {path.name for path in Path(self.setup.output).glob("*/_data/merged-*")}
+        tables = folder_at(self.setup.output)
+        files = (name for table in tables.folders() for name in tables.names(f"{table}/_data"))
+        self.merged |= {name for name in files if name.startswith("merged-")}
+        if self._is_lost:
+            shutil.rmtree(self.disk)
+            self._begin_disk()
         self.is_group_decided = self._leaves_group(death)
         return death
 
@@ -161,13 +180,19 @@ class _Life:
         command = [sys.executable, "-m", "tests.harness.soak.transactions.child", json.dumps(attrs.asdict(setup))]
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path),
-            "TMPDIR": str(owner.folder / "tmp"),
+            "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),
+            "TMPDIR": str(owner.disk / "tmp"),
             ENVIRONMENT: "" if in_worker else armed,
         }
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                command, env=environment, start_new_session=True, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                command,
+                cwd=owner.disk,
+                env=environment,
+                start_new_session=True,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
 
     def run(self) -> Death:

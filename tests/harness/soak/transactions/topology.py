@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import pathlib
 import random
 from collections import Counter
 from typing import Any
@@ -63,13 +62,13 @@ class Setup:
     """One round, as a process of the topology receives it in JSON.
 
     Args:
-        output: the folder of the tables.
+        output: the folder of the tables, or their address in a bucket.
+        scratch: the folder of what a process leaves on the disk.
         seed: decides on the input, and on which attempts fail.
         transactions: how many the input makes; an opaque spout makes more of it.
         opaque: whether a replay carries other tuples.
         inline: whether it runs without Spark.
         hosts: the ZooKeeper servers of coordinator state; empty for another store.
-        bucket: the address of coordinator state in an object store; empty for another store.
         kafka: the Kafka brokers of the input; empty for input in memory.
         worker_failpoints: what is armed in Spark's Python workers.
         timed: whether the words have event times, and windows count them.
@@ -82,10 +81,10 @@ class Setup:
     output: str
     seed: int
     transactions: int
+    scratch: str = ""
     opaque: bool = False
     inline: bool = False
     hosts: str = ""
-    bucket: str = ""
     kafka: str = ""
     worker_failpoints: str = ""
     timed: bool = False
@@ -299,7 +298,7 @@ def words_topology(setup: Setup) -> Topology:
     builder.set_committer_bolt("buckets", CountBuckets(flaw), 1).global_grouping("bucketize")
     kind = StateKind.OPAQUE if setup.opaque else StateKind.TRANSACTIONAL
     for name, key in (("words", "word: string"), ("buckets", "bucket: long")):
-        path = pathlib.Path(setup.output) / name
+        path = f"{setup.output}/{name}"
         upkeep = {"upkeep_every_writes": 3, "files_max": 3}  # so that a short run comes to it
         state = DeltaState(path, Fields(key), Fields("count: long"), kind, deletion_vectors=name == "words", **upkeep)
         builder.set_state(name, state)
@@ -308,7 +307,7 @@ def words_topology(setup: Setup) -> Topology:
 
 def config_of(setup: Setup) -> Config:
     """Return a configuration that makes many small groups, and a session that leaves nothing outside the output."""
-    scratch = str(pathlib.Path(setup.output).absolute().with_name("spark"))
+    scratch = f"{setup.scratch}/spark"
     settings = {
         "topology.max.spout.pending": 12,
         "topology.group.transactions.max": 4,
@@ -328,6 +327,4 @@ def config_of(setup: Setup) -> Config:
         settings["transactional.zookeeper.servers"] = setup.hosts
         settings["transactional.zookeeper.root"] = f"/soak-{setup.seed}"
         settings["transactional.zookeeper.session.timeout.secs"] = 2
-    if setup.bucket:
-        settings["topology.state.store"] = f"{setup.bucket}/{pathlib.Path(setup.output).absolute().parent.name}"
     return Config(settings)

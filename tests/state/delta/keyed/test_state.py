@@ -93,11 +93,11 @@ def test_a_relative_path_is_resolved_when_it_is_opened(tmp_path, monkeypatch):
 
 
 def test_home_is_the_folder_above():
-    """The topology's own files lie beside local tables, and have no preference beside remote ones."""
+    """The topology's own files lie beside its tables."""
     assert DeltaState("/data/counts", WORD, COUNT).home == "/data"
     assert DeltaState("file:///data/counts", WORD, COUNT).home == "/data"
     remote = DeltaState("s3://bucket/counts", WORD, COUNT)
-    assert remote.home is None
+    assert remote.home == "s3://bucket"
     assert "which has no rename" in str(remote.table().why_it_stays())
 
 

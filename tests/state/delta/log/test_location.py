@@ -20,6 +20,7 @@ from tests.journals import opened_journal
 from tests.state.delta.two_tables import two_tables
 from txtopo import Config, Fields
 from txtopo.errors import ConfigError
+from txtopo.files.places import folder_at
 from txtopo.inspect.audit.checks import audit
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.journal import read_journal
@@ -36,7 +37,9 @@ def test_a_topology_runs_in_a_folder_of_any_name(tmp_path, name):
     assert run_with_crash(lambda: two_tables(output, **options), Crash(), Config(group_transactions_max=1))
     assert sum(read_table(output / "words")["n"].to_pylist()) == sum(read_table(output / "total")["n"].to_pylist()) > 0
     parts = read_journal(opened_journal(output))
-    assert not audit(parts, read_histories(output / METADATA_DIR, parts[-1].header.tables, with_rows=True)).findings
+    assert not audit(
+        parts, read_histories(folder_at(output / METADATA_DIR), parts[-1].header.tables, with_rows=True)
+    ).findings
 
 
 @pytest.mark.parametrize("name", ["plain", *ODD])

@@ -21,6 +21,7 @@ from tests.state.delta.delta_tables import maintain
 from tests.state.delta.two_tables import DATA, Reader, two_tables
 from txtopo import Fields
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
+from txtopo.files.places import folder_at
 from txtopo.journal.ending import METADATA_DIR, read_end
 from txtopo.journal.journal import (
     JournalEntry,
@@ -118,7 +119,7 @@ class Tables:
         tables = {name: JournalTable(name, opened.identity) for name, opened in self.opened.items()}
         states = {name: opened.last_txid for name, opened in self.opened.items()}
         header = JournalHeader("t", "life", epoch, {"spout": "repeatable"}, committed, None, tables, states)
-        return JournalWriter(find_journal(self.folder / METADATA_DIR, "t"), header, 1 << 30)
+        return JournalWriter(find_journal(folder_at(self.folder / METADATA_DIR), "t"), header, 1 << 30)
 
     def enter(self, journal, first, last, *names):
         transactions = tuple(JournalTransaction(txid, 1, None, {}) for txid in range(first, last + 1))

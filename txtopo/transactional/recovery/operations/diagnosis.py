@@ -15,7 +15,6 @@ incarnation of the topology. Transactions that are begun and not committed begin
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 
 import attrs
 
@@ -57,7 +56,7 @@ class RepairSubject:
     spouts: Mapping[str, str]
     """The kind of each spout, ``repeatable`` or ``opaque``, by its id."""
     states: Mapping[str, State]
-    metadata_dir: Path
+    metadata_dir: Folder
     addresses: Mapping[str, str]
     """The addresses of its tables as the journal records them, by state."""
     optional: Collection[str] = ()

@@ -16,13 +16,13 @@ each table is fenced. Then:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import attrs
 
 from txtopo.api.state import CanBeRenamed, StateTable
 from txtopo.errors import ConfigError, StopError
 from txtopo.failpoints import durable_step
+from txtopo.files.folder import Folder
 from txtopo.journal.backfills import backfills_in, rename_in_backfills, unfinished_backfills
 from txtopo.journal.journal import enter_rename, find_journal, journal_files
 from txtopo.text.words import NOTHING_CHANGED
@@ -38,7 +38,7 @@ class Renaming:
     former: CoordinatorState
     own: CoordinatorState
     """The same object if the id stays."""
-    metadata_dir: Path
+    metadata_dir: Folder
     tables: Mapping[str, StateTable]
     """By the new name of each state, its table."""
 
@@ -78,7 +78,7 @@ class Renaming:
         places = {
             "the store": self.own.is_begun or bool(self.own.values.asides()),
             str(self.metadata_dir): bool(journal_files(find_journal(self.metadata_dir, topology_id)))
-            or backfills_in(self.metadata_dir, topology_id).exists(),
+            or not backfills_in(self.metadata_dir, topology_id).is_empty(),
         }
         where = next((place for place, is_used in places.items() if is_used), None)
         if where is not None:

@@ -1,0 +1,86 @@
+"""Topologies all of which is in a bucket, on machines whose disks are lost with their processes."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("obstore")
+
+from state.delta.read.consistent import read_tables
+from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
+from tests.object_server import ObjectStore as Server, object_store
+from tests.processes import ran
+from txtopo import Config
+from txtopo.files.objects import ObjectFolder
+from txtopo.inspect.audit.evidence import audited
+from txtopo.testing.inline import run_inline
+
+DATA = make_data(3, 60)
+OUTPUT = "s3://bucket/shop"
+
+RUN = """
+from tests.acceptance.topologies import words_topology
+from tests.acceptance.test_buckets import DATA, OUTPUT
+from txtopo import Config
+from txtopo.testing.inline import run_inline
+run_inline(words_topology(OUTPUT, DATA), Config(group_transactions_max=2))
+"""
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    with object_store() as server:
+        for name, value in server.options.items():
+            monkeypatch.setenv(name.upper(), value)
+        yield server
+
+
+@pytest.fixture
+def lives(tmp_path: Path) -> Callable[..., int]:
+    """Run the topology on a machine whose disk is empty at first and lost at the end; return how the process ended."""
+
+    def live(failpoints: str = "") -> int:
+        disk = tmp_path / "disk"
+        (disk / "tmp").mkdir(parents=True)
+        ended = ran("-c", RUN, failpoints=failpoints, cwd=disk, TMPDIR=str(disk / "tmp"), HOME=str(disk))
+        shutil.rmtree(disk)
+        if ended.returncode > 0:
+            print(ended.stderr, file=sys.stderr)
+        return ended.returncode
+
+    return live
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_lost_with_its_disk(server: Server, lives: Callable[..., int]) -> None:
+    """``output="s3://..."`` is all that is given: whoever starts it anywhere goes on exactly, wherever it was killed.
+
+    Every fifth answer of the store is lost. Its processes take five seconds of CPU time, most of it to import.
+    """
+    server.lose_answers(5)
+    for step in ("group.decide.after=kill:2", "table.write.after=kill:3"):
+        assert lives(step) == -9
+    assert lives() == 0
+    assert read_words(OUTPUT) == counts_of(DATA)
+    assert read_total(OUTPUT) == sum(counts_of(DATA).values())
+    view = read_tables(OUTPUT)
+    assert sum(view.tables["words"]["n"].to_pylist()) == view.tables["total"]["n"][0].as_py()
+    assert audited(ObjectFolder(f"{OUTPUT}/_txtopo"), "words", with_rows=True).findings == []
+    report = run_inline(words_topology(OUTPUT, DATA), Config())
+    assert (report.transactions, report.committed_txid) == (0, view.txid)
+
+
+def test_all_of_it_is_in_the_bucket(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Coordinator state and journal follow from the tables' place; nothing is left on the disk."""
+    monkeypatch.chdir(tmp_path)
+    run_inline(words_topology(OUTPUT, DATA), Config())
+    folder = ObjectFolder(OUTPUT, tuple(server.options.items()))
+    assert folder.folders() == ["_txtopo", "total", "words"]
+    assert folder.folders("_txtopo") == ["coordinator", "journal"]
+    assert folder.names("_txtopo") == ["run-words.json"]
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,53 @@
+"""Places as users write them: paths of a file system, and addresses in object stores."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from txtopo.errors import ConfigError
+from txtopo.files.folder import Folder, LocalFolder
+from txtopo.files.objects import ObjectFolder
+
+__all__ = ["folder_at", "is_address", "joined", "local_path"]
+
+_FILE_SCHEME = "file://"
+
+_SHORTENED = re.compile(r"(s3a?|gs|az|azure|adl|abfss?|https?):/[^/]")
+"""How an address begins that was a path on its way, which makes one slash of two."""
+
+
+def is_address(place: str | os.PathLike[str]) -> bool:
+    """Whether a place is in an object store, as ``s3://bucket/folder`` is.
+
+    Raises:
+        ConfigError: it is an address that ``pathlib`` has shortened.
+    """
+    text = os.fspath(place)
+    if _SHORTENED.match(text):
+        raise ConfigError(f"{text} was an address until it became a path, which lacks a slash; write it as a string")
+    return "://" in text and not text.startswith(_FILE_SCHEME)
+
+
+def local_path(place: str | os.PathLike[str]) -> Path:
+    """Return the absolute path of a place that is none in an object store."""
+    return Path(os.path.abspath(os.fspath(place).removeprefix(_FILE_SCHEME)))  # noqa: PTH100  keeps symbolic links
+
+
+def folder_at(place: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Folder:
+    """Return the folder at a place; a relative path is relative to the working directory.
+
+    Args:
+        place: a path or an address.
+        options: options of the object store, those of tables there; None: from the environment.
+    """
+    if is_address(place):
+        return ObjectFolder(os.fspath(place).rstrip("/"), tuple((options or {}).items()))
+    return LocalFolder(local_path(place))
+
+
+def joined(folder: Folder, address: str) -> str:
+    """Return the place of what may be relative to a folder."""
+    return address if is_address(address) or os.path.isabs(address) else f"{folder}/{address}"  # noqa: PTH117 - a text
