@@ -121,9 +121,12 @@ def main(transactions: int, rounds: int) -> None:
                 costs[name].append(cost)
                 each = 1000 * cost.of_run / transactions
                 print(f"{name:>8} a page: {each:.3f} ms each, the page {cost.of_page:.2f} s", flush=True)
-    ratios = [one.of_run / other.of_run for one, other in zip(costs["without"], costs["with"], strict=True)]
-    whole = sum(each.of_run for each in costs["without"]) / sum(each.of_run for each in costs["with"])
-    print(f"ratio {whole:.4f} of all, {min(ratios):.4f} to {max(ratios):.4f} by round; at least {RATIO_MIN} is the aim")
+    without, with_page = ([each.of_run for each in costs[name]] for name in ("without", "with"))
+    # What else the machine does makes a round dearer, never cheaper.
+    print(
+        f"ratio {sum(without) / sum(with_page):.4f} of all rounds, {min(without) / min(with_page):.4f} of the best ones; "
+    )
+    print(f"at least {RATIO_MIN} is the aim")
 
 
 if __name__ == "__main__":
