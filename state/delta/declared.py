@@ -18,7 +18,7 @@ from state.delta.log.ownership import WORLD_ERRORS, Fence, Owner
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.history import read_table
 from state.delta.table import DeltaStateTable
-from state.delta.upkeep import Upkeep
+from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.state import CanBeForked, SchemaEvolution, State
 from txtopo.errors import ConfigError

@@ -22,7 +22,9 @@ from state.delta.merging import Ended, Merging, Policy
 from state.delta.read.foreign import foreign_change
 from state.delta.read.history import read_snapshot, shown_schema
 from state.delta.table import kept_version
-from state.delta.upkeep import DeltaPast, LogUpkeep, Upkeep
+from state.delta.upkeep.past import DeltaPast
+from state.delta.upkeep.rounds import LogUpkeep
+from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.state import (
     CanBeRepaired,

@@ -35,7 +35,8 @@ from state.delta.log.ownership import WORLD_ERRORS, Fence
 from state.delta.log.put import Change, entry_of, refuse_unknown, tries
 from state.delta.log.sync import CHECKPOINT, sync_files, sync_log
 from state.delta.read.foreign import change_since
-from state.delta.upkeep import ENTRIES_SECS, Removed, log_secs
+from state.delta.upkeep.past import Removed
+from state.delta.upkeep.schedule import ENTRIES_SECS, log_secs
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, FailedException, StateFailure
 from txtopo.failpoints import reach

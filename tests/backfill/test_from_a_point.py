@@ -67,7 +67,7 @@ def begun_empty(tmp_path: Path, template: Place, at: int) -> Place:
 
 def run_later(monkeypatch, place: Place, secs: float, **settings: int) -> None:
     """Let time pass until three more rows, so that of what is not recent the versions of points alone are left."""
-    monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)
+    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
     WORLD.rows += ["w0"] * 3
     now_secs = time.time() + secs
     place.run(config=CONFIG.with_settings(settings), wall_secs=lambda: now_secs)
@@ -187,7 +187,7 @@ def test_killed_while_it_copies_it_goes_on(tmp_path, template, place, step):
 @pytest.mark.parametrize("step", ["backfill.table.before", "group.decide.before"])
 def test_a_version_that_it_copies_stays(monkeypatch, place, step):
     """While it says so, whatever the topology removes; once it has the copy, or is dead, that goes as all else does."""
-    monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)
+    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
     clock = place.make(place.folder).plan.states["clock"].table()
     with dying(step):
         place.backfill("minutes", "minutes", first=7)

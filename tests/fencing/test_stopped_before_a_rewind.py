@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-import state.delta.upkeep
+import state.delta.upkeep.rounds
 from tests.fencing.aging_process import call, run
 from tests.fencing.zookeeper_view import viewing
 from tests.harness.history.clock import SimulatedClock
@@ -78,7 +78,7 @@ def aging(
     undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: ZooKeeperServer, root: str
 ) -> Aging:
     """A topology that has begun."""
-    monkeypatch.setattr(state.delta.upkeep, "_CLEAN_UP_SECS", 0)
+    monkeypatch.setattr(state.delta.upkeep.rounds, "_CLEAN_UP_SECS", 0)
     settings = {
         "topology.state.store": "zookeeper",
         "transactional.zookeeper.servers": server.hosts,

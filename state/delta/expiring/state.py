@@ -30,7 +30,7 @@ from state.delta.merging import Ended, Policy
 from state.delta.rows.files import with_txid
 from state.delta.rows.group import RowsWrites
 from state.delta.rows.state import DeltaRows, OpenedDeltaRows
-from state.delta.upkeep import RETENTION_HOURS_MIN, Upkeep
+from state.delta.upkeep.schedule import RETENTION_HOURS_MIN, Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields

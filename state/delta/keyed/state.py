@@ -26,7 +26,7 @@ from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
 from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
-from state.delta.upkeep import Upkeep
+from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.data.fields import Fields

@@ -17,7 +17,7 @@ from state.delta.opened_table import OpenedDeltaTable
 from state.delta.rows.format import KeylessRows, RowsFormat, checked_rows_fields, fitted_rows, no_keys
 from state.delta.rows.group import RowsWrites, place_here, place_on_executors
 from state.delta.rows.past import PastDeltaRows
-from state.delta.upkeep import Upkeep
+from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields

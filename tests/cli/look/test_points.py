@@ -33,7 +33,7 @@ def template(tmp_path_factory):
     """A topology whose tables have kept the versions of points alone, and the newest one."""
     found = Place(tmp_path_factory.mktemp("points"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)
+        patch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
         run_through_slots(found, range(1, TRANSACTIONS + 1), int(time.time()))
     kept = {name: each.table().kept(range(TRANSACTIONS + 1)) for name, each in found.topology().plan.states.items()}
     assert kept == {name: {0, *POINTS, TRANSACTIONS} for name in kept}
@@ -44,7 +44,7 @@ def template(tmp_path_factory):
 def place(command_line, tmp_path, monkeypatch, template):
     """A copy of it, which is run on as it was."""
     command_line.write_module("counting", MODULE)
-    monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)
+    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     return Place(tmp_path)
 

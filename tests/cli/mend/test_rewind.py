@@ -70,7 +70,7 @@ def test_the_later_points_are_taken_back(command_line, place):
 @pytest.mark.slow
 def test_tables_are_read_together_long_after_a_rewind(command_line, place, monkeypatch):
     """Also when the version that went back can't be opened any more: its entry is left."""
-    monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)
+    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
     secs = 1_800_000_000
     points_after_runs(place, range(1, 5), secs)
     command_line.told("rewind", "counting", "2", "--yes")

@@ -16,7 +16,7 @@ from unittest import mock
 import attrs
 
 import state.delta.merging
-import state.delta.upkeep
+import state.delta.upkeep.rounds
 import state.delta.writer
 from txtopo.files.folder import Item, LocalFolder
 
@@ -67,7 +67,7 @@ class SimulatedClock:
         with (
             mock.patch.object(LocalFolder, "list", list_of),
             mock.patch.object(state.delta.writer, "time", times),
-            mock.patch.object(state.delta.upkeep, "ThreadPoolExecutor", _AtOnce),
+            mock.patch.object(state.delta.upkeep.rounds, "ThreadPoolExecutor", _AtOnce),
             mock.patch.object(state.delta.merging, "ThreadPoolExecutor", _AtOnce),
         ):
             yield

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-import state.delta.upkeep
+import state.delta.upkeep.rounds
 from state import read_table
 from state.delta.log.data_files import DATA_FOLDER
 from tests.state.delta.table_life import RECENT_SECS, Life, files, places, rows_after, sorted_rows
@@ -50,14 +50,14 @@ class Schedule:
         self.steps: list[str] = []
         self._is_beside = False
         self._dies_in: int | None = None
-        look = state.delta.upkeep._Deletion.look
+        look = state.delta.upkeep.rounds._Deletion.look
 
         def looking(deletion):
             self._come_to_deletion()
             look(deletion)
 
-        monkeypatch.setattr(state.delta.upkeep._Deletion, "look", looking)
-        monkeypatch.setattr(state.delta.upkeep, "_POLL_SECS", -1)  # it looks before each one
+        monkeypatch.setattr(state.delta.upkeep.rounds._Deletion, "look", looking)
+        monkeypatch.setattr(state.delta.upkeep.rounds, "_POLL_SECS", -1)  # it looks before each one
 
     def _come_to_deletion(self):
         """Let a coordinator die just before a deletion, or be paused there while others go on."""

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-import state.delta.upkeep
+import state.delta.upkeep.rounds
 import state.delta.writer
 from state import read_table
 from state.delta import merging
@@ -51,7 +51,7 @@ def test_what_is_recent_and_the_points_stay(tmp_path, monkeypatch, deletion_vect
 @pytest.mark.slow
 def test_writes_that_no_checkpoint_was_made_for_go_in_time(tmp_path, monkeypatch):
     """Where so much is kept that the last writes are not worth one, they go, too, once nothing more is written."""
-    monkeypatch.setattr(state.delta.upkeep, "_KEPT_PER_VERSION", 1)
+    monkeypatch.setattr(state.delta.upkeep.rounds, "_KEPT_PER_VERSION", 1)
     life = Life(monkeypatch, tmp_path / "t", upkeep_every_writes=1)
     life.run(range(1, 13), point_every=1)
     life.run([13], point_every=100)
@@ -97,7 +97,7 @@ def test_who_may_not_lead_any_more_deletes_nothing(tmp_path, monkeypatch, by):
         newer.roll_back(36)
     life.now_secs += 30 if by == "a newer coordinator" else 150
     life.opened.keep_history(History((), RECENT_SECS, 168, life.now_secs))
-    monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 10_000)
+    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 10_000)
     with contextlib.suppress(LostLead):
         maintain(life.opened)
     assert files(life.path) >= before
@@ -344,7 +344,7 @@ def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path,
     """It comes back with the points that it knew: the successor has gone back to one of them, and on."""
     life = Life(monkeypatch, tmp_path / "t")
     life.run(range(1, 70))
-    old, look = life.opened, state.delta.upkeep._Deletion.look
+    old, look = life.opened, state.delta.upkeep.rounds._Deletion.look
     paused = []
 
     def pausing(deletion):
@@ -355,8 +355,8 @@ def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path,
             life.opened.roll_back(40)
             life.points = [20, 40]
 
-    monkeypatch.setattr(state.delta.upkeep._Deletion, "look", pausing)
-    monkeypatch.setattr(state.delta.upkeep, "_POLL_SECS", -1)
+    monkeypatch.setattr(state.delta.upkeep.rounds._Deletion, "look", pausing)
+    monkeypatch.setattr(state.delta.upkeep.rounds, "_POLL_SECS", -1)
     life.now_secs += RECENT_SECS + 61
     old.keep_history(History((20, 60), RECENT_SECS, 168, life.now_secs))
     maintain(old)

@@ -18,13 +18,16 @@ from deltalake import DeltaTable
 from pyroaring import BitMap64
 
 import state.delta.log.data_files
-import state.delta.upkeep
+import state.delta.upkeep.past
+import state.delta.upkeep.rounds
+import state.delta.upkeep.schedule
 import state.delta.writer
 from state import DeltaRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DATA_FOLDER
 from state.delta.log.location import Location
 from state.delta.table import kept_version
-from state.delta.upkeep import ENTRIES_SECS, DeltaPast, Upkeep, log_secs
+from state.delta.upkeep.past import DeltaPast
+from state.delta.upkeep.schedule import ENTRIES_SECS, Upkeep, log_secs
 from tests.state.delta.delta_tables import all_of, fold, hold_no_rows, maintain
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.rows.rows_tables import put
@@ -42,13 +45,14 @@ OFTEN = {"upkeep_every_writes": 1, "vacuum_retention_hours": 7 * 24}
 
 @pytest.fixture(autouse=True)
 def _vacuum_each_time(monkeypatch):
-    monkeypatch.setattr(state.delta.upkeep, "_CHECKPOINTS_PER_CLEAN_UP", 1)
+    monkeypatch.setattr(state.delta.upkeep.rounds, "_CHECKPOINTS_PER_CLEAN_UP", 1)
 
 
 def wait_days(monkeypatch, days):
     """Let the clock that files are judged by stand so many days later."""
     later = types.SimpleNamespace(time=lambda: time.time() + days * DAY_SECS)
-    monkeypatch.setattr(state.delta.upkeep, "time", later)
+    for each in (state.delta.upkeep.schedule, state.delta.upkeep.past):
+        monkeypatch.setattr(each, "time", later)
 
 
 def write_days_ago(monkeypatch, path, days, write):
@@ -87,7 +91,7 @@ def test_a_checkpoint_is_durable_before_log_entries_are_removed(tmp_path, monkey
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noting)
-    monkeypatch.setattr(state.delta.upkeep._Deletion, "look", lambda _deletion: at_clean_up.append(set(synced)))
+    monkeypatch.setattr(state.delta.upkeep.rounds._Deletion, "look", lambda _deletion: at_clean_up.append(set(synced)))
     opened = keyed(tmp_path)
     opened.write(1, {})
     maintain(opened)
@@ -149,7 +153,7 @@ def test_what_was_compacted_after_the_checkpoint_stays(tmp_path):
 @pytest.mark.slow
 def test_checkpoints_cost_no_more_the_more_is_kept(tmp_path, monkeypatch):
     """A write pays for 20 of the files that are kept at most, whether a hundred are or thousands."""
-    monkeypatch.setattr(state.delta.upkeep, "_CHECKPOINTS_PER_CLEAN_UP", 20)
+    monkeypatch.setattr(state.delta.upkeep.rounds, "_CHECKPOINTS_PER_CLEAN_UP", 20)
     opened, writes = keyed(tmp_path), 80
     for txid in range(1, writes + 1):
         opened.write(txid, {"a": TransactionalValue(txid, 1)})
@@ -398,7 +402,7 @@ def test_vectors_that_are_taken_in_again_meanwhile_stay(tmp_path, monkeypatch, b
 
 def meanwhile(monkeypatch, function, act):
     """Let somebody act when the upkeep under way has called a function of its module, the first time."""
-    call, done = getattr(state.delta.upkeep, function), []
+    call, done = getattr(state.delta.upkeep.past, function), []
 
     def calling(*arguments):
         result = call(*arguments)
@@ -408,7 +412,7 @@ def meanwhile(monkeypatch, function, act):
             act()
         return result
 
-    monkeypatch.setattr(state.delta.upkeep, function, calling)
+    monkeypatch.setattr(state.delta.upkeep.past, function, calling)
 
 
 @pytest.mark.parametrize("moment", ["_old_outside", "_removed_since", "sync_log"])
@@ -630,7 +634,7 @@ def test_intervals_of_properties(interval, secs):
 
 def test_a_file_that_no_version_names_stays_for_a_day(tmp_path, monkeypatch):
     """Another process may be about to publish it, however short the time is that versions are kept."""
-    monkeypatch.setattr(state.delta.upkeep, "_CLEAN_UP_SECS", 0)
+    monkeypatch.setattr(state.delta.upkeep.rounds, "_CLEAN_UP_SECS", 0)
     opened = DeltaState(tmp_path, Fields("k: string"), Fields("n: long"), upkeep_every_writes=1)
     opened = opened.open("topology", "s", "life", 1)
     opened.write(1, {"k": TransactionalValue(1, 1)})

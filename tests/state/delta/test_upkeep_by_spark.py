@@ -15,7 +15,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-import state.delta.upkeep
+import state.delta.upkeep.past
+import state.delta.upkeep.rounds
+import state.delta.upkeep.schedule
 import state.delta.writer
 from state import read_table
 from state.delta import merging
@@ -156,7 +158,7 @@ def test_what_is_held_open_over_our_upkeep(
     spark: ProcessPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fill: Any, log_hours: int | None
 ) -> None:
     """A DataFrame, a query that has run before, a version and a half-read result are whole later, or an error."""
-    monkeypatch.setattr(state.delta.upkeep, "_CHECKPOINTS_PER_CLEAN_UP", 1)
+    monkeypatch.setattr(state.delta.upkeep.rounds, "_CHECKPOINTS_PER_CLEAN_UP", 1)
     hold_no_rows(monkeypatch)
     history = History(tmp_path / "t", monkeypatch)
     opened, add_0 = fill(history)
@@ -182,7 +184,8 @@ def test_what_is_held_open_over_our_upkeep(
     history.write(-history.later_days, add_0, history.held | {0})
     later = clock(lambda: time.time() + history.later_days * DAY_SECS)
     with monkeypatch.context() as patch:
-        patch.setattr(state.delta.upkeep, "time", later)
+        for each in (state.delta.upkeep.schedule, state.delta.upkeep.past):
+            patch.setattr(each, "time", later)
         patch.setattr(state.delta.writer, "time", later)
         maintain(opened)
     look("after a week", "version", "run before", "view")

@@ -19,7 +19,7 @@ from deltalake import DeltaTable
 from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, DeltaState, MemoryStore, SqliteStore, read_table
-from state.delta.upkeep import LogUpkeep
+from state.delta.upkeep.rounds import LogUpkeep
 from state.stores.memory import MemoryPlace
 from tests.acceptance.topologies import CountTuples
 from tests.bolts import Collecting, Take

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from committers import Count, ReduceCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, MemoryState, MemoryStore, SqliteStore, TransactionalValue, read_table
-from state.delta.upkeep import LogUpkeep
+from state.delta.upkeep.rounds import LogUpkeep
 from tests.acceptance.topologies import counts_of
 from tests.bolts import Collecting
 from tests.crashes import dying

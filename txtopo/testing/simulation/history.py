@@ -13,7 +13,8 @@ import attrs
 from state.delta.log.checkpoints import Removal, checkpoint_path
 from state.delta.log.entries import entry_path
 from state.delta.log.kept import KeptLog
-from state.delta.upkeep import Present, TablePast, Upkeep
+from state.delta.upkeep.past import Present, TablePast
+from state.delta.upkeep.schedule import Upkeep
 from txtopo.errors import FailedException
 from txtopo.files.folder import Item
 from txtopo.testing.checkers import Rows, Version, require

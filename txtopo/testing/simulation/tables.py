@@ -15,7 +15,8 @@ from typing import Any, Never
 import attrs
 import pyarrow as pa
 
-from state.delta.upkeep import LogUpkeep, Removed
+from state.delta.upkeep.past import Removed
+from state.delta.upkeep.rounds import LogUpkeep
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import micros_at
 from txtopo.api.map_state import Key, pairs_of, split_columns

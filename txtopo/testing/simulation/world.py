@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from state.delta.upkeep import ENTRIES_SECS
+from state.delta.upkeep.schedule import ENTRIES_SECS
 from state.memory import MemoryState
 from state.stores.memory import MemoryPlace, MemoryStore
 from txtopo.api.components.planned import Planned

@@ -265,7 +265,7 @@ def test_upkeep_drops_what_has_expired(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.slow
 def test_upkeep_comes_by_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A table of a few large writes is looked after before it holds many times what is alive."""
-    monkeypatch.setattr("state.delta.upkeep.GROWN_ROWS_MIN", 100)
+    monkeypatch.setattr("state.delta.upkeep.schedule.GROWN_ROWS_MIN", 100)
     hold_no_rows(monkeypatch)
     states = opened(declared(tmp_path))
     held = []

@@ -12,7 +12,7 @@ from state import DeltaState, read_table
 from state.delta.log.damage import damage_of_log
 from state.delta.log.location import Location
 from state.delta.log.ownership import Fence
-from state.delta.upkeep import DeltaPast
+from state.delta.upkeep.past import DeltaPast
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
 from txtopo.errors import StateAccessError, StateFailure

@@ -89,8 +89,8 @@ def test_upkeep_takes_nothing_that_a_view_needs(tmp_path, monkeypatch):
         reader()
         age()
 
-    monkeypatch.setattr("state.delta.upkeep._old_outside", vacuum_all)
-    monkeypatch.setattr("state.delta.upkeep._CHECKPOINTS_PER_CLEAN_UP", 1)
+    monkeypatch.setattr("state.delta.upkeep.past._old_outside", vacuum_all)
+    monkeypatch.setattr("state.delta.upkeep.rounds._CHECKPOINTS_PER_CLEAN_UP", 1)
     reader = Reader(tmp_path)
     make = lambda: two_tables(tmp_path, upkeep_every_writes=1, vacuum_retention_hours=168)
     for at in (43, 59, 0):

@@ -15,7 +15,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-import state.delta.upkeep
+import state.delta.upkeep.past
+import state.delta.upkeep.rounds
+import state.delta.upkeep.schedule
 import state.delta.writer
 from state import DeltaRows, DeltaState
 from tests.state.delta.delta_tables import all_of, hold_no_rows, maintain
@@ -44,7 +46,7 @@ _GONE = (
 
 @pytest.fixture(autouse=True)
 def _clean_up_each_time(monkeypatch):
-    monkeypatch.setattr(state.delta.upkeep, "_CHECKPOINTS_PER_CLEAN_UP", 1)
+    monkeypatch.setattr(state.delta.upkeep.rounds, "_CHECKPOINTS_PER_CLEAN_UP", 1)
 
 
 def clock(now_secs: Callable[[], float]) -> Any:
@@ -223,7 +225,8 @@ def test_a_read_is_whole_or_an_error(tmp_path, monkeypatch, fill, log_hours):
     history.write(-history.later_days, add_0, history.held | {0})
     later = clock(lambda: time.time() + history.later_days * DAY_SECS)
     with monkeypatch.context() as patch:
-        patch.setattr(state.delta.upkeep, "time", later)
+        for each in (state.delta.upkeep.schedule, state.delta.upkeep.past):
+            patch.setattr(each, "time", later)
         patch.setattr(state.delta.writer, "time", later)
         look_at_each_step(patch, look)
         maintain(opened)

@@ -144,7 +144,7 @@ def run_over_crashes(make, wall: Wall, crashes: int) -> None:
 @pytest.mark.parametrize(("vectors", "opaque"), variants((True, True), long=[(False, False)]))
 def test_all_goes_back_to_each_point(command_line, monkeypatch, vectors, opaque):
     """At each that is listed, tables of all kinds are as they were, read and returned to; what runs again is exact."""
-    monkeypatch.setattr("state.delta.upkeep._CLEAN_UP_SECS", 0)
+    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
     command_line.write_module("kinds", MODULE)
     run_inline(made("control", vectors=False, opaque=opaque), Config(group_transactions_max=1))
     make, wall = lambda: made("out", vectors=vectors, opaque=opaque), Wall()
