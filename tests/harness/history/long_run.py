@@ -85,7 +85,7 @@ class Windows:
         cpu_us = (time.process_time() - self._began_secs) / self.size * 1e6
         descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
         files = sum(len(names) for *_, names in os.walk(self.folder))
-        seen = resident_mib(), len(gc.get_objects()), threading.active_count(), descriptors, files
+        seen = resident_mib(), _objects(), threading.active_count(), descriptors, files
         self.done.append(Window(last, cpu_us, *seen))
         if len(self.done) == 1:
             _say(
@@ -93,6 +93,15 @@ class Windows:
             )
         _say(f"{last:12,} {cpu_us:6.0f} µs {seen[0]:6.0f} {seen[1]:9,} {seen[2]:7} {seen[3]:5} {seen[4]:7,}")
         self._began_secs = time.process_time()  # to look costs no transaction anything
+
+
+def _objects() -> int:
+    # Not by get_objects(), which refers to each of them: a tuple that another thread is making at that moment may then
+    # not be resized, and that thread gets a SystemError.
+    gc.freeze()
+    count = gc.get_freeze_count()
+    gc.unfreeze()
+    return count
 
 
 def _say(text: str) -> None:
