@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import txtopo
 from spouts.bad_records import WithBadRecords
@@ -12,10 +12,13 @@ from txtopo import Config, Fields, RunReport, TransactionalTopology, Transaction
 from txtopo.api.arguments import check_positive
 from txtopo.api.components.spout import AnySpout
 from txtopo.errors import ConfigError, FieldsError
-from txtopo.streams.explain import explained
 from txtopo.streams.graph import Graph, Port, Step, streams_of
 from txtopo.streams.places import step
+from txtopo.streams.shown import explained, notebook_progress, steps_shown
 from txtopo.streams.stream import Stream, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Flow:
@@ -87,10 +90,23 @@ class Flow:
         """
         return self._graph.build()
 
-    def run(self, config: Config | dict[str, Any] | None = None, *, until: int | None = None) -> RunReport:
-        """Build the flow and run it: :func:`txtopo.run`, which see."""
-        return txtopo.run(self.build(), config, until=until)
+    def run(
+        self,
+        config: Config | dict[str, Any] | None = None,
+        *,
+        spark: SparkSession | None = None,
+        until: int | None = None,
+    ) -> RunReport:
+        """Build the flow and run it: :func:`txtopo.run`, which see.
+
+        In a notebook it shows its progress. When the cell is interrupted, what is being committed still is; run the
+        cell again, and it goes on from there.
+        """
+        return txtopo.run(self.build(), config, spark=spark, until=until, on_progress=notebook_progress())
 
     def explain(self) -> str:
         """Return a text of the components that the flow becomes, by phase, with what feeds each and its table."""
         return explained(self.build())
+
+    def _repr_html_(self) -> str:
+        return steps_shown(self._graph)

@@ -9,6 +9,7 @@ topology is built; it is named after what it feeds.
 
 from __future__ import annotations
 
+import copy
 import os
 import re
 import warnings
@@ -21,7 +22,7 @@ from committers import EventClock
 from txtopo import Fields, OutputFieldsDeclarer, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.api.components.groupings import Grouping, GroupingKind
 from txtopo.api.data.tuples import DEFAULT_STREAM
-from txtopo.api.state import State
+from txtopo.api.state import CanBeForked, State
 from txtopo.errors import ConfigError, FieldsError, TopologyError, TxtopoError, UnusedStreamWarning
 from txtopo.streams.places import Place
 from txtopo.streams.rows import RowsBolt, RowStep
@@ -47,6 +48,9 @@ class Port:
     @property
     def fields(self) -> Fields:
         """The stream's fields, without the attempt."""
+        if self.stream not in self.step.streams:
+            others = ", ".join(f"[{each!r}]" for each in self.step.streams)
+            raise FieldsError(f"{self.step.name!r} emits nothing" + (f" but {others}" if others else ""))
         return self.step.streams[self.stream].without_attempt()
 
 
@@ -124,12 +128,14 @@ class Graph:
         topology_id: the topology's name.
         output: the folder, or the address in an object store, with all tables.
         parallelism: the number of tasks of every component, except for clocks.
+        moved: whether tables are below ``output`` that were declared elsewhere.
     """
 
     topology_id: str
     output: str | os.PathLike[str]
     parallelism: int
     steps: list[Step] = attrs.field(factory=list)
+    moved: bool = attrs.field(default=False, kw_only=True)
     untaken: dict[Any, Place] = attrs.field(factory=dict)
     """Aggregates that nothing has taken, which are no steps yet, with their lines."""
     asked: set[Step] = attrs.field(factory=set)
@@ -166,6 +172,23 @@ class Graph:
     def internal(self, name: str) -> str:
         """Return where a table is that a step keeps for itself."""
         return self.table(f"{INTERNAL}/{name}")
+
+    def placed(self, name: str, state: State) -> State:
+        """Return a state with its table where it is to be."""
+        if not self.moved:
+            return state
+        if not isinstance(state, CanBeForked):
+            raise ConfigError(f"state {name!r}, a {type(state).__name__}, is not tried out; run the flow")
+        return state.moved(self.internal(name))
+
+    def placed_spout(self, step: Step) -> Any:
+        """Return a step's spout, with its table of bad records where it is to be."""
+        spout = step.component
+        if not self.moved or getattr(spout, "dead_letter", None) is None:
+            return spout
+        spout = copy.copy(spout)
+        spout.dead_letter = self.internal(f"{step.name}-bad")
+        return spout
 
     def builder(self) -> TransactionalTopologyBuilder:
         """Return a new builder with all that was said so far."""
@@ -248,17 +271,17 @@ class _Building:
             raise TopologyError("the flow writes nothing; end a stream with append('table') or another sink")
         first, *others = spouts
         self.builder = TransactionalTopologyBuilder(
-            graph.topology_id, first.name, first.component, first.parallelism or graph.parallelism
+            graph.topology_id, first.name, graph.placed_spout(first), first.parallelism or graph.parallelism
         )
         for spout in others:
-            self.builder.add_spout(spout.name, spout.component, spout.parallelism or graph.parallelism)
+            self.builder.add_spout(spout.name, graph.placed_spout(spout), spout.parallelism or graph.parallelism)
         for step in self._steps:
             if step.name and step.inputs:
                 self._declare(step)
         # Tables of the output come first: the metadata goes beside the first one.
         states = {name: state for step in self._steps for name, state in step.states.items()}
         for name in sorted(states, key=lambda name: f"/{INTERNAL}/" in (states[name].address or "")):
-            self.builder.set_state(name, states[name])
+            self.builder.set_state(name, graph.placed(name, states[name]))
         for name, reference in {name: each for s in self._steps for name, each in s.references.items()}.items():
             self.builder.set_reference(name, reference)
 

@@ -56,6 +56,7 @@ from txtopo.streams.rows import (
     Select,
     WithColumns,
 )
+from txtopo.streams.shown import Preview, fields_shown, preview_of
 from txtopo.text.suggestions import did_you_mean
 
 Names = str | Sequence[str]
@@ -122,6 +123,24 @@ class Stream(Outputs):
     def _made(self) -> Port:
         """Return what other steps take."""
         return self._port
+
+    @step
+    def preview(self, rows: int = 10, *, transactions: int = 5, secs: float = 10.0) -> Preview:
+        """Run all that makes the stream in this process, without Spark, and return its first rows; it writes nothing.
+
+        Args:
+            rows: how many rows at most.
+            transactions: of how many transactions of the sources.
+            secs: when to stop at the latest; sooner if the sources have nothing more.
+        """
+        return preview_of(self._graph, self._made(), rows, transactions=transactions, secs=secs)
+
+    def __repr__(self) -> str:
+        """Return the fields."""
+        return f"{type(self).__name__}({', '.join(_specs(self.fields))})"
+
+    def _repr_html_(self) -> str:
+        return fields_shown(self.fields)
 
     # Row-wise steps.
 
