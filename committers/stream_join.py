@@ -39,6 +39,7 @@ from txtopo import (
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.utc import MICROS_MIN
 from txtopo.columnar.conversion import cast_rows
+from txtopo.columnar.reducing import ordered
 from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError
@@ -216,7 +217,13 @@ class StreamJoin(TakesBothStreams, ICommitter):
         keys = others.select(list(self._layout.sides[RIGHT - side].key))
         if not keys.num_rows:
             return self._concatenated(side).slice(0, 0)
-        return self._states[side].rows_of(self._named(side, keys))
+        rows = self._states[side].rows_of(self._named(side, keys))
+        # In an order of their own: a replay has them in other runs, and must emit the same.
+        return rows_at(rows, ordered(rows.select(self._ordering(side))).to_numpy())
+
+    def _ordering(self, side: int) -> list[str]:
+        schema = self._layout.sides[side].schema
+        return [*(field.name for field in schema if not pa.types.is_nested(field.type)), UNTIL]
 
     def _named(self, side: int, keys: pa.Table) -> pa.Table:
         """Return keys with the names that a side has for them."""
