@@ -33,7 +33,7 @@ from txtopo import (
     TransactionalSpout,
     TransactionalTopologyBuilder as Builder,
 )
-from txtopo.assembly.feed import Feed
+from txtopo.assembly.feed.feed import Feed
 from txtopo.backfill.backfill import BackfillNews, BackfillReport, backfill
 from txtopo.engine.runner import run_with
 from txtopo.errors import InputError

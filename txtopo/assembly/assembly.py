@@ -23,11 +23,12 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.reference import SeenVersion
 from txtopo.api.state import HoldsRows, OpenedState, State, UsesExecutors
 from txtopo.api.store import Store
-from txtopo.assembly.feed import AskedSpout, Feed, SpoutFeed
+from txtopo.assembly.feed.asked_spout import AskedSpout
+from txtopo.assembly.feed.feed import Feed, SpoutFeed
+from txtopo.assembly.feed.references import References, seen_by_undone
+from txtopo.assembly.feed.skew import Skew
 from txtopo.assembly.parts import Observer, OnProgress, Parts
-from txtopo.assembly.references import References, seen_by_undone
 from txtopo.assembly.run_loop import RunLoop
-from txtopo.assembly.skew import Skew
 from txtopo.assembly.snapshot import SnapshotWriter, snapshots_in
 from txtopo.assembly.storage import (
     address_from,

@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.assembly.feed import Feed
+from txtopo.assembly.feed.feed import Feed
 from txtopo.assembly.report import Progress
 from txtopo.assembly.snapshot import SnapshotWriter
 from txtopo.assembly.threads import Threads

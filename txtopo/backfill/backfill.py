@@ -16,8 +16,8 @@ from urllib.parse import unquote
 import attrs
 
 from txtopo.assembly.assembly import Environment
+from txtopo.assembly.feed.references import References
 from txtopo.assembly.parts import Observer, OnProgress
-from txtopo.assembly.references import References
 from txtopo.assembly.report import Progress, RunReport
 from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, optional_states, states_of
 from txtopo.assembly.threads import Threads

@@ -19,8 +19,8 @@ import attrs
 from txtopo.api.components.planned import Turn
 from txtopo.api.state import OpenedState
 from txtopo.api.store import Lead, Put, Store
-from txtopo.assembly.feed import WAIT_SECS, Feed
-from txtopo.assembly.references import References
+from txtopo.assembly.feed.feed import WAIT_SECS, Feed
+from txtopo.assembly.feed.references import References
 from txtopo.attempts import TransactionAttempt
 from txtopo.backfill.joining import JoinedTopology
 from txtopo.columnar.progress_probe import ProgressProbe

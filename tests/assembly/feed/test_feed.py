@@ -15,7 +15,8 @@ from txtopo.api.components.partitioned import as_transactional
 from txtopo.api.components.planned import Planned, Turn
 from txtopo.api.components.spout import Coordinator, Lag
 from txtopo.api.store import Lead, Store
-from txtopo.assembly.feed import AskedSpout, SpoutFeed
+from txtopo.assembly.feed.asked_spout import AskedSpout
+from txtopo.assembly.feed.feed import SpoutFeed
 from txtopo.errors import InputError, LostLead, SourceFailure
 from txtopo.failpoints import armed
 from txtopo.testing.context import PlainContext
