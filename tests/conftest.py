@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests import BYTECODE
+from tests.object_server import ObjectStore as ObjectServer, object_store
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.files import durable
@@ -90,6 +91,15 @@ def spark() -> Iterator[SparkSession]:
     """One Spark session on two cores, which run() finds by itself."""
     with spark_session(Config(spark_master="local[2]"), "txtopo-tests") as session:
         yield session
+
+
+@pytest.fixture
+def bucket_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """A server of the one bucket ``s3://bucket``, whose options are in the environment."""
+    with object_store() as server:
+        for name, value in server.options.items():
+            monkeypatch.setenv(name.upper(), value)
+        yield server
 
 
 @pytest.fixture(scope="session")

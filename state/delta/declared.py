@@ -22,7 +22,6 @@ from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.state import CanBeForked, SchemaEvolution, State
 from txtopo.errors import ConfigError
-from txtopo.files.places import is_address
 
 __all__ = ["DeclaredDeltaTable"]
 
@@ -101,7 +100,7 @@ class DeclaredDeltaTable(State, CanBeForked):
     def moved(self, path: str) -> Self:
         """Return this state with its table at another path; see :meth:`CanBeForked.moved`."""
         elsewhere = copy.copy(self)
-        vars(elsewhere).update(path=path, _storage=self._storage if is_address(path) else None)
+        vars(elsewhere).update(path=path)
         return elsewhere
 
     def fork(self, origin: str, txid: int, topology_id: str, name: str, incarnation: str, epoch: int) -> None:  # noqa: PLR0913, PLR0917 - those of open(), and what to make it from
@@ -110,7 +109,7 @@ class DeclaredDeltaTable(State, CanBeForked):
         Raises:
             FailedException: one of the tables cannot be reached.
         """
-        location = Location.resolve(origin, None)
+        location = Location.resolve(origin, self._storage)
         owner = Owner(topology_id, name, incarnation, self.kind, self.expires)
         try:
             fork_table(location, txid, self._location(), owner, epoch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ pytest.importorskip("obstore")
 
 from state.delta.read.consistent import read_tables
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
-from tests.object_server import ObjectStore as Server, object_store
+from tests.object_server import ObjectStore as Server
 from tests.processes import ran
 from txtopo import Config
 from txtopo.files.objects import ObjectFolder
@@ -33,14 +33,6 @@ run_inline(words_topology(OUTPUT, DATA), Config(group_transactions_max=2))
 
 
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    with object_store() as server:
-        for name, value in server.options.items():
-            monkeypatch.setenv(name.upper(), value)
-        yield server
-
-
-@pytest.fixture
 def lives(tmp_path: Path) -> Callable[..., int]:
     """Run the topology on a machine whose disk is empty at first and lost at the end; return how the process ended."""
 
@@ -57,12 +49,12 @@ def lives(tmp_path: Path) -> Callable[..., int]:
 
 
 @pytest.mark.slow
-def test_a_machine_that_is_lost_with_its_disk(server: Server, lives: Callable[..., int]) -> None:
+def test_a_machine_that_is_lost_with_its_disk(bucket_server: Server, lives: Callable[..., int]) -> None:
     """``output="s3://..."`` is all that is given: whoever starts it anywhere goes on exactly, wherever it was killed.
 
     Every fifth answer of the store is lost. Its processes take five seconds of CPU time, most of it to import.
     """
-    server.lose_answers(5)
+    bucket_server.lose_answers(5)
     for step in ("group.decide.after=kill:2", "table.write.after=kill:3"):
         assert lives(step) == -9
     assert lives() == 0
@@ -75,11 +67,11 @@ def test_a_machine_that_is_lost_with_its_disk(server: Server, lives: Callable[..
     assert (report.transactions, report.committed_txid) == (0, view.txid)
 
 
-def test_all_of_it_is_in_the_bucket(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_of_it_is_in_the_bucket(bucket_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Coordinator state and journal follow from the tables' place; nothing is left on the disk."""
     monkeypatch.chdir(tmp_path)
     run_inline(words_topology(OUTPUT, DATA), Config())
-    folder = ObjectFolder(OUTPUT, tuple(server.options.items()))
+    folder = ObjectFolder(OUTPUT, tuple(bucket_server.options.items()))
     assert folder.folders() == ["_txtopo", "total", "words"]
     assert folder.folders("_txtopo") == ["coordinator", "journal"]
     assert folder.names("_txtopo") == ["run-words.json"]

@@ -27,6 +27,7 @@ from txtopo import Config, DataFrameBolt, FailedException, Fields, Topology, Tra
 from txtopo.api.components.planned import Turn
 from txtopo.attempts import epoch_and_try
 from txtopo.errors import InternalError, PoisonTransaction
+from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
@@ -200,7 +201,7 @@ def test_a_fork_begins_with_what_was_planned(command_line: Any, txid: int) -> No
     command_line.write_module("job", MODULE)
     run_inline(load_target("job", {}).topology, Config(group_transactions_max=1))
     command_line.told("fork", "job", str(txid), "side")
-    plan, config = moved(load_target("job", {}).topology.plan, Config(group_transactions_max=1), "side")
+    plan, config = moved(load_target("job", {}).topology.plan, Config(group_transactions_max=1), folder_at("side"))
     run_inline(TransactionalTopology(plan), config)
     assert counts(Path("side")) == counts(Path("out"))
     orders = [each.ranges["orders"] for each in transactions(Path("out"))]

@@ -19,6 +19,7 @@ from tests.crashes import Crash, dying, run_with_crash
 from tests.processes import ran
 from txtopo import Config, TransactionalTopology
 from txtopo.errors import InputError
+from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.inspect.backend import FolderBackend
 from txtopo.testing import run_inline
@@ -156,7 +157,7 @@ def test_a_fork_sees_what_the_topology_saw(tmp_path: Path, command_line: Any) ->
     write_version(tmp_path / "customers")
     arguments = ("--set", f"root={tmp_path}", "--set", "changes=false")
     command_line.told("fork", MODULE, "3", str(tmp_path / "side"), *arguments)
-    plan = moved(topology(str(tmp_path), changes=False).plan, Config(), tmp_path / "side")[0]
+    plan = moved(topology(str(tmp_path), changes=False).plan, Config(), folder_at(tmp_path / "side"))[0]
     run_inline(TransactionalTopology(plan), {"topology.state.dir": str(tmp_path / "side" / "_txtopo")})
     rows = sorted(read_table(tmp_path / "side" / "out").to_pylist(), key=lambda row: row["txid"])
     assert [row["version"] for row in rows] == seen

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
-from tests.object_server import ObjectStore as ObjectServer, object_store
 from txtopo import Config, run
 from txtopo.errors import DivergenceError
 from txtopo.servers.zookeeper import ZooKeeperServer
@@ -31,16 +29,8 @@ def config(request: pytest.FixtureRequest) -> Config:
     """The settings of a topology that keeps its coordinator state in a store of that kind."""
     if request.param == "zookeeper":
         return Config(settings(request.getfixturevalue("zookeeper"), "/same"))
-    server = request.getfixturevalue("bucket_server")
-    for name, value in server.options.items():
-        request.getfixturevalue("monkeypatch").setenv(name.upper(), value)
+    request.getfixturevalue("bucket_server")
     return Config({"topology.state.store": "s3://bucket/same"})
-
-
-@pytest.fixture
-def bucket_server() -> Iterator[ObjectServer]:
-    with object_store() as server:
-        yield server
 
 
 def test_same_tables(spark: SparkSession, config: Config, tmp_path: pathlib.Path) -> None:

@@ -16,6 +16,7 @@ from tests.crashes import Crash, CrashError
 from tests.variants import variants
 from txtopo.errors import DivergenceError, InternalError, TxtopoError
 from txtopo.failpoints import armed
+from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.topology import TransactionalTopology
@@ -55,7 +56,7 @@ def run(states: str, until: int | None = None, fork: str | None = None, empty_af
     if empty_after is not None:
         config = config.with_settings({"topology.state.start.empty": {"more": empty_after}})
     if fork is not None:
-        plan, config = moved(plan, config, fork)
+        plan, config = moved(plan, config, folder_at(fork))
     run_inline(TransactionalTopology(plan), config, until=until)
 
 

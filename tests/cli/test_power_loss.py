@@ -15,6 +15,7 @@ from tests.transactional.recovery.power_loss import Disk, Left
 from txtopo import Config
 from txtopo.errors import DivergenceError
 from txtopo.failpoints import armed
+from txtopo.files.places import folder_at
 from txtopo.fork.fork import find_fork
 from txtopo.fork.forking import moved
 from txtopo.testing.inline import run_inline
@@ -114,10 +115,10 @@ def test_a_fork(command_line, disk: Disk) -> None:
     steps = (f"fork.{step}.after" for step in ("begin", "table", "journal", "state", "end"))
     for left in lefts_of(disk, lambda: command_line.told(*fork), *steps):
         left.lay_out(disk.folder)
-        found = find_fork(disk.folder / "side")
+        found = find_fork(folder_at(disk.folder / "side"))
         if found is None or not found.is_made:
             command_line.told(*fork)
-        plan, config = moved(Place(disk.folder).topology().plan, CONFIG, disk.folder / "side")
+        plan, config = moved(Place(disk.folder).topology().plan, CONFIG, folder_at(disk.folder / "side"))
         run_inline(TransactionalTopology(plan), config)
         check_words(command_line, disk.folder / "side")
     assert found is not None

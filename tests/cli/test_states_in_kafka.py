@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.state.kafka.test_state import values
 from txtopo import Config
 from txtopo.cli.target import load_target
+from txtopo.files.places import folder_at
 from txtopo.testing.inline import run_inline
 from txtopo.topology.topology import TransactionalTopology
 
@@ -52,7 +53,7 @@ def test_what_is_published_stays(command_line, kafka):
     assert "can't be moved" in refused.output
     assert "begins empty" in command_line.told("fork", "out", "4", "side", *sets)
     target = load_target("out", options)
-    plan, forked = moved(target.topology.plan, config, "side")
+    plan, forked = moved(target.topology.plan, config, folder_at("side"))
     run_inline(TransactionalTopology(plan), forked)
     assert published(plan.states["topic"].topic) == list(range(8, 12))
     assert published() == list(range(8))

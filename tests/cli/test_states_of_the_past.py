@@ -7,6 +7,7 @@ import pytest
 from state import read_table
 from tests.variants import variants
 from txtopo import Config
+from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.topology import TransactionalTopology
@@ -165,7 +166,7 @@ def run(command_line, monkeypatch):
         target = load_target("beside", {"beside": kind})
         topology, config = target.topology, Config(group_transactions_max=1, **settings)
         if fork is not None:
-            plan, config = moved(topology.plan, config, fork)
+            plan, config = moved(topology.plan, config, folder_at(fork))
             topology = TransactionalTopology(plan)
         run_inline(topology, config, until=until)
         return topology

@@ -21,6 +21,7 @@ from tests.topologies import committing
 from txtopo import Config, Fields, RunReport, Topology, TransactionalTopology, TransactionalTopologyBuilder, run
 from txtopo.api.values import KEYED_KINDS
 from txtopo.errors import ConfigError, InputError, TopologyError
+from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 
 KEY, VALUES, SEQUENCE = (
@@ -420,7 +421,7 @@ def test_going_back_and_replays_of_a_history(tmp_path: Path, command_line: Any) 
         replay = command_line("replay", module, str(txid))
         assert (replay.exit_code, "differs" in replay.output) == (0, False), replay.output
     command_line.told("fork", module, "6", str(tmp_path / "side"))
-    plan = moved(many_changes(output).plan, Config(), tmp_path / "side")[0]
+    plan = moved(many_changes(output).plan, Config(), folder_at(tmp_path / "side"))[0]
     run_inline(TransactionalTopology(plan), {"topology.state.dir": str(tmp_path / "side" / "_txtopo")})
     assert versions_in(tmp_path / "side") == expected
     command_line.told("rewind", module, "5", "--yes")

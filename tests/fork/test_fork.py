@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import attrs
 import pytest
@@ -25,7 +26,9 @@ def subject(tmp_path):
     point = Checkpoint(3, "metadata", "a life", {"spout": "repeatable"}, {}, "the journal")
     begun = [TransactionMetadata(4, "next", Planned(1000)), TransactionMetadata(5, "last", NEVER)]
     plan = GoTo.beside(point, CommittedMark(3, "metadata"))
-    return ForkSubject(Fork("second", "own life", "first"), tmp_path / "side", origin, plan, {}, begun, {"a/b": b"1"})
+    return ForkSubject(
+        Fork("second", "own life", "first"), folder_at(tmp_path / "side"), origin, plan, {}, begun, {"a/b": b"1"}
+    )
 
 
 def coordinator_state(store: MemoryStore) -> CoordinatorState:
@@ -60,7 +63,7 @@ def test_an_id_that_the_store_has_is_refused(subject):
 def test_a_fork_of_a_newer_version_is_refused(subject):
     """It names the version that reads it."""
     claim(subject)
-    path = subject.metadata_dir / "fork.json"
+    path = Path(str(subject.metadata_dir), "fork.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), "format": {"number": 99, "needs": "9.0"}}))
     with pytest.raises(StopError, match=r"9\.0 or newer"):
         find_fork(subject.folder)
@@ -100,9 +103,10 @@ def test_a_fork_is_the_same_while_its_origin_goes_on(subject):
 
 def test_a_folder_that_is_not_free(subject):
     """Neither beside the metadata of a topology nor among it; what a crash has left of a draft is nothing."""
-    subject.metadata_dir.mkdir(parents=True)
-    journal = subject.metadata_dir / "journal.jsonl"
-    for path in (subject.folder / "words", journal):
+    metadata_dir = Path(str(subject.metadata_dir))
+    metadata_dir.mkdir(parents=True)
+    journal = metadata_dir / "journal.jsonl"
+    for path in (metadata_dir.parent / "words", journal):
         path.touch()
         with pytest.raises(ConfigError, match="is not empty: give the fork a folder of its own"):
             claim(subject)

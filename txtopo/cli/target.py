@@ -113,7 +113,7 @@ def _target(target: str, pairs: Sequence[str], fork: str | None) -> Target:
     from txtopo.fork.forking import moved  # noqa: PLC0415 - as above
     from txtopo.topology.topology import TransactionalTopology  # noqa: PLC0415 - as above
 
-    plan, config = moved(found.plan, found.config, fork)
+    plan, config = moved(found.plan, found.config, folder_at(fork))
     return attrs.evolve(found, topology=TransactionalTopology(plan), config=config, fork=fork)
 
 

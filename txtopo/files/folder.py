@@ -13,7 +13,7 @@ import os
 import shutil
 import stat
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +31,9 @@ a log."""
 
 _NO_FILE = {errno.ENOENT, errno.ELOOP}
 """The errors of a name that was removed since it was listed, and of a link that leads round in a circle."""
+
+_NOT_LINKED = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+"""Why a file has to be copied: it would be on another file system, or the file system has no further link to it."""
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
@@ -155,6 +158,16 @@ class Folder(Protocol):
         """Move what lies below one path, if anything does, to another, below which nothing may lie; durable on return.
 
         A crash before the return may leave files below either path; the same move again takes the rest.
+        """
+
+    def take(self, paths: Iterable[str], origin: Folder) -> None:
+        """Have files of another folder here, too, by the same paths; durable on return.
+
+        They are files that never change. A crash before the return leaves some of them, and no part of one in an object
+        store.
+
+        Raises:
+            FileNotFoundError: one of them is not there.
         """
 
     def size(self, path: str) -> int | None:
@@ -337,6 +350,25 @@ class LocalFolder:
         source.rename(target)
         for folder in {source.parent, target.parent}:  # a repair goes on as if this had happened
             sync_path(folder)
+
+    def take(self, paths: Iterable[str], origin: Folder) -> None:
+        """See :class:`Folder`. A file gets a second name, or is copied where that is not possible."""
+        made = []
+        for path in paths:
+            target = self.root / path
+            make_folder(target.parent)
+            if isinstance(origin, LocalFolder):
+                try:
+                    os.link(origin.root / path, target)
+                except OSError as error:
+                    if error.errno not in _NOT_LINKED:
+                        raise
+                    shutil.copyfile(origin.root / path, target)
+            else:
+                target.write_bytes(origin.get(path))
+            made.append(target)
+        for place in (*made, *{place.parent for place in made}):
+            sync_path(place)
 
     def size(self, path: str) -> int | None:
         """See :class:`Folder`."""

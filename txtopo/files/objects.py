@@ -12,14 +12,14 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import attrs
 
 from txtopo.errors import BucketUnreachable, ConfigError
 from txtopo.files.durable import beside
-from txtopo.files.folder import Growing, Item
+from txtopo.files.folder import Folder, Growing, Item
 from txtopo.text.extras import how_to_install
 from txtopo.text.native import plain_text
 
@@ -169,6 +169,19 @@ class ObjectFolder:
     def _rename(self, path: str, to: str) -> None:
         with self._store(path) as (obstore, store, key), self._store(to) as (_, _, target):
             obstore.rename(store, key, target)
+
+    def take(self, paths: Iterable[str], origin: Folder) -> None:
+        for taken in [beside(functools.partial(self._take, path, origin)) for path in paths]:
+            taken()
+
+    def _take(self, path: str, origin: Folder) -> None:
+        with self._store(path) as (obstore, store, key):
+            if isinstance(origin, ObjectFolder):
+                with origin._store(path) as (_, other, source):  # noqa: SLF001 - its own class
+                    if other is store:  # else it would go by a bucket that has no such object
+                        obstore.copy(store, source, key)
+                        return
+            obstore.put(store, key, origin.get(path))
 
     def size(self, path: str) -> int | None:
         with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store, key):

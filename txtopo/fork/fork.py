@@ -19,19 +19,15 @@ it is refused if the topology has gone back since, so that its transaction is an
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 
 import attrs
 
 from txtopo.api.state import CanBeForked, GrowsColumns, OpenedState, State, StateTable, TableDescription, growing
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.failpoints import durable_step
-from txtopo.files.folder import LocalFolder
+from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.formats import FIRST, FORK, Format, refuse_other
 from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.journal.ending import METADATA_DIR
@@ -211,7 +207,7 @@ class ForkSubject:
     """A fork to make."""
 
     fork: Fork
-    folder: Path
+    folder: Folder
     origin: RepairSubject
     plan: GoTo
     states: Mapping[str, State]
@@ -224,9 +220,9 @@ class ForkSubject:
     """The states that begin empty at the point though the origin has rows of them, each with why."""
 
     @property
-    def metadata_dir(self) -> Path:
+    def metadata_dir(self) -> Folder:
         """The fork's metadata directory."""
-        return self.folder / METADATA_DIR
+        return self.folder.below(METADATA_DIR)
 
     @property
     def marks(self) -> dict[str, StateMark]:
@@ -235,22 +231,24 @@ class ForkSubject:
         return {**of_origin, **dict.fromkeys(self.empty, StateMark("", None, begun_after=self.plan.txid))}
 
 
-def find_fork(folder: str | os.PathLike[str]) -> Fork | None:
+def find_fork(folder: Folder) -> Fork | None:
     """Return what a folder says of the fork in it, finished or not; None if it holds none.
 
     Raises:
         DivergenceError: it can't be read.
         StopError: another version of txtopo has made the fork, in a format that this one does not read.
     """
-    path = Path(folder) / METADATA_DIR / _FILE
+    path = f"{METADATA_DIR}/{_FILE}"
     try:
-        value = json.loads(path.read_bytes())
+        value = json.loads(folder.get(path))
         refuse_other(f"the fork in {folder}", from_json(value.get("format", to_json(FIRST)), Format), FORK)
         return from_json(value, Fork)
     except FileNotFoundError:
         return None
     except (OSError, *DAMAGE) as error:
-        raise DivergenceError(f"{path} can't be read ({error}); remove the folder, and make the fork again") from error
+        raise DivergenceError(
+            f"{folder}/{path} can't be read ({error}); remove the folder, and make the fork again"
+        ) from error
 
 
 def claim(subject: ForkSubject) -> None:
@@ -265,7 +263,7 @@ def claim(subject: ForkSubject) -> None:
             raise ConfigError(f"{folder} is not empty: give the fork a folder of its own")
         # A crash before this leaves nothing. After it, the folder is taken for a fork that is to be made again.
         with durable_step("fork.begin"):
-            LocalFolder(subject.metadata_dir.absolute()).put_if_absent(_FILE, _encoded(fork))
+            subject.metadata_dir.put_if_absent(_FILE, _encoded(fork))
     found = find_fork(folder)
     if found is not None and found.is_made:
         raise ConfigError(
@@ -292,16 +290,10 @@ def _begins(plan: GoTo) -> GoTo:
     return attrs.evolve(plan, until=0, held={})
 
 
-def _is_free(folder: Path) -> bool:
+def _is_free(folder: Folder) -> bool:
     """Whether there is nothing in a folder, except drafts that a crash may have left."""
-    if not folder.exists():
-        return True
-    metadata_dir = LocalFolder(folder.absolute() / METADATA_DIR)
-    return (
-        folder.is_dir()
-        and all(path == metadata_dir.root for path in folder.absolute().iterdir())
-        and not any(metadata_dir.list())
-    )
+    found = {*folder.names(), *folder.folders()}
+    return folder.is_empty() or (found == {METADATA_DIR} and folder.is_empty(METADATA_DIR))
 
 
 def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
@@ -312,14 +304,15 @@ def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
         StateAccessError: the origin no longer keeps a version of a table.
     """
     claim(subject)  # again: another process may have made it, or has removed its own, until this one had the lead
-    before, files = find_fork(subject.folder), LocalFolder(subject.metadata_dir.absolute())
+    before, files = find_fork(subject.folder), subject.metadata_dir
     known = {subject.fork.incarnation, before.incarnation if before is not None else ""}
     if coordinator_state.is_begun and coordinator_state.incarnation not in known:
         raise ConfigError(
             f"the store has a topology {subject.fork.topology!r} already: choose another id for the fork with --id"
         )
     _clear(subject.folder, before or subject.fork)
-    files.remove_drafts()
+    if isinstance(files, LocalFolder):
+        files.remove_drafts()
     files.put(_FILE, _encoded(subject.fork))
     opened: dict[str, OpenedState] = {}
     try:
@@ -333,7 +326,7 @@ def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
         marks |= {name: mark_of(each, marks[name]) for name, each in opened.items()}
         with durable_step("fork.journal"):
             JournalWriter(
-                find_journal(LocalFolder(subject.metadata_dir), subject.fork.topology),
+                find_journal(subject.metadata_dir, subject.fork.topology),
                 _header(subject, coordinator_state, marks),
                 PART_BYTES_MAX,
             )
@@ -349,23 +342,23 @@ def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
             each.close()
 
 
-def discard(folder: Path, fork: Fork) -> None:
+def discard(folder: Folder, fork: Fork) -> None:
     """Remove a fork that could not be made, and its folder if nothing else is in it.
 
     Nobody may have its store open.
     """
     _clear(folder, fork)
-    metadata_dir = folder / METADATA_DIR
-    for path in metadata_dir.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != _FILE:
-            path.unlink()
+    metadata_dir = folder.below(METADATA_DIR)
+    for name in metadata_dir.folders():
+        metadata_dir.delete_all(name)
+    for name in metadata_dir.names():
+        if name != _FILE:
+            metadata_dir.delete(name)
     # Last: a crash before this leaves a fork that is not finished, for the next try.
-    (metadata_dir / _FILE).unlink()
-    with contextlib.suppress(OSError):
-        metadata_dir.rmdir()
-        folder.rmdir()
+    metadata_dir.delete(_FILE)
+    for each in (metadata_dir, folder):
+        if each.is_empty():
+            each.delete_all()
 
 
 def copied(  # noqa: PLR0913, PLR0917 - a table, its origin, and its owner
@@ -417,11 +410,11 @@ def _header(subject: ForkSubject, coordinator_state: CoordinatorState, marks: Ma
     )
 
 
-def _clear(folder: Path, fork: Fork) -> None:
+def _clear(folder: Folder, fork: Fork) -> None:
     """Remove the tables and the journal of a fork that is not finished."""
     for path in fork.tables.values():
-        shutil.rmtree(folder / path, ignore_errors=True)
-    find_journal(LocalFolder(folder / METADATA_DIR), fork.topology).delete_all()
+        folder.delete_all(path)
+    find_journal(folder.below(METADATA_DIR), fork.topology).delete_all()
 
 
 def _encoded(fork: Fork) -> bytes:

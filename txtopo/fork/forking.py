@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -23,7 +22,7 @@ from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, s
 from txtopo.config import Config
 from txtopo.errors import AlreadyRunning, ConfigError
 from txtopo.files.folder import Folder
-from txtopo.files.places import is_address
+from txtopo.files.places import is_address, joined
 from txtopo.fork.fork import (
     Fork,
     ForkPoint,
@@ -61,7 +60,7 @@ BEGUN_MAX = 10_000
 """The maximum number of transactions that a fork takes over as begun; what comes after them is up to the spout."""
 
 
-def moved(plan: Plan, config: Config, folder: str | os.PathLike[str]) -> tuple[Plan, Config]:
+def moved(plan: Plan, config: Config, folder: Folder) -> tuple[Plan, Config]:
     """Return a topology as it runs in a fork's folder.
 
     Args:
@@ -74,18 +73,16 @@ def moved(plan: Plan, config: Config, folder: str | os.PathLike[str]) -> tuple[P
     """
     fork = find_fork(folder)
     if fork is None:
-        raise ConfigError(f"{os.fspath(folder)} holds no fork: make one with 'txtopo fork'")
+        raise ConfigError(f"{folder} holds no fork: make one with 'txtopo fork'")
     if not fork.is_made:
-        raise ConfigError(f"the fork in {os.fspath(folder)} is not finished: run 'txtopo fork' again, which makes it")
+        raise ConfigError(f"the fork in {folder} is not finished: run 'txtopo fork' again, which makes it")
     if fork.declared != plan.topology_id:
-        raise ConfigError(
-            f"the fork in {os.fspath(folder)} is one of topology {fork.declared!r}, not of {plan.topology_id!r}"
-        )
-    return _moved(plan, config, Path(folder), fork)
+        raise ConfigError(f"the fork in {folder} is one of topology {fork.declared!r}, not of {plan.topology_id!r}")
+    return _moved(plan, config, folder, fork)
 
 
 def make_fork(  # noqa: PLR0913, PLR0917 - the topology, where the fork is to be, and who is told
-    plan: Plan, config: Config, txid: int, folder: Path, fork: Fork, on_point: Callable[[ForkPoint], None]
+    plan: Plan, config: Config, txid: int, folder: Folder, fork: Fork, on_point: Callable[[ForkPoint], None]
 ) -> ForkSubject:
     """Make a fork of a topology, which may be running; return what was made.
 
@@ -148,7 +145,7 @@ def _origin(plan: Plan, config: Config) -> RepairSubject:
     return subject_of(plan, config)
 
 
-def _subject(plan: Plan, config: Config, txid: int, folder: Path, fork: Fork) -> tuple[ForkSubject, ForkPoint]:
+def _subject(plan: Plan, config: Config, txid: int, folder: Folder, fork: Fork) -> tuple[ForkSubject, ForkPoint]:
     origin = _origin(plan, config)
     # The store before the journal, which then has what leaves the store.
     values, incarnation, committed = _values_of(plan, config)
@@ -253,19 +250,19 @@ def _begun_again(plan: Plan, before: Any, then: JournalTransaction) -> Any:
     }
 
 
-def _moved(plan: Plan, config: Config, folder: Path, fork: Fork) -> tuple[Plan, Config]:
+def _moved(plan: Plan, config: Config, folder: Folder, fork: Fork) -> tuple[Plan, Config]:
     # A state that the module has got since lies where it would lie in the original.
     home = metadata_dir_of(plan, config).parent
     places = {**_places(plan.states, home), **fork.tables}
     states = {
-        name: state.moved(str(folder / places[name]))
+        name: state.moved(joined(folder, places[name]))
         if isinstance(state, CanBeForked)
         else _elsewhere(name, state, fork.topology)
         for name, state in plan.states.items()
     }
-    settings: dict[str, Any] = {"topology.state.dir": str(folder / METADATA_DIR)}
+    settings: dict[str, Any] = {"topology.state.dir": str(folder.below(METADATA_DIR))}
     if DEAD_LETTERS in fork.tables and DEAD_LETTERS not in plan.states:
-        settings["topology.dead.letter.path"] = str(folder / fork.tables[DEAD_LETTERS])
+        settings["topology.dead.letter.path"] = joined(folder, fork.tables[DEAD_LETTERS])
     moved_plan = Plan(
         fork.topology,
         tuple(attrs.evolve(each, component=_forked(each)) for each in plan.components),

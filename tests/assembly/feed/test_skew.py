@@ -244,7 +244,7 @@ def test_going_back_forking_and_replaying(command_line: Any) -> None:
     at = next(number for number, (_, ahead) in enumerate(before, 1) if ahead)
     assert "✔" in command_line.told("replay", "job", str(at))
     command_line.told("fork", "job", str(at), "side")
-    plan, moved_config = moved(load_target("job", {}).topology.plan, config, "side")
+    plan, moved_config = moved(load_target("job", {}).topology.plan, config, folder_at("side"))
     run_inline(TransactionalTopology(plan), moved_config)
     assert found_in(Path("side")) == before[at:]
     command_line.told("rewind", "job", str(at), "--yes")

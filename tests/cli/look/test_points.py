@@ -159,7 +159,7 @@ def test_a_fork_has_points_of_its_own(command_line, place):
     command_line.told("fork", "counting", "4", "side")
     for name in ("words", "total", "_txtopo"):
         shutil.rmtree(place.folder / name)
-    plan, config = moved(place.topology().plan, Config(group_transactions_max=1), "side")
+    plan, config = moved(place.topology().plan, Config(group_transactions_max=1), folder_at("side"))
     run_inline(TransactionalTopology(plan), config)
     assert read_tables("side").txid == TRANSACTIONS
     assert listed(command_line.told("rewind", "counting", "--fork", "side"))[0] == 3
@@ -212,7 +212,7 @@ def test_what_tables_keep_is_shown(command_line, place):
 def test_tables_are_compared_as_of_a_point(command_line, place):
     """By default as of the newest one that both have; of a transaction between two, as of the one before, which is said."""
     command_line.told("fork", "counting", "3", "side")
-    plan, config = moved(place.topology().plan, Config(group_transactions_max=1), "side")
+    plan, config = moved(place.topology().plan, Config(group_transactions_max=1), folder_at("side"))
     run_inline(TransactionalTopology(plan), config, until=4)
     told = command_line.told("diff", ".", "side")
     assert "as of transaction 3\n" in told

@@ -17,6 +17,7 @@ from tests.processes import ran
 from tests.variants import variants
 from txtopo import Config
 from txtopo.failpoints import armed
+from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.topology import TransactionalTopology
@@ -116,7 +117,7 @@ def test_what_comes_after_a_backfill_joined_is_compared(command_line, module, in
     command_line.told("fork", module, "12", "later", *ADDED)
     WORLD.rows.append("w0")
     run("lengths")
-    plan, config = moved(load_target("counting", {"more": "lengths"}).topology.plan, Config(), "later")
+    plan, config = moved(load_target("counting", {"more": "lengths"}).topology.plan, Config(), folder_at("later"))
     run_inline(TransactionalTopology(plan), config)
     assert "as of transaction 13\nwords: 3 rows equal\nlengths: " in command_line.told("diff", ".", "later")
 

@@ -21,6 +21,7 @@ from tests.state.delta.two_tables import two_tables
 from txtopo import Config
 from txtopo.errors import ConfigError
 from txtopo.failpoints import ProcessDeath, armed
+from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.journal.journal import counting_entries, read_journal
 from txtopo.testing.inline import run_inline
@@ -85,7 +86,7 @@ class Both:
         topology = words_topology(self.folder / "out", DATA, take=4)
         if fork is None:
             return topology, CONFIG
-        plan, config = moved(topology.plan, CONFIG, self.folder / fork)
+        plan, config = moved(topology.plan, CONFIG, folder_at(self.folder / fork))
         return TransactionalTopology(plan), config
 
     def run(self, fork: str | None = None, until: int | None = None):
@@ -189,7 +190,7 @@ def test_a_fork_of_an_opaque_spout(command_line, tmp_path):
     topology = two_tables(tmp_path / "out", opaque=True)
     run_inline(topology, CONFIG, until=3)
     assert "the same input again" not in command_line.told("fork", "opaque", "2", "side")
-    plan, config = moved(topology.plan, CONFIG, tmp_path / "side")
+    plan, config = moved(topology.plan, CONFIG, folder_at(tmp_path / "side"))
     run_inline(TransactionalTopology(plan), config)
     run_inline(topology, CONFIG)
     assert command_line.told("diff", "out", "side").endswith("✔ the same\n")
@@ -428,6 +429,6 @@ def test_what_a_spout_keeps(command_line, tmp_path):
     run_inline(keeping.topology(), CONFIG, until=5)
     command_line.told("fork", "keeping", "3", "side")
     assert run_inline(keeping.topology(), CONFIG).transactions == 1
-    plan, config = moved(keeping.topology().plan, CONFIG, "side")
+    plan, config = moved(keeping.topology().plan, CONFIG, folder_at("side"))
     assert run_inline(TransactionalTopology(plan), config).transactions == 3
     assert read_table("side/total").to_pylist() == read_table("out/total").to_pylist()

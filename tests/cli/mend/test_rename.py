@@ -354,7 +354,7 @@ def test_what_is_lost_afterwards_is_rebuilt(command_line):
     command_line.told("fork", "job", "3", "side", *words(**NEW))
     run(**NEW)
     target = load_target("job", NEW)
-    plan, config = moved(target.plan, target.config, "side")
+    plan, config = moved(target.plan, target.config, folder_at("side"))
     run_inline(TransactionalTopology(plan), config)
     told = command_line.told("audit", "out")
     assert "renamed     after transaction 4: topology 'shop' became 'store', state 'rows' became 'lines'" in told

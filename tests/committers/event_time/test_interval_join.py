@@ -22,6 +22,7 @@ from tests.processes import ran
 from txtopo import Config, Fields, TransactionalTopology
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import ConfigError, FieldsError
+from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.testing.inline import run_inline
 
@@ -271,7 +272,7 @@ def test_going_back(tmp_path: Path, command_line: Any) -> None:
         replay = command_line("replay", module, str(txid))
         assert (replay.exit_code, "differs" in replay.output) == (0, False), replay.output
     command_line.told("fork", module, "6", str(side))
-    plan = moved(bought(output).plan, Config(), side)[0]
+    plan = moved(bought(output).plan, Config(), folder_at(side))[0]
     run_inline(TransactionalTopology(plan), {"topology.state.dir": str(side / "_txtopo")})
     assert joined_in(side) == expected
     command_line.told("rewind", module, "5", "--yes")

@@ -10,12 +10,14 @@ import pytest
 from deltalake import DeltaTable
 
 from state import DeltaExpiringRows, DeltaRows, DeltaState, StateKind, read_table
+from tests.object_server import object_store
 from tests.state.delta.delta_tables import hold_no_rows
 from tests.state.delta.expiring import expiring_tables
 from tests.state.delta.rows import rows_tables
 from txtopo import Fields
 from txtopo.api.values import OpaqueValue, stored_value
-from txtopo.errors import ConfigError, DivergenceError
+from txtopo.errors import DivergenceError
+from txtopo.files.objects import ObjectFolder
 from txtopo.testing.conformance.state import COUNT, WORD
 from txtopo.transactional.commit.write_buffer import group_state
 
@@ -111,13 +113,29 @@ def rows_text(path):
     return sorted(map(str, read_table(path).to_pylist()))
 
 
+@pytest.mark.slow
+def test_tables_in_object_stores_are_forked(tmp_path):
+    """From a folder into a bucket, within that, and back: each has the rows then, and files of its own."""
+    pytest.importorskip("obstore")
+    with object_store() as server:
+        origin = DeltaState(tmp_path / "t", WORD, COUNT, storage_options=server.options)
+        table = origin.open("first", "s", "life", 1)
+        table.write(1, {"a": stored_value(StateKind.TRANSACTIONAL, 1, 1)})
+        table.write(2, {"a": stored_value(StateKind.TRANSACTIONAL, 2, 2)})
+        table.close()
+        for place in ("s3://bucket/one", "s3://bucket/two", str(tmp_path / "three")):
+            before, origin = origin, origin.moved(place)
+            origin.fork(str(before.address), 1, *OWNER)
+            assert read_table(place, storage_options=server.options).to_pylist() == [{"word": "a", "n": 1, "txid": 1}]
+        ObjectFolder("s3://bucket", tuple(server.options.items())).delete_all("one")
+        assert read_table("s3://bucket/two", storage_options=server.options).num_rows == 1
+
+
 def test_what_cannot_be_forked(tmp_path):
-    """A table in an object store, a path that is in use, and what is no table of a state."""
+    """A path that is in use, and what is no table of a state."""
     declared = DeltaState(tmp_path / "t", WORD, COUNT)
     declared.open("first", "s", "life", 1).write(1, {})
     fork = declared.moved(str(tmp_path / "fork"))
-    with pytest.raises(ConfigError, match="is in an object store, and only tables in folders can be forked"):
-        fork.fork("s3://bucket/t", 1, *OWNER)
     (tmp_path / "fork").mkdir()
     (tmp_path / "fork" / "mine").touch()
     with pytest.raises(DivergenceError, match="it contains mine"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 
 import attrs
 import click
@@ -12,6 +11,7 @@ from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.look.points import planned_point, point_lines
 from txtopo.cli.target import takes_target
+from txtopo.files.places import folder_at
 from txtopo.fork.fork import Fork, ForkPoint, find_fork
 from txtopo.fork.forking import fork_points, make_fork
 from txtopo.text.secrecy import command_line
@@ -48,11 +48,11 @@ def fork(target: Target, txid: int | None, output: str | None, topology_id: str 
         return
     if output is None:
         raise CommandLineError("the folder of the fork is missing: give OUTPUT after TXID")
-    before = None if target.fork is None else find_fork(target.fork)
+    before = None if target.fork is None else find_fork(folder_at(target.fork))
     declared = target.plan.topology_id if before is None else before.declared
     topology_id = topology_id or f"{target.plan.topology_id}-fork"
     forked = Fork(topology_id, uuid.uuid4().hex, declared)
-    made = make_fork(target.plan, target.config, txid, Path(output), forked, _tell_point)
+    made = make_fork(target.plan, target.config, txid, folder_at(output), forked, _tell_point)
     click.echo(
         f"topology {target.plan.topology_id!r} is forked after transaction {made.plan.txid}, as {topology_id!r} in "
         f"{output}"
@@ -62,7 +62,8 @@ def fork(target: Target, txid: int | None, output: str | None, topology_id: str 
             click.echo(f"  state {name!r}: begins empty, because it {made.empty[name]}")
             continue
         last = f"at transaction {made.marks[name].txid or 0}" if name in made.marks else "none, it is new"
-        click.echo(f"  table of state {name!r}: {last}, {state.address}")
+        place = f"{output.rstrip('/')}/{made.fork.tables[name]}" if name in made.fork.tables else state.address
+        click.echo(f"  table of state {name!r}: {last}, {place}")
     if made.begun:
         again = transactions_words(made.begun[0].txid, made.begun[-1].txid)
         click.echo(f"the same input again: {again}")

@@ -26,6 +26,7 @@ from tests.harness.soak.changes.topology import GROUP_MAX, LATER, TRANSACTIONS
 from txtopo.assembly.storage import make_store, store_place, subject_of
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import armed
+from txtopo.files.places import folder_at
 from txtopo.fork.fork import find_fork
 from txtopo.fork.forking import moved
 from txtopo.main.group import txtopo as command_line
@@ -206,7 +207,7 @@ class Story:
         txid = txid if txid > GROUP_MAX else 0  # a fork at 2 of a group of 3 would have to be one at 0
         made = ("fork", MODULE, str(txid), str(folder))
         self._try(f"fork at {txid}", lambda: self._call(*made))
-        found = find_fork(folder)
+        found = find_fork(folder_at(folder))
         if found is None or not found.is_made:
             self._call(*made)
         self._run_fork(folder, txid)
@@ -222,7 +223,7 @@ class Story:
     def _run_fork(self, folder: Path, txid: int) -> None:
         has_later = (folder / LATER).exists()
         target = load_target(MODULE, {**self.values(), "later": "yes" if has_later else "no"})
-        plan, config = moved(target.topology.plan, target.config, folder)
+        plan, config = moved(target.topology.plan, target.config, folder_at(folder))
         until = max(txid + self._rng.randint(1, 9), 1)
         grown_after = self._grown_after_in(folder)
         run_inline(TransactionalTopology(plan), config, until=until, wall_secs=self.wall_secs)
