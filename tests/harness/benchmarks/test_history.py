@@ -54,12 +54,15 @@ def entry(**lines: list[float]) -> Entry:
         ([100, 101, 102], [90, 91, 92], True),
         ([100, 101, 112], [109, 110, 111], False),  # a round of before was as good
         ([100, 101, 102], [100, 110, 111], False),  # a round of now is as bad
-        ([100.0], [102.9], False),  # within 3 %
-        ([100.0], [103.1], True),
+        ([100.0, 100.1], [102.8, 102.9], False),  # within 3 %
+        ([100.0, 100.1], [103.2, 103.3], True),
+        ([100.0], [114.0, 114.1], False),  # one round: within 15 %
+        ([100.0, 100.1], [114.0], False),
+        ([100.0], [116.0], True),
     ],
 )
 def test_what_moved(before: list[float], after: list[float], *, has_moved: bool) -> None:
-    """A figure has moved if each run's median is outside of the other's rounds, and by 3 % at least."""
+    """A figure has moved if each run's median is outside of the other's rounds, by 3 % at least; of one round by 15."""
     assert bool(moved(entry(txtopo=before), entry(txtopo=after))) is has_moved
 
 
