@@ -109,6 +109,10 @@ class Run:
         gone = len(self.times) - left
         return Run(rows_at(self.rows, np.arange(gone, len(self.times))), self.times[gone:].copy(), self.key)
 
+    def prepare(self) -> None:
+        """Make the index of the keys, so that the first look-up need not."""
+        _ = self._index
+
     def holds(self, keys: HashedKeys, after: int) -> Mask:
         """Return for each key, of several that differ, whether it has a row after a time."""
         first, held = self._position(after), np.zeros(keys.keys.num_rows, dtype=bool)

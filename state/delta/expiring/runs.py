@@ -1,23 +1,26 @@
-"""What is read of a table of rows that expire, now or as of a past transaction."""
+"""The rows of a table that expire, in the order of their times: those that a coordinator holds, and past ones."""
 
 from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
+from state.delta.log.data_files import DataFile
 from state.delta.log.location import Location
+from state.delta.mirror import Read
 from state.delta.rows.format import KeylessRows, RowsFormat, arranged, fitted_rows
 from state.delta.rows.past import PastDeltaRows
 from txtopo.api.reduction import Rows, RowsMode
 from txtopo.api.state import ExpiresRows, State
+from txtopo.columnar.mapped import kept_rows
 from txtopo.columnar.rows_by_time import Run, keys_in, rows_of_keys
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FieldsError
 
-__all__ = ["PastDeltaExpiringRows", "ReadsRuns", "fitted_with_times"]
+__all__ = ["PastDeltaExpiringRows", "ReadsRuns", "Runs", "fitted_with_times"]
 
 
 def fitted_with_times(form: RowsFormat, expires: str, rows: Rows, mode: RowsMode) -> pa.Table:
@@ -30,6 +33,62 @@ def fitted_with_times(form: RowsFormat, expires: str, rows: Rows, mode: RowsMode
             "leave the row out; nothing was written"
         )
     return found
+
+
+class Runs:
+    """The rows of a table that are not taken, and at most as many that are: a run for each data file.
+
+    Args:
+        schema: the table's columns.
+        expires: the column with the time at which a row expires.
+        key: the columns by which rows are looked up.
+        bytes_max: the most bytes of rows in memory; others lie in mapped files.
+    """
+
+    def __init__(self, schema: pa.Schema, expires: str, key: Sequence[str], bytes_max: int) -> None:
+        self._schema = schema
+        self._expires = expires
+        self._key = tuple(key)
+        self._bytes_max = bytes_max
+        self.by_path: dict[str, Run] = {}
+        """The run of each file: of the head's, and of those just written, which the head may come to have."""
+
+    def hold(self, files: Mapping[str, DataFile], read: Read) -> None:
+        """Hold the rows of some files; ``read`` returns those of files that are not held yet and not taken."""
+        for path, file in files.items():
+            if path not in self.by_path:
+                self.add(path, pa.concat_tables([self._schema.empty_table(), *read(file)[0]]))
+
+    def add(self, path: str, rows: pa.Table) -> None:
+        """Hold the rows of a file.
+
+        Raises:
+            StateFailure: there is no room in memory, and the mapped file cannot be written.
+        """
+        self.by_path[path] = self._kept(Run.of(rows, self._expires, self._key))
+
+    def keep(self, paths: Collection[str], taken: int) -> None:
+        """Hold only the rows of some files, and of each file at most as many that are taken as others."""
+        # Another one: a thread that merges may look at the former one.
+        self.by_path = {path: run for path, run in self.by_path.items() if path in paths}
+        for path, run in self.by_path.items():
+            left = run.without_dead(taken)
+            self.by_path[path] = run if left is run else self._kept(left)
+
+    def prepare(self) -> None:
+        """Make the index of each run, so that the first look-up need not."""
+        if self._key:
+            for run in self.by_path.values():
+                run.prepare()
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self.by_path = {}
+
+    def _kept(self, run: Run) -> Run:
+        room = self._bytes_max - sum(each.rows.nbytes for each in self.by_path.values())
+        # It is in order already; its times lie where its rows do.
+        return Run.of(kept_rows(self._schema, [run.rows], room), self._expires, self._key)
 
 
 class ReadsRuns(KeylessRows, ExpiresRows):
@@ -65,9 +124,6 @@ class ReadsRuns(KeylessRows, ExpiresRows):
         """Return the rows of some keys that expire after a time."""
         return self._shown(rows_of_keys(self._runs_there, keys, after))
 
-    def _run(self, rows: pa.Table) -> Run:
-        return Run.of(rows, self._expires, self._key)
-
     def _shown(self, parts: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables([self._form.schema().empty_table(), *parts]).select(self._form.fields.names)
 
@@ -85,4 +141,4 @@ class PastDeltaExpiringRows(ReadsRuns, PastDeltaRows):
 
     @functools.cached_property
     def _runs_there(self) -> list[Run]:
-        return [self._run(self._all)]
+        return [Run.of(self._all, self._expires, self._key)]

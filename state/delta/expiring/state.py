@@ -14,19 +14,21 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 import numpy as np
 import pyarrow as pa
+from pyroaring import BitMap64
 
 from state.delta.columns import is_key_type, no_equality
-from state.delta.expiring.runs import PastDeltaExpiringRows, ReadsRuns, fitted_with_times
+from state.delta.expiring.runs import PastDeltaExpiringRows, ReadsRuns, Runs, fitted_with_times
 from state.delta.log.data_files import DataFile, files_in
 from state.delta.log.growth import Growth
 from state.delta.log.put import Change
 from state.delta.merging import Ended, Policy
+from state.delta.mirror import Mirror
 from state.delta.rows.files import with_txid
 from state.delta.rows.group import RowsWrites
 from state.delta.rows.state import DeltaRows, OpenedDeltaRows
@@ -37,8 +39,6 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.api.reduction import Rows, RowsMode, TransactionRows
 from txtopo.api.state import HoldsRows, StateKind
-from txtopo.columnar import mapped
-from txtopo.columnar.mapped import kept_rows
 from txtopo.columnar.rows_by_time import BEFORE_ALL, Run, not_over
 from txtopo.columnar.rows_file import in_memory
 from txtopo.columnar.selection import rows_at
@@ -147,20 +147,16 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         policy = Policy(self._to_merge, time=declared.expires, arranged=self._pieces, kept=pa.concat_tables)
         OpenedDeltaRows.__init__(self, declared, writer, upkeep, policy)
         ReadsRuns.__init__(self, self._form, declared)
-        self._runs: dict[str, Run] = {}
-        """The rows that were not taken when they were read or written, by path: those of the head's files, and of those
-        that this coordinator has written last, which the head may come to have."""
-        self._bytes_max = mapped.BYTES_MAX
+        self._mirror = Mirror(lambda size: Runs(self._schema, self._expires, self._key, size), self._read)
 
     def hold_rows(self, bytes_max: int) -> None:
-        """Hold rows in so much memory, and others in files; see :class:`HoldsRows`."""
-        self._bytes_max = bytes_max
+        """Hold rows in so much memory, and begin to load them; see :class:`HoldsRows`."""
+        self._mirror.load_beside(self._writer, bytes_max)
 
-    def _run(self, rows: pa.Table) -> Run:
-        run = super()._run(rows)
-        room = self._bytes_max - sum(each.rows.nbytes for each in list(self._runs.values()))
-        kept = kept_rows(rows.schema, [run.rows], room)
-        return super()._run(kept)  # in order already; its times lie where its rows do
+    def close(self) -> None:
+        """Drop the rows, and wait until its log is looked after."""
+        super().close()
+        self._mirror.clear()
 
     def taken_until(self) -> int:
         """Return the time up to which rows are taken; see :meth:`ExpiresRows.taken_until`."""
@@ -168,7 +164,8 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
 
     @property
     def _runs_there(self) -> list[Run]:
-        return list(self._cached_runs().values())
+        runs = self._held().by_path
+        return [runs[path] for path in self._writer.files]
 
     def write_rows(self, parts: Sequence[TransactionRows]) -> RowsWrites:
         """Write the rows of some transactions that are not taken at the end to a file of no version of the table yet.
@@ -190,21 +187,21 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
     def roll_back(self, txid: int | None) -> None:
         """Write a version that equals the one of transaction ``txid``; see :meth:`CanBeRepaired.roll_back`."""
         super().roll_back(txid)
-        self._runs = {}  # rows may be in it again that were taken, and are not in memory any more
+        self._mirror.clear()  # rows may be in it again that were taken, and are not in memory any more
 
     def _change(self, txid: int, note: Any) -> Change:  # noqa: ARG002 - it depends on no other rows
-        taken, runs = note.get("taken", BEFORE_ALL), self._cached_runs()
+        taken, runs = note.get("taken", BEFORE_ALL), self._held().by_path
         if taken <= self._writer.taken:
             return Change(files_in(note))
         gone = [file for path, file in self._writer.files.items() if runs[path].last <= taken]
         return Change(files_in(note), gone, taken=taken)
 
     def _landed(self, note: Any) -> None:  # noqa: ARG002 - the head says it all
-        taken = self._writer.taken
-        runs = self._runs = self._cached_runs()
-        for path, run in runs.items():
-            left = run.without_dead(taken)
-            runs[path] = run if left is run else self._run(left.rows)
+        writer, held = self._writer, self._mirror.held.by_path.keys()
+        is_all = writer.files.keys() <= held  # it is not if a coordinator before this one has written some
+        self._mirror.turned(
+            writer.version, (lambda runs: runs.keep(writer.files.keys(), writer.taken)) if is_all else None
+        )
 
     def _to_merge(self, files: Sequence[DataFile], until: int, _is_over: object) -> list[list[DataFile]]:
         """Return small files, and those of which most is gone, to be few others.
@@ -212,7 +209,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         That happens once it saves ``files_max`` files, or more rows are gone than left, by at least a file's number. So
         a row is not written again for a few others, and what is gone takes no more room than what is left.
         """
-        runs = self._runs
+        runs = self._mirror.held.by_path
         left = {file.path: runs[file.path].count(until) if file.path in runs else file.rows for file in files}
         small = [file for file in files if left[file.path] * 2 < max(file.rows, FILE_ROWS)]
         small.sort(key=lambda file: left[file.path])
@@ -231,27 +228,27 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
     def _put(self, rows: pa.Table, name: str) -> list[DataFile]:
         """Write rows to files; durable on return."""
         parts = self._pieces(rows)
+        self._held()  # which may be under way
         added = [self._data.put(name, part) for part in parts]
         self._hold(added, parts)
         return added
 
     def _hold(self, files: Sequence[DataFile], rows: Sequence[pa.Table]) -> None:
-        self._runs.update((file.path, self._run(own)) for file, own in zip(files, rows, strict=True))
+        for file, own in zip(files, rows, strict=True):
+            self._mirror.held.add(file.path, own)
 
     def _pieces(self, rows: pa.Table) -> list[pa.Table]:
         """Return rows in the order of their times, those of each file."""
-        rows = self._run(rows).rows
+        rows = Run.of(rows, self._expires).rows
         # Copies, because a slice would keep the memory of the others when their file is gone.
         ends = range(FILE_ROWS, rows.num_rows + FILE_ROWS, FILE_ROWS)
         return [rows_at(rows, np.arange(end - FILE_ROWS, min(end, rows.num_rows))) for end in ends]
 
-    def _cached_runs(self) -> dict[str, Run]:
-        """Return the rows of each file of the head; those that are not in memory are read."""
-        return self._writer.reading(lambda: {path: self._of(file) for path, file in self._writer.files.items()})
+    def _held(self) -> Runs:
+        """Return the rows of the head; those that are not held are read."""
+        return self._writer.reading(lambda: self._mirror.of(self._writer))
 
-    def _of(self, file: DataFile) -> Run:
-        run = self._runs.get(file.path)
-        if run is None:
-            rows = not_over(self._data.read(file, self._schema), self._expires, self._writer.taken)
-            run = self._runs[file.path] = self._run(rows)
-        return run
+    def _read(self, file: DataFile) -> tuple[Iterator[pa.Table], BitMap64]:
+        taken = self._writer.taken
+        portions = self._data.portions(file, self._schema)
+        return (not_over(rows, self._expires, taken) for rows in portions), BitMap64()

@@ -1,4 +1,4 @@
-"""The driver's cache of a keyed table: values by key, and all rows in :class:`~state.delta.keyed.segments.Segments`.
+"""The driver's cache of a keyed table: values by key, and all rows in a mirror of segments.
 
 The cache is valid for exactly one version of the table. A table of up to ``keys_max`` keys is loaded as Python values
 and then updated by the state's own writes, so that a lookup, even of a new key, is a dict lookup. In a larger table,
@@ -7,10 +7,7 @@ keys are looked up among the rows; those that are looked up alone are cached, al
 
 from __future__ import annotations
 
-import contextlib
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Any, Protocol
 
@@ -19,36 +16,22 @@ from pyroaring import BitMap64
 
 from state.delta.keyed.segments import Marks, Segments
 from state.delta.log.data_files import DataFile, DataFolder
-from state.delta.log.ownership import WORLD_ERRORS
+from state.delta.mirror import Mirror, Source
 from state.delta.schema import RowFormat
 from txtopo.api.data.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.values import StateValue
-from txtopo.columnar import mapped
 from txtopo.columnar.key_index import Positions
-from txtopo.columnar.progress_probe import ProgressProbe, current_probe
-from txtopo.errors import FailedException, StateFailure
 
 __all__ = ["TableCache"]
 
-_WAIT_SECS = 1.0
-"""How often a look-up that waits for rows to be loaded shows that they are."""
 
-
-class Source(Protocol):
+class CachedTable(Source, Protocol):
     """What a cache reads from."""
-
-    @property
-    def version(self) -> int:
-        """The version to read."""
 
     @property
     def rows(self) -> int:
         """The number of its rows."""
-
-    @property
-    def files(self) -> Mapping[str, DataFile]:
-        """Its data files, by path."""
 
 
 class TableCache:
@@ -67,33 +50,18 @@ class TableCache:
         self._schema = rows.schema()
         self._plain_keys = PlainKeys(rows.key)
         self._keys_max = keys_max
-        self._cached = self._none(mapped.BYTES_MAX if bytes_max is None else bytes_max)
-        self._cached_version: int | None = None
-        """The version whose rows are held; None if they are not known to be of one."""
-        self._loading: Loading | None = None
+        self._mirror = Mirror(lambda size: Segments(self._schema, list(rows.key), size), self._read, bytes_max)
         self.forget_values()
 
-    def _none(self, bytes_max: int) -> Segments:
-        return Segments(self._schema, list(self._rows.key), bytes_max)
-
     def load_beside(self, source: Source, bytes_max: int) -> None:
-        """Begin to load the rows of the source's version, in a thread, into so much memory.
-
-        The next look-up waits for them. If they cannot be loaded, it loads them itself, and meets the error.
-        """
-        self.clear()
-        self._cached = self._none(bytes_max)
-        if source.rows:
-            self._loading = Loading(self._none(bytes_max), source.version, dict(source.files), self._read)
+        """Begin to load the rows of the source's version into so much memory; see :meth:`Mirror.load_beside`."""
+        self.forget_values()
+        self._mirror.load_beside(source, bytes_max)
 
     def clear(self) -> None:
         """Drop everything."""
-        if self._loading is not None:
-            self._loading.cancel()
-            self._loading = None
         self.forget_values()
-        self._cached.clear()
-        self._cached_version = None
+        self._mirror.clear()
 
     def forget_values(self) -> None:
         """Drop the values."""
@@ -101,7 +69,7 @@ class TableCache:
         self._version: int | None = None
         self._is_complete = False
 
-    def multi_get(self, source: Source, keys: Sequence[Key]) -> list[StateValue | None]:
+    def multi_get(self, source: CachedTable, keys: Sequence[Key]) -> list[StateValue | None]:
         """Return the value of each key in the source's version; None for missing keys."""
         if self._version != source.version:
             self._load(source)
@@ -127,32 +95,32 @@ class TableCache:
 
         ``keys`` is a table of the key columns.
         """
-        return self._hold(source).found_among(keys)
+        return self._mirror.of(source).found_among(keys)
 
     def expired_rows(self, source: Source, time: str, until: int) -> pa.Table:
         """Return the rows whose time, in a column, is at or before a time in µs since 1970 UTC."""
-        return self._hold(source).over(time, until)
+        return self._mirror.of(source).over(time, until)
 
     def marked(self, source: Source, rows: pa.Table, *, with_vectors: bool) -> Marks:
         """Return what a write of some rows makes of the source's version; see :meth:`Segments.marked`."""
-        return self._hold(source).marked(rows, with_vectors=with_vectors)
+        return self._mirror.of(source).marked(rows, with_vectors=with_vectors)
 
     def kept(self, portions: Iterable[pa.Table]) -> pa.Table:
         """Return rows as they are to be held; see :meth:`Segments.kept`."""
-        return self._cached.kept(portions)
+        return self._mirror.held.kept(portions)
 
     def rows_of(self, file: DataFile) -> pa.Table | None:
         """Return all rows of a file, also those that are dead; None if they are not held. In any thread."""
-        return self._cached.rows_of(file.path)
+        return self._mirror.held.rows_of(file.path)
 
     def dead(self, source: Source, file: DataFile) -> BitMap64:
         """Return the positions of the dead rows of a file of the source's version."""
-        held = self._cached.dead(file.path) if self._cached_version == source.version else None
+        held = self._mirror.held.dead(file.path) if self._mirror.version == source.version else None
         return self._data.dead(file) if held is None else held
 
     def moved(self, version: int, hold: Callable[[Segments], None] | None = None) -> None:
         """Update the cache after an own version that changes no row; ``hold`` as in :meth:`written`."""
-        self._take(version, hold)
+        self._mirror.turned(version, hold)
         if self._version == version - 1:
             self._version = version
 
@@ -169,7 +137,7 @@ class TableCache:
             values: the values of the keys that it has changed; None if they are not at hand.
             hold: makes of the rows in memory what the write has made of them; None if they are read anew.
         """
-        self._take(version, hold)
+        self._mirror.turned(version, hold)
         # Another writer's version is in between, or the values are unknown: the next read loads them.
         if self._version != version - 1 or values is None:
             self.forget_values()
@@ -182,42 +150,12 @@ class TableCache:
             self._is_complete = len(self._values) <= self._keys_max
         self._shrink()
 
-    def _take(self, version: int, hold: Callable[[Segments], None] | None) -> None:
-        is_known, self._cached_version = hold is not None and self._cached_version == version - 1, None
-        if hold is not None and is_known:
-            # If there is no disk for a file, the write is made all the same; the next look-up meets that.
-            with contextlib.suppress(StateFailure):
-                with self._whole():
-                    hold(self._cached)
-                self._cached_version = version
-
-    @contextlib.contextmanager
-    def _whole(self) -> Iterator[None]:
-        """Hold no rows if not all of them can be held."""
-        try:
-            yield
-        except BaseException:
-            self._cached.clear()
-            raise
-
-    def _hold(self, source: Source) -> Segments:
-        """Return the rows of the source's version, and read them if necessary."""
-        loading, self._loading = self._loading, None
-        if loading is not None and loading.ended():
-            self._cached, self._cached_version = loading.segments, loading.version
-        if self._cached_version != source.version:
-            self._cached_version, version = None, source.version
-            with self._whole():
-                self._cached.hold(source.files, self._read)
-            self._cached_version = version
-        return self._cached
-
     def _read(self, file: DataFile) -> tuple[Iterator[pa.Table], BitMap64]:
         return self._data.portions(file, self._schema, with_dead=True), self._data.dead(file)
 
-    def _load(self, source: Source) -> None:
+    def _load(self, source: CachedTable) -> None:
         self.forget_values()
-        held = self._hold(source)
+        held = self._mirror.of(source)
         if source.rows <= self._keys_max:
             self._values.update(self._rows.read(held.rows))
             self._is_complete = True
@@ -231,20 +169,20 @@ class TableCache:
             found[position] = self._values.get(key)
         return found
 
-    def _searched(self, source: Source, keys: Sequence[Key]) -> list[StateValue | None]:
+    def _searched(self, source: CachedTable, keys: Sequence[Key]) -> list[StateValue | None]:
         own, rows = self.found_among(source, self._rows.fit_keys([*keys]).table)
         found: list[StateValue | None] = [None] * len(keys)
         for position, value in zip(own.tolist(), self._rows.read_values(rows), strict=True):
             found[position] = value
         return found
 
-    def _looked_up(self, source: Source, key: Key) -> StateValue | None:
+    def _looked_up(self, source: CachedTable, key: Key) -> StateValue | None:
         """Return the value of one key, by a path that is fast for a single key."""
         if key in self._values:
             value = self._values[key] = self._values.pop(key)  # to the young end: 0.1 µs of an update's 3
             return value
         if self._plain_keys.takes(key):
-            row = self._hold(source).find_one(key)
+            row = self._mirror.of(source).find_one(key)
             value = None if row is None else self._rows.read_row(row)
         else:
             (key,) = self._rows.fit_keys((key,)).keys
@@ -263,67 +201,6 @@ class TableCache:
         if excess > 0:
             for key in list(islice(self._values, excess + self._keys_max // 64)):
                 del self._values[key]
-
-
-class Loading:
-    """The rows of one version, which are loaded in a thread.
-
-    Args:
-        segments: to hold them; nobody uses it meanwhile.
-        version: the version.
-        files: its files.
-        read: reads one; see :meth:`Segments.hold`.
-    """
-
-    def __init__(
-        self,
-        segments: Segments,
-        version: int,
-        files: Mapping[str, DataFile],
-        read: Callable[[DataFile], tuple[Iterator[pa.Table], BitMap64]],
-    ) -> None:
-        self.segments = segments
-        self.version = version
-        self._files = files
-        self._read = read
-        self._probe = ProgressProbe()
-        self._is_cancelled = threading.Event()
-        self._thread = ThreadPoolExecutor(1, "txtopo-load")
-        self._under_way = self._thread.submit(self._load)
-        self._thread.shutdown(wait=False)
-
-    def ended(self) -> bool:
-        """Wait until they are loaded, with progress; return whether they are."""
-        seen = -1
-        while not wait([self._under_way], _WAIT_SECS).done:
-            if self._probe.steps != seen:
-                current_probe().step()
-                seen = self._probe.steps
-        try:
-            self._under_way.result()
-        except (FailedException, *WORLD_ERRORS):
-            return False
-        return True
-
-    def cancel(self) -> None:
-        """End it after the file that it reads, and wait for that."""
-        self._is_cancelled.set()
-        wait([self._under_way])
-
-    def _load(self) -> None:
-        with self._probe.current():
-            self.segments.hold(self._files, self._portions_of)
-            self.segments.prepare()
-
-    def _portions_of(self, file: DataFile) -> tuple[Iterator[pa.Table], BitMap64]:
-        portions, dead = self._read(file)
-        return self._until_cancelled(portions), dead
-
-    def _until_cancelled(self, portions: Iterator[pa.Table]) -> Iterator[pa.Table]:
-        for portion in portions:
-            if self._is_cancelled.is_set():
-                raise CancelledError
-            yield portion
 
 
 class PlainKeys:

@@ -35,7 +35,7 @@ class PastDeltaState(PastDeltaTable, ExpiresKeys):
 
     @property
     def rows(self) -> int:
-        """The number of its rows; see :class:`~state.delta.keyed.cache.Source`."""
+        """The number of its rows; see :class:`~state.delta.keyed.cache.CachedTable`."""
         return sum(file.live for file in self.files.values())
 
     @functools.cached_property

@@ -23,6 +23,7 @@ from pyroaring import BitMap64
 from state.delta.log.data_files import FILE_ROWS, DataFile
 from state.delta.log.vectors import bitmap_of, live_positions, positions_in
 from state.delta.merging import Put
+from state.delta.mirror import Read
 from state.delta.schema import TXID_FIELD
 from txtopo.columnar import mapped
 from txtopo.columnar.hashing import Hashes, stable_hash
@@ -182,13 +183,10 @@ class Segments:
         segment = self._by_path.get(path)
         return None if segment is None else segment.dead
 
-    def hold(
-        self, files: Mapping[str, DataFile], read: Callable[[DataFile], tuple[Iterable[pa.Table], BitMap64]]
-    ) -> None:
-        """Hold the rows of some files, and no others; those that are not held yet are read.
+    def hold(self, files: Mapping[str, DataFile], read: Read) -> None:
+        """Hold the rows of some files, and no others; ``read`` returns all rows of those that are not held yet.
 
-        ``read`` returns all rows of a file in portions, which need not be taken, and the positions of those that are
-        dead. *You* must clear all if it fails.
+        *You* must clear all if it fails.
         """
         self._found = None
         gone = self._by_path.keys() - files.keys()

@@ -126,7 +126,7 @@ def index_bytes(rows: int) -> int:
 @click.option("--groups", default=24, show_default=True, type=click.IntRange(1), help="Of each size.")
 @click.option("--words", is_flag=True, help="Keys are words, not longs.")
 @click.option("--rewritten", is_flag=True, help="Without deletion vectors.")
-@click.option("--checkpoints", is_flag=True, help="With the checkpoints of the log: one for 50 groups, or fewer.")
+@click.option("--checkpoints", is_flag=True, help="With the checkpoints of the log: one for 50 groups or fewer.")
 @click.option("--bytes-max", default=Config().state_bytes_max, show_default=True, help="topology.state.bytes.max.")
 def main(
     rows: tuple[int, ...],

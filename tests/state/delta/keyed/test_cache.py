@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import threading
-from concurrent.futures import wait
 from decimal import Decimal
 from typing import Any
 
@@ -16,10 +14,8 @@ from deltalake import DeltaTable
 from hypothesis import given, settings, strategies as st
 
 from state import DeltaState, TransactionalValue, read_table
-from state.delta.keyed import cache, segments
+from state.delta.keyed import segments
 from state.delta.keyed.segments import Segments
-from state.delta.log import data_files
-from state.delta.log.data_files import DataFolder
 from tests.budgets import examples
 from tests.state.delta.delta_tables import hold_no_rows
 from txtopo import Fields
@@ -281,90 +277,6 @@ def update_in(group: GroupState, txid: int, keys: list[str]) -> None:
     view.finish()
 
 
-@pytest.fixture
-def table(tmp_path, monkeypatch):
-    """A table of ten rows that are read two at a time, and opened again."""
-    monkeypatch.setattr(data_files, "PORTION_ROWS", 2)
-    monkeypatch.setattr(cache, "_WAIT_SECS", 0.01)
-    declared = DeltaState(tmp_path / "t", Fields("k: long"), Fields("n: long"), cached_keys_max=1)
-    first = declared.open("topology", "s", "l", 1)
-    first.write(1, {key: TransactionalValue(1, key) for key in range(10)})
-    first.close()
-    state = declared.open("topology", "s", "l", 2)
-    yield state
-    state.close()
-
-
-def portions_of(monkeypatch, each):
-    """Call a function for each portion that is read."""
-    read = DataFolder.portions
-
-    def portions(*args, **options):
-        for portion in read(*args, **options):
-            each()
-            yield portion
-
-    monkeypatch.setattr(DataFolder, "portions", portions)
-
-
-def test_rows_are_loaded_before_they_are_needed(table, monkeypatch) -> None:
-    """They are once the state has memory for them, in another thread; a look-up reads what was written since."""
-    readers = []
-    portions_of(monkeypatch, lambda: readers.append(threading.current_thread()))
-    table.hold_rows(1 << 20)
-    wait([table._cache._loading._under_way])
-    assert (len(readers), threading.main_thread() in readers) == (5, False)
-    assert [value.value for value in table.multi_get(range(10))] == [*range(10)]
-    assert len(readers) == 5
-    table.write(2, {3: TransactionalValue(2, 33)})
-    table.hold_rows(0)
-    table.write(3, {4: TransactionalValue(3, 44)})
-    assert [table.multi_get([key])[0].value for key in (3, 4, 5)] == [33, 44, 5]
-
-
-def test_a_look_up_waits_for_rows_with_progress(table, monkeypatch) -> None:
-    """Each portion that is loaded beside it is progress of who waits."""
-    gate = threading.Semaphore(0)
-
-    class Handing(ProgressProbe):
-        def step(self):
-            super().step()
-            gate.release()
-
-    portions_of(monkeypatch, lambda: gate.acquire(timeout=600))
-    table.hold_rows(1 << 20)
-    with Handing().current():
-        assert table.multi_get([7])[0].value == 7
-
-
-def test_rows_that_cannot_be_loaded(table, tmp_path, monkeypatch) -> None:
-    """The look-up that needs them says so; before it nothing does, and after it all is as if it had been tried first."""
-    (file,) = (tmp_path / "t" / "_data").glob("keys-1-*")
-    file.rename(tmp_path / "aside")
-    table.hold_rows(1 << 20)
-    for _ in range(2):
-        with pytest.raises(StateFailure, match="keys-1-"):
-            table.multi_get([7])
-    (tmp_path / "aside").rename(file)
-    assert table.multi_get([7])[0].value == 7
-
-
-def test_nobody_waits_for_rows_that_are_no_longer_needed(table, monkeypatch) -> None:
-    """A state that is closed loads no further."""
-    begun, gate, read = threading.Event(), threading.Event(), []
-    portions_of(monkeypatch, lambda: (read.append(1), begun.set(), gate.wait(600)))
-    table.hold_rows(1 << 20)
-    assert begun.wait(600)
-    loading = table._cache._loading
-    closing = threading.Thread(target=table.close)
-    closing.start()
-    assert loading._is_cancelled.wait(600)
-    gate.set()
-    closing.join(600)
-    assert (len(read), closing.is_alive()) == (1, False)
-    assert loading._under_way.done()
-
-
 def test_wide_rows_are_taken_from_chunks(tmp_path, monkeypatch) -> None:
     """However many bytes a segment has, rows are taken from a bounded part of it, in memory and in a file."""
     monkeypatch.setattr(mapped, "CHUNK_BYTES", 1 << 12)
@@ -375,7 +287,7 @@ def test_wide_rows_are_taken_from_chunks(tmp_path, monkeypatch) -> None:
         state.hold_rows(bytes_max)
         state.write(1, values)
         assert state.multi_get([*reversed(values)]) == [*reversed(values.values())]
-        (segment,) = state._cache._cached._by_path.values()
+        (segment,) = state._cache._mirror.held._by_path.values()
         assert max(rows.nbytes for _, rows in segment.chunks) <= 1 << 13
         state.write(2, {"k7": None, "k8": TransactionalValue(2, "new")})
         assert state.multi_get(["k7", "k8", "k9"]) == [None, (2, "new"), values["k9"]]
