@@ -4,6 +4,10 @@ Each side's rows are kept in a table, by which they are looked up in columns. A 
 all right ones, and the kept left rows with its new right ones, and then keeps its own. So each pair is found by the
 transaction that brings the later of the two. In a left join, a kept left row has been emitted alone if and only if no
 right row of its key is kept: that is taken back when the first one comes.
+
+If rows are forgotten, the right ones that a kept left row has met may be gone. So a left row is kept with the
+transaction in which it was emitted alone; and a row of its own beside those of a key, which is forgotten with the last
+of them, says in which transaction they have met.
 """
 
 from __future__ import annotations
@@ -49,6 +53,10 @@ __all__ = ["StreamJoin"]
 UNTIL = "until"
 """The column of a table with the event time at which a row is forgotten; the end of time if none is."""
 
+ALONE, MET = "alone_txid", "met_txid"
+"""Columns of the table of left rows, in a left join that forgets: the transaction in which a row was emitted alone, and
+that in which those that were emitted alone before have met a partner, of a row that says that of a key."""
+
 
 class StreamJoin(TakesBothStreams, ICommitter):
     """Joins each row of one stream with all rows of another that have its key, whenever they come.
@@ -62,8 +70,9 @@ class StreamJoin(TakesBothStreams, ICommitter):
 
     Both streams are kept for ever, each in a table that anybody may read; with ``ttl`` a row is forgotten when the
     watermark of the clock has passed its event time by that much. A row that comes later than that is joined with what
-    is still kept, and not kept itself; one without an event time is never forgotten. The rows that are kept are in the
-    coordinator's memory or its temporary files, so keep only the fields that are needed below.
+    is still kept, and not kept itself; one without an event time is never forgotten. What was emitted stays so, when a
+    row of it is forgotten. The rows that are kept are in the coordinator's memory or its temporary files, so keep only
+    the fields that are needed below.
 
     It counts ``joined`` rows; the gauge ``kept`` is the number of rows in its tables.
 
@@ -78,11 +87,12 @@ class StreamJoin(TakesBothStreams, ICommitter):
         left: the left stream, with a ``time`` if there is a ``ttl``.
         right: the right stream, likewise; it may be the same.
         how: ``"inner"``: pairs; ``"left"``: left rows without a partner, too, with nulls in its place.
-        ttl: how long after its event time a row is forgotten, in an inner join; None: never.
+        ttl: how long after its event time a row is forgotten; None: never. The table of left rows of a left join has
+            two more columns then, and rows with a ``met_txid`` that are none of the stream.
         clock: the component id of the clock, if there is a ``ttl``.
 
     Raises:
-        ConfigError: only one of ``ttl`` and ``clock`` is given, a stream lacks its time for it, or it is a left join.
+        ConfigError: only one of ``ttl`` and ``clock`` is given, or a stream lacks its time for it.
         FieldsError: the keys have different types, or two fields have the same name.
     """
 
@@ -110,11 +120,7 @@ class StreamJoin(TakesBothStreams, ICommitter):
                 raise ConfigError(
                     f"the rows of {each.source!r} are forgotten by their event time; write time='…' in its JoinStream"
                 )
-        if ttl is not None and self._is_left:
-            raise ConfigError(
-                "a left StreamJoin has no ttl: once the right rows of a key are forgotten, nothing tells which left "
-                "rows had one; leave out the ttl, or take an IntervalJoin"
-            )
+        self._marks = self._is_left and ttl is not None
 
     def left_table(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
         """Return the state of left rows: the fields of their stream; ``options`` are the table's."""
@@ -125,8 +131,11 @@ class StreamJoin(TakesBothStreams, ICommitter):
         return self._table(RIGHT, path, options)
 
     def _table(self, side: int, path: str | os.PathLike[str], options: Mapping[str, Any]) -> DeltaExpiringRows:
-        own = self._layout.sides[side]
-        return DeltaExpiringRows(path, own.fields + Fields(f"{UNTIL}: timestamp"), UNTIL, key=own.key, **options)
+        return DeltaExpiringRows(path, self._kept_fields(side), UNTIL, key=self._layout.sides[side].key, **options)
+
+    def _kept_fields(self, side: int) -> Fields:
+        fields = self._layout.sides[side].fields + Fields(f"{UNTIL}: timestamp")
+        return fields + Fields(f"{ALONE}: long", f"{MET}: long") if self._marks and side == LEFT else fields
 
     def joined(self) -> Fields:
         """Return the fields of joined rows, as for the table that they are appended to."""
@@ -184,12 +193,17 @@ class StreamJoin(TakesBothStreams, ICommitter):
         new = [self._concatenated(side) for side in SIDES]
         whole = [self._with_key(side, new[side]) for side in SIDES]
         kept = [self._kept(side, whole[RIGHT - side]) for side in SIDES]
+        lonely = self._lonely(kept[LEFT]) if self._marks else None
+        if self._marks:
+            kept[LEFT] = self._of_stream(kept[LEFT])
         every = [pa.concat_tables([whole[side], kept[side]]).combine_chunks() for side in SIDES]
         has_partner = self._emit_pairs(every, [each.num_rows for each in whole])
         if self._is_left:
-            lonely = self._without_key(new[LEFT])
-            self._emit_alone(pa.concat_tables([whole[LEFT].filter(pa.array(~has_partner)), lonely]), 1)
-            self._emit_alone(self._first_met(kept[LEFT]), -1)
+            without_key = self._without_key(new[LEFT])
+            self._emit_alone(pa.concat_tables([whole[LEFT].filter(pa.array(~has_partner)), without_key]), 1)
+            self._emit_alone(self._first_met(kept[LEFT]) if lonely is None else lonely, -1)
+        if lonely is not None:
+            whole[LEFT] = self._marked(whole[LEFT], has_partner, lonely)
         for side in SIDES:
             if whole[side].num_rows:
                 self._keep(side, whole[side])
@@ -216,14 +230,15 @@ class StreamJoin(TakesBothStreams, ICommitter):
         """Return the kept rows of a side that have a key of some rows of the other one."""
         keys = others.select(list(self._layout.sides[RIGHT - side].key))
         if not keys.num_rows:
-            return self._concatenated(side).slice(0, 0)
+            return self._kept_fields(side).arrow_schema().empty_table()
         rows = self._states[side].rows_of(self._named(side, keys))
         # In an order of their own: a replay has them in other runs, and must emit the same.
         return rows_at(rows, ordered(rows.select(self._ordering(side))).to_numpy())
 
     def _ordering(self, side: int) -> list[str]:
         schema = self._layout.sides[side].schema
-        return [*(field.name for field in schema if not pa.types.is_nested(field.type)), UNTIL]
+        own = [field.name for field in schema if not pa.types.is_nested(field.type)]
+        return [*own, UNTIL, ALONE, MET] if self._marks and side == LEFT else [*own, UNTIL]
 
     def _named(self, side: int, keys: pa.Table) -> pa.Table:
         """Return keys with the names that a side has for them."""
@@ -256,6 +271,33 @@ class StreamJoin(TakesBothStreams, ICommitter):
             return rows
         keys = self._named(RIGHT, rows.select(list(self._layout.sides[LEFT].key)))
         return rows.filter(pc.invert(self._states[RIGHT].holds(keys)))
+
+    def _of_stream(self, rows: pa.Table) -> pa.Table:
+        """Return kept left rows that are of the stream, with its fields."""
+        return rows.filter(rows[MET].is_null()).drop_columns([ALONE, MET])
+
+    def _lonely(self, rows: pa.Table) -> pa.Table:
+        """Return those of kept left rows with new partners that were emitted alone, and have met none since."""
+        if not rows.num_rows:
+            return self._of_stream(rows)
+        ids = key_ids(rows, list(self._layout.sides[LEFT].key))
+        met = np.full(int(ids.max()) + 1, -1)
+        np.maximum.at(met, ids, rows[MET].fill_null(-1).to_numpy())
+        return self._of_stream(rows.filter(pa.array(rows[ALONE].fill_null(-1).to_numpy() > met[ids])))
+
+    def _marked(self, rows: pa.Table, has_partner: Any, met: pa.Table) -> pa.Table:
+        """Return new left rows with what was emitted of them, and a row for each key whose rows have met a partner."""
+        txid = np.full(rows.num_rows, self.attempt.txid)
+        own = rows.append_column(ALONE, pa.array(txid, mask=has_partner)).append_column(
+            MET, pa.nulls(rows.num_rows, pa.int64())
+        )
+        keys, schema = list(self._layout.sides[LEFT].key), self._kept_fields(LEFT).arrow_schema()
+        last = met.group_by(keys, use_threads=False).aggregate([(UNTIL, "max")])
+        columns = {**{name: last[name] for name in keys}, UNTIL: last[f"{UNTIL}_max"]}
+        columns[MET] = pa.array(np.full(last.num_rows, self.attempt.txid))
+        nulls = {each.name: pa.nulls(last.num_rows, each.type) for each in schema}
+        marks = pa.table([columns.get(each.name, nulls[each.name]) for each in schema], schema)
+        return pa.concat_tables([own.cast(schema), marks])
 
     def _emit_alone(self, rows: pa.Table, diff: int) -> None:
         left = self._layout.sides[LEFT]

@@ -17,9 +17,12 @@ from txtopo import Fields
 from txtopo.api.arguments import check_positive, checked_class
 from txtopo.api.reduction import AtTime, ColumnReduction, Merge, Reduction
 from txtopo.columnar.selection import in_one_piece
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, FieldsError
 
 _VALUE_AND_TIME = 2
+
+_TIME = "at"
+"""What the name of the partial with the time ends with, after the aggregate's."""
 
 
 Ties: TypeAlias = Literal["smallest", "largest"]
@@ -105,7 +108,7 @@ class First(_OfOrder):
 
     Several fields are taken from one row, also if others have the same time: then from the smallest row, compared field
     by field, where a null is smaller than any value. So rows whose time is null are skipped, and values may be null.
-    The partials are ``<name>_<field>`` for each, and ``<name>_at``; the result is a struct.
+    The partials are ``<name>_<field>`` for each, and ``<name>_at``, so none of them is ``at``; the result is a struct.
 
     Args:
         field: ``"name"`` or ``"name: type"``; or ``Fields`` of several.
@@ -119,10 +122,19 @@ class First(_OfOrder):
     by: Fields = attrs.field(converter=field_of, kw_only=True)
     ties: Ties | None = attrs.field(default=None, kw_only=True, validator=_ties)
 
+    @by.validator
+    def _check_names(self, _attribute: object, by: Fields) -> None:
+        if len(self.field) > 1 and _TIME in self.field:
+            remedy = "leave it out: the time is kept anyway" if by[0] == _TIME else "rename it in a bolt before"
+            raise FieldsError(
+                f"{type(self).__name__} of several fields keeps the time of their row as <name>_{_TIME}, so none of "
+                f"them can be {_TIME!r}; {remedy}"
+            )
+
     @property
     def suffixes(self) -> tuple[str, ...]:  # type: ignore[override]
         """What the names of its partials add to its own."""
-        return *(self._own_suffixes), "_at"
+        return *(self._own_suffixes), f"_{_TIME}"
 
     @property
     def _own_suffixes(self) -> Sequence[str]:
@@ -141,7 +153,7 @@ class First(_OfOrder):
         """Return the reductions of value and time."""
         columns = [name + suffix for suffix in self._own_suffixes]
         ties = None if self.ties is None else TIES[self.ties]
-        how = AtTime(f"{name}_at", self._which, tuple(columns) if len(columns) > 1 else (), ties)
+        how = AtTime(f"{name}_{_TIME}", self._which, tuple(columns) if len(columns) > 1 else (), ties)
         return [*(how for _ in columns), self._which]
 
     @property

@@ -143,6 +143,99 @@ def test_rows_are_forgotten(tmp_path) -> None:
     assert [(row["key"], row["n"]) for row in live] == [("a", 2)], "at the end all others are forgotten"
 
 
+def left_with_ttl(batches: list[list], ttl: int) -> list[Counter]:
+    """What a left join that forgets shows after each transaction, by hand."""
+    lefts: list[list] = []
+    rights: list[list] = []
+    shown_so_far: Counter = Counter()
+    taken = watermark = None
+    after = []
+    for batch in batches:
+        new_lefts = [[key, n, at, True] for side, key, n, at in batch if side == "left"]
+        new_rights = [[key, n, at] for side, key, n, at in batch if side == "right"]
+        for left in lefts:
+            partners = [m for key, m, _ in new_rights if key == left[0]]
+            shown_so_far.update((*left[:2], m) for m in partners)
+            if partners and left[3]:
+                shown_so_far[(*left[:2], None)] -= 1
+                left[3] = False
+        for left in new_lefts:
+            partners = [m for key, m, _ in rights + new_rights if key == left[0] and key is not None]
+            shown_so_far.update((*left[:2], m) for m in partners)
+            left[3] = not partners
+            shown_so_far[(*left[:2], None)] += not partners
+        watermark = max([at for *_, at in batch if at is not None] + ([] if watermark is None else [watermark]))
+
+        def is_kept(row, until):
+            return row[0] is not None and (row[2] is None or until is None or row[2] + ttl * MINUTE > until)
+
+        lefts += [row for row in new_lefts if is_kept(row, taken)]
+        rights += [row for row in new_rights if is_kept(row, taken)]
+        taken = watermark
+        lefts, rights = ([row for row in rows if is_kept(row, taken)] for rows in (lefts, rights))
+        after.append(Counter(shown_so_far))
+    return after
+
+
+@settings(max_examples=examples(24), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(data=st.data())
+def test_a_left_join_that_forgets(data) -> None:
+    """A left row is taken back once, with its first partner, whatever right rows it has met are forgotten by then."""
+    time = st.none() | st.integers(0, 9).map(lambda minute: DAY + minute * MINUTE)
+    row = st.tuples(st.sampled_from(["left", "right"]), st.sampled_from([None, "a", "a", "b"]), st.integers(0, 2), time)
+    rows = [list(each) for each in data.draw(st.lists(row, min_size=1, max_size=16))]
+    rows[0][3] = DAY
+    forgetting(rows, *(data.draw(st.integers(1, most)) for most in (4, 6, 2, 4)), data.draw(st.integers(0, 60)))
+
+
+def test_a_partner_that_is_forgotten() -> None:
+    """A left row that has met one is not alone again for the next; one that came in between is."""
+    at = [DAY + minute * MINUTE for minute in range(9)]
+    rows = [
+        ["left", "a", 1, at[0]],
+        ["left", "a", 2, None],  # both alone
+        ["right", "a", 10, at[0]],  # taken back
+        ["left", "b", 3, at[5]],  # the right row is forgotten
+        ["left", "a", 4, at[6]],  # alone
+        ["right", "a", 20, at[6]],  # takes back the last one alone
+        ["right", "a", 30, at[6]],
+        ["left", "b", 5, at[8]],
+        ["right", "a", 40, at[0]],  # too late to be kept, and met
+        ["left", "a", 6, None],
+        ["right", "a", 50, None],
+    ]
+    for batch in (1, 2):
+        forgetting(rows, batch, 4, 1, 3, 60)
+
+
+def forgetting(rows, batch: int, ttl: int, tasks: int, group: int, crash_at: int) -> None:
+    config = Config(max_spout_pending=6, group_transactions_max=group)
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+
+    def build():
+        builder = TransactionalTopologyBuilder("join", "rows", MemoryTransactionalSpout({0: rows}, ROW, batch))
+        join = joining("left", ttl=ttl * MINUTE, clock="clock")
+        declared = builder.set_committer_bolt("join", join, tasks).all_grouping("clock")
+        for side, key in (("left", "key"), ("right", "of")):
+            builder.set_bolt(side, Only(side)).shuffle_grouping("rows")
+            declared.fields_grouping(side, Fields(key))
+        clock = EventClock("clock", time="at", delay=dt.timedelta(0))
+        builder.set_committer_bolt("clock", clock).global_grouping("rows")
+        builder.set_state("clock", clock.state(folder / "clock"))
+        builder.set_state("lefts", join.left_table(folder / "lefts"))
+        builder.set_state("rights", join.right_table(folder / "rights"))
+        builder.set_bolt("append", AppendCommitter("joined")).shuffle_grouping("join")
+        builder.set_state("joined", DeltaRows(folder / "joined", join.joined()))
+        return builder.build()
+
+    if not run_with_crash(build, Crash(crash_at), config):
+        assert run_with_crash(build, Crash(), config)
+    batches = [rows[start : start + batch] for start in range(0, len(rows), batch)]
+    for txid, expected in enumerate(left_with_ttl(batches, ttl), 1):
+        assert shown(folder, txid) == expected, f"as of {txid}"
+    shutil.rmtree(folder)
+
+
 def test_a_left_join_is_counted(tmp_path) -> None:
     """What a left join takes back, aggregates take back."""
     rows = [["left", "a", 1, DAY], ["left", "a", 2, DAY], ["right", "a", 5, DAY], ["left", "b", 3, DAY]]
@@ -171,8 +264,6 @@ def test_mistakes(tmp_path) -> None:
     """What it can't be exact about, and what is missing, is refused by name."""
     with pytest.raises(ConfigError, match="both ttl= and clock="):
         joining(ttl=MINUTE)
-    with pytest.raises(ConfigError, match="a left StreamJoin has no ttl"):
-        joining("left", ttl=MINUTE, clock="clock")
     fields = Fields("key: string")
     with pytest.raises(ConfigError, match="the rows of 'a' are forgotten by their event time"):
         StreamJoin(

@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from committers import ArgMax, ArgMin, CountDistinct, Last, LastN, ReduceCommitter, TopN
+from committers import ArgMax, ArgMin, CountDistinct, First, Last, LastN, ReduceCommitter, TopN
 from committers.aggregates.aggregation import Aggregation
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, read_table
@@ -144,3 +144,7 @@ def test_mistakes() -> None:
         Aggregation(Fields(), {"best": TopN("tags: array<string>", n=1, by="price: long")})
     with pytest.raises(FieldsError, match="'price' appears twice"):
         Aggregation(Fields(), {"last": Last(Fields("price: long", "day: long"), by="price: long")})
+    with pytest.raises(FieldsError, match=r"Last of several fields keeps the time .* 'at'; leave it out"):
+        Last(Fields("price", "at"), by="at")
+    with pytest.raises(FieldsError, match=r"First of several fields .* rename it in a bolt before"):
+        First(Fields("price: long", "at: timestamp"), by="seen: timestamp")
