@@ -205,6 +205,7 @@ def test_generated_flows(tmp_path_factory, data):
     assert sorted(tuple(row.values()) for row in totals) == sorted(wanted)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_generated_windows(tmp_path_factory, data):
     """Windows of a stream that waits long enough are those of one query, however the input is cut."""

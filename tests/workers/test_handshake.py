@@ -171,6 +171,7 @@ def test_a_listener_cannot_say_what_another_said(is_sent_back: bool) -> None:
         thread.join()
 
 
+@pytest.mark.slow
 def test_silent_listener(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connector does not wait for ever for who says nothing."""
     monkeypatch.setattr(handshake, "TIMEOUT_SECS", 0.1)

@@ -313,6 +313,7 @@ def test_broken_link(links: dict[tuple[int, int], dict[type, Channel]], end: typ
     assert sorted(record.replaced) == [(1, 1, 3), (1, 1, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [(1, 0), (0, 1)])
 def test_congestion_ends_with_its_link(links: dict[tuple[int, int], dict[type, Channel]], way: tuple[int, int]) -> None:
     """A worker that has told of its congestion, and can't take it back, pauses nobody for ever."""

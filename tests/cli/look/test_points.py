@@ -85,7 +85,6 @@ def test_the_points_are_listed(command_line, place):
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize(("wish", "goes_to"), [(4, 3), (5, 5), (3, 3), (2, 1), (1, 1), (0, 0)])
 def test_a_wish_goes_to_the_point_before(command_line, place, wish, goes_to):
     """What is in the way of the wish itself is said, and where it goes, before anything is moved."""
@@ -103,7 +102,7 @@ def test_a_wish_goes_to_the_point_before(command_line, place, wish, goes_to):
     command_line.told("audit", ".")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("wish", "goes_to"), [(4, 3), (6, 6), (5, 5), (1, 1)])
 def test_a_fork_goes_on_from_the_point_before(command_line, place, wish, goes_to):
     """And it says so before it makes anything."""

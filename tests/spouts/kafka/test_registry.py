@@ -92,6 +92,7 @@ def shipped(function: Any) -> Any:
     return pickle.loads(pickle.dumps(function))
 
 
+@pytest.mark.slow
 def test_avro(registry: SchemaRegistry) -> None:
     """What is written by a schema is read as it was, with its types; a tombstone is no tuple."""
     row = {"id": 1, "at": AT, "price": Decimal("1.50")}

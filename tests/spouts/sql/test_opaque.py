@@ -119,6 +119,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(steps=STEPS)
 def test_any_order_of_writers(postgres: PostgresServer, steps: list[tuple[str, int]]) -> None:

@@ -313,6 +313,7 @@ def test_parts_of_whole_numbers_mind_no_width() -> None:
     assert len({tuple(parts_of(pa.table({"k": pa.array(texts, kind)}))) for kind in kinds}) == 1
 
 
+@pytest.mark.slow
 @given(st.lists(st.text(max_size=5), max_size=30), st.data())
 def test_parts_of_slices_and_chunks(texts, data) -> None:
     """Sliced and chunked columns fall where whole ones do."""
