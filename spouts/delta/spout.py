@@ -19,8 +19,8 @@ from typing import Any, Literal
 import attrs
 import pyarrow as pa
 
-from spouts.delta.table import InputTable
-from state.delta.log.data_files import DataFile, DataFolder, files_in
+from spouts.delta.table import FEED, InputFile, InputTable
+from state.delta.log.data_files import DataFolder
 from state.delta.log.location import Location
 from txtopo.api.arguments import check_positive, check_secs, checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector
@@ -63,7 +63,9 @@ class DeltaTransactionalSpout(TransactionalSpout):
         starting_version: the version whose appended rows come first; None: all rows of the version that is the newest
             when the first transaction begins, then what is appended after it.
         changes: what to do about a version that updates or deletes rows, or overwrites the table: ``"refuse"`` it,
-            which stops the run, or ``"skip"`` it, with the rows that it adds.
+            which stops the run; ``"skip"`` it, with the rows that it adds; or ``"emit"`` what changes, from the table's
+            change data feed. The fields may then be those of the feed, too: ``_change_type`` ("insert", "delete",
+            "update_preimage", "update_postimage") and ``_commit_version``; rows that were there are inserts.
         batch_bytes: the maximum number of bytes in a transaction, as they are stored; a file is never split.
         batch_files_max: the maximum number of files in a transaction.
         watch: whether to go on with later versions. The run then ends only by ``run(…, until=…)``, SIGINT or SIGTERM;
@@ -83,7 +85,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
         fields: Fields | None = None,
         *,
         starting_version: int | None = None,
-        changes: Literal["refuse", "skip"] = "refuse",
+        changes: Literal["refuse", "skip", "emit"] = "refuse",
         batch_bytes: int = 16 * 1024 * 1024,
         batch_files_max: int = 256,
         watch: bool = False,
@@ -97,7 +99,9 @@ class DeltaTransactionalSpout(TransactionalSpout):
         check_secs("poll_secs", poll_secs)
         location = Location.resolve(os.fspath(path), storage_options)
         if fields is None:
-            schema = pa.schema(InputTable(location, pa.schema([]), is_skipping=False).newest().schema())
+            schema = pa.schema(InputTable(location, pa.schema([]), changes).newest().schema())
+            if changes == "emit":
+                schema = pa.schema([*schema, *map(pa.field, FEED, FEED.values())])
             fields = Fields(*(f"{each.name}: {ddl_name(each.type)}" for each in schema))
         self.values = fields.with_attempt().without_attempt()
         """The fields after the attempt."""
@@ -105,7 +109,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
         if untyped:
             raise FieldsError(f"field {untyped[0]!r} has no type; give it that of the table's column")
         self.output_fields = self.values.with_attempt()
-        self.table = InputTable(location, self.values.arrow_schema(), is_skipping=changes == "skip")
+        self.table = InputTable(location, self.values.arrow_schema(), changes)
         self.starting_version = starting_version
         self.batch_bytes = batch_bytes
         self.batch_files_max = batch_files_max
@@ -137,7 +141,7 @@ class _DeltaCoordinator(Coordinator):
         self._identity = ""
         self._snapshot: int | None = None
         self._place = _Place(0)
-        self._ahead: deque[tuple[_Place, DataFile]] = deque()
+        self._ahead: deque[tuple[_Place, InputFile]] = deque()
         """The files from the place on that are known, each with the place after it."""
         self._unread = 0
         """The version that is read next."""
@@ -162,7 +166,7 @@ class _DeltaCoordinator(Coordinator):
     def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
         """Check that the files of later transactions are still there; nothing is kept in the store."""
         del metadata
-        gone = self._table.missing([file for each in undone for file in files_in(each, "files")])
+        gone = self._table.missing([file for each in undone for file in map(InputFile.of_note, each["files"])])
         if gone is not None:
             raise InputError(
                 f"transactions after {txid} took the file {gone} of the table at {self._table.location.address}, and "
@@ -189,10 +193,10 @@ class _DeltaCoordinator(Coordinator):
         files: list[dict[str, Any]] = []
         while self.is_ready() and len(files) < self._spout.batch_files_max:
             place, file = self._ahead[0]
-            if files and size + file.size > self._spout.batch_bytes:
+            if files and size + file.file.size > self._spout.batch_bytes:
                 break
             self._ahead.popleft()
-            self._place, size = place, size + file.size
+            self._place, size = place, size + file.file.size
             files.append(file.note)
         return {
             "table": self._identity,
@@ -204,7 +208,7 @@ class _DeltaCoordinator(Coordinator):
 
     def lag(self) -> Lag:
         """Return the files that are known and that no transaction has."""
-        return Lag(files=len(self._ahead), bytes=sum(file.size for _, file in self._ahead))
+        return Lag(files=len(self._ahead), bytes=sum(file.file.size for _, file in self._ahead))
 
     def _go_to(self, place: _Place) -> None:
         self._place, self._unread = place, place.version
@@ -227,7 +231,7 @@ class _DeltaCoordinator(Coordinator):
             self._ahead.extend(zip([*places, _Place(self._unread)], files[first:], strict=False))
             self._polled_secs = None
 
-    def _files_of(self, version: int) -> list[DataFile] | None:
+    def _files_of(self, version: int) -> list[InputFile] | None:
         if version == self._snapshot:
             return self._table.snapshot(self._identity, version)
         return self._table.added(self._identity, version)
@@ -242,10 +246,10 @@ class _DeltaEmitter(Emitter):
     def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
         del attempt
         folder = DataFolder(self.table.location)
-        for file in files_in(metadata, "files")[self.task :: self.tasks]:
-            what = f"the file {file.place} of the table at {self.table.location.address}"
+        for given in map(InputFile.of_note, metadata["files"][self.task :: self.tasks]):
+            what = f"the file {given.file.place} of the table at {self.table.location.address}"
             try:
-                for rows in folder.portions(file, self.table.schema):
+                for rows in given.portions(folder, self.table.schema):
                     for batch in rows.to_batches():
                         collector.emit_batch(batch)
             except FileNotFoundError as error:

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.schema import Field, PrimitiveType
+from pyroaring import BitMap64
 
 from spouts import DeltaTransactionalSpout
+from tests.state.delta.vector_tables import VectorTable
 from txtopo import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError
@@ -20,6 +22,7 @@ from txtopo.testing import TransactionalSpoutConformance
 from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.context import PlainContext
 
+FEED = ("_change_type: string", "_commit_version: long")
 ATTEMPT = TransactionAttempt(1, 1)
 
 
@@ -110,6 +113,56 @@ def test_a_version_that_changes_rows(path: str, operation: str) -> None:
         plan(spout, begun)
     skipping = DeltaTransactionalSpout(path, changes="skip", watch=True, poll_secs=0)
     assert plan(skipping, begun)[1] == [9]
+
+
+def test_the_change_data_feed(tmp_path: Path) -> None:
+    """Changes come as Delta's own reader has them, those of overwritten files, too; what was there comes as inserts."""
+    path = str(tmp_path / "table")
+    feed = {"delta.enableChangeDataFeed": "true"}
+    write_deltalake(path, pa.table({"n": pa.array([0, 1, 2], pa.int64()), "what": list("abc")}), configuration=feed)
+    spout = DeltaTransactionalSpout(path, changes="emit", batch_files_max=1, watch=True, poll_secs=0)
+    assert spout.values.names == ("n", "what", "_change_type", "_commit_version")
+    begun, _ = plan(spout)
+    DeltaTable(path).update(predicate="n = 1", new_values={"what": "'z'"})
+    DeltaTable(path).delete("n = 0")
+    more = pa.table({"n": pa.array([2, 3], pa.int64()), "what": ["y", "x"]})
+    merge = DeltaTable(path).merge(more, "t.n = s.n", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    DeltaTable(path).optimize.compact()
+    write_deltalake(path, more.slice(1), mode="append")
+    write_deltalake(path, more, mode="overwrite")
+    begun, _ = plan(spout, begun)
+    collector = RecordingCollector(ATTEMPT, spout.output_fields)
+    for metadata in begun:
+        spout.emitter({}, PlainContext()).emit_batch(ATTEMPT, metadata, collector)
+    told = pa.table(DeltaTable(path).load_cdf(0)).select(spout.values.names).to_pylist()
+    assert sorted(values[1:] for values in collector.tuples) == sorted(tuple(row.values()) for row in told)
+
+
+def test_rows_that_are_marked(tmp_path: Path) -> None:
+    """Rows that a version marks as dead are deletes, those that it makes alive again inserts, and no others come."""
+    path = str(tmp_path / "table")
+    table = VectorTable(tmp_path / "table", {"delta.enableChangeDataFeed": "true"})
+    name = table.add([1, 2, 3, 4])
+    spout = DeltaTransactionalSpout(path, Fields("id: long", *FEED), changes="emit", watch=True, poll_secs=0)
+    begun, _ = plan(spout)
+    for dead in ([0], [0, 2], [2]):
+        table.mark(**{name: BitMap64(dead)})
+    collector = RecordingCollector(ATTEMPT, spout.output_fields)
+    for metadata in plan(spout, begun)[0][1:]:
+        spout.emitter({}, PlainContext()).emit_batch(ATTEMPT, metadata, collector)
+    assert [values[1:] for values in collector.tuples] == [(1, "delete", 2), (3, "delete", 3), (1, "insert", 4)]
+
+
+def test_a_feed_that_is_not_there(path: str) -> None:
+    """A table without a feed is refused, and a version from before it was turned on."""
+    with pytest.raises(ConfigError, match="has no change data feed"):
+        DeltaTransactionalSpout(path, changes="emit")
+    DeltaTable(path).update(predicate="n = 0", new_values={"n": 7})
+    DeltaTable(path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    spout = DeltaTransactionalSpout(path, changes="emit", starting_version=0, watch=True, poll_secs=0)
+    with pytest.raises(InputError, match=r"version 2 .* has no change data: the feed was turned on later"):
+        plan(spout)
 
 
 def test_other_columns(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("s", pa.string())])
 class VectorTable:
     """A table of ids, whose files and dead rows a test chooses; ``alive`` are the ids that each file should show."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, configuration: Mapping[str, str] | None = None) -> None:
         self.root = root
         self.location = Location.resolve(str(root), None)
         self.data = DataFolder(self.location)
@@ -46,7 +46,7 @@ class VectorTable:
             "format": {"provider": "parquet", "options": {}},
             "schemaString": Schema.from_arrow(SCHEMA).to_json(),
             "partitionColumns": [],
-            "configuration": {"delta.enableDeletionVectors": "true"},
+            "configuration": {"delta.enableDeletionVectors": "true", **(configuration or {})},
         }
         actions = [{"protocol": {"minReaderVersion": 3, "minWriterVersion": 7, **features}}, {"metaData": metadata}]
         (root / entry_path(0)).write_text("\n".join(map(json.dumps, actions)))
