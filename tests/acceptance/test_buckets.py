@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,3 +78,37 @@ def test_all_of_it_is_in_the_bucket(bucket_server: Server, tmp_path: Path, monke
     assert folder.folders("_txtopo") == ["coordinator", "journal"]
     assert folder.names("_txtopo") == ["run-words.json"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_group_costs(bucket_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It puts two objects of each table and one of the journal, and writes coordinator state at most twice."""
+    puts: Counter[str] = Counter()
+    for name in ("put", "put_if_absent", "replace"):
+        original = getattr(ObjectFolder, name)
+
+        def counted(
+            self: ObjectFolder,
+            path: str,
+            content: bytes,
+            *more: Any,
+            original: Callable[..., Any] = original,
+            **named: Any,
+        ) -> Any:
+            is_heartbeat = b'"changes": []' in bytes(content)  # these come by the clock
+            is_snapshot = path.startswith("run-")  # these, too
+            puts[self.address.removeprefix(f"{OUTPUT}/")] += not (is_heartbeat or is_snapshot)
+            return original(self, path, content, *more, **named)
+
+        monkeypatch.setattr(ObjectFolder, name, counted)
+    config = Config(group_transactions_max=1, max_spout_pending=1)
+    run_inline(words_topology(OUTPUT, DATA), config, until=2)
+    before = puts.copy()
+    report = run_inline(words_topology(OUTPUT, DATA), config)
+    found, groups = puts - before, report.transactions
+    assert groups == report.committed_txid - 2
+    begins = 4  # the probe, the lead, the part of the journal, the fences
+    assert found["_txtopo/journal/words"] in range(groups, groups + begins)
+    for table in ("words", "total"):  # upkeep, which goes by time, may put a third one
+        assert found[table] in range(2 * groups, 3 * groups + begins)
+    assert found["_txtopo/coordinator"] in range(groups, 2 * groups + 2 * begins)
+    assert found.total() <= (3 * 2 + 2) * groups + 4 * begins
