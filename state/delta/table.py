@@ -216,6 +216,10 @@ class DeltaStateTable(StateTable, CanBeRenamed):
 
     def kept(self, txids: Collection[int]) -> set[int]:
         """Return those of some transactions whose versions are still complete; see :meth:`StateTable.kept`."""
+        return self.all_kept().intersection(txids)
+
+    def all_kept(self) -> set[int]:
+        """Return all transactions whose versions are still complete; see :meth:`StateTable.all_kept`."""
         table = self._newest()
         folder = DataFolder(self._location)
 
@@ -223,8 +227,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
             handle = table if version == table.version() else self._location.handle(version)
             return [file.places for file in files_of(self._location, handle, self._partition_by).values()]
 
-        complete = complete_transactions(self._location, table.version(), files_at, folder.presence())
-        return complete.intersection(txids) | {0}.intersection(txids)
+        return {0, *complete_transactions(self._location, table.version(), files_at, folder.presence())}
 
     def notes(self) -> Folder:
         """Return the folder of its data files, which vacuum skips; see :meth:`StateTable.notes`."""

@@ -8,12 +8,14 @@ from typing import ClassVar
 import attrs
 import pytest
 
+from state.delta.read.points import GroupWrites
 from tests.journals import entered, long_journal
 from txtopo.errors import DivergenceError
 from txtopo.files.folder import LocalFolder
-from txtopo.journal.journal import JournalHeader, JournalWriter, counting_entries, read_journal
+from txtopo.journal.journal import JournalHeader, JournalTable, JournalWriter, counting_entries, read_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.journal.turns import Rename, Turn
+from txtopo.transactional.recovery.checkpoints import checkpoints_in
 
 
 class CountingFolder(LocalFolder):
@@ -82,6 +84,51 @@ def test_all_are_found_as_by_a_reader_of_the_whole(tmp_path, monkeypatch, seed, 
         assert [group.entry for group in search.backwards(txid, txid - 20)] == reached
 
 
+@pytest.mark.few(2)
+@pytest.mark.parametrize("seed", range(12))
+def test_what_stood_at_some_transactions_is_told_by_what_is_around_them(tmp_path, monkeypatch, seed):
+    """Their checkpoints, with the last write of each state, however rare that is, are those of the whole journal."""
+    for name, value in (("SEARCH_BYTES", 200), ("BLOCK_BYTES", 200), ("NEAR_LINES", 2)):
+        monkeypatch.setattr(f"txtopo.journal.search.{name}", value)
+    folder, draw = LocalFolder(tmp_path), random.Random(seed)
+    committed, states, tables = 0, dict.fromkeys("abc"), {name: JournalTable(name, name) for name in "abc"}
+    stood = {0: states}
+    for epoch in range(1, draw.randrange(3, 6)):
+        header = JournalHeader("top", "life", epoch, {"spout": "repeatable"}, committed, None, tables, states)
+        writer = JournalWriter(folder, header, 1 << 40, part_bytes_max=4_000)
+        for _ in range(draw.randrange(40)):
+            names = draw.choice([*"aaaaabc", "", "abc"])
+            entry = entered(committed + 1, committed + draw.randrange(1, 4), epoch, "a")
+            writer.enter(attrs.evolve(entry, states=dict.fromkeys(names, (1, 0))))
+            committed, states = entry.last, {**states, **dict.fromkeys(names, entry.last)}
+            stood[committed] = states
+        committed = draw.choice(sorted(stood))  # the next coordinator goes back, or drops the last group
+        states, stood = stood[committed], {txid: each for txid, each in stood.items() if txid <= committed}
+
+    def checkpoints(parts):
+        return {each.txid: each for each in checkpoints_in(parts, "top", "life", (), {}, decided=1_000)}
+
+    parts = read_journal(folder)
+    every = checkpoints(parts)
+    for _ in range(4):
+        txids = draw.sample(range(max(every) + 1), min(4, len(every)))
+        around = JournalSearch(folder).around(txids)
+        found = checkpoints(around)
+        assert found == {txid: every[txid] for txid in found}
+        assert {max(every), *every.keys() & {*txids}} <= found.keys()
+        entries = counting_entries(around, lambda _: True)
+        firsts = {entry.first: entry.last for entry in counting_entries(parts, lambda _: True)}
+        for txid in txids:  # of one within a group, both ends are known
+            last = next((last for first, last in firsts.items() if first <= txid <= last), None)
+            assert last is None or any(entry.last == last for entry in entries)
+            assert last in {None, txid} or not txid or max(each for each in every if each < txid) in found
+        for name in "abc":
+            whole, some = GroupWrites.of(parts, name), GroupWrites.of(around, name)
+            for txid in every.keys() & {*txids}:
+                for reached in {0, every[txid].states[name].txid or 0, txid // 2}:
+                    assert whole.has_none(reached, txid) == some.has_none(reached, txid)
+
+
 @pytest.mark.slow
 def test_a_look_costs_the_same_in_a_long_journal(tmp_path):
     """What is read grows with the logarithm of the journal at most; a neighbour costs no more."""
@@ -96,7 +143,9 @@ def test_a_look_costs_the_same_in_a_long_journal(tmp_path):
             folder.read.clear()
             assert search.find(txid).transaction(txid).metadata == txid
             costs.append(sum(folder.read))
-        read[transactions] = max(costs)
+        folder.read.clear()
+        assert len(search.around([1, transactions // 3])) == 3
+        read[transactions] = max(*costs, sum(folder.read))
     assert read[30_000] < 3 * read[1_000] < 1 << 20, read
 
 

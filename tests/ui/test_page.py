@@ -382,6 +382,26 @@ def test_transaction_page(browser, stub):
     browser.says("transaction 591", "h1")
 
 
+def test_what_a_table_costs(browser, stub):
+    """Under their heads stand the files and bytes of the newest version, those on the disk with its past, and the points."""
+    browser.open(f"{stub.address}/t/words#states")
+    browser.says("800 KiB", "#states")
+    rows = browser.script(
+        "return [...document.querySelectorAll('#states table:first-of-type tr')]"
+        ".map(row => [...row.cells].map(cell => cell.textContent))"
+    )
+    shown = dict(zip(rows[0], rows[1], strict=True))
+    assert [shown[head] for head in ("files", "size", "files on disk", "size on disk")] == [
+        "8",
+        "800 KiB",
+        "1,234",
+        "93.8 MiB",
+    ]
+    assert shown["points"].startswith("1 since 7, ")
+    browser.find("#states summary").click()
+    browser.says("Points: 7, and each commit group from 12000 on.", "#states")
+
+
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 380])
 def test_cluster(browser, stub, dark, width):

@@ -806,6 +806,13 @@ class StateTable(ABC):
         """Return those of many transactions that :meth:`is_kept` finds complete; override it to ask once for all."""
         return {txid for txid in txids if self.is_kept(txid)}
 
+    def all_kept(self) -> set[int]:
+        """Return all transactions whose versions are complete, if it can list them: that of many tables can't be told.
+
+        Who goes back without saying where to is offered these, and the points of the topology.
+        """
+        return set()
+
     def take_back(self, epoch: int) -> None:
         """Make the table as it was before the alteration in its description, in rows, columns and features.
 

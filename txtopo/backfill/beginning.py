@@ -22,7 +22,8 @@ from txtopo.files.folder import Folder
 from txtopo.fork.fork import ForkPoint, ForkPoints, copied, mark_of
 from txtopo.journal.following import JournalFollower
 from txtopo.journal.holds import Holding
-from txtopo.journal.journal import find_journal, read_journal
+from txtopo.journal.journal import find_journal
+from txtopo.journal.search import JournalSearch
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark, committed_in
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
@@ -175,7 +176,8 @@ class BackfillPlace:
         origins = {name: self.topology.states[name] for name in self.part.scratch}
         topology = self.topology
         subject = RepairSubject(topology.topology_id, self.plan.kinds, origins, topology.metadata_dir, {})
-        points = ForkPoints.of(subject, read_journal(self.journal), topology.committed().txid, is_of_all=True)
+        journal, committed = JournalSearch(self.journal), topology.committed().txid
+        points = ForkPoints.of(subject, journal, committed, {before, *topology.points()}, is_of_all=True)
         found, obstacles = points.find(before)
         if found is not None:
             return ForkPoint(found, tuple(obstacles))

@@ -68,6 +68,10 @@ class JoinedTopology:
         """Return the last committed transaction that is recorded."""
         return committed_in(self.store, self.topology_id) or CommittedMark()
 
+    def points(self) -> tuple[int, ...]:
+        """Return the transactions that are its points."""
+        return tuple(point.txid for point in self._coordinator_state(GatheringLead()).points().points)
+
     @property
     def incarnation(self) -> str:
         """Its incarnation; empty if it has none."""

@@ -19,6 +19,7 @@ it is refused if the topology has gone back since, so that its transaction is an
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -39,6 +40,7 @@ from txtopo.journal.journal import (
     JournalWriter,
     find_journal,
 )
+from txtopo.journal.search import JournalSearch
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
@@ -90,6 +92,8 @@ class ForkPoints:
     """The transactions from which a fork of a topology may go on, as its journal and tables have them."""
 
     origin: RepairSubject
+    parts: Sequence[JournalPart]
+    """What the origin's journal says of them."""
     checkpoints: tuple[Checkpoint, ...]
     """Newest first."""
 
@@ -102,24 +106,38 @@ class ForkPoints:
 
     @classmethod
     def of(
-        cls, origin: RepairSubject, parts: Sequence[JournalPart], decided: int, *, is_of_all: bool = False
+        cls,
+        origin: RepairSubject,
+        journal: JournalSearch,
+        decided: int,
+        txids: Collection[int],
+        *,
+        is_of_all: bool = False,
     ) -> ForkPoints:
         """Find them.
 
         Args:
             origin: the topology.
-            parts: its journal, which must have a part.
+            journal: its journal.
             decided: the last transaction that the origin's coordinator state has decided.
+            txids: the points on record, and a transaction that is asked for.
             is_of_all: whether only those count at which it had each of its states.
+
+        Raises:
+            ConfigError: the journal has no complete line yet.
         """
         # A state that can't be copied begins empty in the fork, whatever its table keeps.
         tables = {n: table for n, table in origin.tables().items() if isinstance(origin.states[n], CanBeForked)}
         descriptions = {name: found for name, table in tables.items() if (found := table.look()) is not None}
+        all_kept = {name: tables[name].all_kept() for name in descriptions}
+        parts = journal.around({*txids, *itertools.chain(*all_kept.values())})
+        if not parts:
+            raise ConfigError("the journal of the topology has no complete line yet: there is nothing to fork")
         incarnation = parts[-1].header.incarnation
         points = checkpoints_in(parts, origin.topology_id, incarnation, origin.states, descriptions, decided=decided)
         entered = parts[-1].entries[-1].last if parts[-1].entries else 0
-        kept = versions_kept(tables, descriptions, points)
-        return cls(origin, tuple(points), tables, descriptions, kept, entered, is_of_all)
+        kept = versions_kept(tables, all_kept, points)
+        return cls(origin, parts, tuple(points), tables, descriptions, kept, entered, is_of_all)
 
     @property
     def unversioned(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ what a second topology must not do, see :meth:`~txtopo.api.components.spout.AnyS
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -37,12 +37,10 @@ from txtopo.journal.backfills import backfills_of
 from txtopo.journal.ending import METADATA_DIR, READS_MAX, metadata_dir_with_journal, read_beside
 from txtopo.journal.journal import (
     DEAD_LETTERS,
-    JournalPart,
     JournalTransaction,
-    counting_entries,
     find_journal,
-    read_journal,
 )
+from txtopo.journal.search import JournalSearch
 from txtopo.topology.plans.plan import SPOUTS, Plan, PlannedComponent
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.core.spout_policy import policy_of
@@ -129,9 +127,10 @@ def fork_points(plan: Plan, config: Config) -> ForkPoints:
     Raises:
         ConfigError: there is no journal.
     """
-    _, incarnation, committed = _values_of(plan, config)
-    points, parts = _points(_origin(plan, config), committed)
-    refuse_other_store(plan.topology_id, incarnation, parts[-1].header)
+    origin = _origin(plan, config)
+    values, incarnation, committed = _values_of(plan, config)
+    points = _points(origin, committed, _state_of(origin, values))
+    refuse_other_store(plan.topology_id, incarnation, points.parts[-1].header)
     return points
 
 
@@ -149,16 +148,16 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Folder, fork: Fork) 
     origin = _origin(plan, config)
     # The store before the journal, which then has what leaves the store.
     values, incarnation, committed = _values_of(plan, config)
-    points, parts = _points(origin, committed)
+    state = _state_of(origin, values)
+    points = _points(origin, committed, state, txid)
     point = points.nearest(txid)
-    refuse_other_store(plan.topology_id, incarnation, parts[-1].header)
+    refuse_other_store(plan.topology_id, incarnation, points.parts[-1].header)
     checkpoint = point.checkpoint
     places = _places(origin.states, origin.metadata_dir.parent)
-    state = _state_of(origin, values)
     committed_mark = state.committed()
     to = GoTo.beside(checkpoint, committed_mark)
     fork = attrs.evolve(fork, origin=str(origin.metadata_dir.parent), txid=checkpoint.txid, tables=places, plan=to)
-    begun, is_all = _begun_after(plan, checkpoint, parts, state)
+    begun, is_all = _begun_after(plan, checkpoint, origin, state)
     source = source_in(values)
     if source and not is_all:
         raise ConfigError(
@@ -168,7 +167,7 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Folder, fork: Fork) 
     moved_plan, moved_config = _moved(plan, config, folder, fork)
     checked(moved_plan, moved_config, origin, state, to)
     moved_states = states_of(moved_plan, moved_config)
-    empty = dict(_begun_empty(origin, checkpoint, committed_mark, backfills_of(origin.metadata_dir, parts)))
+    empty = dict(_begun_empty(origin, checkpoint, committed_mark, backfills_of(origin.metadata_dir, points.parts)))
     return ForkSubject(fork, folder, origin, to, moved_states, begun, source, empty), point
 
 
@@ -210,14 +209,14 @@ def _values_of(plan: Plan, config: Config) -> tuple[dict[str, bytes], str | None
 
 
 def _begun_after(
-    plan: Plan, point: Checkpoint, parts: Sequence[JournalPart], coordinator_state: CoordinatorState
+    plan: Plan, point: Checkpoint, origin: RepairSubject, coordinator_state: CoordinatorState
 ) -> tuple[list[TransactionMetadata], bool]:
     """Return the transactions that a topology has begun after a point, and whether these are all.
 
     Args:
         plan: the topology.
         point: the point.
-        parts: the journal, read after the coordinator state.
+        origin: the topology; its journal is read after the coordinator state.
         coordinator_state: a copy of the coordinator state.
     """
     committed = coordinator_state.committed().txid
@@ -225,9 +224,12 @@ def _begun_after(
     last = max([committed, point.txid, *in_store])
     if not policy_of(plan.kinds).keeps_begun:
         return [], last == point.txid
-    own = [part for part in parts if part.header.incarnation == point.incarnation]
+    journal = JournalSearch(
+        find_journal(origin.metadata_dir, origin.topology_id), lambda header: header.incarnation == point.incarnation
+    )
+    groups = [*journal.backwards(min(last, point.txid + BEGUN_MAX), point.txid + 1)]
     known, before = {}, point.metadata
-    for each in (each for entry in counting_entries(own, lambda _: True) for each in entry.transactions):
+    for each in (each for group in reversed(groups) for each in group.entry.transactions):
         if point.txid < each.txid <= last:
             again = _begun_again(plan, before, each)
             known[each.txid] = TransactionMetadata(each.txid, again, each.planned)
@@ -304,17 +306,13 @@ def _places(states: Mapping[str, State], home: Folder) -> dict[str, str]:
     return places
 
 
-def _points(origin: RepairSubject, committed: int) -> tuple[ForkPoints, Sequence[JournalPart]]:
-    """Return the points, and the journal in which they were found; again if another coordinator began meanwhile."""
+def _points(
+    origin: RepairSubject, committed: int, coordinator_state: CoordinatorState, txid: int | None = None
+) -> ForkPoints:
+    """Return the points, and how it stood at a transaction; again if another coordinator began meanwhile."""
     journal = find_journal(origin.metadata_dir, origin.topology_id)
-
-    def read_once(_: object) -> tuple[ForkPoints, Sequence[JournalPart]]:
-        parts = read_journal(journal)
-        if not parts:
-            raise ConfigError(f"the journal {journal} has no complete line yet: there is nothing to fork")
-        return ForkPoints.of(origin, parts, committed), parts
-
-    found = read_beside(journal, read_once)
+    txids = {*(point.txid for point in coordinator_state.points().points), *(() if txid is None else (txid,))}
+    found = read_beside(journal, lambda _: ForkPoints.of(origin, JournalSearch(journal), committed, txids))
     if found is None:
         raise ConfigError(f"coordinators follow one another too fast to fork one; gave up after {READS_MAX} tries")
     return found

@@ -168,6 +168,8 @@ class JournalPart:
 
     header: JournalHeader
     entries: tuple[JournalEntry, ...]
+    skips: bool = False
+    """Whether entries of this coordinator come before, which were left out."""
 
 
 class JournalWriter:
@@ -548,7 +550,7 @@ def by_names_in(newest: JournalHeader, part: JournalPart) -> JournalPart:
             states=_renamed(header.states, since),
             begun_after=_renamed(header.begun_after, since),
         )
-    return JournalPart(attrs.evolve(header, topology=newest.topology), entries)
+    return attrs.evolve(part, header=attrs.evolve(header, topology=newest.topology), entries=entries)
 
 
 def _renamed(by_state: Mapping[str, T], since: Mapping[str, str]) -> dict[str, T]:
@@ -583,7 +585,7 @@ def counting_parts(parts: Sequence[JournalPart], is_written: Callable[[JournalEn
         # In the newest part, only the last group can be in flight: a coordinator commits one after another.
         elif entries and not is_written(entries[-1]):
             entries = entries[:-1]
-        counting.append(JournalPart(part.header, entries))
+        counting.append(attrs.evolve(part, entries=entries))
         bound = part.header.committed if bound is None else min(bound, part.header.committed)
     return counting[::-1]
 

@@ -7,8 +7,9 @@ only the headers are read.
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -29,6 +30,10 @@ from txtopo.journal.journal import (
 
 SEARCH_BYTES = 8 * 1024
 """How much of a file is read at a time; a part of it that is not larger is searched line by line."""
+
+
+NEAR_LINES = 16
+"""So many lines are searched one after another before a file is bisected."""
 
 
 class JournalFiles:
@@ -92,14 +97,22 @@ class JournalSearch:
     """Finds groups of a journal, as it is at the moment of each call.
 
     All methods raise a DivergenceError if what they read is damaged.
+
+    Args:
+        folder: the journal's folder.
+        is_meant: says by its header whether a file is; by default all are.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder, is_meant: Callable[[JournalHeader], bool] = lambda _: True) -> None:
         self._files = JournalFiles(folder)
+        self._is_meant = is_meant
+
+    def _known(self) -> list[tuple[Item, JournalHeader]]:
+        return [(file, header) for file, header in self._files.known() if self._is_meant(header)]
 
     def headers(self) -> list[JournalHeader]:
         """Return the headers of all files, oldest first, with the names of today; none if there is no journal."""
-        known = self._files.known()
+        known = self._known()
         return [by_names_in(known[-1][1], JournalPart(header, ())).header for _, header in known]
 
     def find(self, txid: int) -> EnteredGroup | None:
@@ -111,7 +124,7 @@ class JournalSearch:
 
     def all_with(self, txid: int) -> Iterator[EnteredGroup]:
         """Yield all groups with a transaction, newest first: also those that were dropped or undone."""
-        known = self._files.known()
+        known = self._known()
         for file, header in reversed(known):
             try:
                 found = self._first_reaching(file, txid) if header.committed < txid else None
@@ -122,6 +135,93 @@ class JournalSearch:
                 if group.entry.first <= txid:
                     yield group
 
+    def around(self, txids: Iterable[int]) -> list[JournalPart]:
+        """Return the parts of a journal, oldest first, with the groups of some transactions, and no more than it takes.
+
+        What is left out comes before a part that :attr:`~txtopo.journal.journal.JournalPart.skips`. Its header says how
+        things stood after the group before, of which nothing else is there. Each file has its first group and its last
+        one, a small one all. By the rules of :func:`~txtopo.journal.journal.counting_parts`, some do not count.
+        """
+        known = self._known()
+        # Where a later file goes on, an earlier one has been left.
+        wanted = sorted({*txids, *(header.committed for _, header in known)})
+        parts: list[JournalPart] = []
+        for (file, header), following in zip(known, [*(header for _, header in known[1:]), None], strict=True):
+            try:
+                parts += self._parts_around(file, header, following, wanted)
+            except FileNotFoundError:  # a coordinator has just removed it: the oldest go first
+                parts.clear()
+        return [by_names_in(known[-1][1], part) for part in parts]
+
+    def _parts_around(
+        self, file: Item, header: JournalHeader, following: JournalHeader | None, txids: Sequence[int]
+    ) -> list[JournalPart]:
+        """Return what :meth:`around` returns of a file, given the header of the one that follows."""
+        begin = self._files.begin_of(file)
+        if file.size - begin <= BLOCK_BYTES:
+            entries = [self._entry(file, line) for _, line in self._lines_after(file, begin - 1)]
+            return [JournalPart(header, tuple(entries))]
+        newest = next(lines_backwards(self._files.folder, file, begin, file.size), None)
+        if newest is None:  # the first one is incomplete, and large
+            return [JournalPart(header, ())]
+        end = self._last_of(file, newest)
+        lines = self._lines_after(file, begin - 1)
+        position, reached, states = begin, header.committed, header.states
+        parts = [JournalPart(header, ())]
+        for txid in (header.committed + 1, *(each for each in txids if header.committed < each < end), end):
+            if txid <= reached:  # of the same group
+                continue
+            near = itertools.islice(lines, NEAR_LINES)
+            found = next((each for each in near if self._last_of(file, each[1]) >= txid), None)
+            if found is None:
+                found = self._first_reaching(file, txid)
+                assert found is not None, "the last group reaches it"
+                lines = self._lines_after(file, found[0] + len(found[1]))
+            offset, entry = found[0], self._entry(file, found[1])
+            if offset != position:
+                is_last = following is not None and following.committed == entry.last
+                later = following.states if following is not None and is_last else {}
+                known = {name: later[name] for name in header.states if name in later and name not in entry.states}
+                parts.append(JournalPart(self._header_at(file, header, states, known, (position, offset)), (), True))
+                states = parts[-1].header.states
+            parts[-1] = attrs.evolve(parts[-1], entries=(*parts[-1].entries, entry))
+            states = {**states, **{name: entry.last for name in entry.states if name in states}}
+            position, reached = offset + len(found[1]) + 1, entry.last
+        return parts
+
+    def _header_at(
+        self,
+        file: Item,
+        header: JournalHeader,
+        states: Mapping[str, int | None],
+        known: Mapping[str, int | None],
+        skipped: tuple[int, int],
+    ) -> JournalHeader:
+        """Return the header that a file would have if it began after the lines between two offsets.
+
+        Args:
+            file: the file.
+            header: its own.
+            states: the last write of each state before those lines.
+            known: that of some states after them.
+            skipped: the offsets.
+        """
+        found = {**states, **known}
+        wanted = {name: json.dumps(name).encode() for name in header.states if name not in known}
+        last: JournalEntry | None = None
+        for line in lines_backwards(self._files.folder, file, *skipped):
+            # A cheap check before a line is parsed: most of those that are looked at name other states.
+            if last is None or any(text in line for text in wanted.values()):
+                entry = self._entry(file, line)
+                last = last or entry
+                found |= {name: entry.last for name in entry.states if name in wanted}
+                wanted = {name: text for name, text in wanted.items() if name not in entry.states}
+            if not wanted:
+                break
+        assert last is not None, "there is a line in between"
+        end = last.transactions[-1]
+        return attrs.evolve(header, committed=end.txid, metadata=end.metadata, planned=end.planned, states=found)
+
     def backwards(self, last: int | None = None, reaching: int = 0) -> Iterator[EnteredGroup]:
         """Yield the groups that count, newest first; see :func:`txtopo.journal.journal.counting_parts`.
 
@@ -129,7 +229,7 @@ class JournalSearch:
             last: begin with the group that has this transaction; None: with the newest.
             reaching: end with the group that has this transaction.
         """
-        known = self._files.known()
+        known = self._known()
         newest = known[-1][1] if known else None
         bound: int | None = None
         """The last transaction that later files have not undone."""
@@ -151,12 +251,14 @@ class JournalSearch:
                 return
 
     def _group(self, file: Item, header: JournalHeader, line: bytes, newest: JournalHeader) -> EnteredGroup:
+        found = by_names_in(newest, JournalPart(header, (self._entry(file, line),)))
+        return EnteredGroup(found.header, found.entries[0])
+
+    def _entry(self, file: Item, line: bytes) -> JournalEntry:
         try:
-            entry = from_json(json.loads(line), JournalEntry)
+            return from_json(json.loads(line), JournalEntry)
         except DAMAGE as error:
             raise damaged(self._files.folder, file, error) from error
-        found = by_names_in(newest, JournalPart(header, (entry,)))
-        return EnteredGroup(found.header, found.entries[0])
 
     def _lines_until(self, file: Item, bound: int | None, last: int | None) -> Iterator[bytes]:
         """Yield the lines of groups up to the one that has ``last``, and none that ends after a bound, last first."""

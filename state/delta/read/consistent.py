@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TypeVar
 
 import attrs
@@ -61,7 +61,8 @@ from txtopo.errors import ConfigError, DivergenceError, StateAccessError, Txtopo
 from txtopo.files.folder import Folder
 from txtopo.files.places import folder_at
 from txtopo.journal.ending import READS_MAX, JournalEnd, journal_below, last_writes, read_beside, read_end, table_path
-from txtopo.journal.journal import JournalHeader, find_journal, read_journal
+from txtopo.journal.journal import JournalHeader, find_journal
+from txtopo.journal.search import JournalSearch
 from txtopo.text.native import plain_text
 
 __all__ = [
@@ -259,8 +260,10 @@ def read_points(
         ) from error
 
 
-def shown_ends(metadata_dir: Folder, topology_id: str, states: Collection[str], ends: Collection[int]) -> set[int]:
-    """Return those of some ends of commit groups as of which the tables of some states can be shown.
+def shown_ends(metadata_dir: Folder, topology_id: str, states: Collection[str], last: int) -> set[int]:
+    """Return the ends of commit groups up to a transaction as of which the tables of some states can be shown.
+
+    Of those from before the newest versions of the tables, the points, and where the journal's files begin.
 
     Raises:
         StateAccessError: a table can't be read.
@@ -271,7 +274,15 @@ def shown_ends(metadata_dir: Folder, topology_id: str, states: Collection[str], 
         points = _Points.of(metadata_dir, header, _chosen(_take_handles(metadata_dir, header, None), states))
     except WORLD_ERRORS as error:
         raise StateAccessError(f"a table of {metadata_dir.parent} can't be read", cause=plain_text(error)) from error
-    return {txid for txid in ends if points.show(txid)}
+    journal = JournalSearch(find_journal(metadata_dir, topology_id))
+    ends = set[int]()
+    for each in journal.headers():
+        # A rewind may have gone back to where a file begins: later ones are undone, and others end elsewhere.
+        ends = {end for end in ends if end <= each.committed} | {each.committed}
+    ends |= _txids_of(points.points.values())
+    since = max((each.since.txid for each in points.points.values()), default=0)
+    ends |= {group.entry.last for group in journal.backwards(last, since)}
+    return {txid for txid in ends if txid <= last and points.show(txid)}
 
 
 @attrs.frozen
@@ -281,12 +292,13 @@ class _Points:
     header: JournalHeader
     points: Mapping[str, ShownPoints]
     writes: Callable[[], Mapping[str, GroupWrites]]
-    """Reads the journal once: only if a table has no version of a point."""
+    """Reads the journal once, as far as it tells of points: only if a table has no version of one."""
 
     @classmethod
     def of(cls, metadata_dir: Folder, header: JournalHeader, handles: Mapping[str, _Handle]) -> _Points:
         points = {name: ShownPoints.of(h.location, h.table, h.application) for name, h in handles.items()}
-        return cls(header, points, functools.cache(lambda: _writes_of(metadata_dir, header, handles)))
+        txids = _txids_of(points.values())
+        return cls(header, points, functools.cache(lambda: _writes_of(metadata_dir, header, handles, txids)))
 
     def show(self, txid: int) -> bool:
         """Whether all tables can be shown as of the end of a group: nothing was written since the point before."""
@@ -311,8 +323,15 @@ class _Points:
         return ShownPoints(tuple(points), since, last if last.txid == bound else ShownPoint(bound))
 
 
-def _writes_of(metadata_dir: Folder, header: JournalHeader, states: Collection[str]) -> dict[str, GroupWrites]:
-    parts = read_journal(find_journal(metadata_dir, header.topology))
+def _txids_of(points: Iterable[ShownPoints]) -> set[int]:
+    return {point.txid for each in points for point in (*each.points, each.since)}
+
+
+def _writes_of(
+    metadata_dir: Folder, header: JournalHeader, states: Collection[str], txids: Collection[int]
+) -> dict[str, GroupWrites]:
+    """Return the groups that wrote states, as far as they tell what was written last up to some transactions."""
+    parts = JournalSearch(find_journal(metadata_dir, header.topology)).around(txids)
     return {name: GroupWrites.of(parts, name) for name in states}
 
 
@@ -438,7 +457,7 @@ def _as_of(
     """Return handles of the versions as of ``txid``; None if one is missing, or may have been written in between."""
     tables = {name: exact_version_as_of(h.location, h.table, h.application, txid) for name, h in handles.items()}
     missing = [name for name, table in tables.items() if table is None]
-    writes = _writes_of(metadata_dir, header, missing) if missing else {}
+    writes = _writes_of(metadata_dir, header, missing, [txid]) if missing else {}
     if not all(each.has_none(0, txid) for each in writes.values()):
         return None
     return {

@@ -18,7 +18,7 @@ from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
 from state.delta.log.ownership import rolled_back_application
 from txtopo.api.data.utc import EPOCH
-from txtopo.journal.journal import JournalPart, counting_entries
+from txtopo.journal.journal import JournalPart, counting_parts
 
 __all__ = ["GroupWrites", "ShownPoint", "ShownPoints"]
 
@@ -108,7 +108,7 @@ class ShownPoints:
 
 @attrs.frozen
 class GroupWrites:
-    """The commit groups that wrote a state, as far as the journal goes back.
+    """The commit groups that wrote a state, as far as the journal goes back, or tells of some transactions.
 
     Args:
         begin: the last transaction that was committed before the journal begins.
@@ -126,10 +126,15 @@ class GroupWrites:
     def of(parts: Sequence[JournalPart], state: str) -> GroupWrites:
         """Find them in a journal, which must have a part."""
         header = parts[0].header
-        entries = [each for each in counting_entries(parts, lambda _: True) if state in each.states]
         before = (header.states[state] or 0) if state in header.states else None
-        firsts, lasts = (tuple(getattr(each, end) for each in entries) for end in ("first", "last"))
-        return GroupWrites(header.committed, before, firsts, lasts)
+        firsts: dict[int, int] = {}
+        """By the last transaction of each group, the first one; itself where a header alone tells of it."""
+        for part in counting_parts(parts, lambda _: True):
+            firsts = {last: first for last, first in firsts.items() if last <= part.header.committed}
+            firsts.setdefault(part.header.states.get(state) or 0, part.header.states.get(state) or 0)
+            firsts |= {each.last: each.first for each in part.entries if state in each.states}
+        lasts = sorted(last for last in firsts if last)
+        return GroupWrites(header.committed, before, tuple(firsts[last] for last in lasts), tuple(lasts))
 
     def has_none(self, reached: int, txid: int) -> bool:
         """Whether the state's last write up to a transaction is known to be that of ``reached``; 0: there is none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import itertools
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -27,7 +28,7 @@ from txtopo.topology.plans.plan import Phase
 from txtopo.topology.user_code.loading import Target
 from txtopo.transactional.recovery.divergence import Divergence, DivergenceKind
 from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject
-from txtopo.transactional.recovery.operations.going_back import Looked, journal_of
+from txtopo.transactional.recovery.operations.going_back import Looked, journal_around, journal_of
 from txtopo.transactional.recovery.operations.procedure import Procedure
 from txtopo.transactional.recovery.operations.rewind import Past, Point, refuse_other_store, without_new
 from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, Repair
@@ -78,8 +79,12 @@ def rewind(target: Target, txid: int | None, time_ms: int | None, is_dry: bool, 
             raise CommandLineError("--dry-run needs a TXID or --to")
         _echo(_point_lines(target, _looked(target)))
     elif is_dry:
-        looked = _looked(target)
-        _echo(_dry_lines(target, looked, _wanted(looked.past, txid, time_ms)))
+        looked = _looked(target, txid)
+        if time_ms is not None:
+            txid = _planned_by(subject_of(target.plan, target.config), looked.past, time_ms)
+            looked = _looked(target, txid)
+        assert txid is not None, "one of them is given"
+        _echo(_dry_lines(target, looked, txid))
     else:
         _rewind(target, txid, time_ms, is_agreed=yes)
 
@@ -94,14 +99,18 @@ def _rewind(target: Target, txid: int | None, time_ms: int | None, *, is_agreed:
             return diagnosis.unfinished
         if diagnosis.damage:
             raise StopError(f"{'; '.join(diagnosis.damage)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
-        parts = journal_of(subject)
-        refuse_other_store(subject.topology_id, diagnosis.record.incarnation, parts[-1].header if parts else None)
+        headers = journal_of(subject).headers()
+        refuse_other_store(subject.topology_id, diagnosis.record.incarnation, headers[-1] if headers else None)
         known, new[:] = without_new(subject, diagnosis.record.committed)
         wrong = [each.text for each in diagnosis.divergences if _is_obstacle(each, new)]
         if wrong:
             raise StopError(f"{'; '.join(wrong)}. Run 'txtopo repair' first; {NOTHING_CHANGED}")
-        past = Past.of(known, parts, diagnosis.record)
-        point, reasons = past.nearest(_wanted(past, txid, time_ms))
+        around, wanted = functools.partial(journal_around, subject), txid
+        if time_ms is not None:
+            wanted = _planned_by(subject, Past.of(known, around, diagnosis.record), time_ms)
+        assert wanted is not None, "one of them is given"
+        past = Past.of(known, around, diagnosis.record, wanted)
+        point, reasons = past.nearest(wanted)
         found[:] = [(past, point, reasons)]
         is_there = point.txid == past.committed.txid and diagnosis.record.group is None
         return None if is_there else past.plan(point, diagnosis.number)
@@ -129,26 +138,25 @@ def _is_obstacle(divergence: Divergence, new: Collection[str]) -> bool:
     return divergence.state not in new and divergence.kind is not DivergenceKind.AWAY
 
 
-def _wanted(past: Past, txid: int | None, time_ms: int | None) -> int:
-    if txid is not None:
-        return txid
+def _planned_by(subject: RepairSubject, past: Past, time_ms: int) -> int:
+    """Return the last transaction that was planned by a time."""
     last = past.committed.planned
     # A clock may have been ahead when the last transaction was planned.
-    if (time_ms or 0) > max(time.time_ns() // 1_000_000, last.at_ms):
+    if time_ms > max(time.time_ns() // 1_000_000, last.at_ms):
         raise StopError(
-            f"{Planned(time_ms or 0).at:%F %T} UTC has not come yet; the last transaction, {past.committed.txid}, was "
+            f"{Planned(time_ms).at:%F %T} UTC has not come yet; the last transaction, {past.committed.txid}, was "
             f"planned at {last.at:%F %T} UTC; {NOTHING_CHANGED}"
         )
-    return past.at(time_ms or 0)
+    return past.at(journal_of(subject), time_ms)
 
 
 def _show_nothing(_diagnosis: Diagnosis) -> None:
     pass
 
 
-def _looked(target: Target) -> Looked:
+def _looked(target: Target, txid: int | None = None) -> Looked:
     plan, config = target.plan, target.config
-    return Looked.of(subject_of(plan, config), store_place(plan, config).open)
+    return Looked.of(subject_of(plan, config), store_place(plan, config).open, txid)
 
 
 def _echo(lines: Iterable[str]) -> None:
@@ -175,8 +183,7 @@ def _point_lines(target: Target, looked: Looked) -> Iterator[str]:
     if bounds:
         for obstacle in bounds[0].obstacles:
             yield f"not to {bounds[0].txid}: {obstacle}"
-    oldest = past.transactions[0].txid if past.transactions else past.committed.txid
-    yield f"the journal begins with transaction {oldest}"
+    yield f"the journal begins with transaction {past.oldest or past.committed.txid}"
     config = target.config
     yield _REACH.format(hours=config["topology.rewind.hours"], bytes=config["topology.journal.bytes.max"])
 
@@ -258,7 +265,7 @@ def _dry_lines(target: Target, looked: Looked, txid: int) -> Iterator[str]:
     for name in past.descriptions:
         if name not in plan.forgotten:
             yield f"state {name!r}: {_change_text(looked, name, point)}"
-    yield from _input_lines(past.undone(point))
+    yield from _input_lines(past.undone(journal_of(looked.subject), point))
     yield NOTHING_CHANGED
 
 
@@ -272,14 +279,18 @@ def _change_text(looked: Looked, name: str, point: Point) -> str:
     return f"version {version}; a new one would equal {like}, {counts}"
 
 
-def _input_lines(undone: Sequence[JournalTransaction]) -> Iterator[str]:
+def _input_lines(undone: Iterable[JournalTransaction]) -> Iterator[str]:
+    """Yield what input transactions would read again, given them newest first."""
     spans: dict[str, tuple[Any, Any]] = {}
+    count = 0
     for transaction in undone:
-        for partition, (start, end) in transaction.input.items():
-            spans[partition] = (spans.get(partition, (start, end))[0], end)
+        count += 1
+        # Of each transaction, the partitions in their order, before those that later ones alone have.
+        own = {name: (start, spans.pop(name, (start, end))[1]) for name, (start, end) in transaction.input.items()}
+        spans = own | spans
     for partition, (start, end) in itertools.islice(spans.items(), PARTITIONS_SHOWN):
         yield f"input {partition}: {start} to {end} again"
     if len(spans) > PARTITIONS_SHOWN:
         yield f"and {count_of(len(spans) - PARTITIONS_SHOWN, 'more partition')}"
     if not spans:
-        yield f"input: that of {count_of(len(undone), 'transaction')} again; the spout reports no ranges"
+        yield f"input: that of {count_of(count, 'transaction')} again; the spout reports no ranges"

@@ -18,7 +18,8 @@ from txtopo.files.folder import Folder
 from txtopo.files.places import folder_at
 from txtopo.journal.backfills import backfills_of
 from txtopo.journal.ending import journal_below, table_path
-from txtopo.journal.journal import JournalPart, counting_parts, find_journal, read_journal
+from txtopo.journal.journal import JournalPart, find_journal
+from txtopo.journal.search import JournalSearch
 from txtopo.text.native import plain_text
 
 __all__ = ["Compared", "Comparison", "Moment", "Output", "is_table"]
@@ -181,14 +182,14 @@ class _Reach:
         found = committed_in_tables(*place)
         # If it can't be told, reading the tables says why.
         committed = output.stored()[0] if found is None else found[0]
-        parts = counting_parts(read_journal(find_journal(*place)), lambda entry: entry.last <= committed)
-        ends = {end for end in _ends_in(parts) if end <= committed}
+        ends = shown_ends(*place, states, committed)
+        parts = JournalSearch(find_journal(*place)).around(())
         for name, filled in backfills_of(output.metadata_dir, parts).items() if parts else ():
             # Up to where it joined, the groups of its backfill are those that a state's table can show.
             if name in states:
                 own = _ends_in(filled)
                 ends = {end for end in ends if end in own or end > max(own)}
-        return cls(committed, frozenset(shown_ends(*place, states, ends)))
+        return cls(committed, frozenset(ends))
 
 
 def _ends_in(parts: Sequence[JournalPart]) -> set[int]:

@@ -508,7 +508,7 @@ class World(Surroundings):
             points = [point.txid for point in self._promised()]
             if not points:  # the last one has aged out meanwhile
                 return
-            past = Past.of(subject, self.journal(), CoordinatorRecord.of(coordinator_state, 0))
+            past = Past.of(subject, lambda _: self.journal(), CoordinatorRecord.of(coordinator_state, 0))
             if self.random.random() < OFFERED:
                 offered = (point.txid for point in past.standing[1:] if point.txid)
                 points = [txid for txid in offered if txid not in points] or points

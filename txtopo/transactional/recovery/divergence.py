@@ -103,6 +103,8 @@ class CoordinatorRecord:
     timeline: Timeline = UNKNOWN
     last_store: str = ""
     """Where the last run has kept its coordinator state, if there is none and the journal says so."""
+    points: tuple[int, ...] = ()
+    """The points on record."""
 
     @property
     def decided(self) -> int:
@@ -131,6 +133,7 @@ class CoordinatorRecord:
             notes,
             coordinator_state.timeline(),
             parts[-1].header.store if parts else "",
+            tuple(point.txid for point in coordinator_state.points().points),
         )
 
     def when_recovered(self) -> CoordinatorRecord:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -28,7 +28,8 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.config import Config
 from txtopo.errors import StateAccessError, StopError
 from txtopo.journal.ending import metadata_dir_with_journal, read_end
-from txtopo.journal.journal import JournalPart, find_journal, read_journal
+from txtopo.journal.journal import JournalPart, find_journal
+from txtopo.journal.search import JournalSearch
 from txtopo.topology.plans.plan import Plan, PlannedComponent
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.core.events import TransactionMetadata
@@ -182,19 +183,23 @@ class Looked:
     """The last transaction that is committed; a group after it may be decided."""
 
     @classmethod
-    def of(cls, subject: RepairSubject, open_store: Callable[[], Store]) -> Looked:
-        """Read journal and tables; raise StopError if a repair or a rewind is unfinished."""
+    def of(cls, subject: RepairSubject, open_store: Callable[[], Store], txid: int | None = None) -> Looked:
+        """Read journal and tables; raise StopError if a repair or a rewind is unfinished.
+
+        ``txid`` is a transaction that is asked for; None: none is.
+        """
         with contextlib.closing(open_store()) as store:
             coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())
             end = read_end(find_journal(subject.metadata_dir, subject.topology_id))
             newest = None if end is None else end.header
             refuse_other_store(subject.topology_id, incarnation_in(store, subject.topology_id), newest)
             unfinished = recorded_plan(coordinator_state)
-            record = CoordinatorRecord.of(coordinator_state, 0, functools.partial(journal_of, subject))
+            record = CoordinatorRecord.of(coordinator_state, 0, lambda: journal_around(subject, ()))
             subject, new = without_new(subject, record.committed)
         if unfinished is not None:
             raise StopError(f"a {unfinished.command} was interrupted: {unfinished.way_on}")
-        return cls(subject, Past.of(subject, journal_of(subject), record), new, record.committed.txid)
+        past = Past.of(subject, functools.partial(journal_around, subject), record, txid)
+        return cls(subject, past, new, record.committed.txid)
 
     def check(self, plan: Plan, config: Config, open_store: Callable[[], Store], to: GoTo) -> None:
         """Raise what a rewind would be refused with; nothing is written."""
@@ -238,10 +243,15 @@ def _counts(state: State, now: pa.Table, then: pa.Table, txid: int) -> tuple[int
     return gone, back, changed
 
 
-def journal_of(subject: RepairSubject) -> list[JournalPart]:
+def journal_of(subject: RepairSubject) -> JournalSearch:
     """Return the journal of a topology; raise ConfigError if it has none."""
     metadata_dir_with_journal(subject.metadata_dir, subject.topology_id)
-    return read_journal(find_journal(subject.metadata_dir, subject.topology_id))
+    return JournalSearch(find_journal(subject.metadata_dir, subject.topology_id))
+
+
+def journal_around(subject: RepairSubject, txids: Iterable[int]) -> list[JournalPart]:
+    """Return what the journal of a topology says of some transactions; see :meth:`JournalSearch.around`."""
+    return journal_of(subject).around(txids)
 
 
 def forgo(

@@ -10,8 +10,8 @@ Transaction 0 is a point as well: no table needs an old version to become empty.
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -21,15 +21,8 @@ from txtopo.api.state import StateTable, TableDescription
 from txtopo.attempts import transactions_words
 from txtopo.errors import StateAccessError
 from txtopo.journal.backfills import backfills_of, unfinished_backfills
-from txtopo.journal.journal import (
-    JournalEntry,
-    JournalHeader,
-    JournalPart,
-    JournalTransaction,
-    counting_entries,
-    find_journal,
-    read_journal,
-)
+from txtopo.journal.journal import JournalHeader, JournalPart, JournalTransaction, counting_parts, find_journal
+from txtopo.journal.search import JournalSearch
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
@@ -64,8 +57,8 @@ class Past:
 
     points: tuple[Point, ...]
     """Newest first: the first is where the topology is, the last is transaction 0."""
-    transactions: tuple[JournalTransaction, ...]
-    """The committed transactions that the journal has, oldest first."""
+    oldest: int | None
+    """The first committed transaction that the journal has; None if it has none."""
     descriptions: Mapping[str, TableDescription]
     unversioned: tuple[str, ...]
     """The states that keep no versions: they stay as they are, whatever the point."""
@@ -73,17 +66,30 @@ class Past:
     _ways: Ways
 
     @classmethod
-    def of(cls, subject: RepairSubject, parts: Sequence[JournalPart], known: CoordinatorRecord) -> Past:
+    def of(
+        cls,
+        subject: RepairSubject,
+        journal_around: Callable[[Collection[int]], Sequence[JournalPart]],
+        known: CoordinatorRecord,
+        txid: int | None = None,
+    ) -> Past:
         """Read the tables, and find the points in a journal, which must have a part.
 
-        ``known`` is what the coordinator state says, which may have begun a state that the journal does not know yet.
+        Args:
+            subject: the topology.
+            journal_around: reads the journal, see :meth:`txtopo.journal.search.JournalSearch.around`.
+            known: what the coordinator state says, which may have begun a state that the journal does not know yet.
+            txid: a transaction that is asked for; None: none is yet.
 
         Raises:
-            StateAccessError: the journal ends before it.
+            StateAccessError: the journal ends before what is known.
         """
-        newest, decided = parts[-1].header, known.decided
         tables = subject.tables()
         descriptions = descriptions_of(tables)
+        all_kept = {name: tables[name].all_kept() for name in descriptions}
+        wanted = () if txid is None else (txid,)
+        parts = journal_around({*known.points, *wanted, *itertools.chain(*all_kept.values())})
+        newest, decided = parts[-1].header, known.decided
         checkpoints = checkpoints_in(
             parts, subject.topology_id, newest.incarnation, subject.states, descriptions, decided=decided
         )
@@ -96,7 +102,7 @@ class Past:
             )
         if checkpoints[-1].txid:
             checkpoints.append(Checkpoint(0, None, newest.incarnation, newest.spouts, {}, "the tables"))
-        entries = _entries(parts, checkpoints[0].txid)
+        counting = _counting(parts, checkpoints[0].txid)
         now = checkpoints[0]
         mark = CommittedMark(now.txid, now.metadata, {**now.states, **known.committed.states}, now.planned)
         record = CoordinatorRecord(subject.topology_id, newest.incarnation, newest.epoch, mark, None)
@@ -105,7 +111,7 @@ class Past:
             tables=tables,
             descriptions=descriptions,
             optional=subject.optional,
-            kept=versions_kept(tables, descriptions, checkpoints),
+            kept=versions_kept(tables, all_kept, checkpoints),
             backfilled=backfills_of(subject.metadata_dir, parts),
             # The journal may name states of a backfill that died just before it joined: that alone means nothing.
             unfinished=unfinished_backfills(
@@ -114,9 +120,8 @@ class Past:
                 {name: each.identity for name, each in known.committed.states.items()},
             ),
         )
-        firsts = {entry.last: entry.first for entry in entries}
-        transactions = _transactions(entries)
-        gaps = _Gaps.among(transactions)
+        firsts = {entry.last: entry.first for part in counting for entry in part.entries}
+        gaps = _Gaps.between(counting)
         points = [
             Point(each, firsts.get(each.txid, each.txid), rolled_back, (*obstacles, *gaps.after(each)))
             for each in checkpoints
@@ -124,7 +129,7 @@ class Past:
         ]
         return cls(
             tuple(points),
-            transactions,
+            gaps.spans[0][0] + 1 if gaps.spans else None,
             descriptions,
             tuple(name for name in subject.states if name not in tables),
             ways,
@@ -145,27 +150,39 @@ class Past:
         """The points without obstacles, newest first."""
         return tuple(point for point in self.points if not point.obstacles)
 
-    def undone(self, point: Point) -> tuple[JournalTransaction, ...]:
-        """Return the transactions after a point, which would begin anew, in order, as far as the journal has them."""
-        return tuple(each for each in self.transactions if each.txid > point.txid)
+    def undone(self, journal: JournalSearch, point: Point) -> Iterator[JournalTransaction]:
+        """Yield the transactions after a point, which would begin anew, newest first, as far as known."""
+        for each in backwards(journal, self.committed.txid):
+            if each.txid <= point.txid:
+                return
+            yield each
 
-    def at(self, time_ms: int) -> int:
+    def at(self, journal: JournalSearch, time_ms: int) -> int:
         """Return the last transaction that was planned at or before a time, in ms since 1970.
+
+        Where the clock was put back, it is the last one before the newest file of the journal that begins later.
 
         Raises:
             StateAccessError: the journal does not go back to that time, or the topology does not.
         """
-        known = [each for each in self.transactions if each.planned != NEVER]
-        if not known or (known[0].planned.at_ms > time_ms and self.transactions[0].txid > 1):
-            since = f": it begins with {known[0].txid}, of {known[0].planned.at:%F %T} UTC" if known else ""
+        last = self.committed.txid
+        for header in reversed(journal.headers()):
+            if header.planned.at_ms <= time_ms:
+                break
+            last = min(last, header.committed)
+        found = (each for each in backwards(journal, last) if each.planned != NEVER and each.planned.at_ms <= time_ms)
+        until = next(found, None)
+        if until is not None:
+            return until.txid
+        group = None if self.oldest is None else journal.find(self.oldest)
+        planned = NEVER if self.oldest is None or group is None else group.transaction(self.oldest).planned
+        if planned == NEVER or self.oldest != 1:
+            since = "" if planned == NEVER else f": it begins with {self.oldest}, of {planned.at:%F %T} UTC"
             raise StateAccessError(f"the journal does not say which transaction was the last then{since}; give a TXID")
-        until = [each.txid for each in known if each.planned.at_ms <= time_ms]
-        if not until:
-            raise StateAccessError(
-                f"the first transaction was planned at {known[0].planned.at:%F %T} UTC, after that time; to go back to "
-                "before it, which empties the tables, give TXID 0"
-            )
-        return max(until)
+        raise StateAccessError(
+            f"the first transaction was planned at {planned.at:%F %T} UTC, after that time; to go back to before it, "
+            "which empties the tables, give TXID 0"
+        )
 
     def nearest(self, txid: int) -> tuple[Point, list[str]]:
         """Return the newest point at or before a transaction, and in words why not a nearer one.
@@ -271,14 +288,16 @@ def without_new(subject: RepairSubject, committed: CommittedMark) -> tuple[Repai
 
 
 def versions_kept(
-    tables: Mapping[str, StateTable], descriptions: Mapping[str, TableDescription], checkpoints: Sequence[Checkpoint]
+    tables: Mapping[str, StateTable], all_kept: Mapping[str, Collection[int]], checkpoints: Sequence[Checkpoint]
 ) -> dict[str, Collection[int]]:
-    """Return, by state, the transactions of checkpoints whose versions its table keeps, by one pass over its log."""
-    wanted = {name: {each.states[name].txid or 0 for each in checkpoints if name in each.states} for name in tables}
+    """Return, by state, the transactions of checkpoints whose versions its table keeps.
+
+    ``all_kept`` are, of each table that is there, those that it lists; other tables are asked for those of checkpoints.
+    """
+    wanted = {name: {each.states[name].txid or 0 for each in checkpoints if name in each.states} for name in all_kept}
     return {
-        name: {*([0] if table.is_kept(None) else []), *table.kept(wanted[name])}
-        for name, table in tables.items()
-        if name in descriptions
+        name: {*([0] if tables[name].is_kept(None) else []), *(kept or tables[name].kept(wanted[name]))}
+        for name, kept in all_kept.items()
     }
 
 
@@ -317,12 +336,12 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
     # The store comes first: what leaves it meanwhile, if the topology is running, is in the journal already.
     is_same = coordinator_state.is_begun and coordinator_state.incarnation == plan.incarnation
     begun = coordinator_state.begun_as_far_as_known() if is_same else ()
-    parts = [
-        part
-        for part in read_journal(find_journal(subject.metadata_dir, subject.topology_id))
-        if part.header.incarnation == plan.incarnation and (not plan.epoch or part.header.epoch < plan.epoch)
-    ]
-    entered = _transactions(counting_entries(parts, lambda _: True))
+
+    def is_meant(header: JournalHeader) -> bool:
+        return header.incarnation == plan.incarnation and (not plan.epoch or header.epoch < plan.epoch)
+
+    journal = JournalSearch(find_journal(subject.metadata_dir, subject.topology_id), is_meant)
+    entered = [each for group in journal.backwards(reaching=plan.txid + 1) for each in group.entry.transactions]
     known = {each.txid: (each.metadata, each.planned) for each in entered}
     # A store that was restored from a backup may have another transaction than the one that was committed since.
     known |= {each.txid: (each.metadata, each.planned) for each in begun if each.txid > plan.until}
@@ -344,25 +363,28 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
 
 @attrs.frozen
 class _Gaps:
-    """What a journal lacks, found for any point without a look at all transactions after it."""
+    """What a journal lacks."""
 
-    txids: Sequence[int]
-    """Those that it has, in order."""
-    before: Sequence[int]
-    """How many are missing before each of them, as if the first one could be 0."""
+    spans: Sequence[tuple[int, int]]
+    """After which transaction each part begins, and with which one it ends, in order: a coordinator leaves no gap."""
 
     @classmethod
-    def among(cls, transactions: Sequence[JournalTransaction]) -> _Gaps:
-        txids = [each.txid for each in transactions]
-        return cls(txids, [txid - at for at, txid in enumerate(txids)])
+    def between(cls, parts: Sequence[JournalPart]) -> _Gaps:
+        spans: list[tuple[int, int]] = []
+        for part in parts:
+            if part.entries:
+                begin = spans[-1][1] if part.skips and spans else part.header.committed
+                spans.append((begin, part.entries[-1].last))
+        return cls(sorted(spans))
 
     def after(self, checkpoint: Checkpoint) -> Iterable[str]:
         """Yield that transactions after a point would have to run again that the journal does not have."""
-        first = bisect.bisect_right(self.txids, checkpoint.txid)
-        expected = checkpoint.txid + 1 - first
-        at = bisect.bisect_right(self.before, expected, first)
-        if at < len(self.txids):
-            yield _lost_text(expected + at, self.txids[at] - 1, checkpoint.txid)
+        reached = checkpoint.txid
+        for begin, end in self.spans:
+            if begin > reached:
+                yield _lost_text(reached + 1, begin, checkpoint.txid)
+                return
+            reached = max(reached, end)
 
 
 def _lost_text(first: int, last: int, after: int) -> str:
@@ -372,13 +394,17 @@ def _lost_text(first: int, last: int, after: int) -> str:
     )
 
 
-def _entries(parts: Sequence[JournalPart], last: int) -> Sequence[JournalEntry]:
-    """Return the entries of a journal's newest incarnation that count; its last one does up to transaction ``last``."""
+def _counting(parts: Sequence[JournalPart], last: int) -> Sequence[JournalPart]:
+    """Return a journal's parts of its newest incarnation, as far as they count: the last group up to ``last``."""
     own = [part for part in parts if part.header.incarnation == parts[-1].header.incarnation]
-    return counting_entries(own, lambda entry: entry.last <= last)
+    return counting_parts(own, lambda entry: entry.last <= last)
 
 
-def _transactions(entries: Iterable[JournalEntry]) -> tuple[JournalTransaction, ...]:
-    """Return the transactions of entries, in order; of one that ran again, the later run."""
-    transactions = {each.txid: each for entry in entries for each in entry.transactions}
-    return tuple(transactions[txid] for txid in sorted(transactions))
+def backwards(journal: JournalSearch, last: int) -> Iterator[JournalTransaction]:
+    """Yield the transactions of a journal's newest incarnation that count, from ``last`` on, newest first."""
+    incarnation = None
+    for group in journal.backwards(last):
+        incarnation = incarnation or group.header.incarnation
+        if group.header.incarnation != incarnation:
+            return
+        yield from (each for each in reversed(group.entry.transactions) if each.txid <= last)
