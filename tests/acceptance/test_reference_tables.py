@@ -146,7 +146,7 @@ def test_a_version_that_was_vacuumed_before_its_transaction_ran(tmp_path: Path, 
 
 @pytest.mark.slow
 def test_a_fork_sees_what_the_topology_saw(tmp_path: Path, command_line: Any) -> None:
-    """In all transactions that the topology had when it was forked, whatever was written since."""
+    """In all transactions that the topology had when it was forked, whatever was written since; a fork of it, too."""
     alone = {"topology.group.transactions.max": 1}  # so that a fork can go on after the third
     run_inline(topology(str(tmp_path), changes=False), alone, until=4)
     for _ in range(8):
@@ -158,9 +158,19 @@ def test_a_fork_sees_what_the_topology_saw(tmp_path: Path, command_line: Any) ->
     arguments = ("--set", f"root={tmp_path}", "--set", "changes=false")
     command_line.told("fork", MODULE, "3", str(tmp_path / "side"), *arguments)
     plan = moved(topology(str(tmp_path), changes=False).plan, Config(), folder_at(tmp_path / "side"))[0]
-    run_inline(TransactionalTopology(plan), {"topology.state.dir": str(tmp_path / "side" / "_txtopo")})
-    rows = sorted(read_table(tmp_path / "side" / "out").to_pylist(), key=lambda row: row["txid"])
-    assert [row["version"] for row in rows] == seen
+    settings = {"topology.state.dir": str(tmp_path / "side" / "_txtopo"), **alone}
+    run_inline(TransactionalTopology(plan), settings)
+    assert versions_in(tmp_path / "side") == seen
+    write_version(tmp_path / "customers")
+    command_line.told("fork", MODULE, "5", str(tmp_path / "next"), "--fork", str(tmp_path / "side"), *arguments)
+    plan = moved(topology(str(tmp_path), changes=False).plan, Config(), folder_at(tmp_path / "next"))[0]
+    run_inline(TransactionalTopology(plan), {"topology.state.dir": str(tmp_path / "next" / "_txtopo")})
+    assert versions_in(tmp_path / "next") == seen
+
+
+def versions_in(folder: Path) -> list[int]:
+    """Return the versions that transactions saw, in their order."""
+    return [row["version"] for row in sorted(read_table(folder / "out").to_pylist(), key=lambda row: row["txid"])]
 
 
 @pytest.mark.slow

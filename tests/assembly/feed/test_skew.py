@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,12 @@ from tests.budgets import examples
 from tests.cli.conftest import command_line
 from tests.committers.event_time.scripted import SECOND, START, TOLD, Planned, Script, Telling, told
 from txtopo import BasicBolt, Config, FailedException, Fields, Topology, TransactionalTopologyBuilder, run
+from txtopo.backfill.backfill import BackfillNews, backfill
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.inspect.backend import FolderBackend
-from txtopo.testing.inline import run_inline
+from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.loading import load_target
@@ -39,7 +40,9 @@ def rows(seconds: Sequence[float | None]) -> list[Any]:
     return [[None if each is None else START + each * SECOND] for each in seconds]
 
 
-def topology(root: Path, spouts: Mapping[str, Any], tasks: int = 1, **options: Any) -> Topology:
+def topology(
+    root: Path, spouts: Mapping[str, Any], tasks: int = 1, *, tells: bool = True, **options: Any
+) -> Topology:
     """Return a topology that counts the rows of some spouts by time, with a clock of them all."""
     (first, *others) = spouts
     builder = TransactionalTopologyBuilder("skew", first, spouts[first], tasks)
@@ -51,8 +54,9 @@ def topology(root: Path, spouts: Mapping[str, Any], tasks: int = 1, **options: A
         moving.global_grouping(name)
         count.fields_grouping(name, TIMED)
     builder.set_state("clock", clock.state(root / "clock"))
-    builder.set_committer_bolt("telling", Telling()).all_grouping("clock")
-    builder.set_state("told", DeltaRows(root / "told", TOLD))
+    if tells:
+        builder.set_committer_bolt("telling", Telling()).all_grouping("clock")
+        builder.set_state("told", DeltaRows(root / "told", TOLD))
     builder.set_state("counts", DeltaState(root / "counts", Fields("key: string"), Fields("n: long")))
     return builder.build()
 
@@ -193,15 +197,28 @@ def test_on_spark(tmp_path: Path, spark: Any, mode: str) -> None:
 
 
 def test_a_spout_that_waits_is_not_silent(tmp_path: Path) -> None:
-    """The watermark waits for it, however long it takes the slower one to come, and to pass it in one leap."""
+    """The watermark waits for it, however long it takes the slower one to come, and to pass it in one leap.
+
+    A backfill knows who waited, too.
+    """
+    made, wall_secs = waiting(tmp_path / "all")
+    run_inline(made, Config(max_spout_pending=1), wall_secs=wall_secs)
+    assert [after for _, after, _ in told(tmp_path / "all")][:6] == [0, 1, 2, 3, 100, 101]
+    made, wall_secs = waiting(tmp_path / "later", tells=False)
+    run_inline(made, Config(max_spout_pending=1), wall_secs=wall_secs)
+    news = BackfillNews(lambda point: None, lambda part, txid: None, lambda txid: None)
+    report = backfill(waiting(tmp_path / "later")[0], Config(), inline_environment(), "told", news)
+    assert report.part.scratch == ("clock",)
+    assert told(tmp_path / "later") == told(tmp_path / "all")
+
+
+def waiting(root: Path, *, tells: bool = True) -> tuple[Topology, Callable[[], float]]:
+    """Return a topology in which the faster source waits for longer than it may be idle, and its clock."""
     slow = Script([Planned(20 * n, [(START + second * SECOND,)]) for n, second in enumerate([0, 1, 2, 3, 500])], TIMED)
     fast = MemoryTransactionalSpout(rows([100, 101, 600]), TIMED, 1)
     sources = {name: EventTime("at", delay=0 * SECOND, idle_after=30 * SECOND) for name in ("slow", "fast")}
-    made = topology(
-        tmp_path, {"slow": slow, "fast": fast}, time=None, delay=None, sources=sources, skew_max=10 * SECOND
-    )
-    run_inline(made, Config(max_spout_pending=1), wall_secs=slow.wall_secs)
-    assert [after for _, after, _ in told(tmp_path)][:6] == [0, 1, 2, 3, 100, 101]
+    options = {"time": None, "delay": None, "sources": sources, "skew_max": 10 * SECOND, "tells": tells}
+    return topology(root, {"slow": slow, "fast": fast}, **options), slow.wall_secs
 
 
 @pytest.mark.slow

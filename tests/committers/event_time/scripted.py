@@ -107,12 +107,13 @@ class Telling(BatchBolt, ICommitter):
 
     def prepare(self, config, context, collector, attempt):
         self.told: list[Any] = []
+        self.table = context.state("told")
 
     def execute(self, tuple):
         self.told.append(tuple.values[1:])
 
     def finish_batch(self):
-        self.context.state("told").append(self.told)
+        self.table.append(self.told)
 
 
 def run_clock(
