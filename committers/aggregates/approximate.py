@@ -7,8 +7,10 @@ in which they are merged, and so do HLL's own bytes until they are brought into 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
+from decimal import Context, Decimal
 from functools import partial
 from typing import Any, ClassVar
 
@@ -57,8 +59,8 @@ class ApproxCountDistinct(OfField):
 
     Its partial ``<name>_sketch`` is an HLL sketch of Apache DataSketches of about ``2 ** lg_k`` bytes at most, which
     ``hll_sketch_estimate`` and ``hll_union_agg`` of Spark read. Less than a tenth of that many values are counted
-    almost exactly; above, the relative error of two in three estimates is below ``1.04 / 2 ** (lg_k / 2)``: 1.6 % by
-    default. NaN is one value; nulls are none. It needs the extra ``sketches``.
+    almost exactly (with ``lg_k=7``, less than 8); above, the relative error of two in three estimates is below
+    ``1.04 / 2 ** (lg_k / 2)``: 1.6 % by default. NaN is one value; nulls are none. It needs the extra ``sketches``.
 
     Args:
         field: ``"name"`` or ``"name: type"``, of any type that is not nested.
@@ -170,6 +172,9 @@ _NAN = 2**31 - 1
 _INFINITY = _NAN - 1
 """The slots of what has no magnitude."""
 
+_UNSURE = 1e-8
+"""A logarithm in steps that is so near to a whole one may be on either side of it."""
+
 _SMALLEST = math.log(5e-324)
 _SPAN = math.log(1e35)
 
@@ -272,17 +277,35 @@ class ApproxQuantile(OfField):
     def _slots(self, values: Any) -> Any:
         """Return where values belong: slots have the order of values, and those of a step's values are equal."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            steps = np.ceil(np.log(np.abs(values)) / self._step) + self._zero
+            exponents = np.log(np.abs(values)) / self._step
+            steps = np.ceil(exponents) + self._zero
+            # Processors disagree about the last digits of a logarithm, so those do not decide.
+            (unsure,) = np.nonzero(np.abs(exponents - np.round(exponents)) < _UNSURE)
+        if len(unsure):
+            ends, places = np.unique(np.round(exponents[unsure]).astype(np.int64), return_inverse=True)
+            largest = np.array([_end_and_middle(self.accuracy, int(each))[0] for each in ends])[places]
+            steps[unsure] = ends[places] + (np.abs(values[unsure]) > largest) + self._zero
         slots = np.where(values == 0, 0, np.where(np.isfinite(values), steps, _INFINITY)) * np.where(values < 0, -1, 1)
         return np.where(np.isnan(values), _NAN, slots).astype(np.int32)
 
     def _values(self, slots: Any) -> Any:
         """Return the value in the middle of each slot."""
-        magnitudes = np.abs(slots.astype(np.int64))
-        with np.errstate(over="ignore"):
-            middles = np.exp((magnitudes - self._zero) * self._step) * (1 - self.accuracy)
-        values = middles * np.sign(slots)
+        magnitudes, places = np.unique(np.abs(slots.astype(np.int64)), return_inverse=True)
+        steps = (int(each) - self._zero for each in magnitudes if each < _INFINITY)
+        middles = np.full(len(magnitudes), math.inf)
+        made = [_end_and_middle(self.accuracy, step)[1] for step in steps]
+        middles[: len(made)] = made  # magnitudes are in order
+        values = middles[places] * np.sign(slots)
         return np.where(slots == 0, 0.0, np.where(slots == _NAN, math.nan, values))
+
+
+@functools.lru_cache(maxsize=100_000)  # of all steps of an accuracy, or most of them
+def _end_and_middle(accuracy: float, exponent: int) -> tuple[float, float]:
+    """Return the largest value of a step and the one in its middle, which are the same on each processor."""
+    context = Context(prec=40)
+    more, less = context.add(1, Decimal(accuracy)), context.subtract(1, Decimal(accuracy))
+    end = context.power(context.divide(more, less), exponent)
+    return float(end), float(context.multiply(end, less))
 
 
 def _summed(groups: Any, *, slots: int) -> Any:

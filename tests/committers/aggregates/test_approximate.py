@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import hashlib
+import math
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -49,6 +55,73 @@ def test_near_the_exact(count) -> None:
     assert made["users"] == pytest.approx(count, rel=3 * 1.04 / 64)
     exact = np.sort(rows["cost"])[[max(0, int(np.ceil(rank * count)) - 1) for rank in RANKS]]
     assert made["cost"] == pytest.approx(list(exact), rel=0.01001)
+
+
+@pytest.mark.parametrize("accuracy", [0.001, 0.01, 0.1])
+def test_the_same_on_each_processor(monkeypatch, accuracy) -> None:
+    """The last digits of a logarithm, which depend on the processor, decide nothing, also where steps end."""
+    ends = [((1 + accuracy) / (1 - accuracy)) ** step for step in range(-1_000, 1_000)]
+    values = np.concatenate([ends, np.nextafter(ends, 0), np.nextafter(ends, np.inf), np.arange(1.0, 9.0)])
+    each = Aggregation(Fields(), {"middle": ApproxQuantile("v: double", RANKS, accuracy=accuracy)})
+    rows, log = pa.table({"v": np.concatenate([values, -values])}), np.log
+    made = each.partials(rows)
+    for share in (-1e-15, 1e-15):
+        monkeypatch.setattr(np, "log", lambda given, share=share: log(given) * (1 + share))
+        assert each.partials(rows) == made
+
+
+def test_the_bytes_that_others_make() -> None:
+    """Sketches, histograms and results are those of all machines and versions: tables of them are read for years."""
+    n = np.arange(2_000)
+    rows = pa.table({"n": n, "cost": (n * 7_919 % 2_000 - 300) / 3, "text": [f"é{each % 700}" for each in n]})
+    values = {
+        "users": ApproxCountDistinct("n: long"),
+        "few": ApproxCountDistinct("text: string", lg_k=7),
+        "cost": ApproxQuantile("cost: double", RANKS),
+    }
+    each = Aggregation(Fields(), values)
+    made = each.partials(rows)
+    digests = [hashlib.sha256(repr(table.to_pylist()).encode()).hexdigest()[:8] for table in (made, each.results(made))]
+    assert digests == ["270a12a1", "96b4d89d"]
+
+
+def test_how_far_off_counts_are() -> None:
+    """Two of three estimates are within ``1.04 / 2 ** (lg_k / 2)``, for small sketches and large ones; few are exact."""
+    rows = pa.table({"group": np.repeat(np.arange(60), 3_000), "n": np.arange(180_000)})
+    for lg_k in (8, 12):
+        counts = Aggregation(Fields("group: long"), {"n": ApproxCountDistinct("n: long", lg_k=lg_k)})
+        made = counts.partials(rows)
+        errors = np.abs(np.asarray(counts.results(made)["n"]) / 3_000 - 1)
+        assert (errors < 1.04 / 2 ** (lg_k / 2)).mean() > 0.6
+        assert max(map(len, made["n_sketch"].to_pylist())) <= 2**lg_k + 100
+        few = counts.results(
+            counts.partials(
+                rows.filter(pc.less(pc.subtract(rows["n"], pc.multiply(rows["group"], 3_000)), 2**lg_k // 12))
+            )
+        )
+        assert set(few["n"].to_pylist()) == {2**lg_k // 12}
+
+
+VALUES = {
+    "boolean": [True, False],
+    "int": [0, -1, 7],
+    "decimal(9,2)": [Decimal("1.50"), Decimal(0)],
+    "double": [math.nan, -math.nan, 1.5, 0.0],
+    "date": [dt.date(2026, 3, 1), dt.date(1969, 1, 1)],
+    "timestamp": [dt.datetime(2026, 3, 1, tzinfo=dt.UTC)],
+    "string": ["", "a", "é"],
+    "binary": [b"", b"a", b"\xff"],
+}
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_what_is_one_value(kind) -> None:
+    """Equal values of a type count once, NaN too, and nulls are none."""
+    counts = Aggregation(Fields(), {"n": ApproxCountDistinct(f"v: {kind}")})
+    values = VALUES[kind]
+    rows = pa.table({"v": pa.array([*values, None, *values], Fields(f"v: {kind}").types[0])})
+    [made] = counts.results(counts.partials(rows)).to_pylist()
+    assert made["n"] == len(set(map(str, values)))
 
 
 def test_what_has_no_magnitude() -> None:
