@@ -40,9 +40,7 @@ def rows(seconds: Sequence[float | None]) -> list[Any]:
     return [[None if each is None else START + each * SECOND] for each in seconds]
 
 
-def topology(
-    root: Path, spouts: Mapping[str, Any], tasks: int = 1, *, tells: bool = True, **options: Any
-) -> Topology:
+def topology(root: Path, spouts: Mapping[str, Any], tasks: int = 1, *, tells: bool = True, **options: Any) -> Topology:
     """Return a topology that counts the rows of some spouts by time, with a clock of them all."""
     (first, *others) = spouts
     builder = TransactionalTopologyBuilder("skew", first, spouts[first], tasks)
