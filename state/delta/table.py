@@ -41,8 +41,7 @@ from state.delta.read.foreign import foreign_change, stale
 from txtopo.api.state import CanBeRenamed, StateKind, StateTable, TableDescription
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError
-from txtopo.files.durable import paths_in
-from txtopo.files.folder import Folder, Item, LocalFolder
+from txtopo.files.folder import Folder, Item
 
 __all__ = ["DeltaStateTable", "kept_version"]
 
@@ -235,31 +234,23 @@ class DeltaStateTable(StateTable, CanBeRenamed):
 
     def asides(self) -> list[int]:
         """Return the numbers of the folders to which this table was moved aside."""
-        root = self._location.root
-        if root is None:
-            return []
-        pattern = re.compile(re.escape(root.name + _ASIDE) + r"(\d+)")
-        found = [pattern.fullmatch(path.name) for path in paths_in(root.parent, f"*{_ASIDE}*")]
+        folder = self._location.folder
+        pattern = re.compile(re.escape(folder.name + _ASIDE) + r"(\d+)")
+        found = [pattern.fullmatch(name) for name in folder.parent.folders()]
         return sorted(int(name[1]) for name in found if name is not None)
 
-    def why_it_stays(self) -> str | None:
-        """Describe why it can't be renamed; see :meth:`StateTable.why_it_stays`."""
-        if self._location.root is not None:
-            return None
-        return (
-            f"the table at {self.address} is in an object store, which has no rename: move it away by hand, or give "
-            "the state another path"
-        )
-
     def set_aside(self, number: int) -> None:
-        """Rename the table's folder; see :meth:`StateTable.set_aside`."""
-        root = self._location.root
-        if root is None:
-            raise ConfigError(self.why_it_stays() or "")
-        aside = root.with_name(f"{root.name}{_ASIDE}{number}")
-        if root.exists() and aside.exists():
-            raise ConfigError(f"{root} cannot be moved to {aside}, which already exists: move one of them away")
-        LocalFolder(root.parent).move(root.name, aside.name)
+        """Rename the table's folder; see :meth:`StateTable.set_aside`.
+
+        In an object store its objects are copied, and then removed.
+        """
+        root, folder = self._location.root, self._location.folder
+        aside = f"{folder.name}{_ASIDE}{number}"
+        if root is not None and root.exists() and root.with_name(aside).exists():
+            raise ConfigError(
+                f"{root} cannot be moved to {root.with_name(aside)}, which already exists: move one of them away"
+            )
+        folder.parent.move(folder.name, aside)
 
     def _existing(self) -> DeltaTable | None:
         """Return a handle of the newest version; None if there is no table."""

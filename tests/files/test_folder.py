@@ -112,6 +112,30 @@ def test_files_are_listed_in_order(either: Folder) -> None:
     assert list(either.list("nowhere")) == []
 
 
+def test_a_move_of_objects_that_dies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until all are copied the old ones are whole, then their end is gone first; the same move again takes the rest."""
+    pytest.importorskip("obstore")
+    folder = ObjectFolder(f"memory:///{next(_STORES)}")
+    for name in ("log/0", "log/1", "log/2"):
+        folder.put(name, name.encode())
+    original, left = ObjectFolder.delete, [1]
+
+    def dying(self: ObjectFolder, path: str, *, is_durable: bool = False) -> None:
+        if not left:
+            raise OSError("the process ends")
+        left.pop()
+        original(self, path, is_durable=is_durable)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ObjectFolder, "delete", dying)
+        with pytest.raises(OSError, match="ends"):
+            folder.move("log", "aside")
+    assert (sorted(folder.names("log")), sorted(folder.names("aside"))) == (["0", "1"], ["0", "1", "2"])
+    folder.move("log", "aside")
+    assert folder.is_empty("log")
+    assert [folder.get(f"aside/{name}") for name in "012"] == [b"log/0", b"log/1", b"log/2"]
+
+
 def test_a_folder_is_moved(either: Folder) -> None:
     """All that lies below one path lies below the other; moving it again finds nothing to do."""
     for path in ("table/a", "table/log/b", "tables/c"):

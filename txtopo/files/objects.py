@@ -162,13 +162,21 @@ class ObjectFolder:
             return
         with self._store(below) as (obstore, store, key):
             found = sorted(each["path"].removeprefix(key) for each in obstore.list(store, key).collect())
-        # A store renames one object at a time. A crash leaves the rest at the old place for the same move again.
-        for rest in found:
-            self._rename(below + rest, to + rest)
+        # 1. A crash before all are copied leaves the old ones whole, and the same move again copies them.
+        # 2. A crash after that leaves the first of the old ones by name: of a table's log, its past.
+        copied = [beside(functools.partial(self._copy, below + rest, to + rest)) for rest in found]
+        for each in copied:
+            each()
+        for rest in reversed(found):
+            self.delete(below + rest)
 
     def _rename(self, path: str, to: str) -> None:
+        self._copy(path, to)
+        self.delete(path)
+
+    def _copy(self, path: str, to: str) -> None:
         with self._store(path) as (obstore, store, key), self._store(to) as (_, _, target):
-            obstore.rename(store, key, target)
+            obstore.copy(store, key, target)
 
     def take(self, paths: Iterable[str], origin: Folder) -> None:
         for taken in [beside(functools.partial(self._take, path, origin)) for path in paths]:
