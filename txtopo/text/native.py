@@ -18,6 +18,9 @@ _NO_CREDENTIALS = re.compile(
 )
 """What stores say that found no credentials, or asked the machine's cloud for some, where it has none."""
 
+_OF_CATALOG = "Max catalog version"
+"""What delta-rs says of a table whose versions only its catalog knows."""
+
 
 def plain_text(error: BaseException) -> str:
     """Return the text of a native error without stack frames, dumps and styles of terminals."""
@@ -26,6 +29,11 @@ def plain_text(error: BaseException) -> str:
         return (
             "no credentials for it were found; set them in the environment (S3: AWS_ACCESS_KEY_ID, "
             "AWS_SECRET_ACCESS_KEY and AWS_REGION), or give storage_options"
+        )
+    if _OF_CATALOG in text:
+        return (
+            "its commits are its catalog's (the feature catalogManaged), which delta-rs can't take part in yet; read "
+            "it by a DataFrameSpout, through Spark, and keep tables of txtopo in an external location"
         )
     lines: list[str] = []
     for line in text.splitlines():

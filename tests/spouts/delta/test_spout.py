@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from spouts import DeltaTransactionalSpout
 from tests.state.delta.vector_tables import VectorTable
 from txtopo import Fields
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import ConfigError, FieldsError, InputError
+from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
 from txtopo.testing import TransactionalSpoutConformance
 from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.context import PlainContext
@@ -188,6 +189,20 @@ def test_wrong_columns(path: str) -> None:
         DeltaTransactionalSpout(path, Fields("n"))
     with pytest.raises(ConfigError, match="there is no Delta table"):
         DeltaTransactionalSpout(f"{path}-other")
+
+
+def test_a_table_of_a_catalog(path: str) -> None:
+    """A table that only its catalog commits to is refused in words that say so."""
+    features = {"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged", "inCommitTimestamp"]}
+    entry = Path(path, "_delta_log", f"{0:020}.json")
+    actions = [json.loads(line) for line in entry.read_text().splitlines()]
+    for action in actions:
+        if "protocol" in action:
+            action["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+    entry.write_text("\n".join(map(json.dumps, actions)))
+    with pytest.raises(SourceFailure, match="can't be read now") as caught:
+        DeltaTransactionalSpout(path)
+    assert "its commits are its catalog's (the feature catalogManaged)" in str(caught.value)
 
 
 def test_a_log_that_was_cleaned_up(path: str) -> None:
