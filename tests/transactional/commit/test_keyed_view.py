@@ -1,0 +1,97 @@
+"""What a transaction changes in a keyed state: in columns and key by key the same, whatever else the group does."""
+
+from __future__ import annotations
+
+import operator
+from pathlib import Path
+
+import pyarrow as pa
+from hypothesis import given, settings, strategies as st
+
+from state import DeltaState, MemoryState, read_table
+from tests.budgets import examples
+from txtopo import Fields
+from txtopo.api.reduction import Reduction, Reductions
+from txtopo.api.values import KEYED_KINDS
+from txtopo.transactional.commit.write_buffer import group_state
+
+KEY, VALUE = Fields("k: string"), Fields("rows: long", "top: long")
+FOLD = Reductions((("rows", Reduction.SUM), ("top", Reduction.MAX)))
+SCHEMA = (KEY + VALUE).arrow_schema()
+
+ROWS = st.dictionaries(st.sampled_from("abc"), st.tuples(st.integers(-2, 2), st.none() | st.integers(0, 3)), min_size=1)
+STEPS = st.one_of(
+    st.tuples(st.just("changes"), ROWS),
+    st.tuples(st.just("fold"), ROWS),
+    st.tuples(st.just("put"), st.sampled_from("abc"), st.integers(0, 3)),
+    st.tuples(st.just("remove"), st.sampled_from("abc")),
+    st.tuples(st.just("get"), st.sampled_from("abc")),
+)
+
+
+def table_of(rows: dict) -> pa.Table:
+    columns = zip(*((key, *values) for key, values in rows.items()), strict=True)
+    return pa.Table.from_arrays([pa.array(c, f.type) for c, f in zip(columns, SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def done(view, step: tuple):
+    """Do a step in a transaction; return what it has told."""
+    what, *arguments = step
+    match what:
+        case "changes":
+            changes = view.reduce_changes(table_of(arguments[0]), FOLD, "rows")
+            before, after = (
+                {row.pop("k"): tuple(row.values()) for row in rows.filter(pa.array(mask)).to_pylist()}
+                for rows, mask in ((changes.before, changes.was), (changes.after, changes.is_there))
+            )
+            return before, after
+        case "fold":
+            return view.multi_reduce(table_of(arguments[0]), FOLD)
+        case "put":
+            return view.put(arguments[0], (arguments[1], arguments[1]))
+        case "remove":
+            return view.remove(arguments[0])
+        case _:
+            found = view.get(arguments[0])
+            return found and found.value
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    groups=st.lists(st.lists(st.lists(STEPS, max_size=4), min_size=1, max_size=3), min_size=1, max_size=3),
+    kind=st.sampled_from(KEYED_KINDS),
+    failing=st.integers(0, 8),
+)
+def test_in_columns_as_key_by_key(tmp_path_factory, groups, kind, failing) -> None:
+    """Whatever is folded, put, removed and asked for meanwhile, in one group or several, and if a transaction fails."""
+    path = Path(tmp_path_factory.mktemp("keyed"))
+    states = [
+        DeltaState(path / "t", KEY, VALUE, kind).open("topology", "s", "life", 1),
+        MemoryState(KEY, VALUE, kind).open("topology", "s", "life", 1),
+    ]
+    txid = 0
+    for transactions in groups:
+        of_group = [group_state(state) for state in states]
+        for steps in transactions:
+            txid += 1
+            views = [group.begin(txid) for group in of_group]
+            for step in steps:
+                told = [done(view, step) for view in views]
+                assert operator.eq(*told), step
+                for view in views:
+                    view.check("bolt")
+            if txid == failing:  # it is replayed without what it had
+                for view in views:
+                    view.discard()
+                views = [group.begin(txid) for group in of_group]
+            for view in views:
+                view.finish()
+        for state, group in zip(states, of_group, strict=True):
+            writes = group.writes()
+            if writes:
+                state.write(txid, writes)
+        assert operator.eq(*([each and each.value for each in state.multi_get(list("abc"))] for state in states))
+        if kind is not KEYED_KINDS[-1]:
+            assert operator.eq(*(state.multi_get(list("abc")) for state in states))
+    assert read_table(path / "t").num_rows == sum(each is not None for each in states[1].multi_get(list("abc")))
+    states[0].close()
