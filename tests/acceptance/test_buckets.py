@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import shutil
 import sys
 from collections import Counter
@@ -13,11 +14,16 @@ import pytest
 
 pytest.importorskip("obstore")
 
+from committers import AppendCommitter
+from spouts.memory import MemoryTransactionalSpout
+from state import DeltaRows
+from state.delta.log.location import Location
 from state.delta.read.consistent import read_tables
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
 from tests.object_server import ObjectStore as Server
 from tests.processes import ran
-from txtopo import Config
+from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo.assembly.storage import metadata_dir_of, store_words
 from txtopo.files.objects import ObjectFolder
 from txtopo.inspect.audit.evidence import audited
 from txtopo.testing.inline import run_inline
@@ -112,3 +118,30 @@ def test_what_a_group_costs(bucket_server: Server, monkeypatch: pytest.MonkeyPat
         assert found[table] in range(2 * groups, 3 * groups + begins)
     assert found["_txtopo/coordinator"] in range(groups, 2 * groups + 2 * begins)
     assert found.total() <= (3 * 2 + 2) * groups + 4 * begins
+
+
+def test_options_of_a_state_are_those_of_all_and_their_secret_is_nowhere(
+    bucket_server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Coordinator state and journal take them from the state; no object, text or log shows the secret."""
+    for name in bucket_server.options:
+        monkeypatch.delenv(name.upper())
+    caplog.set_level(logging.DEBUG)
+    options = {**bucket_server.options, "aws_secret_access_key": "do-not-show-this"}
+    state = DeltaRows(f"{OUTPUT}/rows", Fields("word: string"), storage_options=options)
+    builder = TransactionalTopologyBuilder("words", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4), 1)
+    builder.set_committer_bolt("append", AppendCommitter("rows")).shuffle_grouping("spout")
+    builder.set_state("rows", state)
+    topology = builder.build()
+    report = run_inline(topology, Config(), until=5)
+    metadata_dir = metadata_dir_of(topology.plan, Config())
+    assert audited(metadata_dir, "words", with_rows=True).findings == []
+    shown = [repr(each) for each in (state, topology.plan, metadata_dir, report, Location.resolve(OUTPUT, options))]
+    shown += [caplog.text, store_words(topology.plan, Config())]
+    folders = [metadata_dir.parent]
+    while folders:
+        folder = folders.pop()
+        folders += [folder.below(name) for name in folder.folders()]
+        shown += [folder.get(name).decode("latin-1") for name in folder.names()]
+    assert len(shown) > 15
+    assert not [each for each in shown if "do-not-show-this" in each]

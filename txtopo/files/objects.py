@@ -42,7 +42,7 @@ class ObjectFolder:
     """
 
     address: str
-    options: tuple[tuple[str, str], ...] = ()
+    options: tuple[tuple[str, str], ...] = attrs.field(default=(), repr=False)  # they may hold secrets
 
     @property
     def name(self) -> str:

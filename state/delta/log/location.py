@@ -51,7 +51,7 @@ class Location:
     """
 
     address: str
-    options: dict[str, str] | None
+    options: dict[str, str] | None = attrs.field(repr=False)  # they may hold secrets
     root: Path | None
 
     @staticmethod
@@ -66,6 +66,12 @@ class Location:
         root = local_path(path)
         _check(str(root))
         return Location(str(root), options, root)
+
+    @staticmethod
+    def beside(folder: Folder, path: str, options: dict[str, str] | None = None) -> Location:
+        """Return the location of a table by a folder near it, whose options it has unless some are given."""
+        of_folder = dict(folder.options) if isinstance(folder, ObjectFolder) else {}
+        return Location.resolve(path, options or of_folder or None)
 
     @property
     def folder(self) -> Folder:

@@ -56,7 +56,7 @@ def read_histories(
     """
     histories = {}
     for name, known in tables.items():
-        location = Location.resolve(table_path(metadata_dir, known), None)
+        location = Location.beside(metadata_dir, table_path(metadata_dir, known))
         try:
             if name in departed and not _is_there(location, known):
                 continue

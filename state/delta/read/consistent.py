@@ -400,7 +400,7 @@ def _take_handles(
 ) -> dict[str, _Handle]:
     handles = {}
     for name, known in header.tables.items():
-        location = Location.resolve(table_path(metadata_dir, known), storage_options)
+        location = Location.beside(metadata_dir, table_path(metadata_dir, known), storage_options)
         table = location.existing()
         owner = None if table is None else Owner.of(table)
         if table is None or owner is None or str(table.metadata().id) != known.identity:
