@@ -20,7 +20,7 @@ def settings(zookeeper: ZooKeeperServer, root: str) -> dict[str, object]:
         "topology.state.store": "zookeeper",
         "transactional.zookeeper.servers": zookeeper.hosts,
         "transactional.zookeeper.root": root,
-        "transactional.zookeeper.session.timeout.secs": 2,
+        "transactional.zookeeper.session.timeout.secs": 10,
     }
 
 

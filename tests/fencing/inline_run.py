@@ -28,9 +28,12 @@ class InlineRun:
         transactions: how many its input makes.
         store: what keeps its coordinator state; closed at its end.
         window: ``topology.max.spout.pending``.
+        group_max: ``topology.group.transactions.max``.
     """
 
-    def __init__(self, output: pathlib.Path, transactions: int, store: ZooKeeperStore, window: int = 4) -> None:
+    def __init__(
+        self, output: pathlib.Path, transactions: int, store: ZooKeeperStore, window: int = 4, group_max: int = 4
+    ) -> None:
         @contextlib.contextmanager
         def make_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[InlineJobRunner]:
             runner = InlineJobRunner(plan, config, prototypes)
@@ -38,7 +41,8 @@ class InlineRun:
             runner.close()
 
         environment = Environment(make_runner, make_store=lambda: store)
-        topology, config = words(str(output), transactions), Config(max_spout_pending=window)
+        topology = words(str(output), transactions)
+        config = Config(max_spout_pending=window, group_transactions_max=group_max)
         self._pool = ThreadPoolExecutor(1, "coordinator")
         self._ended: Future[RunReport] = self._pool.submit(run_with, topology, config, environment)
         self._pool.shutdown(wait=False)

@@ -10,7 +10,7 @@ import pytest
 
 from state.stores.zookeeper import ZooKeeperStore
 from tests.fencing.delta_log import check_epochs, check_totals
-from tests.fencing.inline_run import InlineRun
+from tests.fencing.inline_run import InlineRun, holding
 from tests.fencing.topologies import rows_of
 from tests.fencing.zookeeper_view import ZooKeeperView, viewing
 from tests.waiting import wait_for
@@ -40,12 +40,15 @@ def wait_for_commits(run: InlineRun, view: ZooKeeperView, txid: int) -> None:
 def test_broken_connections(server: ZooKeeperServer, root: str, view: ZooKeeperView, tmp_path: pathlib.Path) -> None:
     """Connections that break again and again, within the session, lose nothing and double nothing: one run, one epoch."""
     store = ZooKeeperStore(server.hosts, root, SESSION_SECS)
-    run = InlineRun(tmp_path, TRANSACTIONS, store)
-    for number in range(BREAKS):
-        wait_for_commits(run, view, 5 + number * (TRANSACTIONS - 20) // BREAKS)
-        broken = store.session.client._connection._socket
-        broken.shutdown(socket.SHUT_RDWR)
-        wait_for("it connects again", lambda broken=broken: store.session.client._connection._socket is not broken)
+    with holding("group.decide.before", TRANSACTIONS - 10):  # so that it is not over before the last break
+        run = InlineRun(tmp_path, TRANSACTIONS, store, group_max=1)
+        for number in range(BREAKS):
+            wait_for_commits(run, view, 5 + number * (TRANSACTIONS - 20) // BREAKS)
+            broken = store.session.client._connection._socket
+            broken.shutdown(socket.SHUT_RDWR)
+            wait_for(
+                "it connects again", lambda old=broken: store.session.client._connection._socket not in {None, old}
+            )
     assert run.result().committed_txid == TRANSACTIONS
     check_epochs(tmp_path, [1])
     check_totals(tmp_path, rows_of(TRANSACTIONS))
