@@ -5,7 +5,6 @@ A transaction comes each 10 ms of the clock, so what is recent, the points, chec
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import tempfile
@@ -57,7 +56,7 @@ class Window:
     """The processor time of a transaction, of all threads of the process."""
     resident_mib: float
     objects: int
-    """The objects that Python's garbage collector knows."""
+    """The blocks of memory that Python has allocated, about one for each object."""
     threads: int
     descriptors: int
     files: int
@@ -85,7 +84,9 @@ class Windows:
         cpu_us = (time.process_time() - self._began_secs) / self.size * 1e6
         descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
         files = sum(len(names) for *_, names in os.walk(self.folder))
-        seen = resident_mib(), _objects(), threading.active_count(), descriptors, files
+        # Not by gc.get_objects(), which refers to each of them: a tuple that another thread is making at that moment may
+        # then not be resized, and that thread gets a SystemError.
+        seen = resident_mib(), sys.getallocatedblocks(), threading.active_count(), descriptors, files
         self.done.append(Window(last, cpu_us, *seen))
         if len(self.done) == 1:
             _say(
@@ -93,15 +94,6 @@ class Windows:
             )
         _say(f"{last:12,} {cpu_us:6.0f} µs {seen[0]:6.0f} {seen[1]:9,} {seen[2]:7} {seen[3]:5} {seen[4]:7,}")
         self._began_secs = time.process_time()  # to look costs no transaction anything
-
-
-def _objects() -> int:
-    # Not by get_objects(), which refers to each of them: a tuple that another thread is making at that moment may then
-    # not be resized, and that thread gets a SystemError.
-    gc.freeze()
-    count = gc.get_freeze_count()
-    gc.unfreeze()
-    return count
 
 
 def _say(text: str) -> None:
