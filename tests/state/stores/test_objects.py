@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import os
+import uuid
 from collections.abc import Callable, Iterator
 
 import attrs
@@ -22,6 +24,9 @@ from txtopo.testing.conformance.store import StoreConformance, StorePlace
 
 LEASE_SECS = 1.5
 
+BUCKET = "TXTOPO_BUCKET"
+"""The variable with the address of a bucket."""
+
 _PLACES = itertools.count()
 
 
@@ -31,7 +36,7 @@ class ObjectStorePlace(StorePlace):
     options: dict[str, str] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
-        if self.options:
+        if not self.address.startswith("memory:"):
             self.opening = (
                 "from state.stores.objects import ObjectStore; "
                 f"store = ObjectStore({self.address!r}, {self.options!r}, {LEASE_SECS})"
@@ -64,6 +69,16 @@ class TestObjectStoreOnS3(StoreConformance):
     @pytest.fixture
     def place(self, server: Server) -> ObjectStorePlace:
         return ObjectStorePlace(f"s3://bucket/{next(_PLACES)}", server.options)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BUCKET not in os.environ, reason=f"{BUCKET} names no bucket to try it in")
+class TestObjectStoreElsewhere(StoreConformance):
+    """In a bucket of any kind, with the options in the environment."""
+
+    @pytest.fixture
+    def place(self) -> ObjectStorePlace:
+        return ObjectStorePlace(f"{os.environ[BUCKET]}/{uuid.uuid4()}")
 
 
 @pytest.fixture

@@ -166,6 +166,7 @@ class Soak:
 @click.option("--each", is_flag=True, help="Once at each failpoint, instead of a number of kills.")
 @click.option("--seed", type=int, help="Decides where; drawn unless given.")
 @click.option("--store", default="sqlite", show_default=True, type=click.Choice(["sqlite", "zookeeper", "bucket"]))
+@click.option("--address", help="With '--store bucket': where it is; options from the environment. Default: a server.")
 @click.option("--transactions", default=400, show_default=True, type=click.IntRange(1), help="In a round.")
 @click.option("--opaque", is_flag=True, help="With a spout whose replays carry other tuples.")
 @click.option("--inline", is_flag=True, help="Without Spark: quicker, and one process to kill.")
@@ -193,6 +194,7 @@ def main(
     kills: int,
     seed: int | None,
     store: str,
+    address: str | None,
     output: Path | None,
     keys: int | None,
     *,
@@ -206,6 +208,8 @@ def main(
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no process is left behind
     console = Console(width=120 if not sys.stdout.isatty() else None)
     folder = Path(tempfile.mkdtemp(prefix="txtopo-soak-")) if output is None else output.absolute()
+    if address is not None and store != "bucket":
+        raise click.UsageError("--address goes with --store bucket alone")
     if tidied and not keys:
         raise click.UsageError("--tidied goes with --keys alone")
     if folder.exists() and any(folder.iterdir()):
@@ -220,7 +224,9 @@ def main(
         hosts, bucket = "", None
         if store == "zookeeper":
             hosts = stack.enter_context(running_zookeeper(folder / "zookeeper")).hosts
-        if store == "bucket":
+        if store == "bucket" and address is not None:
+            bucket = f"{address.rstrip('/')}/soak-{drawn}"
+        elif store == "bucket":
             server = stack.enter_context(object_store())
             server.lose_answers(5)
             os.environ.update({name.upper(): value for name, value in server.options.items()})
