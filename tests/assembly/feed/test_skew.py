@@ -243,7 +243,7 @@ def test_a_spout_that_was_idle_before_stays_so(tmp_path: Path) -> None:
 MODULE = """
 from pathlib import Path
 
-from tests.assembly.test_skew import pair
+from tests.assembly.feed.test_skew import pair
 
 def topology():
     return pair(Path("out").resolve(), is_opaque=False)
