@@ -1,18 +1,20 @@
 """The transactions as of which a table can be shown, as far as its log goes back.
 
 Its newest versions are all there. Of older ones, those of points are, each with the entry that made it; the entries of
-a table that went back stay, too, and tell which later ones are void.
+a table that went back stay, too, and tell which later ones are void. Entries may stay for longer than files do.
 """
 
 from __future__ import annotations
 
 import bisect
 import datetime as dt
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 
 import attrs
 from deltalake import DeltaTable
 
+from state.delta.log.data_files import DataFolder, Presence, files_of
 from state.delta.log.entries import LogEntry, log_entries, read_entry
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
@@ -21,6 +23,9 @@ from txtopo.api.data.utc import EPOCH
 from txtopo.journal.journal import JournalPart, counting_parts
 
 __all__ = ["GroupWrites", "ShownPoint", "ShownPoints"]
+
+_TELLING_MAX = 8
+"""How many versions are looked at for one that needs files: a table may be empty for long."""
 
 
 @attrs.frozen
@@ -60,8 +65,8 @@ class ShownPoints:
     def of(location: Location, latest: DeltaTable, application: str) -> ShownPoints:
         """Find them in a table's log, up to the version of a handle, which is not a later one's.
 
-        It costs a listing, and a read for each version before the last gap in the log and each time that the table
-        went back since.
+        It costs two listings, and a read for each version before the last gap in the log and each time that the table
+        went back since; if files have gone sooner than entries, one for each bisection of these, too.
         """
         log = KeptLog.of(location)
         versions = [version for version in log.versions() if version <= latest.version()]
@@ -70,6 +75,8 @@ class ShownPoints:
             if version != first - 1:
                 break
             first = version
+        whole = _Whole.of(location)
+        logged, first = first, whole.first(first, latest.version(), log.checkpoints)
         began = location.handle(first)
         entry = read_entry(location, first)
         since = ShownPoint(began.transaction_version(application) or 0, None if entry is None else entry.written_ms)
@@ -83,7 +90,8 @@ class ShownPoints:
             if found is None or found.txid is None or found.txid >= lowest:
                 continue
             lowest = found.txid
-            if version in versions:
+            is_held = version < logged or (version in log.checkpoints and whole.has(version))
+            if version in versions and is_held:
                 points.append(ShownPoint(lowest, found.written_ms))
         txid = latest.transaction_version(application) or 0
         made = next((each for each in log_entries(location, latest.version(), first) if each.txid == txid), None)
@@ -142,6 +150,41 @@ class GroupWrites:
             return False
         following = bisect.bisect_right(self.lasts, reached)
         return following == len(self.lasts) or self.firsts[following] > txid
+
+
+@attrs.frozen
+class _Whole:
+    """Tells which versions have all of their files: these may go sooner than entries of the log."""
+
+    location: Location
+    present: Presence
+
+    @classmethod
+    def of(cls, location: Location) -> _Whole:
+        return cls(location, DataFolder(location).presence())
+
+    def has(self, version: int) -> bool | None:
+        """Whether a version has all of its files; None if it needs none."""
+        files = files_of(self.location, self.location.handle(version)).values()
+        return all(self.present(place) for file in files for place in file.places) if files else None
+
+    def first(self, low: int, high: int, checkpoints: Collection[int]) -> int:
+        """Return the first version from which on all have, of those from ``low`` on; that of ``high`` has.
+
+        The versions of points, which have ``checkpoints``, are kept among others that are not; and the first versions
+        of a table need no file. So the next ones tell.
+        """
+        middle = low  # which is the first one, mostly
+        while low < high:
+            telling = (each for each in range(middle, high) if each not in checkpoints)
+            told = ((each, self.has(each)) for each in itertools.islice(telling, _TELLING_MAX))
+            asked, is_whole = next((each for each in told if each[1] is not None), (0, True))
+            if is_whole:
+                high = middle
+            else:
+                low = asked + 1
+            middle = (low + high) // 2
+        return low
 
 
 def _rollbacks(location: Location, latest: DeltaTable, application: str, first: int) -> Iterator[LogEntry]:

@@ -50,6 +50,23 @@ def test_the_points_of_a_table(tmp_path):
         read_table(path, 2)
 
 
+@pytest.mark.parametrize("held", [(), (4,), (4, 5), (7,)])
+def test_versions_whose_files_are_gone_are_no_points(tmp_path, held):
+    """Though the log still has their entries, which stay for minutes: only those of points among them are, and are read."""
+    path = tmp_path / "t"
+    filled(path, range(1, 11)).close()
+    for version in held:
+        DeltaTable(path, version=version).create_checkpoint()
+    kept = {uri for version in (*held, 8, 9, 10, 11) for uri in DeltaTable(path, version=version).file_uris()}
+    for file in (path / "_data").glob("*.parquet"):
+        if not any(uri.endswith(file.name) for uri in kept):
+            file.unlink()
+    found = read_points(path)
+    assert txids(found) == ([version - 1 for version in held if version != 7], 6 if held == (7,) else 7, 10)
+    for txid in (*(point.txid for point in found.points), *range(found.since.txid, 11)):
+        assert read_table(path, txid).num_rows == txid + 1
+
+
 def test_points_after_a_table_went_back(tmp_path):
     """Those above are void, however often it went back, and before and after the log was cleaned."""
     path = tmp_path / "t"
