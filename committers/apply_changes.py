@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from committers.changes import CHANGES, DIFF, TableChanges
 from committers.inputs import Inputs, field_mistakes
-from committers.versions import BEGAN, INTERVALS, Change, Version, VersionId, Versions, sequence_of
+from committers.versions import INTERVALS, REPEAT, Change, Version, VersionId, Versions, sequence_of
 from committers.waiting import WaitingTuples
 from state import DeltaState
 from txtopo import (
@@ -38,7 +38,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 
 _PARTS = operator.attrgetter(*(field.name for field in attrs.fields(Change)))
 
-_EARLIER, _UNKNOWN = 0, (None,) * len(INTERVALS)
+_EARLIER, _UNKNOWN = 0, (None, None, 0, None)
 """The transaction and the intervals of a version that was there before there was a history."""
 
 
@@ -132,19 +132,19 @@ class ApplyChanges(BatchBolt, ICommitter):
         return DeltaState(path, self._key, self._grave + trail, **options)
 
     def history(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
-        """Return the table of all versions, by key, sequence and ``from_txid``; ``options`` are the table's.
+        """Return the table of all versions, by key, sequence and ``repeat``; ``options`` are the table's.
 
         ``valid_from`` is the time of the event that made the version, ``valid_to`` that of the next event of its key,
         which may be a delete; null: it is the latest. The table had the version as its row after the transactions from
         ``from_txid`` up to the one before ``to_txid``. If both are equal, a later version was there before, or came in
-        the same transaction. A row that was there before there was a history has 0, and no ``valid_from``.
+        the same transaction. That of a row from before there was a history is 0, and it has no ``valid_from``.
 
         Raises:
             ConfigError: the committer was made without ``history``.
         """
         if self._history_name is None:
             raise ConfigError("this ApplyChanges keeps no history; name its state: history='versions'")
-        return DeltaState(path, self._key + self._sequence + BEGAN, self._values + INTERVALS, **options)
+        return DeltaState(path, self._key + self._sequence + REPEAT, self._values + INTERVALS, **options)
 
     @property
     def _grave(self) -> Fields:
@@ -157,7 +157,13 @@ class ApplyChanges(BatchBolt, ICommitter):
     def _trail(self) -> Fields:
         """What is remembered of versions."""
         sequence = pa.struct(self._sequence.arrow_schema())
-        parts = [("sequence", sequence), ("txid", pa.int64()), ("time", _TIME), ("deleted", pa.bool_())]
+        parts = [
+            ("sequence", sequence),
+            ("repeat", pa.int64()),
+            ("txid", pa.int64()),
+            ("time", _TIME),
+            ("deleted", pa.bool_()),
+        ]
         return Fields(f"versions: {ddl_name(pa.list_(pa.struct(parts)))}", "is_whole: boolean")
 
     def changes(self) -> Fields:
@@ -284,10 +290,14 @@ class ApplyChanges(BatchBolt, ICommitter):
             for key, versions in every.items()
             for version in dict.fromkeys(versions.needed(self._changes[key]))
         ]
-        found = history.values_before([self._of_version(*each) for each in wanted])
-        for (key, version), row in zip(wanted, found, strict=True):
-            if row is not None:
-                every[key].rows[version] = row
+        while wanted:
+            found = history.values_before([self._of_version(*each) for each in wanted])
+            missing = []
+            for (key, version), row in zip(wanted, found, strict=True):
+                if row is not None:
+                    every[key].rows[version] = row
+                    missing += [(key, each) for each in every[key].repeated(version)]
+            wanted = missing
         rows: dict[Any, Any] = {}
         remembered = {}
         for key, versions in every.items():
@@ -307,14 +317,16 @@ class ApplyChanges(BatchBolt, ICommitter):
         width, own = len(self._values), len(self._sequence)
         if grave is not None and grave[-2] is not None:
             latest = [
-                Version(tuple(each["sequence"].values()), each["txid"], each["time"], each["deleted"])
+                Version(
+                    tuple(each["sequence"].values()), *(each[name] for name in ("repeat", "txid", "time", "deleted"))
+                )
                 for each in grave[-2]
             ]
             return Versions(latest, grave[-1])
         if row is not None:
-            version = Version(row[width:], _EARLIER, None, False)
+            version = Version(row[width:], 0, _EARLIER, None, False)
             return Versions([version], False, {version.id: row[:width] + _UNKNOWN})
-        return Versions([] if grave is None else [Version(grave[:own], _EARLIER, None, True)], grave is None)
+        return Versions([] if grave is None else [Version(grave[:own], 0, _EARLIER, None, True)], grave is None)
 
     def _remembered(self, versions: Versions) -> tuple[Any, ...]:
         versions.forget(self._versions_max)
@@ -322,6 +334,7 @@ class ApplyChanges(BatchBolt, ICommitter):
         trail = [
             {
                 "sequence": dict(zip(self._sequence, each.sequence, strict=True)),
+                "repeat": each.repeat,
                 "txid": each.txid,
                 "time": each.time,
                 "deleted": each.is_deleted,
@@ -333,8 +346,8 @@ class ApplyChanges(BatchBolt, ICommitter):
 
     def _of_version(self, key: Any, version: VersionId) -> tuple[Any, ...]:
         """Return the key of a version in the history."""
-        sequence, txid = version
-        return (*(key if len(self._key) > 1 else (key,)), *sequence, txid)
+        sequence, repeat = version
+        return (*(key if len(self._key) > 1 else (key,)), *sequence, repeat)
 
     def _make_columns(self) -> None:
         """Take the tuples that wait."""

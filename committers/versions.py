@@ -12,14 +12,14 @@ import attrs
 
 from txtopo import Fields
 
-BEGAN = Fields("from_txid: long")
-"""Which transaction brought a version; 0: it was there before there was a history."""
+REPEAT = Fields("repeat: long")
+"""How many versions of an equal sequence came before a version."""
 
-INTERVALS = Fields("valid_from: timestamp", "valid_to: timestamp", "to_txid: long")
-"""When a version was valid: by the times of changes, and up to which transaction it was the row of its key."""
+INTERVALS = Fields("valid_from: timestamp", "valid_to: timestamp", "from_txid: long", "to_txid: long")
+"""When a version was valid: by the times of changes, and by the transactions after which it was the row of its key."""
 
 VersionId = tuple[tuple[Any, ...], int]
-"""The sequence of a version and the transaction that brought it; versions of a key are in this order."""
+"""The sequence of a version, and how many of an equal one came before; versions of a key are in this order."""
 
 sequence_of = operator.attrgetter("sequence")
 
@@ -55,6 +55,7 @@ class Version:
     """What is remembered of an applied change, so that others find their place beside it."""
 
     sequence: tuple[Any, ...]
+    repeat: int
     txid: int
     time: dt.datetime | None
     is_deleted: bool
@@ -62,7 +63,7 @@ class Version:
     @property
     def id(self) -> VersionId:
         """What the history knows it by."""
-        return self.sequence, self.txid
+        return self.sequence, self.repeat
 
 
 @attrs.define(eq=False)
@@ -94,6 +95,22 @@ class Versions:
             if place:
                 yield self.latest[place - 1].id
 
+    def repeated(self, found: VersionId) -> Iterator[VersionId]:
+        """Yield the version after one whose row was found, if the latest one was known by its row alone.
+
+        What was remembered of the key is forgotten then, but not its row: that is the version that has not ended.
+        """
+        (sequence, repeat), row = found, self.rows[found]
+        known = self.latest[-1]
+        if known.txid or known.time is not None or known.id != found or row is None:
+            return
+        *_, time, _, txid, ended = row
+        if ended is None:
+            self.latest[-1] = Version(sequence, repeat, txid, time, is_deleted=False)
+        else:
+            self.latest[-1] = attrs.evolve(known, repeat=repeat + 1)
+            yield self.latest[-1].id
+
     def place(self, changes: Sequence[Change], txid: int) -> None:
         """Place the changes of a transaction; those of an equal sequence in the order in which they came."""
         for change in sorted(changes, key=sequence_of):  # which keeps the order of equal ones
@@ -117,23 +134,25 @@ class Versions:
         row = self.rows.get(before.id) if before is not None else None
         left = None if row is None else row[: len(row) - len(INTERVALS)]
         values = change.after(left)
-        version = Version(change.sequence, txid, change.time, values is None)
+        repeat = 0
         if before is not None and before.sequence == change.sequence:
-            if left == values and before.is_deleted == version.is_deleted and before.time in {None, change.time}:
+            if left == values and before.is_deleted == (values is None) and before.time in {None, change.time}:
                 return  # it has come again
+            repeat = before.repeat + (before.txid != txid)
             if before.txid == txid:  # of those of one transaction the last counts, so no table ever had this one
                 place -= 1
                 self.latest.pop(place)
                 before = self.latest[place - 1] if place else None
+        version = Version(change.sequence, repeat, txid, change.time, values is None)
         self.latest.insert(place, version)
         after = self.latest[place + 1] if place + 1 < len(self.latest) else None
         # A version that comes after a later one was never the row of its key.
-        interval = change.time, after and after.time, txid if after else None
+        interval = change.time, after and after.time, txid, txid if after else None
         self._keep(version, None if values is None else values + interval)
         row = self.rows.get(before.id) if before is not None else None
         if before is not None and row is not None:
-            *others, _, to_txid = row
-            self._keep(before, (*others, change.time, to_txid or txid))
+            *others, _, from_txid, to_txid = row
+            self._keep(before, (*others, change.time, from_txid, to_txid or txid))
 
     def _keep(self, version: Version, row: tuple[Any, ...] | None) -> None:
         self.rows[version.id] = row

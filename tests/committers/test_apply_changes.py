@@ -196,7 +196,7 @@ TIMED_EVENTS = st.lists(
 
 
 def versions_of(events: list[Any], take: int) -> dict[Any, Any]:
-    """The history by key, sequence and txid: all events sorted, each valid until the next; so many are in a transaction."""
+    """The history by key, sequence and repeat: all events sorted, each valid until the next; so many are in a transaction."""
     came: dict[Any, dict[Any, Any]] = {}
     for position, event in enumerate(events):
         of_key, txid = came.setdefault(event[0], {}), position // take + 1
@@ -212,7 +212,8 @@ def versions_of(events: list[Any], take: int) -> dict[Any, Any]:
             if values is not None:
                 valid_to = of_key[later[0]][1] if later else None
                 to_txid = max(txid, min(each[1] for each in later)) if later else None
-                expected[(key, *sequence, txid)] = (*values, time, valid_to, to_txid)
+                repeat = sum(each[0] == sequence and each[1] < txid for each in of_key)
+                expected[(key, *sequence, repeat)] = (*values, time, valid_to, txid, to_txid)
     return expected
 
 
@@ -221,7 +222,7 @@ def rows_as_of(folder: Path, txid: int) -> dict[Any, Any]:
     rows = [
         (version[0], (*row[:2], *version[1:3]))
         for version, row in versions_in(folder).items()
-        if version[3] <= txid and (row[-1] is None or row[-1] > txid)
+        if row[-2] <= txid and (row[-1] is None or row[-1] > txid)
     ]
     assert len(dict(rows)) == len(rows)
     return dict(rows)
@@ -254,10 +255,10 @@ def keep_history(
 
 
 def versions_in(folder: Path) -> dict[Any, Any]:
-    """The history in a folder, by key, sequence and the transaction that brought a version."""
-    columns = [*VALUES, "valid_from", "valid_to", "to_txid"]
+    """The history in a folder, by key, sequence and how many of an equal one came before."""
+    columns = [*VALUES, "valid_from", "valid_to", "from_txid", "to_txid"]
     return {
-        tuple(row[each] for each in (*KEY, *SEQUENCE, "from_txid")): tuple(row[each] for each in columns)
+        tuple(row[each] for each in (*KEY, *SEQUENCE, "repeat")): tuple(row[each] for each in columns)
         for row in read_table(folder / "versions").to_pylist()
     }
 
@@ -302,9 +303,9 @@ def test_a_version_that_comes_late(tmp_path: Path) -> None:
     ]
     keep_history(tmp_path, events)
     assert versions_in(tmp_path) == {
-        (1, 10, 0, 1): ("a", None, NOON, NOON + 20 * MINUTE, 2),
-        (1, 20, 0, 3): ("b", None, NOON + 20 * MINUTE, NOON + 30 * MINUTE, 3),
-        (1, 30, 0, 2): ("c", None, NOON + 30 * MINUTE, NOON + 40 * MINUTE, 4),
+        (1, 10, 0, 0): ("a", None, NOON, NOON + 20 * MINUTE, 1, 2),
+        (1, 20, 0, 0): ("b", None, NOON + 20 * MINUTE, NOON + 30 * MINUTE, 3, 3),
+        (1, 30, 0, 0): ("c", None, NOON + 30 * MINUTE, NOON + 40 * MINUTE, 2, 4),
     }
 
 
@@ -319,13 +320,31 @@ def test_equal_sequences_of_two_transactions(tmp_path: Path) -> None:
     ]
     keep_history(tmp_path, events)
     assert versions_in(tmp_path) == {
-        (1, 10, 0, 1): ("a", None, NOON, NOON, 2),
-        (1, 10, 0, 2): ("b", None, NOON, NOON, 4),
-        (1, 10, 0, 5): ("c", None, NOON + MINUTE, None, None),
+        (1, 10, 0, 0): ("a", None, NOON, NOON, 1, 2),
+        (1, 10, 0, 1): ("b", None, NOON, NOON, 2, 4),
+        (1, 10, 0, 3): ("c", None, NOON + MINUTE, None, 5, None),
     }
     assert [rows_as_of(tmp_path, txid) for txid in range(6)] == [
         {1: (name, None, 10, 0)} if name else {} for name in (None, "a", "b", "b", None, "c")
     ]
+
+
+@pytest.mark.parametrize("equal", [0, 1, 2])
+def test_what_is_remembered_is_forgotten(tmp_path: Path, equal: int) -> None:
+    """With a time to live, and whatever equal sequences there were: the next event ends the version that was left."""
+    events = [(1, name, None, 10, 0, False, NOON) for name in "abc"[: equal + 1]]
+    events += [(2, "z", None, 1, 0, False, NOON + 60 * MINUTE), (1, "d", None, 20, 0, False, NOON + 61 * MINUTE)]
+    builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout({0: events}, HISTORY, 1))
+    clock = EventClock("watermark", time="at", delay=MINUTE)
+    committer = with_history()
+    builder.set_committer_bolt("clock", clock).global_grouping("spout")
+    builder.set_committer_bolt("apply", committer).fields_grouping("spout", Fields("id"))
+    builder.set_state("watermark", clock.state(tmp_path / "clock"))
+    builder.set_state("rows", committer.state(tmp_path / "rows"))
+    builder.set_state("gone", committer.tombstones(tmp_path / "gone", ttl=10 * MINUTE, clock="watermark"))
+    builder.set_state("versions", committer.history(tmp_path / "versions"))
+    run_inline(builder.build(), {"topology.group.transactions.max": 1})
+    assert versions_in(tmp_path) == versions_of(events, 1)
 
 
 def test_an_event_older_than_what_is_remembered(tmp_path: Path) -> None:
@@ -339,7 +358,7 @@ def test_an_event_older_than_what_is_remembered(tmp_path: Path) -> None:
         (6, "6"),
         (7, "7"),
     ]
-    assert versions_in(tmp_path)[1, 5, 0, 3][3] == NOON + 6 * MINUTE
+    assert versions_in(tmp_path)[1, 5, 0, 0][3] == NOON + 6 * MINUTE
     assert [each.value for each in report.readings if each.name == "too_old"] == [1]
     assert found(tmp_path, "rows", "name") == {1: ("7",)}
 
@@ -356,9 +375,9 @@ def test_a_history_that_begins_later(tmp_path: Path) -> None:
     ]
     keep_history(tmp_path, events, config={"topology.state.start.empty": "versions=2"})
     assert versions_in(tmp_path) == {
-        (1, 10, 0, 0): ("a", None, None, NOON + 20 * MINUTE, 5),
-        (1, 20, 0, 5): ("b", None, NOON + 20 * MINUTE, None, None),
-        (2, 20, 0, 6): ("c", None, NOON + 20 * MINUTE, None, None),
+        (1, 10, 0, 0): ("a", None, None, NOON + 20 * MINUTE, 0, 5),
+        (1, 20, 0, 0): ("b", None, NOON + 20 * MINUTE, None, 5, None),
+        (2, 20, 0, 0): ("c", None, NOON + 20 * MINUTE, None, 6, None),
     }
 
 
