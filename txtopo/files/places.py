@@ -42,10 +42,16 @@ def folder_at(place: str | os.PathLike[str], options: Mapping[str, str] | None =
     Args:
         place: a path or an address.
         options: options of the object store, those of tables there; None: from the environment.
+
+    Raises:
+        ConfigError: nothing can be there.
     """
     if is_address(place):
         return ObjectFolder(os.fspath(place).rstrip("/"), tuple((options or {}).items()))
-    return LocalFolder(local_path(place))
+    path = local_path(place)
+    if "\0" in str(path):
+        raise ConfigError(f"there is no folder {str(path)!r}: no path has a null character")
+    return LocalFolder(path)
 
 
 def joined(folder: Folder, address: str) -> str:
