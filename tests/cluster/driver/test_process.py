@@ -112,7 +112,7 @@ def test_member_that_leaves_the_folder(tmp_path: Path) -> None:
     [
         (True, {}, ("zookeeper", ("h:1", "h:2"), "/root/state", "user:secret")),
         (True, {"transactional.zookeeper.servers": ("own:1",)}, ("zookeeper", ("own:1",), "/txtopo", None)),
-        (True, {"topology.state.store": None}, ("sqlite", None, "/txtopo", None)),
+        (True, {"topology.state.store": "sqlite"}, ("sqlite", None, "/txtopo", None)),
         (False, {}, (None, None, "/txtopo", None)),
     ],
 )
