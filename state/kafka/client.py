@@ -146,10 +146,17 @@ class KafkaMarks:
         levels = library.IsolationLevel
         level = levels.READ_COMMITTED if is_committed else levels.READ_UNCOMMITTED
         partition = library.TopicPartition(self.marks_topic, 0)
+        asked, deadline = {partition: library.admin.OffsetSpec.latest()}, time.monotonic() + ANSWER_SECS
         with self.failing(f"the end of topic {self.marks_topic!r} can't be read"):
-            asked = {partition: library.admin.OffsetSpec.latest()}
-            answers = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_SECS)
-            return int(answers[partition].result().offset)
+            while True:
+                answers = admin.list_offsets(asked, isolation_level=level, request_timeout=ANSWER_SECS)
+                try:
+                    return int(answers[partition].result().offset)
+                except library.KafkaException as error:
+                    # Nobody leads the partition now, or no broker has told the client yet.
+                    if error.args[0].name() != "_NOENT" or time.monotonic() > deadline:
+                        raise
+                time.sleep(_POLL_SECS)
 
     @functools.cached_property
     def _admin(self) -> Any:
