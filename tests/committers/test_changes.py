@@ -352,6 +352,20 @@ def test_keys_that_expire(data) -> None:
     if not run_with_crash(build, crash, config):
         assert run_with_crash(build, Crash(), config)
     batches = [rows[start : start + batch] for start in range(0, len(rows), batch)]
+    check_expiring(folder, batches, ttl)
+
+
+@pytest.mark.parametrize("group", [1, 4])
+def test_a_key_that_a_late_row_ends(tmp_path, group: int) -> None:
+    """A row that gives its key a time that has passed takes it out once, in its own transaction."""
+    rows = [["a", 0, start_of(0)], ["c", 0, None], ["a", 0, start_of(11)], ["c", 1, start_of(3)], ["a", 1, None]]
+    spout = MemoryTransactionalSpout({0: rows}, Fields("item: string", "shelf: int", "at: timestamp"), 1)
+    run_inline(expiring(tmp_path, spout, 2, 1), Config(max_spout_pending=6, group_transactions_max=group))
+    check_expiring(tmp_path, [[row] for row in rows], 2)
+
+
+def check_expiring(folder: Path, batches: list[list], ttl: int) -> None:
+    """Compare the logs, and the tables at the end, with what is so by hand."""
     for txid, items in enumerate(live_items(batches, ttl), 1):
         log = log_as_of(folder / "items-log", txid)
         assert log == Counter((item, *row) for item, row in items.items()), f"as of {txid}"

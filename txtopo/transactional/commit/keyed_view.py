@@ -226,7 +226,8 @@ class KeyedGroup(GroupState):
             raise_as_of_state(error)
         if durable.num_rows:
             durable = durable.filter(pa.array(latest.look_up(durable.select(list(opened.declared.key))).slots < 0))
-        return pa.concat_tables([durable, *latest.over(opened.declared.expires, until)])
+        put = [rows.filter(rows[_TXID].is_valid()) for rows in latest.over(opened.declared.expires, until)]
+        return pa.concat_tables([durable, *put])  # those without a txid are removed
 
     @property
     def latest(self) -> LatestRows:
@@ -578,8 +579,8 @@ class KeyedView(TransactionView):
         if self._expiry is None or self.until is None:
             return fields.arrow_schema().empty_table()
         rows = self._group.expired_rows(self.until) if self._is_in_columns else self._expired_by_key()
-        if rows[_TXID].null_count < rows.num_rows:  # not of a replay of a transaction that the table has already
-            rows = rows.filter(pc.less(rows[_TXID], self.txid))
+        # Not of a replay of a transaction that the table has already; rows of states without txids have none.
+        rows = rows.filter(pc.fill_null(pc.less(rows[_TXID], self.txid), True))
         rows = rows.drop_columns([_TXID]).cast(fields.arrow_schema())
         rows = rows_at(rows, ordered(rows.select(list(declared.key))).to_numpy())
         if rows.num_rows:
