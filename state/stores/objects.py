@@ -326,6 +326,9 @@ class ObjectLead(Lead):
             if self._log.replica.is_far_from_its_base and not self._is_cutting:
                 self._is_cutting = True
                 self._cutting = beside(functools.partial(self._cut, self._log.replica.base()))
+            waits = self._log.replica.is_too_far_from_its_base
+        if waits:
+            self._cutting()
 
     def is_held(self) -> bool:
         """Whether no write or heartbeat has found that a later lead was taken, and this one was not released."""

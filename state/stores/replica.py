@@ -121,6 +121,11 @@ class Replica:
         """Whether the base is to be replaced, so that a start reads less."""
         return self.since_bytes > _SINCE_BYTES + self.base_bytes
 
+    @property
+    def is_too_far_from_its_base(self) -> bool:
+        """Whether writers are to wait until the base is replaced: the store is slower than they are."""
+        return self.since_bytes > 2 * (_SINCE_BYTES + self.base_bytes)
+
     def apply(self, entry: Entry, length: int) -> None:
         """Apply the next entry, which has ``length`` bytes."""
         self.number += 1
