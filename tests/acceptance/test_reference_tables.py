@@ -50,7 +50,7 @@ def test_both_phases_and_all_attempts_see_one_version(tmp_path: Path, *, opaque:
 def test_the_pages_api_names_the_version(tmp_path: Path) -> None:
     """Of each transaction, with the table's id."""
     run_inline(topology(str(tmp_path)), Config(max_spout_pending=3))
-    with contextlib.closing(FolderBackend(tmp_path / "out")) as backend:
+    with contextlib.closing(FolderBackend(folder_at(tmp_path / "out"))) as backend:
         journals = [backend.transaction("seen", txid).journal for txid in range(1, ORDERS + 1)]
     seen = [each.references["customers"] for each in journals if each is not None]
     assert [each.version for each in seen] == versions_seen(tmp_path)

@@ -45,6 +45,8 @@ def template(tmp_path_factory):
     WORLD.__init__([f"w{n % 3}" for n in range(12)])
     place = Place(tmp_path_factory.mktemp("template") / "out", windows)
     began_secs = (int(time.time()) // SLOT_SECS - 3) * SLOT_SECS
+    while began_secs // 3600 != (began_secs + 3 * SLOT_SECS) // 3600:  # of an hour one point stays for a day
+        began_secs -= SLOT_SECS
     for slot in range(4):
         until = 3 * slot + 3 if slot < 3 else None
         place.run(config=CONFIG, until=until, wall_secs=lambda: began_secs + slot * SLOT_SECS)  # noqa: B023

@@ -8,6 +8,7 @@ import pytest
 
 import txtopo.cli.mend.backfill
 from state import read_table, read_tables
+from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.topology import TransactionalTopology
@@ -90,7 +91,7 @@ def run(folder: str = "out", until: int | None = None, fork: str = "", **options
     target = load_target("totals", {"output": folder, **options}, pathlib.Path.cwd())
     topology, config = target.topology, target.config
     if fork:
-        plan, config = moved(topology.plan, config, pathlib.Path.cwd() / fork)
+        plan, config = moved(topology.plan, config, folder_at(fork))
         topology = TransactionalTopology(plan)
     run_inline(topology, config, until=until)
 

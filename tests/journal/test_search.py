@@ -146,7 +146,8 @@ def test_a_look_costs_the_same_in_a_long_journal(tmp_path):
         folder.read.clear()
         assert len(search.around([1, transactions // 3])) == 3
         read[transactions] = max(*costs, sum(folder.read))
-    assert read[30_000] < 3 * read[1_000] < 1 << 20, read
+    assert read[30_000] < 3 * read[1_000], read
+    assert read[30_000] < 1 << 20, read
 
 
 def test_no_journal_and_one_without_entries(tmp_path):

@@ -189,7 +189,6 @@ MISTAKES = [
     (lambda f, o, t: t.join(t, "id", upper="1m", ttl="1h"), "leave out ttl="),
     (lambda f, o, t: o.join(o.select("id"), "id", how="full"), "a full join needs a bound in time"),
     (lambda f, o, t: o.join(o.select("id"), "id", ttl="1h"), ".event_time('at', delay='30s') before join()"),
-    (lambda f, o, t: t.join(t.select("id", "at"), "id", ttl="1h", how="left", rename={"at": "b"}), "a left StreamJoin has no ttl"),
     (lambda f, o, t: o.join(o.group_by("id").agg(n=Count()).upsert("n").changes, "id"), "a stream of changes is joined with tables only"),
     (lambda f, o, t: o.group_by("at").agg(n=Count()).upsert("n").changes.event_time("at", delay="1s"), "a stream of changes has no event time"),
     (lambda f, o, t: t.join(t, "id", upper="1m", lower="1h"), "less than lower"),

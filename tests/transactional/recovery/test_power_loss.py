@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, SqliteStore
-from state.delta import merging, upkeep
+from state.delta import merging
 from tests.acceptance.topologies import counting, counts_of, make_data, read_words
 from tests.crashes import dying
 from tests.harness.history.clock import SimulatedClock
@@ -149,7 +149,7 @@ def test_anywhere_while_history_is_deleted(tmp_path, disk, monkeypatch, config, 
     """
     merge_at_once(monkeypatch)
     monkeypatch.setattr(merging, "_TIER", 2)
-    monkeypatch.setattr(upkeep, "_CLEAN_UP_SECS", 0)
+    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
     config = config.with_settings({"topology.group.transactions.max": 2})
     clock, lefts = SimulatedClock(time.time() - 24 * 3600), []
 
