@@ -35,6 +35,7 @@ TAKEN = [
     (pl.lit("x").alias("n"), "string"), (A.replace({1: 2}), "long"), (F.is_nan(), "boolean"), (A.clip(1, 5), "long"),
     ("a * 2 AS n", "long"), ("price", None), ("CASE WHEN a > 1 THEN s ELSE 'x' END AS n", "string"), ("upper(s)", "string"), ("a IN (1, 2)", "boolean"),
     ("COALESCE(a, b)", "long"), ("CAST(a AS DOUBLE) / b", "double"), ("d * e AS n", "decimal(38,3)"), ("s LIKE 'a%'", "boolean"), ("-a AS n", "long"),
+    ("f > 1.5", "boolean"), ("a <= 1.5", "boolean"), ("d <> 0.5", "boolean"), ("f + 1.5 AS n", "double"), ("d - 0.005 AS n", "decimal(38,3)"),
 ]  # fmt: skip
 
 REFUSED = [

@@ -27,6 +27,7 @@ import pyarrow as pa
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.errors import ConfigError, FieldsError
+from txtopo.streams.direct import Direct, computed, direct_of
 from txtopo.text.extras import how_to_install
 from txtopo.text.suggestions import did_you_mean
 
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 _EXACT = frozenset({"Plus", "Minus", "Multiply", "FloorDivide"})
 """Operators whose results may be too large for integers."""
+
+_EXACT_IN_SQL = {"Sql.Binary.Plus": "Plus", "Sql.Binary.Minus": "Minus", "Sql.Binary.Mul": "Multiply"}
+"""The same as SQL has them where a side may be a decimal."""
 
 _ROW_WISE = {
     "Operator": "Eq NotEq Lt LtEq Gt GtEq EqValidity NotEqValidity And Or Xor LogicalAnd LogicalOr",
@@ -46,7 +50,7 @@ _ROW_WISE = {
     "Boolean": (
         "IsNull IsNotNull IsNan IsNotNan IsFinite IsInfinite IsBetween IsIn IsClose Not AnyHorizontal AllHorizontal"
     ),
-    "Sql.Binary": "Mul Div Rem IntDiv",
+    "Sql.Binary": "Plus Minus Mul Div Rem IntDiv Eq Lt LtEq Gt GtEq",
     "Sql": "IsIn Round",
     "StringExpr": (
         "Uppercase Lowercase Titlecase LenChars LenBytes StripChars StripCharsStart StripCharsEnd "
@@ -82,6 +86,7 @@ class Expression:
         overflow: true for a row in which an integer would wrap; None if none can.
         kind: the type of its result.
         text: how it was written.
+        direct: the same as it is computed without a plan; None if it has more in it than operators.
     """
 
     name: str
@@ -90,6 +95,7 @@ class Expression:
     overflow: pl.Expr | None
     kind: pa.DataType
     text: str
+    direct: Direct | None = None
 
 
 def expression(given: Any, fields: Fields, name: str | None = None) -> Expression:
@@ -111,13 +117,15 @@ def expression(given: Any, fields: Fields, name: str | None = None) -> Expressio
     except Exception as error:  # what polars can't serialize, such as a plugin
         raise FieldsError(f"{text} can't be sent to executors: {error}") from error
     reading = _Reading(polars, fields, text)
-    checked = reading.expression(reading.read(tree))
+    read = reading.read(tree)
+    checked = reading.expression(read)
     name = name or _name_of(value, text)
     kind = _kind(name, text, reading.type_of(checked))
     overflow = polars.any_horizontal(*reading.overflows).fill_null(value=False) if reading.overflows else None
     made = Expression(name, checked, tuple(reading.fields), overflow, kind, text)
     _try_in_pieces(polars, made, fields)
-    return made
+    direct = direct_of(read, lambda each: polars.select(reading.expression(each)).item())
+    return attrs.evolve(made, direct=direct) if _is_the_same(polars, made, direct, fields) else made
 
 
 def _polars() -> Any:
@@ -237,8 +245,8 @@ class _Reading:
             self._check_quotient(kinds)
         if name in {"Abs", "Negate"}:
             self._watch(tree, inputs[0], name, None)
-        elif name == "Sql.Binary.Mul":
-            self._watch(tree, inputs[0], "Multiply", inputs[1])
+        elif name in _EXACT_IN_SQL:
+            self._watch(tree, inputs[0], _EXACT_IN_SQL[name], inputs[1])
         return tree
 
     def _watch(self, tree: Any, left: Any, operator: str, right: Any) -> None:
@@ -353,6 +361,21 @@ def _try_in_pieces(polars: Any, made: Expression, fields: Fields) -> None:
         return
     if not polars.concat(pieces).equals(whole, null_equal=True):
         raise FieldsError(f"{made.text} gives a row another value among others than alone; it is not row-wise")
+
+
+def _is_the_same(polars: Any, made: Expression, direct: Direct | None, fields: Fields) -> bool:
+    """Return whether an expression makes the same of a sample with a plan and without one, its type included."""
+    if direct is None or not made.fields:
+        return False
+    rows = polars.from_arrow(_sample(fields.subset(made.fields).arrow_schema()))
+    try:
+        own, planned = (
+            computed(direct, {name: rows[name] for name in rows.columns}),
+            rows.select(made.value.alias("value")),
+        )
+    except Exception:  # noqa: BLE001 - what has no operator by itself, such as a duration with a decimal
+        return False
+    return bool(own.dtype == planned["value"].dtype and own.rename("value").equals(planned["value"], null_equal=True))
 
 
 _SAMPLE_ROWS = 13

@@ -21,6 +21,7 @@ from txtopo import ArrowBatchBolt, BatchOutputCollector, Fields, TopologyContext
 from txtopo.api.data.types import ddl_name, python_values
 from txtopo.columnar.conversion import cast_rows, fitted_array
 from txtopo.errors import FieldsError
+from txtopo.streams.direct import MayOverflowError, computed
 from txtopo.streams.expressions import Expression
 
 _ROW = ":row"
@@ -263,6 +264,7 @@ class _Columns:
                 case Select():
                     origins = {new: origins[old] for new, old in step.names.items()}
             fields = step.fields_after(fields)
+        self._is_direct = all(each.direct is not None for step in steps for each in _expressions_of(step))
         self._steps, self._fields, self._origins = steps, fields, origins
         """The origin of a field is the column of the input that it is; None if an expression has made it."""
 
@@ -271,7 +273,9 @@ class _Columns:
         schema = self._fields.arrow_schema()
         if not any(map(_expressions_of, self._steps)):
             return pa.RecordBatch.from_arrays([batch.column(old) for old in self._origins.values()], schema=schema)
-        made = self._evaluated(batch)
+        made = self._computed(batch) if self._is_direct else None
+        if made is None:
+            made = self._evaluated(batch)
         if any(isinstance(step, Filter) for step in self._steps) and made.num_rows < batch.num_rows:
             batch = batch.take(made.column(_ROW).combine_chunks())
         columns = [
@@ -280,6 +284,31 @@ class _Columns:
         ]
         exact = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
         return pa.RecordBatch.from_arrays(exact, schema=schema)
+
+    def _computed(self, batch: pa.RecordBatch) -> pa.Table | None:
+        """Return what :meth:`_evaluated` does, without a plan; None if an integer may be too large."""
+        import polars as pl  # noqa: PLC0415 - only steps with expressions need it
+
+        columns: dict[str, Any] = {name: pl.from_arrow(batch.column(name)) for name in self._inputs}
+        if any(isinstance(step, Filter) for step in self._steps):
+            columns[_ROW] = pl.Series(np.arange(batch.num_rows))
+        try:
+            for step in self._steps:
+                match step:
+                    case Filter(Expression(direct=condition)) if condition is not None:
+                        is_kept = computed(condition, columns)  # null counts as false
+                        columns = {name: column.filter(is_kept) for name, column in columns.items()}
+                    case WithColumns():
+                        columns |= {each.name: computed(each.direct, columns) for each in step.values if each.direct}
+                    case Select():
+                        kept = {new: columns[old] for new, old in step.names.items() if old in columns}
+                        columns = kept | ({_ROW: columns[_ROW]} if _ROW in columns else {})
+        except MayOverflowError:
+            return None
+        names = [name for name, old in self._origins.items() if old is None]
+        rows = columns.get(_ROW)
+        made = {name: columns[name].to_arrow(compat_level=pl.CompatLevel.oldest()) for name in names}
+        return pa.table(made | ({} if rows is None else {_ROW: rows.to_arrow()}))
 
     def _evaluated(self, batch: pa.RecordBatch) -> pa.Table:
         """Return the number of each row that is left, and the columns that expressions make."""
