@@ -195,20 +195,19 @@ class _SqlEmitter(Emitter):
             return
         column = self.opened.quoted(self.spout.id)
         taken, given = _range(column, self.opened.mark, metadata["after"], metadata["until"])
-        if self.task == 0:
-            self._check_count(taken, given, metadata)
         # Without the sign for a remainder, which drivers take for one of a parameter.
         share = f" AND abs({column} - {column} / {self.tasks:d} * {self.tasks:d}) = {self.task:d}"
         rows = self.opened.read(f"{taken}{share if self.tasks > 1 else ''} ORDER BY {column}", given)
+        if self.task == 0:
+            self._check_count(rows.num_rows if self.tasks == 1 else self.opened.ask("count(*)", taken, given), metadata)
         for batch in rows.to_batches():
             collector.emit_batch(batch)
 
     def close(self) -> None:
         self.opened.database.close()
 
-    def _check_count(self, taken: str, given: Sequence[Any], metadata: Metadata) -> None:
+    def _check_count(self, rows: int, metadata: Metadata) -> None:
         """Refuse a range that has not the rows any more that it had when its transaction began."""
-        rows = self.opened.ask("count(*)", taken, given)
         if rows != metadata["rows"]:
             raise InputError(
                 f"the table {self.opened.address} has {rows} rows with ids after {metadata['after']} up to "

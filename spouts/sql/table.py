@@ -131,8 +131,7 @@ class OpenedTable:
     @property
     def address(self) -> str:
         """The database's URL without its password, and the table's name."""
-        schema = self.table.schema
-        return f"{self.database.shown}#{self.table.name if schema is None else f'{schema}.{self.table.name}'}"
+        return self.database.address_of(self.table.name, self.table.schema)
 
     @property
     def mark(self) -> str:
@@ -141,8 +140,7 @@ class OpenedTable:
 
     def quoted(self, name: str) -> str:
         """Return the name of a column, quoted."""
-        quoted: str = self.database.engine.dialect.identifier_preparer.quote_identifier(name)
-        return quoted
+        return self.database.quoted(name)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:

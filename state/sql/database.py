@@ -258,6 +258,15 @@ class Database:
         file = None if self.is_postgresql else self.engine.url.database
         return file is None or Path(file).exists()
 
+    def address_of(self, table: str, schema: str | None) -> str:
+        """Return the URL without its password, and the name of a table."""
+        return f"{self.shown}#{table if schema is None else f'{schema}.{table}'}"
+
+    def quoted(self, name: str) -> str:
+        """Return a name, quoted."""
+        quoted: str = self.engine.dialect.identifier_preparer.quote_identifier(name)
+        return quoted
+
     @contextlib.contextmanager
     def transaction(self, what: str, table: str, schema: str | None, *, is_write: bool) -> Iterator[Transaction]:
         """Begin a transaction, and commit it at the end.
@@ -273,8 +282,7 @@ class Database:
         """
         import sqlalchemy as sa  # noqa: PLC0415 - an extra of the installation
 
-        prepare = self.engine.dialect.identifier_preparer.quote_identifier
-        name = prepare(table) if schema is None else f"{prepare(schema)}.{prepare(table)}"
+        name = self.quoted(table) if schema is None else f"{self.quoted(schema)}.{self.quoted(table)}"
         try:
             with self.engine.connect().execution_options(txtopo_writes=is_write) as connection, connection.begin():
                 if self.is_postgresql:

@@ -42,7 +42,7 @@ class SqlTable(MarkedTable, CanBeRenamed):
     @property
     def address(self) -> str:
         """The database's URL without its password, and the table's name."""
-        return f"{self.database.shown}#{self.name if self.schema is None else f'{self.schema}.{self.name}'}"
+        return self.database.address_of(self.name, self.schema)
 
     @contextlib.contextmanager
     def transaction(self, what: str, *, is_write: bool = True) -> Iterator[tuple[Transaction, Transaction]]:
