@@ -7,13 +7,15 @@ from pathlib import Path
 from txtopo.attempts import attempt_number
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.journal.ending import METADATA_DIR
-from txtopo.journal.journal import (
-    FOLDER,
-    JournalEntry,
-    JournalHeader,
-    JournalTransaction,
-    JournalWriter,
-)
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalPart, JournalTransaction
+from txtopo.journal.folders import FOLDER
+from txtopo.journal.writer import JournalWriter
+
+LATER_MS = 1
+"""After the time at which :func:`enter` says that a transaction was planned."""
+
+HEADER = JournalHeader("t", "life", 1, {"spout": "repeatable"}, 0, None, {}, {})
+"""That of a journal of a topology that has just begun."""
 
 
 def journal_in(output: Path) -> Path:
@@ -45,3 +47,14 @@ def long_journal(folder: Folder, transactions: int, a_group: int = 10) -> None:
     )
     for first in range(1, transactions + 1, a_group):
         writer.enter(entered(first, first + a_group - 1))
+
+
+def txids_in(parts: list[JournalPart]) -> list[int]:
+    """Return the transactions of all entries, in order."""
+    return [each.txid for part in parts for entry in part.entries for each in entry.transactions]
+
+
+def enter(writer: JournalWriter, *txids: int) -> None:
+    """Enter some groups of one transaction each."""
+    for txid in txids:
+        writer.enter(JournalEntry({}, (JournalTransaction(txid, 1, None, {}),)))

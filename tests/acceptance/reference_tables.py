@@ -28,7 +28,8 @@ from txtopo import (
 )
 from txtopo.api.reference import ReferenceTable
 from txtopo.attempts import epoch_and_try
-from txtopo.journal.journal import JournalTransaction, read_journal
+from txtopo.journal.entries import JournalTransaction
+from txtopo.journal.journal import read_journal
 
 ORDERS = 12
 CUSTOMER = 7

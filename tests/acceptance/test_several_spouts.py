@@ -20,7 +20,8 @@ from tests.journals import opened_journal
 from tests.spark.ranges import Ranges
 from txtopo import BatchBolt, Config, Fields, ICommitter, Topology, TransactionalTopologyBuilder, run
 from txtopo.errors import DivergenceError, TopologyError
-from txtopo.journal.journal import JournalTransaction, read_journal
+from txtopo.journal.entries import JournalTransaction
+from txtopo.journal.journal import read_journal
 from txtopo.testing.inline import run_inline
 from txtopo.testing.simulation.schedules import make_subject, run_schedules
 

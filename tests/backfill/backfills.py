@@ -39,7 +39,8 @@ from txtopo.engine.runner import run_with
 from txtopo.errors import InputError
 from txtopo.files.places import folder_at
 from txtopo.fork.fork import ForkPoint
-from txtopo.journal.journal import find_journal, read_journal, topologies_with_journal
+from txtopo.journal.folders import find_journal, topologies_with_journal
+from txtopo.journal.journal import read_journal
 from txtopo.testing.inline import inline_environment
 from txtopo.transactional.core.events import MetadataCreated, SourceStatus, TransactionMetadata
 

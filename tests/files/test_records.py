@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from txtopo.files.records import DAMAGE, from_json, from_request, read_json, to_json, written_as
-from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTable, JournalTransaction
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalTable, JournalTransaction
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
 
 HEADER = JournalHeader(

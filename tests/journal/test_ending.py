@@ -7,7 +7,8 @@ import pytest
 
 from txtopo.files.folder import LocalFolder
 from txtopo.journal.ending import JournalEnd, last_writes
-from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTransaction, JournalWriter
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalTransaction
+from txtopo.journal.writer import JournalWriter
 
 HEADER = JournalHeader("top", "life", 1, {"spout": "repeatable"}, 3, None, {}, {})
 

@@ -8,8 +8,9 @@ import pytest
 from txtopo.api.components.planned import Planned
 from txtopo.errors import ConfigError, DivergenceError
 from txtopo.files.folder import LocalFolder
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalTransaction
 from txtopo.journal.following import JournalFollower
-from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTransaction, JournalWriter
+from txtopo.journal.writer import JournalWriter
 
 HEADER = JournalHeader("top", "life", 1, {"spout": "repeatable"}, 0, None, {}, {})
 

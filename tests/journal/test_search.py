@@ -12,9 +12,12 @@ from state.delta.read.points import GroupWrites
 from tests.journals import entered, long_journal
 from txtopo.errors import DivergenceError
 from txtopo.files.folder import LocalFolder
-from txtopo.journal.journal import JournalHeader, JournalTable, JournalWriter, counting_entries, read_journal
+from txtopo.journal import search
+from txtopo.journal.entries import JournalHeader, JournalTable
+from txtopo.journal.journal import counting_entries, read_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.journal.turns import Rename, Turn
+from txtopo.journal.writer import JournalWriter
 from txtopo.transactional.recovery.checkpoints import checkpoints_in
 
 
@@ -173,3 +176,16 @@ def test_damage_is_named(tmp_path, damage):
         appended.write(b"\n")
     with pytest.raises(DivergenceError, match=file.name):
         search.find(21)
+
+
+@pytest.mark.parametrize("block_bytes", [1, 7, 64 * 1024])
+def test_lines_are_read_backwards(tmp_path, monkeypatch, block_bytes):
+    """Whatever their lengths and the blocks that are read, each whole line comes once, the last one first."""
+    monkeypatch.setattr(search, "BLOCK_BYTES", block_bytes)
+    path = tmp_path / "lines"
+    for lines in ([], [b"one"], [b"one", b"", b"three" * 5], [b"x" * n for n in range(20)]):
+        for cut_off in (b"", b"not whole"):
+            path.write_bytes(b"header\n" + b"".join(line + b"\n" for line in lines) + cut_off)
+            folder = LocalFolder(tmp_path)
+            (file,) = folder.list()
+            assert list(search.lines_backwards(folder, file, len(b"header\n"), file.size)) == lines[::-1]

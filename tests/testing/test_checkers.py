@@ -7,7 +7,7 @@ import pytest
 from state import OpaqueValue, TransactionalValue
 from txtopo.api.components.planned import Planned
 from txtopo.attempts import TransactionAttempt
-from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalPart, JournalTransaction
 from txtopo.testing.checkers import (
     AttemptChecker,
     BlameChecker,

@@ -46,18 +46,11 @@ from txtopo.config import Config
 from txtopo.errors import ConfigError, DivergenceError, InternalError, StopError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import LocalFolder
+from txtopo.journal.entries import DEAD_LETTERS, JournalHeader, JournalPart, JournalTable
+from txtopo.journal.folders import begin_journal, check_format, find_journal
 from txtopo.journal.holds import Hold, holds_in
-from txtopo.journal.journal import (
-    DEAD_LETTERS,
-    JournalHeader,
-    JournalPart,
-    JournalTable,
-    JournalWriter,
-    begin_journal,
-    check_format,
-    find_journal,
-    read_journal,
-)
+from txtopo.journal.journal import read_journal
+from txtopo.journal.writer import JournalWriter
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.blame import user_code

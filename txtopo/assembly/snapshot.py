@@ -31,7 +31,7 @@ from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.proc import start_of
 from txtopo.files.records import DAMAGE, from_json, to_json
-from txtopo.journal.journal import JournalHeader
+from txtopo.journal.entries import JournalHeader
 from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.core.readings import Reading
 from txtopo.transactional.core.record.history import History

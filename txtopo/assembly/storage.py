@@ -22,7 +22,8 @@ from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.objects import ObjectFolder
 from txtopo.files.places import folder_at, is_address, local_path
 from txtopo.journal.ending import METADATA_DIR
-from txtopo.journal.journal import DEAD_LETTERS, FOLDER
+from txtopo.journal.entries import DEAD_LETTERS
+from txtopo.journal.folders import FOLDER
 from txtopo.topology.builders.checks import check_places as find_nested, place_of
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject

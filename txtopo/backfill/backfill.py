@@ -32,15 +32,10 @@ from txtopo.engine.runner import run_with
 from txtopo.errors import ConfigError, DivergenceError
 from txtopo.fork.fork import ForkPoint
 from txtopo.journal.backfills import backfills_in
-from txtopo.journal.journal import (
-    PART_BYTES_MAX,
-    JournalEntry,
-    JournalHeader,
-    JournalWriter,
-    begin_journal,
-    find_journal,
-    journal_files,
-)
+from txtopo.journal.entries import JournalEntry, JournalHeader
+from txtopo.journal.folders import begin_journal, find_journal
+from txtopo.journal.journal import journal_files
+from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.transactional.commit.groups import Journal

@@ -20,9 +20,9 @@ from txtopo.errors import ConfigError, StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder
 from txtopo.fork.fork import ForkPoint, ForkPoints, copied, mark_of
+from txtopo.journal.folders import find_journal
 from txtopo.journal.following import JournalFollower
 from txtopo.journal.holds import Holding
-from txtopo.journal.journal import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark, committed_in

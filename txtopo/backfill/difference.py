@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from txtopo.journal.journal import JournalTransaction
+from txtopo.journal.entries import JournalTransaction
 from txtopo.transactional.tasks.fingerprint import Fingerprint
 
 

@@ -27,8 +27,8 @@ from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import DivergenceError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder
+from txtopo.journal.entries import JournalHeader, JournalTransaction
 from txtopo.journal.following import JournalFollower
-from txtopo.journal.journal import JournalHeader, JournalTransaction
 from txtopo.transactional.commit.phases import GroupOutcome, LoadCarried, RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, CreateMetadata
 from txtopo.transactional.core.events import Event, MetadataCreated, SourceStatus, TransactionMetadata

@@ -17,7 +17,7 @@ from txtopo.api.store import Lead, Store
 from txtopo.errors import AlreadyRunning
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder
-from txtopo.journal.journal import find_journal
+from txtopo.journal.folders import find_journal
 from txtopo.transactional.recovery.coordinator_state import (
     CommittedMark,
     CoordinatorState,

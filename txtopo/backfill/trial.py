@@ -18,8 +18,8 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.backfill.difference import difference_between
 from txtopo.config import Config
 from txtopo.errors import ConfigError, FailedException, RuleError
+from txtopo.journal.entries import JournalTransaction
 from txtopo.journal.following import JournalFollower
-from txtopo.journal.journal import JournalTransaction
 from txtopo.topology.plans.plan import DATAFRAMES, Plan, PlannedComponent
 from txtopo.transactional.tasks.batch_run import BatchRun
 from txtopo.transactional.tasks.collector import TaskCollector

@@ -21,7 +21,7 @@ from txtopo.engine.timeline.writer import rename_timeline
 from txtopo.errors import StopError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import LocalFolder
-from txtopo.journal.journal import DEAD_LETTERS
+from txtopo.journal.entries import DEAD_LETTERS
 from txtopo.journal.turns import Rename
 from txtopo.text.words import NOTHING_CHANGED
 from txtopo.topology.plans.plan import Plan

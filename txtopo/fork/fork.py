@@ -32,15 +32,10 @@ from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.formats import FIRST, FORK, Format, refuse_other
 from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.journal.ending import METADATA_DIR
-from txtopo.journal.journal import (
-    PART_BYTES_MAX,
-    JournalHeader,
-    JournalPart,
-    JournalTable,
-    JournalWriter,
-    find_journal,
-)
+from txtopo.journal.entries import JournalHeader, JournalPart, JournalTable
+from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
+from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark

@@ -35,11 +35,8 @@ from txtopo.fork.fork import (
 )
 from txtopo.journal.backfills import backfills_of
 from txtopo.journal.ending import METADATA_DIR, READS_MAX, metadata_dir_with_journal, read_beside
-from txtopo.journal.journal import (
-    DEAD_LETTERS,
-    JournalTransaction,
-    find_journal,
-)
+from txtopo.journal.entries import DEAD_LETTERS, JournalTransaction
+from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.topology.plans.plan import SPOUTS, Plan, PlannedComponent
 from txtopo.transactional.core.events import TransactionMetadata

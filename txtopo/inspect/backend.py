@@ -57,13 +57,9 @@ from txtopo.inspect.run.slugs import OF_RUN, slug_of
 from txtopo.inspect.timeline import series
 from txtopo.inspect.timeline.timeline import TimelineReader, outcome_of
 from txtopo.journal.ending import METADATA_DIR, read_end
-from txtopo.journal.journal import (
-    JournalEntry,
-    JournalTransaction,
-    find_journal,
-    journal_files,
-    topologies_with_journal,
-)
+from txtopo.journal.entries import JournalEntry, JournalTransaction
+from txtopo.journal.folders import find_journal, topologies_with_journal
+from txtopo.journal.journal import journal_files
 from txtopo.text.extras import version
 from txtopo.text.secrecy import without_secrets
 

@@ -8,14 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import attrs
 
 from txtopo.files.folder import Folder
-from txtopo.journal.journal import (
-    BEFORE_REPAIR,
-    JournalPart,
-    drop_asides,
-    enter_rename,
-    find_journal,
-    read_journal,
-)
+from txtopo.journal.entries import JournalPart
+from txtopo.journal.folders import BEFORE_REPAIR, drop_asides, enter_rename, find_journal
+from txtopo.journal.journal import read_journal
 from txtopo.journal.turns import Rename
 
 _FOLDER = "backfill"
@@ -117,7 +112,7 @@ def rename_in_backfills(metadata_dir: Folder, rename: Rename) -> None:
 def set_backfills_aside(metadata_dir: Folder, topology_id: str, states: Collection[str] | None, number: int) -> None:
     """Move the folders of the backfills of some states, or of all, aside, to where nobody takes them for evidence.
 
-    See :func:`~txtopo.journal.journal.drop_asides`.
+    See :func:`~txtopo.journal.folders.drop_asides`.
     """
     folders = backfills_in(metadata_dir, topology_id)
     aside = f"{_FOLDER}.{BEFORE_REPAIR}{number}/{folders.name}"

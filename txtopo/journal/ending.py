@@ -16,17 +16,9 @@ from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, Item
 from txtopo.files.places import joined
 from txtopo.files.records import DAMAGE, from_json
-from txtopo.journal.journal import (
-    FOLDER,
-    JournalEntry,
-    JournalHeader,
-    JournalTable,
-    find_journal,
-    first_lines,
-    header_of,
-    journal_files,
-    topologies_with_journal,
-)
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalTable
+from txtopo.journal.folders import FOLDER, find_journal, topologies_with_journal
+from txtopo.journal.journal import first_lines, header_of, journal_files
 from txtopo.journal.search import damaged, lines_backwards
 
 T = TypeVar("T")

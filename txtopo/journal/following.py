@@ -19,7 +19,7 @@ from txtopo.api.components.planned import NEVER, Planned
 from txtopo.errors import ConfigError, DivergenceError
 from txtopo.files.folder import Folder, Item
 from txtopo.files.records import DAMAGE, from_json
-from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTransaction
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalTransaction
 from txtopo.journal.search import JournalFiles, damaged
 
 

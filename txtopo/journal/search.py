@@ -16,17 +16,8 @@ import attrs
 from txtopo.errors import DivergenceError
 from txtopo.files.folder import Folder, Item
 from txtopo.files.records import DAMAGE, from_json
-from txtopo.journal.journal import (
-    BLOCK_BYTES,
-    JournalEntry,
-    JournalHeader,
-    JournalPart,
-    JournalTransaction,
-    by_names_in,
-    first_line,
-    header_of,
-    journal_files,
-)
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalPart, JournalTransaction
+from txtopo.journal.journal import BLOCK_BYTES, by_names_in, first_line, header_of, journal_files
 
 SEARCH_BYTES = 8 * 1024
 """How much of a file is read at a time; a part of it that is not larger is searched line by line."""
@@ -138,7 +129,7 @@ class JournalSearch:
     def around(self, txids: Iterable[int]) -> list[JournalPart]:
         """Return the parts of a journal, oldest first, with the groups of some transactions, and no more than it takes.
 
-        What is left out comes before a part that :attr:`~txtopo.journal.journal.JournalPart.skips`. Its header says how
+        What is left out comes before a part that :attr:`~txtopo.journal.entries.JournalPart.skips`. Its header says how
         things stood after the group before, of which nothing else is there. Each file has its first group and its last
         one, a small one all. By the rules of :func:`~txtopo.journal.journal.counting_parts`, some do not count.
         """

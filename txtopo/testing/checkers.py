@@ -17,7 +17,8 @@ from txtopo.api.map_state import Key
 from txtopo.api.values import OpaqueValue, StateValue
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import PoisonTransaction
-from txtopo.journal.journal import JournalEntry, JournalPart, counting_entries
+from txtopo.journal.entries import JournalEntry, JournalPart
+from txtopo.journal.journal import counting_entries
 from txtopo.transactional.core.actions import Action, AssignedAttempt, Commit, DeadLetter, Process, Stop
 from txtopo.transactional.core.choosing import pending_end
 from txtopo.transactional.core.coordinator import Coordinator

@@ -31,7 +31,7 @@ from txtopo.columnar.conversion import python_rows
 from txtopo.errors import DivergenceError, StateAccessError
 from txtopo.files.folder import Folder
 from txtopo.journal.ending import table_path
-from txtopo.journal.journal import JournalTable
+from txtopo.journal.entries import JournalTable
 from txtopo.text.native import plain_text
 
 __all__ = ["compare_bags", "compare_rows", "read_histories"]

@@ -34,7 +34,7 @@ from txtopo.columnar.conversion import python_rows
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder
 from txtopo.journal.ending import table_path
-from txtopo.journal.journal import JournalEntry, JournalHeader, JournalTransaction
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalTransaction
 from txtopo.journal.search import JournalSearch
 
 __all__ = ["Blame", "KeyEnd", "KeyGap", "KeyWrite", "blame"]

@@ -61,7 +61,8 @@ from txtopo.errors import ConfigError, DivergenceError, StateAccessError, Txtopo
 from txtopo.files.folder import Folder
 from txtopo.files.places import folder_at
 from txtopo.journal.ending import READS_MAX, JournalEnd, journal_below, last_writes, read_beside, read_end, table_path
-from txtopo.journal.journal import JournalHeader, find_journal
+from txtopo.journal.entries import JournalHeader
+from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.text.native import plain_text
 

@@ -51,7 +51,8 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.files.durable import is_folder, paths_in
 from txtopo.journal.ending import READS_MAX, metadata_dir_below
-from txtopo.journal.journal import JournalHeader, find_journal
+from txtopo.journal.entries import JournalHeader
+from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.text.native import plain_text
 

@@ -20,7 +20,8 @@ from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
 from state.delta.log.ownership import rolled_back_application
 from txtopo.api.data.utc import EPOCH
-from txtopo.journal.journal import JournalPart, counting_parts
+from txtopo.journal.entries import JournalPart
+from txtopo.journal.journal import counting_parts
 
 __all__ = ["GroupWrites", "ShownPoint", "ShownPoints"]
 

@@ -23,9 +23,10 @@ from txtopo import Config, FailedException, Fields
 from txtopo.files.places import folder_at
 from txtopo.inspect.audit.checks import audit
 from txtopo.inspect.audit.report import Finding
-from txtopo.journal import journal
 from txtopo.journal.ending import METADATA_DIR
-from txtopo.journal.journal import FOLDER, read_journal
+from txtopo.journal.folders import FOLDER
+from txtopo.journal.journal import journal_files, read_journal
+from txtopo.journal.writer import JournalWriter
 from txtopo.testing.inline import run_inline
 
 ONE_A_GROUP = Config(max_spout_pending=6, group_transactions_max=1)
@@ -367,11 +368,11 @@ def test_a_table_that_is_doubled_already(command_line, output, is_vacuumed):
 @pytest.mark.parametrize("epochs", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_journal_whose_oldest_part_is_dropped(tmp_path, monkeypatch, epochs):
     """What is left of a long journal, and what a new epoch adds to it, is proved from its first header on."""
-    monkeypatch.setitem(journal.JournalWriter.__init__.__kwdefaults__, "part_bytes_max", 1)
+    monkeypatch.setitem(JournalWriter.__init__.__kwdefaults__, "part_bytes_max", 1)
     settings = {"max_spout_pending": 6, "group_transactions_max": 1, "topology.journal.bytes.max": 3_000}
     for epoch in range(1, epochs + 1):
         run_inline(many(tmp_path), Config(settings), until=10 * epoch)
-    files = [file.path for file in journal.journal_files(opened_journal(tmp_path))]
+    files = [file.path for file in journal_files(opened_journal(tmp_path))]
     assert files[0] > "0000000001-000000.jsonl", "the oldest was dropped"
     assert {name[:10] for name in files} >= {f"{epochs:010d}"}
     report = audited(tmp_path)

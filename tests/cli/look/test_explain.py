@@ -22,7 +22,7 @@ from txtopo.assembly.snapshot import SnapshotWriter, read_snapshot, snapshots_in
 from txtopo.errors import PoisonTransaction, UserCodeError
 from txtopo.files.places import folder_at
 from txtopo.journal.ending import METADATA_DIR
-from txtopo.journal.journal import JournalHeader
+from txtopo.journal.entries import JournalHeader
 from txtopo.testing.feeders import wait_until
 from txtopo.testing.inline import run_inline
 from txtopo.topology.user_code.loading import load_target

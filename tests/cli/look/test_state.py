@@ -16,14 +16,9 @@ from state.delta.read import history
 from txtopo import Fields
 from txtopo.files.folder import LocalFolder
 from txtopo.inspect.past.tables import rows
-from txtopo.journal.journal import (
-    FOLDER,
-    JournalEntry,
-    JournalHeader,
-    JournalTable,
-    JournalTransaction,
-    JournalWriter,
-)
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalTable, JournalTransaction
+from txtopo.journal.folders import FOLDER
+from txtopo.journal.writer import JournalWriter
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_a_spout_that_owes_nothing_by_name(command_line):
         "memory",
         """
 import pathlib
-from tests.journal.test_journal import topology as one_of
+from tests.journal.test_folders import topology as one_of
 def topology():
     return one_of("one", pathlib.Path("out"))
 """,

@@ -8,13 +8,7 @@ import pytest
 from txtopo.api.table_history import RowChanges, TableHistory, TableVersion
 from txtopo.attempts import attempt_number
 from txtopo.inspect.audit.checks import audit
-from txtopo.journal.journal import (
-    JournalEntry,
-    JournalHeader,
-    JournalPart,
-    JournalTable,
-    JournalTransaction,
-)
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalPart, JournalTable, JournalTransaction
 
 
 def group(first, last, *states, epoch=1, tries=0, ranges=None):

@@ -15,7 +15,8 @@ from txtopo import Config, Fields, TransactionalTopologyBuilder
 from txtopo.api.components.partitioned import as_transactional
 from txtopo.errors import UserCodeError
 from txtopo.files.places import folder_at
-from txtopo.journal.journal import find_journal, read_journal
+from txtopo.journal.folders import find_journal
+from txtopo.journal.journal import read_journal
 from txtopo.testing.inline import run_inline
 
 

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from txtopo.api.state import TableDescription
-from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalPart, JournalTransaction
 from txtopo.transactional.recovery.checkpoints import checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
 from txtopo.transactional.recovery.divergence import marks_of_topology

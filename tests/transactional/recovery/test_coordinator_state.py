@@ -14,7 +14,7 @@ from state.stores.memory import MemoryLead, MemoryPlace
 from txtopo.api.components.planned import Planned, Turn
 from txtopo.api.store import VALUE_BYTES_MAX, Delete, Put
 from txtopo.errors import DivergenceError, RuleError
-from txtopo.journal.journal import ASIDES_MAX
+from txtopo.journal.folders import ASIDES_MAX
 from txtopo.journal.turns import Timeline
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, as_json

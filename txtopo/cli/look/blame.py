@@ -16,7 +16,7 @@ from txtopo.cli.command import Command, WholeNumber
 from txtopo.cli.console import Console, table_console
 from txtopo.cli.target import OutputFolder, journal_place, takes_folder_or_target
 from txtopo.errors import ConfigError
-from txtopo.journal.journal import find_journal
+from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.text.printable import escaped
 from txtopo.topology.user_code.loading import Target

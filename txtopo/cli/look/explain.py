@@ -12,7 +12,7 @@ from txtopo.cli.target import OutputFolder, module_place, takes_folder_or_target
 from txtopo.files.folder import Folder
 from txtopo.inspect.past.story import Known, facts_of, story_of
 from txtopo.journal.ending import METADATA_DIR, chosen, metadata_dir_below
-from txtopo.journal.journal import topologies_with_journal
+from txtopo.journal.folders import topologies_with_journal
 from txtopo.topology.user_code.loading import Target
 
 

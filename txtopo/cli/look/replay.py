@@ -15,7 +15,8 @@ from txtopo.cli.target import journal_place, takes_target
 from txtopo.config import Config
 from txtopo.inspect.audit.replay import RangeReport, Replay, ReplayReport, Tally
 from txtopo.inspect.audit.replayable import ReplayedPart
-from txtopo.journal.journal import find_journal, read_journal
+from txtopo.journal.folders import find_journal
+from txtopo.journal.journal import read_journal
 from txtopo.text.words import count_of
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.user_code.loading import Target

@@ -21,7 +21,7 @@ from txtopo.cli.mend.agreement import ask, takes_yes
 from txtopo.cli.mend.repair import carried_out
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
-from txtopo.journal.journal import JournalTransaction
+from txtopo.journal.entries import JournalTransaction
 from txtopo.text.secrecy import command_line
 from txtopo.text.words import NOTHING_CHANGED, count_of
 from txtopo.topology.plans.plan import Phase

@@ -34,7 +34,7 @@ from txtopo.backfill.difference import difference_between
 from txtopo.inspect.audit.journal_checks import begin_of, check_journal, check_ranges, check_references
 from txtopo.inspect.audit.report import AuditReport, CountedEntry, Finding
 from txtopo.inspect.audit.table_checks import TableWalk
-from txtopo.journal.journal import DEAD_LETTERS, JournalEntry, JournalPart, JournalTable
+from txtopo.journal.entries import DEAD_LETTERS, JournalEntry, JournalPart, JournalTable
 from txtopo.topology.builders.checks import OWN_PREFIX
 
 __all__ = ["audit", "tables_of"]

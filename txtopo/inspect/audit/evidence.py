@@ -13,7 +13,9 @@ from txtopo.inspect.audit.checks import audit, tables_of
 from txtopo.inspect.audit.report import AuditReport
 from txtopo.journal.backfills import backfills_of
 from txtopo.journal.ending import READS_MAX, read_beside
-from txtopo.journal.journal import JournalHeader, find_journal, read_journal
+from txtopo.journal.entries import JournalHeader
+from txtopo.journal.folders import find_journal
+from txtopo.journal.journal import read_journal
 
 
 def audited(

@@ -10,7 +10,7 @@ import attrs
 from txtopo.api.reference import SeenVersion
 from txtopo.attempts import TransactionAttempt, attempt_words
 from txtopo.inspect.audit.report import AuditReport, CountedEntry, Finding
-from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, JournalTransaction
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalPart, JournalTransaction
 
 
 def check_journal(

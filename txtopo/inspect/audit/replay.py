@@ -42,11 +42,7 @@ from txtopo.api.table_history import StateComparison
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException, StateAccessError
 from txtopo.inspect.audit.replayable import NO_BOUND, Past, PastState, ReplayedPart
-from txtopo.journal.journal import (
-    JournalEntry,
-    JournalPart,
-    JournalTransaction,
-)
+from txtopo.journal.entries import JournalEntry, JournalPart, JournalTransaction
 from txtopo.topology.plans.plan import DATAFRAMES, Phase, PlannedComponent
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.commit.phases import run_commit_phases

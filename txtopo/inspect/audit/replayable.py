@@ -11,7 +11,8 @@ from txtopo.api.components.optional import call_if_there
 from txtopo.api.state import Writes
 from txtopo.api.table_history import StateComparison
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
-from txtopo.journal.journal import DEAD_LETTERS, JournalEntry, JournalPart, counting_entries
+from txtopo.journal.entries import DEAD_LETTERS, JournalEntry, JournalPart
+from txtopo.journal.journal import counting_entries
 from txtopo.topology.builders.checks import OWN_PREFIX
 from txtopo.topology.plans.plan import Plan
 

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from txtopo.api.reference import SeenVersion
-from txtopo.journal.journal import JournalEntry, JournalHeader
+from txtopo.journal.entries import JournalEntry, JournalHeader
 from txtopo.journal.turns import Rename
 
 __all__ = ["AuditReport", "CountedEntry", "Finding", "TableProof"]

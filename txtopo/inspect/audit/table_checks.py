@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from txtopo.api.table_history import RowChanges, TableHistory, TableVersion, rolled_back_from
 from txtopo.inspect.audit.report import AuditReport, CountedEntry, Finding, TableProof
-from txtopo.journal.journal import JournalEntry
+from txtopo.journal.entries import JournalEntry
 
 
 class TableWalk:

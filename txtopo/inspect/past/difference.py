@@ -18,7 +18,8 @@ from txtopo.files.folder import Folder
 from txtopo.files.places import folder_at
 from txtopo.journal.backfills import backfills_of
 from txtopo.journal.ending import journal_below, table_path
-from txtopo.journal.journal import JournalPart, find_journal
+from txtopo.journal.entries import JournalPart
+from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.text.native import plain_text
 

@@ -20,7 +20,8 @@ from txtopo.files.folder import Folder
 from txtopo.inspect.answers import StoryLine
 from txtopo.inspect.past.wording import STATUS_WORDS, readings_of
 from txtopo.journal.ending import read_end
-from txtopo.journal.journal import JournalEntry, find_journal
+from txtopo.journal.entries import JournalEntry
+from txtopo.journal.folders import find_journal
 from txtopo.journal.search import EnteredGroup, JournalSearch
 from txtopo.text.words import clock, count_of, cut
 from txtopo.transactional.core.readings import Reading

@@ -24,7 +24,7 @@ from txtopo.files.folder import Folder
 from txtopo.files.records import DAMAGE
 from txtopo.inspect.answers import Rows, StateTable, TablePoint
 from txtopo.journal.ending import read_end, table_path
-from txtopo.journal.journal import find_journal
+from txtopo.journal.folders import find_journal
 from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.commit.groups import REWRITTEN_BYTES_MIN
 

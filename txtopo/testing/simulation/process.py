@@ -16,7 +16,8 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import JobFailure
 from txtopo.failpoints import durable_step
-from txtopo.journal.journal import JournalEntry, JournalHeader, first_needed
+from txtopo.journal.entries import JournalEntry, JournalHeader
+from txtopo.journal.writer import first_needed
 from txtopo.testing.checkers import CoreChecker
 from txtopo.testing.simulation.faults import Fault
 from txtopo.testing.simulation.pool import PooledRunner

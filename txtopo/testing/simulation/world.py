@@ -24,7 +24,7 @@ from txtopo.errors import DivergenceError, FailedException, JobFailure, PoisonTr
 from txtopo.failpoints import ProcessDeath, armed
 from txtopo.files.places import folder_at
 from txtopo.files.records import from_json
-from txtopo.journal.journal import JournalHeader, JournalPart
+from txtopo.journal.entries import JournalHeader, JournalPart
 from txtopo.testing.checkers import (
     AttemptChecker,
     CoreChecker,

@@ -11,7 +11,7 @@ from txtopo.api.components.planned import metadata_of
 from txtopo.api.data.copying import copied, copied_json
 from txtopo.api.state import Writes, put_and_removed
 from txtopo.attempts import TransactionAttempt
-from txtopo.journal.journal import JournalEntry, JournalTransaction, by_partition
+from txtopo.journal.entries import JournalEntry, JournalTransaction, by_partition
 from txtopo.topology.plans.plan import PlannedComponent
 from txtopo.topology.spout_semantics import semantics_of
 from txtopo.topology.user_code.blame import user_code

@@ -41,7 +41,7 @@ from txtopo.errors import (
 )
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import wait_for_descriptor
-from txtopo.journal.journal import JournalEntry
+from txtopo.journal.entries import JournalEntry
 from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.commit.entries import input_ranges, journal_entry
 from txtopo.transactional.commit.keeping import Keeping

@@ -9,7 +9,8 @@ import attrs
 
 from txtopo.api.components.planned import NEVER, Planned
 from txtopo.api.state import TableDescription
-from txtopo.journal.journal import JournalEntry, JournalHeader, JournalPart, counting_parts
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalPart
+from txtopo.journal.journal import counting_parts
 from txtopo.journal.turns import UNKNOWN, Timeline
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, StateMark
 

@@ -25,7 +25,7 @@ import attrs
 
 from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
-from txtopo.journal.journal import DEAD_LETTERS, JournalPart
+from txtopo.journal.entries import DEAD_LETTERS, JournalPart
 from txtopo.journal.turns import UNKNOWN, Timeline
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
 

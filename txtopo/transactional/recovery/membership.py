@@ -38,7 +38,8 @@ from txtopo.errors import ConfigError, DivergenceError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder
 from txtopo.journal.ending import read_end
-from txtopo.journal.journal import PART_BYTES_MAX, JournalTable, JournalWriter
+from txtopo.journal.entries import JournalTable
+from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.divergence import CoordinatorRecord
 from txtopo.transactional.recovery.ending_plans import end_plan

@@ -28,7 +28,7 @@ from txtopo.api.state import GrowsColumns, OpenedState, State, StateTable
 from txtopo.attempts import transactions_words
 from txtopo.errors import DivergenceError, LostLead
 from txtopo.failpoints import durable_step
-from txtopo.journal.journal import JournalPart
+from txtopo.journal.entries import JournalPart
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark, tables_of
 from txtopo.transactional.recovery.divergence import (

@@ -13,7 +13,7 @@ import attrs
 from txtopo.api.store import VALUE_BYTES_MAX, Change, Delete, Lead, Put, Store
 from txtopo.errors import DivergenceError, RuleError
 from txtopo.files.records import DAMAGE, from_json
-from txtopo.journal.journal import ASIDES_MAX
+from txtopo.journal.folders import ASIDES_MAX
 
 _COPY_TRIES_MAX = 20
 """A copy takes milliseconds; a topology that writes between so many pairs of them is read in vain."""

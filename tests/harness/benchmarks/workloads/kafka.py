@@ -45,7 +45,8 @@ from txtopo import (
     run,
 )
 from txtopo.files.places import folder_at
-from txtopo.journal.journal import counting_entries, find_journal, read_journal
+from txtopo.journal.folders import find_journal
+from txtopo.journal.journal import counting_entries, read_journal
 from txtopo.servers.kafka import KafkaBroker
 
 MESSAGES = 2_000_000

@@ -27,7 +27,7 @@ from tests.harness.soak.transactions.topology import (
 )
 from txtopo import Fields, Topology, TransactionalTopologyBuilder
 from txtopo.api.components.planned import Turn
-from txtopo.journal.journal import JournalTransaction
+from txtopo.journal.entries import JournalTransaction
 from txtopo.testing.checkers import Violation
 
 SIZE, AHEAD_MAX = dt.timedelta(minutes=1), dt.timedelta(days=1)

@@ -15,7 +15,9 @@ from txtopo.api.values import TransactionalValue
 from txtopo.errors import ConfigError, StateAccessError
 from txtopo.files.folder import Folder
 from txtopo.files.places import folder_at
-from txtopo.journal.journal import JournalEntry, counting_entries, find_journal, read_journal
+from txtopo.journal.entries import JournalEntry
+from txtopo.journal.folders import find_journal
+from txtopo.journal.journal import counting_entries, read_journal
 from txtopo.testing.checkers import Key, Oracle, Rows, TableChecker, Violation, check_input, check_journal
 
 TABLES = ("words", "buckets")

@@ -23,14 +23,9 @@ from txtopo import Fields
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.files.places import folder_at
 from txtopo.journal.ending import METADATA_DIR, read_end
-from txtopo.journal.journal import (
-    JournalEntry,
-    JournalHeader,
-    JournalTable,
-    JournalTransaction,
-    JournalWriter,
-    find_journal,
-)
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalTable, JournalTransaction
+from txtopo.journal.folders import find_journal
+from txtopo.journal.writer import JournalWriter
 
 
 @pytest.mark.slow

@@ -10,14 +10,9 @@ from tests.state.delta.rows.rows_tables import opened, put, rows
 from txtopo import Fields
 from txtopo.errors import StateAccessError
 from txtopo.files.folder import LocalFolder
-from txtopo.journal.journal import (
-    FOLDER,
-    JournalEntry,
-    JournalHeader,
-    JournalTable,
-    JournalTransaction,
-    JournalWriter,
-)
+from txtopo.journal.entries import JournalEntry, JournalHeader, JournalTable, JournalTransaction
+from txtopo.journal.folders import FOLDER
+from txtopo.journal.writer import JournalWriter
 
 
 def keyed(folder):

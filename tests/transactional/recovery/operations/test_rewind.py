@@ -13,8 +13,11 @@ from txtopo.api.components.planned import Planned
 from txtopo.api.state import TableDescription
 from txtopo.errors import StateAccessError
 from txtopo.files.folder import LocalFolder
-from txtopo.journal.journal import JournalHeader, JournalTable, JournalWriter, find_journal, read_journal
+from txtopo.journal.entries import JournalHeader, JournalTable
+from txtopo.journal.folders import find_journal
+from txtopo.journal.journal import read_journal
 from txtopo.journal.search import JournalSearch
+from txtopo.journal.writer import JournalWriter
 from txtopo.testing.simulation.tables import SimulatedStateTable
 from txtopo.transactional.recovery.coordinator_state import CommittedMark
 from txtopo.transactional.recovery.divergence import CoordinatorRecord

@@ -22,7 +22,9 @@ from txtopo.api.state import State, StateTable, TableDescription
 from txtopo.errors import DivergenceError, StopError
 from txtopo.files.folder import Folder
 from txtopo.journal.backfills import backfills_of, identities_in, unfinished_backfills
-from txtopo.journal.journal import JournalPart, asides as journal_asides, find_journal, read_journal
+from txtopo.journal.entries import JournalPart
+from txtopo.journal.folders import asides as journal_asides, find_journal
+from txtopo.journal.journal import read_journal
 from txtopo.transactional.recovery.checkpoints import JOURNAL, Checkpoint, checkpoint_of, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark, rooms_of, tables_of
 from txtopo.transactional.recovery.divergence import (

@@ -28,7 +28,8 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.config import Config
 from txtopo.errors import StateAccessError, StopError
 from txtopo.journal.ending import metadata_dir_with_journal, read_end
-from txtopo.journal.journal import JournalPart, find_journal
+from txtopo.journal.entries import JournalPart
+from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.topology.plans.plan import Plan, PlannedComponent
 from txtopo.topology.user_code.blame import user_code

@@ -24,7 +24,8 @@ from txtopo.errors import ConfigError, StopError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder
 from txtopo.journal.backfills import backfills_in, rename_in_backfills, unfinished_backfills
-from txtopo.journal.journal import enter_rename, find_journal, journal_files
+from txtopo.journal.folders import enter_rename, find_journal
+from txtopo.journal.journal import journal_files
 from txtopo.text.words import NOTHING_CHANGED
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.ending_plans import end_rename

@@ -27,16 +27,11 @@ from txtopo.api.store import Change
 from txtopo.errors import StateAccessError
 from txtopo.failpoints import durable_step
 from txtopo.journal.backfills import set_backfills_aside
-from txtopo.journal.journal import (
-    PART_BYTES_MAX,
-    JournalHeader,
-    JournalTable,
-    JournalWriter,
-    find_journal,
-    journal_files,
-    set_aside,
-)
+from txtopo.journal.entries import JournalHeader, JournalTable
+from txtopo.journal.folders import find_journal, set_aside
+from txtopo.journal.journal import journal_files
 from txtopo.journal.turns import Timeline, Turn
+from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.ending_plans import end_by_replacing, end_by_setting_aside, end_plan
 from txtopo.transactional.recovery.membership import end_begin, fence_former_table, join, set_former_aside

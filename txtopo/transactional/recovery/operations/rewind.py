@@ -21,7 +21,9 @@ from txtopo.api.state import StateTable, TableDescription
 from txtopo.attempts import transactions_words
 from txtopo.errors import StateAccessError
 from txtopo.journal.backfills import backfills_of, unfinished_backfills
-from txtopo.journal.journal import JournalHeader, JournalPart, JournalTransaction, counting_parts, find_journal
+from txtopo.journal.entries import JournalHeader, JournalPart, JournalTransaction
+from txtopo.journal.folders import find_journal
+from txtopo.journal.journal import counting_parts
 from txtopo.journal.search import JournalSearch
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
