@@ -273,7 +273,7 @@ def test_an_attempt_that_is_forgotten_is_named(bolt, remedy):
 def test_input_that_is_missing_is_found_before_spark(tmp_path):
     """A folder that is not there is an error before anything is started or written."""
     from spouts import FilesTransactionalSpout
-    from txtopo.assembly.assembly import Environment
+    from txtopo.assembly.environment import Environment
     from txtopo.engine.runner import run_with
     from txtopo.errors import InputError
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from state.stores.zookeeper import ZooKeeperStore
 from tests.fencing.topologies import words
 from tests.waiting import DEADLINE_SECS
-from txtopo.assembly.assembly import Environment
+from txtopo.assembly.environment import Environment
 from txtopo.assembly.report import RunReport
 from txtopo.config import Config
 from txtopo.engine.runner import run_with

@@ -11,7 +11,6 @@ import contextlib
 import functools
 import logging
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
@@ -21,6 +20,7 @@ import attrs
 from txtopo.assembly.cancelled_jobs import CancelledJobs
 from txtopo.assembly.parts import Parts
 from txtopo.assembly.report import RunReport
+from txtopo.assembly.results import Results
 from txtopo.assembly.statistics import RunStatistics
 from txtopo.assembly.threads import Role
 from txtopo.attempts import TransactionAttempt
@@ -107,8 +107,7 @@ class RunLoop:
         self._threads = parts.threads
         self._core = parts.coordinator
         self._observer = parts.observer
-        self._results: dict[TransactionAttempt, Processing] = {}
-        self._results_lock = threading.Lock()
+        self._results = Results()
         self._commit_probe = ProgressProbe()
         self._commit_position: tuple[object, ...] = ()
         self._started = self._threads.now_secs()
@@ -261,7 +260,7 @@ class RunLoop:
             case AbandonCommit():
                 self._abandon_commit()
             case CleanUp():  # what a crash leaves of it is in the run's own staging folder
-                self._drop_results(lambda attempt: attempt.txid <= action.txid)
+                self._results.drop(lambda attempt: attempt.txid <= action.txid)
                 self._parts.planner.clean_up(action.txid)
             case Stop():
                 self._stop = action
@@ -331,15 +330,7 @@ class RunLoop:
         if isinstance(event, (Processed, Failed)):
             transaction = self._core.pending.get(event.attempt.txid)
             if transaction is None or transaction.attempt != event.attempt:
-                self._drop_results(lambda attempt: attempt == event.attempt)
-
-    def _drop_results(self, is_dropped: Callable[[TransactionAttempt], bool]) -> None:
-        with self._results_lock:
-            dropped = [self._results.pop(attempt) for attempt in list(self._results) if is_dropped(attempt)]
-        # Outside the lock: removing files takes time, and jobs wait for the lock.
-        for result in dropped:
-            for staged in result.staged:
-                staged.remove()
+                self._results.drop(lambda attempt: attempt == event.attempt)
 
     # Other threads.
 
@@ -384,17 +375,14 @@ class RunLoop:
 
     def _keep(self, outcomes: Sequence[Processing]) -> list[Event]:
         """Keep results for their commit, and return the events that tell the core of them."""
-        # Before the events are posted: the Commit that answers them looks the results up.
-        with self._results_lock:
-            self._results.update({outcome.attempt: outcome for outcome in outcomes})
+        self._results.keep(outcomes)
         return [_answer(outcome) for outcome in outcomes]
 
     def _commit(self, action: Commit | DeadLetter) -> list[Event]:
         committer = self._parts.committer
         if isinstance(action, DeadLetter):
             return committer.write_dead_letter(action)
-        with self._results_lock:
-            results = {assigned.attempt: self._results[assigned.attempt] for assigned in action.group}
+        results = self._results.of(assigned.attempt for assigned in action.group)
         return committer.commit(action, results, self._commit_probe)
 
     # The end.
@@ -402,7 +390,7 @@ class RunLoop:
     def shut_down(self) -> None:
         """End all work; the commit work in progress runs to its end unless it was abandoned."""
         self._threads.shut_down(self._cancel_jobs, self._tell_of_busy_jobs)
-        self._drop_results(lambda _: True)
+        self._results.drop()
 
     def _cancel_jobs(self) -> None:
         for job_id in list(self._core.jobs):

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 
 import attrs
 
-from txtopo.assembly.assembly import Environment
+from txtopo.assembly.environment import Environment
 from txtopo.assembly.feed.references import References
 from txtopo.assembly.parts import Observer, OnProgress
 from txtopo.assembly.report import Progress, RunReport

@@ -13,8 +13,8 @@ import attrs
 
 from txtopo.api.state import State
 from txtopo.api.store import Store
-from txtopo.assembly.assembly import recovered_alone, take_lead
 from txtopo.assembly.snapshot import remove_snapshot
+from txtopo.assembly.start import recovered_alone, take_lead
 from txtopo.assembly.storage import dead_letters_of, make_store, metadata_dir_of, states_of, store_file_of
 from txtopo.config import Config
 from txtopo.engine.timeline.writer import rename_timeline

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, overload
 import attrs
 
 from txtopo.api.arguments import checked_arguments
-from txtopo.assembly.assembly import Environment, assembled
+from txtopo.assembly.assembly import assembled
+from txtopo.assembly.environment import Environment
 from txtopo.assembly.parts import Observer, Observers, OnProgress
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.plain.runner import start

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from txtopo.assembly.assembly import Environment
+from txtopo.assembly.environment import Environment
 from txtopo.assembly.report import RunReport
 from txtopo.assembly.threads import ThreadPools, Threads
 from txtopo.config import Config

@@ -11,7 +11,7 @@ from tests.acceptance.topologies import Partial
 from tests.bolts import Take
 from txtopo import Config, Fields, ICommitter, TransactionalTopologyBuilder
 from txtopo.api.store import Lead
-from txtopo.assembly.assembly import Environment
+from txtopo.assembly.environment import Environment
 from txtopo.assembly.threads import ThreadPools
 from txtopo.engine.runner import run_with
 from txtopo.errors import UserCodeError

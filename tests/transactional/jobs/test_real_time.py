@@ -17,7 +17,7 @@ from tests.acceptance.topologies import counts_of, make_data, read_total, read_w
 from tests.transactional.jobs.generated import Pass, draw_topology
 from tests.variants import variants
 from txtopo import Config, Fields, RunReport, TransactionalTopologyBuilder
-from txtopo.assembly.assembly import Environment
+from txtopo.assembly.environment import Environment
 from txtopo.assembly.threads import ThreadPools
 from txtopo.engine.runner import run_with
 from txtopo.errors import StateFailure

@@ -8,7 +8,7 @@ import functools
 import attrs
 import click
 
-from txtopo.assembly.assembly import Environment
+from txtopo.assembly.environment import Environment
 from txtopo.assembly.report import Progress
 from txtopo.backfill.backfill import BackfillNews, backfill
 from txtopo.backfill.part import BackfillPart

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from txtopo.api.state import State, TableDescription, growing
-from txtopo.assembly.assembly import recover_alone
+from txtopo.assembly.start import recover_alone
 from txtopo.assembly.storage import states_of
 from txtopo.cli.command import Command
 from txtopo.cli.mend.agreement import say_done

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from txtopo.api.reference import SeenVersion
-from txtopo.assembly.assembly import SetAside, replan as plan_again, skip as set_aside
+from txtopo.assembly.going_on import SetAside, replan as plan_again, skip as set_aside
 from txtopo.assembly.storage import store_place
 from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, WholeNumber

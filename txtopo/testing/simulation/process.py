@@ -11,7 +11,8 @@ from typing import Any
 import attrs
 
 from txtopo.api.store import Store
-from txtopo.assembly.assembly import Environment, assembled
+from txtopo.assembly.assembly import assembled
+from txtopo.assembly.environment import Environment
 from txtopo.attempts import TransactionAttempt
 from txtopo.config import Config
 from txtopo.errors import JobFailure

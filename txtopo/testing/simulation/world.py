@@ -18,7 +18,7 @@ from txtopo.api.components.planned import Planned
 from txtopo.api.data.fields import Fields
 from txtopo.api.state import Key, State, StateTable
 from txtopo.api.store import Store
-from txtopo.assembly.assembly import Environment
+from txtopo.assembly.environment import Environment
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config
 from txtopo.errors import DivergenceError, FailedException, JobFailure, PoisonTransaction, StopError, TxtopoError
 from txtopo.failpoints import ProcessDeath, armed

@@ -1,0 +1,161 @@
+"""What whoever changes a topology begins with: the lead, the recovery, the journal."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pathlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+
+from txtopo.api.state import State
+from txtopo.api.store import Store
+from txtopo.assembly.storage import (
+    address_from,
+    make_store,
+    metadata_dir_of,
+    optional_states,
+    store_words,
+)
+from txtopo.config import Config
+from txtopo.errors import DivergenceError
+from txtopo.failpoints import durable_step
+from txtopo.journal.entries import JournalHeader, JournalPart, JournalTable
+from txtopo.journal.folders import begin_journal, check_format, find_journal
+from txtopo.journal.holds import Hold
+from txtopo.journal.journal import read_journal
+from txtopo.journal.writer import JournalWriter
+from txtopo.topology.plans.plan import Plan
+from txtopo.transactional.recovery.coordinator_state import CoordinatorState, rooms_of
+from txtopo.transactional.recovery.membership import Membership
+from txtopo.transactional.recovery.recover import RecoveredRun, recover
+
+logger = logging.getLogger("txtopo")
+
+
+def recover_alone(plan: Plan, config: Config, states: Mapping[str, State]) -> None:
+    """Do what a run does before its first transaction: take the lead, recover, and open the states; then end.
+
+    Raises:
+        DivergenceError: coordinator state and tables do not belong together.
+    """
+    with ExitStack() as stack:
+        recovered_alone(plan, config, states, stack)
+
+
+def recovered_alone(
+    plan: Plan, config: Config, states: Mapping[str, State], stack: ExitStack
+) -> tuple[CoordinatorState, RecoveredRun]:
+    """Take the lead and recover, outside of a run; ``stack`` gives all of it back.
+
+    Raises:
+        DivergenceError: coordinator state and tables do not belong together.
+    """
+    store = make_store(plan, config)
+    stack.callback(store.close)
+    check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
+    coordinator_state = take_lead(plan, states, store, stack)
+    return coordinator_state, recover_states(plan, config, states, coordinator_state, stack)
+
+
+def take_lead(
+    plan: Plan, states: Mapping[str, State], store: Store, stack: ExitStack, *, epoch_min: int = 1
+) -> CoordinatorState:
+    """Take the lead of a topology, at an epoch of at least ``epoch_min``; ``stack`` gives it back."""
+    # A crash before this step leaves nothing. After it, the epoch has risen, which fences all earlier coordinators; the
+    # store frees the lead of a dead process, and a gap in the epochs harms nobody.
+    with durable_step("lead.take"):
+        lead = store.take_lead(plan.topology_id, pathlib.Path(sys.argv[0]).name or "python", epoch_min)
+    stack.callback(lead.release)
+    coordinator_state = CoordinatorState(store, lead, plan.topology_id, rooms_of(states))
+    _tell_of_opaque(plan, coordinator_state.check_spouts(plan.kinds))
+    return coordinator_state
+
+
+def _tell_of_opaque(plan: Plan, new: frozenset[str]) -> None:
+    """Log what changes for a topology of repeatable spouts that gets its first opaque one."""
+    opaque = [name for name, semantics in plan.semantics.items() if semantics.emits_in_turn]
+    if opaque and new >= set(opaque):
+        logger.warning(
+            "the new spout %s is opaque: from now on a transaction that fails is replayed with all later ones, one job "
+            "is in flight at a time, and a transaction is skipped only if it is known where it ends",
+            " and ".join(map(repr, opaque)),
+        )
+
+
+def recover_states(
+    plan: Plan, config: Config, states: Mapping[str, State], coordinator_state: CoordinatorState, stack: ExitStack
+) -> RecoveredRun:
+    """Recover the states and what they were last written with; ``stack`` closes them.
+
+    Raises:
+        DivergenceError: coordinator state and tables do not belong together.
+    """
+
+    def known_journal() -> list[JournalPart]:
+        with contextlib.suppress(DivergenceError):  # damage of the journal does not concern a recovery
+            return read_journal(find_journal(metadata_dir_of(plan, config), plan.topology_id))
+        return []
+
+    recovered = recover(
+        plan.topology_id,
+        states,
+        coordinator_state,
+        Membership(optional_states(plan, states), config["topology.state.start.empty"] or {}),
+        read_journal=known_journal,
+    )
+    for state in recovered.states.values():
+        stack.callback(state.close)
+    return recovered
+
+
+def journal_header(
+    plan: Plan,
+    config: Config,
+    states: Mapping[str, State],
+    recovered: RecoveredRun,
+    coordinator_state: CoordinatorState,
+) -> JournalHeader:
+    """Return what the journal's next file begins with."""
+    folder, timeline = metadata_dir_of(plan, config).parent, coordinator_state.timeline()
+    return JournalHeader(
+        topology=plan.topology_id,
+        incarnation=coordinator_state.incarnation,
+        epoch=coordinator_state.epoch,
+        spouts=plan.kinds,
+        committed=recovered.committed.txid,
+        metadata=recovered.committed.metadata,
+        planned=recovered.committed.planned,
+        tables={
+            name: JournalTable(address_from(folder, state.address), recovered.states[name].identity)
+            for name, state in states.items()
+            if state.address is not None
+        },
+        states={name: state.last_txid for name, state in recovered.states.items()},
+        begun_after={
+            name: mark.begun_after
+            for name, mark in recovered.committed.states.items()
+            if mark.begun_after and name in recovered.states
+        },
+        turns=timeline.turns,
+        renames=timeline.renames,
+        store=store_words(plan, config),
+    )
+
+
+def begun_journal(
+    header: JournalHeader, plan: Plan, config: Config, holds: Callable[[], Sequence[Hold]]
+) -> JournalWriter | None:
+    """Begin a file of the topology's journal; None if it keeps none."""
+    bytes_max = config["topology.journal.bytes.max"]
+    if not has_metadata_dir(header, config) or not bytes_max:
+        return None
+    metadata_dir = metadata_dir_of(plan, config)
+    folder = begin_journal(metadata_dir, plan.topology_id, header.incarnation)
+    return JournalWriter(folder, header, bytes_max, lambda: min((hold.after for hold in holds()), default=None))
+
+
+def has_metadata_dir(header: JournalHeader, config: Config) -> bool:
+    """Whether a run has a metadata directory; one with only in-memory states has none by default."""
+    return bool(header.tables) or config.state_dir is not None
