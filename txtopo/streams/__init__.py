@@ -1,8 +1,8 @@
 """A short way to say a topology: streams, what is done with their rows, and the tables that they end in.
 
 ``flow`` has the sources and the way to a topology; ``stream`` the words for streams, groups and windows; ``joins`` and
-``clocks`` the steps of these; ``graph`` what steps are, and how they become components; ``rows`` the row-wise ones,
-which are one bolt on columns; ``expressions`` what may be said of a row; ``places`` the lines of mistakes.
+``clocks`` the steps of these; ``graph`` what steps are, and how they become components; ``places`` the lines of
+mistakes. What row-wise steps do with rows is in :mod:`txtopo.row_wise`.
 """
 
 from typing import TYPE_CHECKING

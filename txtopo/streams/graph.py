@@ -24,8 +24,9 @@ from txtopo.api.components.groupings import Grouping, GroupingKind
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.state import CanBeForked, State
 from txtopo.errors import ConfigError, FieldsError, TopologyError, TxtopoError, UnusedStreamWarning
+from txtopo.row_wise.bolt import RowsBolt
+from txtopo.row_wise.steps import RowStep
 from txtopo.streams.places import Place
-from txtopo.streams.rows import RowsBolt, RowStep
 from txtopo.text.suggestions import did_you_mean
 
 INTERNAL = "_internal"

@@ -29,6 +29,7 @@ from committers.changes import CHANGES, DIFF
 from committers.event_time import TimerCommitter, Window
 from committers.event_time.timed import ClockedCommitter
 from committers.event_time.windows import END, START
+from committers.groups import GroupsBolt
 from state import DeltaRows
 from txtopo import BasicBolt, Fields
 from txtopo.api.components.bolt import Bolt, ICommitter
@@ -39,23 +40,13 @@ from txtopo.api.reference import Reference
 from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, FieldsError, TopologyError
+from txtopo.row_wise.expressions import expression
+from txtopo.row_wise.steps import EachBatch, EachRow, Explode, Filter, OfFunction, RowStep, Select, WithColumns
 from txtopo.streams.clocks import Clock, clock_step
 from txtopo.streams.durations import Duration, duration, optional_duration, window_name, window_of
-from txtopo.streams.expressions import expression
 from txtopo.streams.graph import ANY, Graph, Port, Step, port_of, streams_of
 from txtopo.streams.joins import Side, StreamsJoined, pairs_of
 from txtopo.streams.places import Place, step
-from txtopo.streams.rows import (
-    EachBatch,
-    EachRow,
-    Explode,
-    Filter,
-    GroupsBolt,
-    OfFunction,
-    RowStep,
-    Select,
-    WithColumns,
-)
 from txtopo.streams.shown import Preview, fields_shown, preview_of
 from txtopo.text.suggestions import did_you_mean
 

@@ -13,9 +13,10 @@ import pytest
 from tests.streams.flows import ORDER, memory, ran
 from txtopo import Fields
 from txtopo.errors import TxtopoError
+from txtopo.row_wise.bolt import RowsBolt
+from txtopo.row_wise.expressions import expression
+from txtopo.row_wise.steps import Filter, Select, WithColumns
 from txtopo.streams import Flow
-from txtopo.streams.expressions import expression
-from txtopo.streams.rows import Filter, RowsBolt, Select, WithColumns
 from txtopo.testing import run_inline
 
 PLAIN = Fields("id: long", "word: string", "price: long")

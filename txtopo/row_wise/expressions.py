@@ -27,7 +27,7 @@ import pyarrow as pa
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.errors import ConfigError, FieldsError
-from txtopo.streams.direct import Direct, computed, direct_of
+from txtopo.row_wise.direct import Direct, computed, direct_of
 from txtopo.text.extras import how_to_install
 from txtopo.text.suggestions import did_you_mean
 

@@ -13,7 +13,7 @@ import pytest
 
 from txtopo import Fields
 from txtopo.errors import ConfigError, FieldsError
-from txtopo.streams.expressions import expression
+from txtopo.row_wise.expressions import expression
 
 FIELDS = Fields(
     "a: long", "b: long", "i: int", "f: double", "s: string", "d: decimal(10,2)", "e: decimal(5,1)", "t: timestamp",

@@ -6,8 +6,8 @@ import polars as pl
 import pytest
 
 from txtopo import Fields
-from txtopo.streams.direct import MayOverflowError, Operation, Value, computed
-from txtopo.streams.expressions import expression
+from txtopo.row_wise.direct import MayOverflowError, Operation, Value, computed
+from txtopo.row_wise.expressions import expression
 
 FIELDS = Fields("a: long", "b: long", "i: int", "x: double", "s: string", "d: decimal(10,2)", "t: boolean")
 COLUMNS = {

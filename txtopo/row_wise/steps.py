@@ -1,0 +1,175 @@
+"""Row-wise steps: what each makes of a row, and the fields after it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from committers.aggregates.fields import fields_of
+from txtopo import Fields
+from txtopo.api.data.types import ddl_name, python_values
+from txtopo.columnar.conversion import cast_rows, fitted_array
+from txtopo.errors import FieldsError
+from txtopo.row_wise.expressions import Expression
+
+
+class RowStep(ABC):
+    """A step whose result for a row depends on that row alone."""
+
+    verb: ClassVar[str]
+    """What the user has called."""
+
+    @abstractmethod
+    def fields_after(self, fields: Fields) -> Fields:
+        """Return the fields after the step."""
+
+
+@attrs.frozen
+class Filter(RowStep):
+    """Keeps the rows for which an expression is true, not false or null."""
+
+    verb = "filter"
+    condition: Expression
+
+    def fields_after(self, fields: Fields) -> Fields:
+        """Return the same fields."""
+        return fields
+
+
+@attrs.frozen
+class WithColumns(RowStep):
+    """Adds fields, or replaces those of the same name."""
+
+    verb = "with_columns"
+    values: tuple[Expression, ...]
+
+    def fields_after(self, fields: Fields) -> Fields:
+        """Return the fields with those that are added behind the others."""
+        made = {each.name: f"{each.name}: {ddl_name(each.kind)}" for each in self.values}
+        kept = [made.pop(name, f"{name}: {ddl_name(kind)}") for name, kind in zip(fields, fields.types, strict=True)]
+        return Fields(*kept, *made.values())
+
+
+@attrs.frozen
+class Select(RowStep):
+    """Keeps some fields, perhaps under other names: ``names`` has the field of each name."""
+
+    verb = "select"
+    names: Mapping[str, str]
+
+    def fields_after(self, fields: Fields) -> Fields:
+        """Return the fields that are kept."""
+        kept = [fields.subset([old]).renamed({old: new}) for new, old in self.names.items()]
+        return sum(kept, Fields())
+
+
+@attrs.frozen
+class OfRows(RowStep):
+    """Makes rows of rows, by no expression."""
+
+    @abstractmethod
+    def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that it makes of those of a batch."""
+
+
+@attrs.frozen
+class Explode(OfRows):
+    """Makes a row of each element of a field; the parts of structs become fields."""
+
+    verb = "explode"
+    name: str
+
+    def fields_after(self, fields: Fields) -> Fields:
+        """Return the fields with that of an element, or its parts, in place of the array."""
+        return sum((self._fields_of(field) for field in fields.arrow_schema()), Fields())
+
+    def _fields_of(self, field: pa.Field) -> Fields:
+        if field.name != self.name:
+            return fields_of(pa.schema([field]))
+        kind = field.type.value_type
+        return fields_of(pa.schema(list(kind) if pa.types.is_struct(kind) else [field.with_type(kind)]))
+
+    def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a row for each element."""
+        lists = batch.column(self.name)
+        elements, of = lists.flatten(), pc.list_parent_indices(lists)
+        columns: list[Any] = []
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if name != self.name:
+                columns.append(column.take(of))
+            else:
+                columns += elements.flatten() if pa.types.is_struct(elements.type) else [elements]
+        return pa.RecordBatch.from_arrays(columns, schema=self.fields_after(fields_of(batch.schema)).arrow_schema())
+
+
+@attrs.frozen
+class OfFunction(OfRows):
+    """Calls a function of the user's; ``fields`` are those of the rows that it returns."""
+
+    function: Callable[[Any], Any]
+    fields: Fields
+
+    def fields_after(self, fields: Fields) -> Fields:
+        """Return the fields of the function's rows."""
+        del fields
+        return self.fields
+
+    @property
+    def name(self) -> str:
+        """The function's name, for errors."""
+        return f"{getattr(self.function, '__name__', type(self.function).__name__)}()"
+
+
+@attrs.frozen
+class EachRow(OfFunction):
+    """Calls a function with each row, a dictionary; it returns a row, or several if ``is_flat``."""
+
+    verb = "map"
+    is_flat: bool
+
+    def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that the function makes of those of a batch."""
+        columns = zip(*(python_values(column) for column in batch.columns), strict=True)
+        names, function = batch.schema.names, self.function
+        made = (function(dict(zip(names, values, strict=True))) for values in columns)
+        rows = [each for several in made for each in several] if self.is_flat else list(made)
+        values = zip(*map(self._values_of, rows), strict=True) if rows else ([] for _ in self.fields)
+        schema = self.fields.arrow_schema()
+        what = f"returned by {self.name}"
+        arrays = [fitted_array(f.name, list(each), f.type, what) for f, each in zip(schema, values, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def _values_of(self, row: Any) -> Sequence[Any]:
+        if isinstance(row, Mapping) and row.keys() == {*self.fields}:
+            return [row[name] for name in self.fields]
+        if isinstance(row, tuple | list) and len(row) == len(self.fields):
+            return row
+        raise FieldsError(
+            f"{self.name} returned {row!r}, which is no row of {', '.join(self.fields)}: return a "
+            "dictionary with each of them, or a tuple"
+        )
+
+
+@attrs.frozen
+class EachBatch(OfFunction):
+    """Calls a function with some rows, an Arrow table; it returns one."""
+
+    verb = "map_batches"
+
+    def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that the function makes of those of a batch."""
+        made = self.function(pa.Table.from_batches([batch]))
+        name = self.name
+        if not isinstance(made, pa.Table):
+            raise FieldsError(f"{name} returned a {type(made).__name__}; return a table of Arrow")
+        missing = [each for each in self.fields if each not in made.column_names]
+        if missing:
+            raise FieldsError(f"{name} returned a table without the field {missing[0]!r}")
+        schema = self.fields.arrow_schema()
+        rows = cast_rows(made.select(schema.names), schema, f"returned by {name}").combine_chunks().to_batches()
+        return rows[0] if rows else pa.RecordBatch.from_pylist([], schema=schema)
