@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from committers.changes import DIFF
 from committers.event_time.clock import EventClock, Watermark, clock_mistakes
-from committers.event_time.join_streams import LEFT, RIGHT, SIDES, JoinStream, Layout, TakesBothStreams
+from committers.event_time.join_streams import LEFT, RIGHT, SIDES, JoinStream, Layout, TakesBothStreams, in_own_order
 from committers.event_time.pairs import Timed, pairs
 from committers.event_time.timed import is_last_task, no_watermark
 from committers.event_time.times import MICROS_MAX, event_times, in_known_years, micros_in, micros_of, timestamps
@@ -43,7 +43,6 @@ from txtopo import (
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.utc import MICROS_MIN
 from txtopo.columnar.conversion import cast_rows
-from txtopo.columnar.reducing import ordered
 from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError
@@ -231,14 +230,7 @@ class StreamJoin(TakesBothStreams, ICommitter):
         keys = others.select(list(self._layout.sides[RIGHT - side].key))
         if not keys.num_rows:
             return self._kept_fields(side).arrow_schema().empty_table()
-        rows = self._states[side].rows_of(self._named(side, keys))
-        # In an order of their own: a replay has them in other runs, and must emit the same.
-        return rows_at(rows, ordered(rows.select(self._ordering(side))).to_numpy())
-
-    def _ordering(self, side: int) -> list[str]:
-        schema = self._layout.sides[side].schema
-        own = [field.name for field in schema if not pa.types.is_nested(field.type)]
-        return [*own, UNTIL, ALONE, MET] if self._marks and side == LEFT else [*own, UNTIL]
+        return in_own_order(self._states[side].rows_of(self._named(side, keys)))
 
     def _named(self, side: int, keys: pa.Table) -> pa.Table:
         """Return keys with the names that a side has for them."""

@@ -42,6 +42,7 @@ from committers.event_time.join_streams import (
     JoinStream,
     Layout,
     TakesBothStreams,
+    in_own_order,
     of_side,
 )
 from committers.event_time.pairs import Timed, pairs
@@ -217,7 +218,7 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
     def _partners(self, new: Sequence[pa.Table]) -> list[pa.Table]:
         """Return the kept rows of each side that have a key of a new row of the other."""
         keys = [_with_side(self._with_key(new[side]).select(self.keys), RIGHT - side) for side in SIDES]
-        found = self._state.rows_of(pa.concat_tables(keys))
+        found = in_own_order(self._state.rows_of(pa.concat_tables(keys)))
         return [of_side(found, side) for side in SIDES]
 
     def _with_key(self, rows: pa.Table) -> pa.Table:
@@ -287,7 +288,7 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
             return
         rows = rows.filter(pc.invert(rows[MATCHED[side]]))
         if marks is not None and marks.num_rows:
-            rows = rows.filter(pa.array(~self._are_marked(rows, marks)))
+            rows = in_own_order(rows.filter(pa.array(~self._are_marked(rows, marks))))
         if rows.num_rows:
             self.context.count("without_partner", rows.num_rows)
             self.emit(self._layout.alone(side, rows), DEFAULT_STREAM)

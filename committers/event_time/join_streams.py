@@ -21,7 +21,10 @@ from state.delta.columns import is_key_type, no_equality
 from txtopo import BatchBolt, Fields, Tuple
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
+from txtopo.api.data.types import python_values
 from txtopo.columnar.conversion import cast_rows
+from txtopo.columnar.reducing import ordered
+from txtopo.columnar.selection import rows_at
 from txtopo.errors import FieldsError
 
 LEFT, RIGHT = 0, 1
@@ -215,6 +218,19 @@ class Layout:
         for name, shown in own.shown.items():
             if side == LEFT or shown not in self.common:
                 yield own.schema.field(name).with_name(shown)
+
+
+def in_own_order(rows: pa.Table) -> pa.Table:
+    """Return kept rows in an order that depends on nothing but them.
+
+    A table as of the past has its rows in other runs, so a replay finds them in another order, and must emit the same.
+    """
+    names = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
+    columns = rows.select(names)
+    for field in rows.schema:
+        if pa.types.is_nested(field.type):  # Arrow does not sort by these
+            columns = columns.append_column(field.name, pa.array(list(map(repr, python_values(rows[field.name])))))
+    return rows_at(rows, ordered(columns).to_numpy())
 
 
 def of_side(rows: pa.Table, side: int) -> pa.Table:

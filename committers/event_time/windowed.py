@@ -25,7 +25,9 @@ from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.reduction import Combiner, Reductions
 from txtopo.columnar.conversion import cast_rows
+from txtopo.columnar.reducing import ordered
 from txtopo.columnar.rows_by_time import BEFORE_ALL, not_over
+from txtopo.columnar.selection import rows_at
 from txtopo.errors import FieldsError
 
 
@@ -281,6 +283,8 @@ class WindowCommitter(WindowedCommitter):
             rows = self._ended(rows.filter(pc.is_valid(rows[START])), until)
         if rows.num_rows:
             merged = self._aggregation.merged(rows.drop_columns([EXPIRES]))
+            # A table as of the past has its rows in other runs, and a replay must emit the same.
+            merged = rows_at(merged, ordered(merged.select(list(self._aggregation.key))).to_numpy())
             if self._window.merges:
                 self._keep_ends(merged, until)
             self.context.count("closed", merged.num_rows)

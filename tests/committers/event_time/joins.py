@@ -75,7 +75,7 @@ def run_join(
     return run_inline(builder.build(), config, until=until, wall_secs=script.wall_secs)
 
 
-def bought(output: Path, *, is_joined: bool = True) -> TransactionalTopology:
+def bought(output: Path, *, is_joined: bool = True, near: int = 10) -> TransactionalTopology:
     """Orders of one spout, kept as they are and joined with payments of another, some of which nobody waits for."""
     sides = {side: Fields("id: long", "at: timestamp", f"{side}: long") for side in ("left", "right")}
     rows = {
@@ -93,7 +93,7 @@ def bought(output: Path, *, is_joined: bool = True) -> TransactionalTopology:
     if is_joined:
         left = JoinStream("left", key="id", time="at", fields=sides["left"])
         right = JoinStream("right", key="id", time="at", fields=sides["right"], rename={"at": "right_at"})
-        interval = {"lower": -3 * SECOND, "upper": 10 * SECOND}
+        interval = {"lower": -3 * SECOND, "upper": near * SECOND}
         join = IntervalJoin("open", clock="clock", left=left, right=right, how="full", **interval)
         joining = builder.set_committer_bolt("join", join, 2).all_grouping("clock")
         joining.fields_grouping("left", Fields("id")).fields_grouping("right", Fields("id"))
