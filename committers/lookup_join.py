@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from committers.inputs import Inputs, field_mistakes
 from txtopo import ArrowBatchBolt, BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.data.types import python_values
-from txtopo.api.map_state import joined_columns, split_columns
 from txtopo.api.state import State
 from txtopo.attempts import TransactionAttempt
-from txtopo.columnar.conversion import cast_rows, fitted_array
+from txtopo.columnar.conversion import cast_rows
+from txtopo.columnar.folding import places
 from txtopo.errors import ConfigError
 
 HOW = ("inner", "left")
 
 PORTION_ROWS = 65_536
-"""How many rows are joined with a state at a time, in about a third of a second: each portion counts as progress, so
+"""How many rows are joined with a state at a time, in at most a third of a second: each portion counts as progress, so
 that a batch of any size does not stall the commit phase."""
 
 
@@ -128,22 +130,17 @@ class LookupJoin(ArrowBatchBolt):
                 self._join_state(batch.slice(start, PORTION_ROWS))
 
     def _join_state(self, batch: pa.RecordBatch) -> None:
-        keys = joined_columns([python_values(batch[name]) for name in self._key])
-        is_whole = [key is not None and (len(self._key) == 1 or None not in key) for key in keys]
-        wanted = list(dict.fromkeys(key for key, whole in zip(keys, is_whole, strict=True) if whole))
-        found = dict(zip(wanted, self._table.values_before(wanted), strict=True))
-        values = [found.get(key) if whole else None for key, whole in zip(keys, is_whole, strict=True)]
-        if not self._is_left:
-            batch = batch.filter(pa.array([value is not None for value in values], pa.bool_()))
-            values = [value for value in values if value is not None]
-        if not batch.num_rows:
-            return
-        names = self._table.value.names
-        nothing = (None,) * len(names)
-        rows = values if len(names) == 1 else [nothing if value is None else value for value in values]
-        columns = dict(zip(names, split_columns(rows, len(names)), strict=True))
-        arrays = [fitted_array(f.name, columns[f.name], f.type, "a row that is joined") for f in self._added]
-        self._emit(batch, pa.Table.from_arrays(arrays, schema=self._added))
+        keys = pa.Table.from_batches([batch.select(list(self._key))])
+        whole = np.arange(batch.num_rows)
+        if any(column.null_count for column in keys.columns):
+            is_whole = functools.reduce(pc.and_, (column.is_valid() for column in keys.columns))
+            whole, keys = np.flatnonzero(is_whole), keys.filter(is_whole)
+        own, rows = self._table.rows_before(keys, self._values)
+        found = places(whole[own], batch.num_rows)
+        if found.null_count and not self._is_left:
+            batch, found = batch.filter(found.is_valid()), found.drop_null()
+        if batch.num_rows:
+            self._emit(batch, rows.take(found))
 
     def _emit(self, batch: pa.RecordBatch, rows: pa.Table) -> None:
         own = cast_rows(batch.select(self._fields.names), self._passed, "a row to join")

@@ -6,7 +6,9 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import write_deltalake
 
@@ -149,14 +151,13 @@ def test_under_seeded_disasters(tmp_path: Path, *, is_real_time: bool) -> None:
 class Counting:
     """A state that notes how many keys it is asked for at a time."""
 
-    value = Fields("n: long")
-
     def __init__(self) -> None:
         self.asked: list[int] = []
 
-    def values_before(self, keys: Any) -> list[int]:
-        self.asked.append(len(keys))
-        return [key + 1 for key in keys]
+    def rows_before(self, keys: pa.Table, values: Fields) -> tuple[Any, pa.Table]:
+        self.asked.append(keys.num_rows)
+        (ids,) = keys.columns
+        return np.arange(keys.num_rows), pa.table([pc.add(ids, 1)], values.arrow_schema())
 
 
 def test_a_large_batch_makes_progress() -> None:

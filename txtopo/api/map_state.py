@@ -160,6 +160,25 @@ class MapState(ABC):
         """
         raise StateAccessError(f"a {type(self._named).__name__} can't tell values of the transaction before")
 
+    def rows_before(self, keys: pa.Table, values: Fields) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """Return the values that those of some keys had after the transaction before, in columns; see `values_before`.
+
+        It is fastest for states that look keys up in columns.
+
+        Args:
+            keys: a table of the key fields, in their order and of any names, without nulls.
+            values: the value fields to return, each with a type.
+
+        Returns:
+            Of each key that had a value its position among the keys, and these values, in the same order. A value of
+            one field that is null counts as none.
+
+        Raises:
+            FieldsError: a value does not fit its field.
+            StateAccessError: this state does not keep values by key.
+        """
+        raise StateAccessError(f"a {type(self._named).__name__} can't tell values of the transaction before")
+
     def append(self, rows: Rows) -> None:
         """Add rows to a rows table.
 

@@ -470,7 +470,7 @@ class FindsRows(FoldsRows):
         """Return the durable rows of those of some keys that exist, and the position of each one's key among them.
 
         Args:
-            keys: a table of the key fields, each key once.
+            keys: a table of the key fields; a key may come several times.
 
         Returns:
             Positions from 0, and a row for each: key fields, value fields, maybe others, and ``txid``.

@@ -50,7 +50,7 @@ class LatestRows:
         """The number of the last row of each key."""
 
     def look_up(self, keys: pa.Table) -> SoughtKeys:
-        """Look for keys, each once."""
+        """Look for keys; those whose rows are added then come once."""
         hashes = hashes_of(keys)
         return SoughtKeys(hashes, self._slots_of(keys, hashes), self._index)
 

@@ -1,11 +1,13 @@
 """How fast a reference table is looked up: ``python -m tests.harness.benchmarks.lookups``.
 
-It prints the rows a second of CPU time of a ``LookupJoin``, by rows of the reference, by its key and by rows of a batch;
-what a process needs to load it; and what a next version costs that has changed a thousand rows. The median of several.
+It prints the rows a second of CPU time of a ``LookupJoin`` with a reference, and with a state of as many keys, by the key
+and by rows of a batch; what a process needs to load a reference; and what a next version costs that has changed a
+thousand rows. The median of several.
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import tempfile
 import time
@@ -19,9 +21,13 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 from committers import LookupJoin
-from state import DeltaReference
+from state import DeltaReference, DeltaState
 from txtopo import Fields
+from txtopo.api.map_state import joined_columns
+from txtopo.api.state import OpenedState
 from txtopo.testing.context import PlainContext
+from txtopo.transactional.commit.write_buffer import group_state
+from txtopo.transactional.tasks.state_handle import StateHandle
 
 KEYS = {"long": ["id"], "string": ["code"], "both": ["id", "code"]}
 STREAM = Fields("id: long", "code: string", "price: long")
@@ -53,10 +59,38 @@ def cpu_secs(call: Callable[[], Any], times: int = 1) -> float:
 
 def rows_a_second(bolt: LookupJoin, rows: int, batch_rows: int) -> float:
     """Return the rows a second of joining batches, nine of ten of whose rows find something."""
-    drawn = np.random.default_rng(1).integers(0, rows + rows // 9, batch_rows)
-    columns = [pa.array(drawn), pa.array([f"customer-{number}" for number in drawn]), pa.array(drawn)]
-    batch = pa.RecordBatch.from_arrays(columns, names=list(STREAM.names))
-    return batch_rows / cpu_secs(lambda: bolt.execute(batch), 9)
+    drawn = np.random.default_rng(1).integers(0, rows + rows // 9, (2, batch_rows))
+    # In turns: the last keys that were looked up are remembered.
+    batches = itertools.cycle(
+        pa.RecordBatch.from_arrays([ids, pa.array([f"customer-{each}" for each in ids]), ids], names=list(STREAM.names))
+        for ids in map(pa.array, drawn)
+    )
+
+    def joined() -> None:
+        bolt.execute(next(batches))
+        bolt.finish_batch()
+
+    return batch_rows / cpu_secs(joined, 9)
+
+
+def state_of(path: str, rows: int, key: str | list[str]) -> OpenedState:
+    """Return a state with the rows of a reference."""
+    names = [key] if isinstance(key, str) else key
+    columns = [Fields("id: long"), Fields("code: string"), Fields("name: string", "age: long")]
+    keys, values = Fields(), Fields()
+    for each in columns:
+        if set(each) <= set(names):
+            keys += each
+        else:
+            values += each
+    opened = DeltaState(path, keys, values).open("topology", "customers", "life", 1)
+    group, table = group_state(opened), customers(0, rows)
+    view = group.begin(1)
+    given = (joined_columns([table[name].to_pylist() for name in fields]) for fields in (keys, values))
+    view.multi_put(dict(zip(*given, strict=True)))
+    view.finish()
+    opened.write(1, group.writes())
+    return opened
 
 
 @click.command()
@@ -78,6 +112,17 @@ def main(rows: int) -> None:
             for batch_rows in (1_000, 10_000, 100_000):
                 speed = rows_a_second(bolt, rows, batch_rows) / 1e6
                 click.echo(f"  batches of {batch_rows:>7,}: {speed:.2f} million rows a second")
+            opened = state_of(str(Path(folder) / f"state-{name}"), rows, key)
+            bolt = LookupJoin(key, state="customers", fields=STREAM, values=Fields("name: string", "age: long"))
+            bolt.collector = Silent()  # type: ignore[assignment]
+            click.echo(f"state with key {name}, of {rows:,} rows")
+            for batch_rows in (1_000, 10_000, 100_000):
+                view: Any = group_state(opened).begin(2)
+                handle = StateHandle("join", "customers", view, None, opened.declared)
+                bolt.prepare({}, PlainContext(states={"customers": handle}), bolt.collector, None)  # type: ignore[arg-type]
+                speed = rows_a_second(bolt, rows, batch_rows) / 1e6
+                click.echo(f"  batches of {batch_rows:>7,}: {speed:.2f} million rows a second")
+            opened.close()
         reference = DeltaReference(path, "id")
         reference.at(reference.newest("customers"))
         write_deltalake(path, customers(rows, 1_000), mode="append")

@@ -26,6 +26,7 @@ STEPS = st.one_of(
     st.tuples(st.just("put"), st.sampled_from("abc"), st.integers(0, 3)),
     st.tuples(st.just("remove"), st.sampled_from("abc")),
     st.tuples(st.just("get"), st.sampled_from("abc")),
+    st.tuples(st.just("before"), st.lists(st.sampled_from("abc"), max_size=4)),
 )
 
 
@@ -51,6 +52,11 @@ def done(view, step: tuple):
             return view.put(arguments[0], (arguments[1], arguments[1]))
         case "remove":
             return view.remove(arguments[0])
+        case "before":
+            own, rows = view.rows_before(pa.table({"k": pa.array(arguments[0], pa.string())}), VALUE)
+            found = dict(zip(own.tolist(), map(tuple, map(dict.values, rows.to_pylist())), strict=True))
+            assert [found.get(at) for at in range(len(arguments[0]))] == list(view.values_before(arguments[0]))
+            return found
         case _:
             found = view.get(arguments[0])
             return found and found.value

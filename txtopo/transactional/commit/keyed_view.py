@@ -48,7 +48,7 @@ from txtopo.api.values import (
     stored_value,
     values_before,
 )
-from txtopo.columnar.conversion import fitted_array
+from txtopo.columnar.conversion import cast_rows, fitted_array
 from txtopo.columnar.folding import folded_in, places
 from txtopo.columnar.key_index import KeyNumbers
 from txtopo.columnar.latest_rows import LatestRows, SoughtKeys
@@ -400,6 +400,39 @@ class KeyedView(TransactionView):
         finally:
             self.own = own
 
+    def rows_before(self, keys: pa.Table, values: Fields) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """Return the values that those of some keys had after the transaction before, in columns if possible."""
+        self._check_running()
+        self.probe.step()
+        declared, group = self._group.opened.declared, self._group
+        if not keys.num_rows:
+            return np.empty(0, np.int64), values.arrow_schema().empty_table()
+        if None not in declared.key.types:
+            keys = cast_rows(keys.rename_columns(declared.key.names), declared.key.arrow_schema(), "a key")
+        if group.finds is None:
+            return self._before_by_key(keys, values)
+        group.fold_by_key()
+        own, stored = group.rows_among(keys, group.latest.look_up(keys))
+        if _reaches(stored, self.txid):
+            return self._before_by_key(keys, values)
+        is_there = stored[_TXID].is_valid()
+        if len(declared.value) == 1:
+            is_there = pc.and_(is_there, stored[declared.value[0]].is_valid())
+        if self._expiry is not None:
+            is_there = pc.and_(is_there, pc.invert(are_over(stored, declared.expires, self.until or 0)))
+        if not pc.all(is_there).as_py():
+            own, stored = own[is_there.to_numpy()], stored.filter(is_there)
+        return own, cast_rows(stored.select(values.names), values.arrow_schema(), "a value of a state")
+
+    def _before_by_key(self, keys: pa.Table, values: Fields) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        found = self.values_before(joined_columns([python_values(column) for column in keys.columns]))
+        own = np.flatnonzero([value is not None for value in found])
+        declared = self._group.opened.declared.value
+        columns = split_columns([value for value in found if value is not None], len(declared))
+        by_name, schema = dict(zip(declared, columns, strict=True)), values.arrow_schema()
+        arrays = [fitted_array(each.name, by_name[each.name], each.type, "a value of a state") for each in schema]
+        return own, pa.Table.from_arrays(arrays, schema=schema)
+
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key, unless its stored value contains this transaction already."""
         values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))
@@ -492,7 +525,7 @@ class KeyedView(TransactionView):
         if self._has_put(sought).any():
             return None  # an earlier task or committer of this transaction has put one of the keys
         own, stored = group.rows_among(keys, sought)
-        if stored.num_rows and (pc.max(stored[_TXID]).as_py() or 0) >= self.txid:
+        if _reaches(stored, self.txid):
             return None  # a stored value includes this transaction already
         was_put = np.zeros(kept.num_rows, dtype=bool)
         was_put[own] = True
@@ -771,6 +804,11 @@ class KeyedView(TransactionView):
             folded, self._folded = self._folded, []
             for part in folded:
                 self.reduce_by_key(part.rows.rows)
+
+
+def _reaches(rows: pa.Table, txid: int) -> bool:
+    """Return whether some rows include a transaction or a later one."""
+    return bool(rows.num_rows) and (pc.max(rows[_TXID]).as_py() or 0) >= txid
 
 
 def _field(value: Any, fields: Fields, name: str) -> Any:

@@ -13,6 +13,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from txtopo.api.data.copying import Copy, Copying
@@ -114,6 +116,11 @@ class StateHandle(MapState, Local):
             view = self._reach()
             values = view.values_before(self._keys(keys))
             return self._each(view, values, self._copied_out) if self._is_copied else values
+
+    def rows_before(self, keys: pa.Table, values: Fields) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """Return the values that those of some keys had after the transaction before, in columns."""
+        with self._lock:
+            return self._reach().rows_before(keys, values)
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key."""
