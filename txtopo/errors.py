@@ -6,6 +6,7 @@
     ├── RuleError                 you broke a rule: nothing was written; fix it and start again
     │   ├── ConfigError             a configuration name or value
     │   ├── TopologyError           a mistake in the graph, found by build()
+    │   │   └── UnknownWord             a word that streams do not have; an AttributeError, too
     │   ├── FieldsError             a value that does not fit its declared fields
     │   ├── AnchorError             a tuple that was acked or failed is used as an anchor
     │   ├── StateAccessError        a state used in the wrong place or phase
@@ -131,6 +132,10 @@ class ConfigError(RuleError):
 
 class TopologyError(RuleError):
     """The graph of a topology has a mistake."""
+
+
+class UnknownWord(TopologyError, AttributeError):
+    """A word that a flow, a stream or a group does not have; an ``AttributeError``, so that ``hasattr`` is false."""
 
 
 class FieldsError(RuleError):

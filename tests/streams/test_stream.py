@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import itertools
 import sqlite3
@@ -49,6 +50,21 @@ class Untyped(BasicBolt):
 
     def execute(self, tuple, collector):
         pass
+
+
+WIDE = Fields(
+    "id: long",
+    "at: timestamp",
+    "tags: array<string>",
+    "place: struct<town: string>",
+    "amount: decimal(10,2)",
+    "naive: timestamp_ntz",
+)
+
+
+def wide(flow):
+    """Return a stream with fields of further types."""
+    return flow.source("wide", memory([], WIDE))
 
 
 MISTAKES = [
@@ -204,6 +220,77 @@ MISTAKES = [
     (lambda f, o, t: o.group_by("id").agg(n=Count()).upsert("n").late, "upsert makes no stream 'late'"),
     (lambda f, o, t: o.group_by("id").agg(n=Count()).upsert("n").changes.group_by("n").agg(m=Max("id")).upsert("x"), "Count()"),
     (lambda f, o, t: o.through("x", Alarm("a", "b", clock="c", key=Fields("id: long"))), "before through()"),
+    # Words that are not there.
+    (lambda f, o, t: o.where("price > 1"), "a Stream has no 'where'; write filter(…)"),
+    (lambda f, o, t: o.withColumn("n", "price"), "did you mean 'with_columns'?"),
+    (lambda f, o, t: o.groupBy("shop"), "did you mean 'group_by'?"),
+    (lambda f, o, t: o.withWatermark("at", "30 seconds"), "write event_time(field, delay='30s')"),
+    (lambda f, o, t: o.dropDuplicates(["id"]), "write distinct(key)"),
+    (lambda f, o, t: t.window("1m"), "write group_by(…).window('1m').agg(…)"),
+    (lambda f, o, t: o.upsert("totals"), "write group_by(…).agg(…).upsert('table')"),
+    (lambda f, o, t: o.writeStream, "write append('table')"),
+    (lambda f, o, t: o.orderBy("price"), "a stream has no order and no end"),
+    (lambda f, o, t: o.group_by("shop").sum("price"), "a Grouped has no 'sum'; write agg(name=Sum('field'))"),
+    (lambda f, o, t: t.group_by("shop").windows("1m"), "did you mean 'window'?"),
+    (lambda f, o, t: t.group_by("shop").window("1m").agg(n=Count()).window("1h"), "an Aggregated has no 'window'"),
+    (lambda f, o, t: o.group_by("id").agg(n=Count()).upsert("n").change, "a Table has no 'change'; did you mean 'changes'?"),
+    (lambda f, o, t: f.read("orders"), "a Flow has no 'read'"),
+    # Arguments.
+    (lambda f, o, t: o.event_time("at"), "event_time: missing a required argument: 'delay'"),
+    (lambda f, o, t: o.event_time("at", delay="1s", latenes="1s"), "did you mean 'lateness'?"),
+    (lambda f, o, t: o.join(o.select("id")), "missing a required argument: 'on'"),
+    (lambda f, o, t: o.append("a", partition="shop"), "a DeltaRows has no option 'partition'; did you mean 'partition_by'?"),
+    (lambda f, o, t: o.group_by("id").agg(n=Count()).upsert("a", deletion_vector=True), "did you mean 'deletion_vectors'?"),
+    (lambda f, o, t: o.group_by("id").agg(n=Count()).upsert("a", ttl="1d"), ".event_time('at', delay='30s') before upsert()"),
+    (lambda f, o, t: o.group_by(pl.col("shop")), "is no name of a field; write each name as a text, such as 'id'"),
+    (lambda f, o, t: o.group_by(["shop", "id"]), "is no name of a field"),
+    (lambda f, o, t: o.group_by("shop").agg(Count()), "Count has no name; write for example agg(orders=Count())"),
+    (lambda f, o, t: o.preview(0), "rows is 0"),
+    (lambda f, o, t: o.union([o]), "is no stream"),
+    (lambda f, o, t: o.append("_txtopo"), "is no name of a table"),
+    (lambda f, o, t: o.append("_delta_log"), "is no name of a table"),
+    # What would mean something else than it says.
+    (lambda f, o, t: o.filter(pl.col("id").is_in(pl.col("price"))), "looks a value up in a whole column"),
+    (lambda f, o, t: o.with_columns(n=pl.col("id").replace(pl.col("price"), pl.col("id"))), "looks a value up in a whole column"),
+    (lambda f, o, t: o.filter("at > NOW()"), "has the time at which it is written"),
+    (lambda f, o, t: o.filter("at > CURRENT_TIMESTAMP"), "has the time at which it is written"),
+    (lambda f, o, t: o.filter("at > '2026-03-01'"), "CAST('2026-03-01' AS TIMESTAMPTZ)"),
+    (lambda f, o, t: o.filter(pl.col("at") > dt.datetime(2026, 3, 1)), "write datetime(2026, 3, 1, tzinfo=UTC)"),  # noqa: DTZ001
+    (lambda f, o, t: o.filter('shop = "Cork"'), "a text has single quotes in SQL: 'Cork'"),
+    (lambda f, o, t: o.filter("id = 1 & price = 2"), "compares a number with a boolean"),
+    (lambda f, o, t: o.filter("paid = 1"), "compares a number with a boolean"),
+    (lambda f, o, t: wide(f).filter("tags = 'a'"), "compares an array with a text; .list.contains(…) asks for an element"),
+    (lambda f, o, t: wide(f).filter(pl.col("place") == "a"), "compares a struct with a text"),
+    (lambda f, o, t: wide(f).filter(pl.col("place").struct.field("twn") == "a"), "can't be evaluated: twn"),
+    (lambda f, o, t: wide(f).filter(pl.col("naive") > pl.col("at")), "compares a time with one without a time zone"),
+    (lambda f, o, t: wide(f).with_columns(n=pl.col("amount") / 3 * pl.col("amount") / pl.col("amount")), "a quotient of decimals"),
+    (lambda f, o, t: wide(f).with_columns(n=pl.col("tags").explode()), "stream.explode('field')"),
+    (lambda f, o, t: wide(f).group_by("place").agg(n=Count()), "whose values have no reliable equality"),
+    (lambda f, o, t: wide(f).apply_changes("a", key="id", sequence="place"), "which has no order"),
+    (lambda f, o, t: wide(f).apply_changes("a", key="id", sequence="at", deleted="tags"), "field 'tags' is array<string>, not boolean"),
+    (lambda f, o, t: wide(f).apply_changes("a", key="id", sequence="at", unchanged="naive"), "not array<string>"),
+    (lambda f, o, t: wide(f).apply_changes("a", key="id", sequence="at", ttl="1d"), "before apply_changes()"),
+    (lambda f, o, t: o.with_columns(n=pl.when(pl.col("paid")).then(1).otherwise(pl.col("shop"))), "is now a text, now a number"),
+    (lambda f, o, t: o.with_columns(n="COALESCE(price, 'none')"), "is now a text, now a number"),
+    (lambda f, o, t: o.with_columns(n=pl.col("price").rank()), "agg() has Last, LastN and TopN of a key"),
+    (lambda f, o, t: o.with_columns(n=pl.col("price").sort()), "no row is before another"),
+    (lambda f, o, t: o.with_columns(n=pl.col("price").shuffle()), "a replay must make the same of a row"),
+    (lambda f, o, t: o.filter(pl.col("id").is_first_distinct()), "stream.distinct(key)"),
+    (lambda f, o, t: o.with_columns(n=pl.col("price").fill_null(strategy="mean")), "fill_null() with a value"),
+    (lambda f, o, t: o.with_columns(n=pl.lit(pl.Series([1, 2]))), "a column of values belongs to no row"),
+    (lambda f, o, t: o.with_columns(n=pl.Series([1, 2])), "a Series is no expression"),
+    (lambda f, o, t: o.with_columns(attempt="id"), "each tuple has a field 'attempt' of its own"),
+    (lambda f, o, t: o.group_by("shop").agg(n=Count(where="shop")), "n: field 'shop' is string, not boolean"),
+    (lambda f, o, t: o.group_by("shop").agg(n=Sum("price * 2")), "an expression comes before: with_columns(x='price * 2')"),
+    (lambda f, o, t: o.group_by("id").agg(diff=Count()).upsert("n"), "changes of totals have a field 'diff' of their own"),
+    (lambda f, o, t: t.group_by("shop").window("1m").window("1h"), "it is divided by windows already"),
+    (lambda f, o, t: t.union(o).group_by("shop").window("1m"), "write union() before event_time()"),
+    (lambda f, o, t: o.join(o.group_by("shop").agg(n=Count()).upsert("n"), {"id": "shop"}), "the key of 'n' is shop: string, but on= names id: bigint"),
+    (lambda f, o, t: o.join(o.group_by("id").agg(price=Sum("price")).upsert("n"), "id"), "rename={'price': 'n_price'}"),
+    (lambda f, o, t: o.group_by("id").agg(n=Count()).upsert("n").changes.distinct("id"), "a stream of changes has no event time"),
+    (lambda f, o, t: o.group_by("id").agg(n=Count()).upsert("n").changes.select("n"), "keep it, or filter('diff > 0') before"),
+    (lambda f, o, t: o.group_by("id").agg(n=Count()).upsert("n").changes.rename({"diff": "d"}), "'diff' says whether a row of changes is taken back"),
+    (lambda f, o, t: o.group_by("id").agg(n=Count()).upsert("n").changes.apply_changes("c", key="id", sequence="n"), "changes of the table have a field 'diff' of their own"),
     # What only shows when all was said.
     (lambda f, o, t: f.build(), "the flow writes nothing"),
     (lambda f, o, t: Flow("g", "out").build(), "the flow has no source"),
@@ -353,6 +440,43 @@ def test_apply_changes_and_replace(flow):
     latest, by_shop = ran(flow, "latest", "by_shop")
     assert [(row["id"], row["price"]) for row in latest] == [(1, 4)]
     assert [row["id"] for row in by_shop] == [2]
+
+
+def test_words_that_are_not_there(orders):
+    """Libraries that look for what a stream can do find that it can't, and no error."""
+    assert not hasattr(orders, "where")
+    assert not hasattr(orders, "_repr_png_")
+    assert copy.copy(orders).fields == orders.fields
+
+
+def test_what_is_kept_for_a_time(flow):
+    """Totals are forgotten so long after their time; of rows, versions are kept, and deletes for a time."""
+    changes = flow.source(
+        "changes", memory([order(1, 0), order(1, 5, price=4), order(2, 9, paid=False), order(3, 300)], size=1)
+    )
+    timed = changes.with_columns(gone="NOT paid").drop("paid").event_time("at", delay="1s")
+    timed.group_by("shop").agg(n=Count(), last=Max("at")).upsert("totals", ttl="2m")
+    timed.apply_changes("latest", key="id", sequence="at", deleted="gone", ttl="1m", history="versions")
+    totals, latest, versions = ran(flow, "totals", "latest", "versions")
+    assert [row["n"] for row in totals] == [4]
+    assert [(row["id"], row["price"]) for row in latest] == [(1, 4), (3, 1)]
+    assert sorted((row["id"], row["price"], row["valid_to"]) for row in versions) == [
+        (1, 1, T + 5 * SECOND),
+        (1, 4, None),
+        (3, 1, None),
+    ]
+    plan = flow.build().plan
+    assert {name for name, state in plan.states.items() if getattr(state, "time_to_live", None)} == {
+        "totals",
+        "latest-deleted",
+    }
+
+
+def test_changes_that_are_only_added(flow):
+    """Who takes added rows alone needs no diff any more."""
+    shops = flow.source("orders", memory(ROWS, size=4)).group_by("shop").agg(n=Count()).upsert("shops")
+    shops.changes.filter("diff > 0").drop("diff").append("after")
+    assert [(row["shop"], row["n"]) for row in ran(flow, "after")[0]] == [("Bonn", 1), ("Cork", 3), ("Cork", 7)]
 
 
 class Half(ArrowBatchBolt):

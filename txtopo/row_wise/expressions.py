@@ -16,6 +16,7 @@ import io
 import itertools
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -71,8 +72,39 @@ _ROW_WISE = {
 
 _FUNCTIONS = frozenset(f"{group}.{name}".lstrip(".") for group, names in _ROW_WISE.items() for name in names.split())
 
-_OF_LISTS = frozenset({"Boolean.IsIn", "Sql.IsIn", "Replace", "ReplaceStrict"})
-"""Functions whose further arguments are lists of values, which are no columns."""
+_OF_LISTS = {"Boolean.IsIn": 1, "Sql.IsIn": 1, "Replace": 2, "ReplaceStrict": 2}
+"""Functions of lists of values, which are no columns, and how many of them they take."""
+
+_COMPARED = frozenset(["Eq", "NotEq", "Lt", "LtEq", "Gt", "GtEq", "EqValidity", "NotEqValidity"])
+
+_OF_ONE_TYPE = frozenset({"Coalesce", "FillNull"})
+"""Functions that return one of their arguments."""
+
+_NOW = re.compile(r"\b(now\s*\(|current_(date|time|timestamp)\b|localtime(stamp)?\b)", re.IGNORECASE)
+_TEXTS = re.compile(r"'[^']*'")
+"""What SQL calls the time on the wall; and its texts."""
+
+_WAYS = {
+    "Agg": "group_by(…).agg(…) makes aggregates",
+    "Over": "group_by(…).agg(…) makes aggregates of a key",
+    "Len": "Count() counts rows",
+    "Selector": "name each field",
+    "AnonymousFunction": "map(f, fields) calls a function of yours",
+    "Cast": "casts that wrap lose values: cast without wrap_numerical",
+    "Literal": "a column of values belongs to no row: name a field",
+    "Explode": "stream.explode('field') makes a row of each element",
+    "Random": "a replay must make the same of a row; take a field that differs, such as an id",
+    "FillNullWithStrategy": "fill_null() with a value does not depend on other rows",
+    "Unique IsUnique IsDuplicated IsFirstDistinct IsLastDistinct": "stream.distinct(key) passes on each key once",
+    (
+        "Shift Diff PctChange Sort SortBy Rank Slice Gather Filter Range Interpolate RLE RLEID RollingExpr "
+        "CumSum CumCount CumMin CumMax CumProd BackwardFill ArgSort ArgWhere"
+    ): (
+        "a transaction is any part of the rows, so no row is before another; agg() has Last, LastN and TopN of a key, "
+        "and through(name, committer) keeps what you like"
+    ),
+}
+"""What to write instead of what is not row-wise."""
 
 
 @attrs.frozen
@@ -138,13 +170,19 @@ def _polars() -> Any:
 
 def _parsed(polars: Any, given: Any) -> tuple[pl.Expr, str]:
     if isinstance(given, str):
+        if _NOW.search(_TEXTS.sub("", given)):
+            raise FieldsError(
+                f"{given!r} has the time at which it is written, not that of a row; compare the row's own times, or "
+                "keep rows for a time: windows, within=, ttl="
+            )
         try:
             return polars.sql_expr(given), repr(given)
         except Exception as error:  # polars has a class of errors for each of its modules
             raise FieldsError(f"{given!r} is no expression in SQL: {_first_line(error)}") from error
     if isinstance(given, polars.Expr):
         return given, str(given).replace("\n", " ")
-    raise ConfigError(f"{given!r} is no expression; write pl.col('price') * 2, or the same in SQL: 'price * 2'")
+    shown = repr(given) if "\n" not in repr(given) else f"a {type(given).__name__}"
+    raise ConfigError(f"{shown} is no expression; write pl.col('price') * 2, or the same in SQL: 'price * 2'")
 
 
 def _name_of(value: pl.Expr, text: str) -> str:
@@ -185,9 +223,7 @@ class _Reading:
             raise FieldsError(f"{self._text}: nanoseconds since 1970 wrap after the year 2262; use microseconds, 'us'")
         match kind:
             case "Column":
-                if inner not in self._known:
-                    near = did_you_mean(inner, self._known) or f"; the fields are {', '.join(self._known)}"
-                    raise FieldsError(f"there is no field {inner!r}{near}")
+                self._check_known(inner)
                 self.fields[inner] = None
                 return tree
             case "Literal" if "Series" not in inner:
@@ -197,20 +233,31 @@ class _Reading:
             case "Cast" if inner["options"] != "Overflowing":
                 return {kind: {**inner, "expr": self.read(inner["expr"])}}
             case "Ternary":
-                return {kind: {part: self.read(each) for part, each in inner.items()}}
+                tree = {kind: {part: self.read(each) for part, each in inner.items()}}
+                self._check_one_type([tree[kind]["truthy"], tree[kind]["falsy"]])
+                return tree
             case "BinaryExpr":
                 return self._read_operator(inner)
             case "Function":
                 return self._read_function(inner)
         raise self._not_row_wise(kind)
 
+    def _check_known(self, field: str) -> None:
+        if field not in self._known:
+            near = did_you_mean(field, self._known) or f"; the fields are {', '.join(self._known)}"
+            if f'"{field}"' in self._text.replace(f'col("{field}")', ""):
+                near += f"; a text has single quotes in SQL: '{field}'"
+            raise FieldsError(f"there is no field {field!r}{near}")
+
     def _read_operator(self, inner: Mapping[str, Any]) -> Any:
         left, operator, right = self.read(inner["left"]), inner["op"], self.read(inner["right"])
         tree = {"BinaryExpr": {"left": left, "op": operator, "right": right}}
-        if f"Operator.{operator}" in _FUNCTIONS:
-            return tree
         polars = self._polars
         sides = [self.type_of(self.expression(each)) for each in (left, right)]
+        if operator in _COMPARED:
+            self._check_compared(*sides)
+        if f"Operator.{operator}" in _FUNCTIONS:
+            return tree
         are_decimals = all(isinstance(each, polars.Decimal) for each in sides)
         if are_decimals and operator == "Multiply":
             return _function("Mul", left, right)
@@ -219,6 +266,34 @@ class _Reading:
         if operator in _EXACT:
             self._watch(tree, left, operator, right)
         return tree
+
+    def _check_compared(self, one: Any, other: Any) -> None:
+        """Raise a FieldsError if values of two types are never equal, or polars takes them for what they are not."""
+        polars = self._polars
+        if polars.Null in {one, other}:
+            return
+        for own, against in ((one, other), (other, one)):
+            zones = [each.time_zone for each in (own, against) if each == polars.Datetime]
+            if (own == polars.String and zones) or (len(zones) == 2 and None in zones and zones != [None, None]):  # noqa: PLR2004 - both
+                what = "a text" if len(zones) == 1 else "one without a time zone"
+                raise FieldsError(
+                    f"{self._text} compares a time with {what}; write datetime(2026, 3, 1, tzinfo=UTC), or in SQL "
+                    "CAST('2026-03-01' AS TIMESTAMPTZ)"
+                )
+            is_nested_alone = against.is_nested() and own.base_type() != against.base_type()
+            if is_nested_alone or (against.is_numeric() and own == polars.Boolean):
+                how = "; .list.contains(…) asks for an element" if against == polars.List else ""
+                raise FieldsError(f"{self._text} compares {_said(against)} with {_said(own)}{how}")
+
+    def _check_one_type(self, trees: Sequence[Any]) -> None:
+        """Raise a FieldsError if a result is a text here and something else there: polars makes all texts."""
+        polars = self._polars
+        kinds = {self.type_of(self.expression(each)) for each in trees} - {polars.Null}
+        others = kinds - {polars.String}
+        if polars.String in kinds and others:
+            raise FieldsError(
+                f"{self._text} is now a text, now {_said(others.pop())}; cast one to the type of the other"
+            )
 
     def _check_quotient(self, sides: Sequence[Any]) -> None:
         if any(isinstance(each, self._polars.Decimal) for each in sides) and not any(map(_is_float, sides)):
@@ -232,11 +307,13 @@ class _Reading:
             raise self._not_row_wise(name)
         if name == "StringExpr.Strptime" and inner["function"]["StringExpr"]["Strptime"][1]["format"] is None:
             raise FieldsError(f"{self._text}: without a format, polars takes that of the first value; give it one")
-        first, *others = inner["input"]
-        inputs = [self.read(first)]
-        inputs += [each if name in _OF_LISTS and "Literal" in each else self.read(each) for each in others]
+        inputs = self._read_inputs(name, inner["input"])
         tree = {"Function": {**inner, "input": inputs}}
         kinds = [self.type_of(self.expression(each)) for each in inputs]
+        if name in _OF_ONE_TYPE:
+            self._check_one_type(inputs)
+        if name.rpartition(".")[2] in _COMPARED:
+            self._check_compared(*kinds)
         if name == "Pow.Generic" and kinds[0].is_integer():
             raise FieldsError(f"{self._text}: a power of integers may be too large; cast to pl.Float64 before")
         if name in {"MaxHorizontal", "MinHorizontal"} and any(map(_is_float, kinds)):
@@ -248,6 +325,18 @@ class _Reading:
         elif name in _EXACT_IN_SQL:
             self._watch(tree, inputs[0], _EXACT_IN_SQL[name], inputs[1])
         return tree
+
+    def _read_inputs(self, name: str, given: Sequence[Any]) -> list[Any]:
+        """Return what a function is given; values in a list are no columns."""
+        inputs = []
+        for number, each in enumerate(given):
+            is_list = 1 <= number <= _OF_LISTS.get(name, 0)
+            inputs.append(each if is_list and "Literal" in each else self.read(each))
+            if is_list and "Literal" not in each and self.type_of(self.expression(inputs[-1])) != self._polars.List:
+                raise FieldsError(
+                    f"{self._text} looks a value up in a whole column; give a list, or compare both with =="
+                )
+        return inputs
 
     def _watch(self, tree: Any, left: Any, operator: str, right: Any) -> None:
         """Add a check of integers in 128 bits."""
@@ -263,15 +352,8 @@ class _Reading:
 
     def _not_row_wise(self, kind: str) -> FieldsError:
         what = kind.rpartition(".")[2]
-        hint = {
-            "Agg": "group_by(…).agg(…) makes aggregates",
-            "Over": "group_by(…).agg(…) makes aggregates of a key",
-            "Len": "Count() counts rows",
-            "Selector": "name each field",
-            "AnonymousFunction": "map(f, fields) calls a function of yours",
-            "Cast": "casts that wrap lose values: cast without wrap_numerical",
-            "Literal": "a column of values belongs to no row: name a field",
-        }.get(what, "map(f, fields) or map_batches(f, fields) does what no row-wise expression does")
+        ways = (way for names, way in _WAYS.items() if what in names.split())
+        hint = next(ways, "map(f, fields) or map_batches(f, fields) does what no row-wise expression does")
         return FieldsError(f"{self._text}: {what} is not among the row-wise expressions; {hint}")
 
 
@@ -294,6 +376,12 @@ def _exactly(operator: str, one: pl.Expr, other: Any) -> Any:
 
 def _function(operator: str, left: Any, right: Any) -> Any:
     return {"Function": {"input": [left, right], "function": {"Sql": {"Binary": operator}}}}
+
+
+def _said(kind: Any) -> str:
+    """Return a type of polars in words."""
+    words = {"List": "an array", "Struct": "a struct", "Boolean": "a boolean", "String": "a text", "Datetime": "a time"}
+    return words.get(str(kind.base_type()), "a number" if kind.is_numeric() else str(kind))
 
 
 def _is_float(kind: Any) -> bool:

@@ -13,15 +13,16 @@ from txtopo.api.arguments import check_positive
 from txtopo.api.components.spout import AnySpout
 from txtopo.errors import ConfigError, FieldsError
 from txtopo.streams.graph import Graph, Port, Step, streams_of
-from txtopo.streams.places import step
-from txtopo.streams.shown import explained, notebook_progress, steps_shown
+from txtopo.streams.places import Words, step
+from txtopo.streams.shown import notebook_progress, steps_shown
 from txtopo.streams.stream import Stream, Table
+from txtopo.topology.plans.description import explained
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Flow:
+class Flow(Words):
     """Streams and what becomes of them, in one topology.
 
     All tables of a flow are exactly right together: a transaction is a batch of each source, and counts once in each.
@@ -106,7 +107,7 @@ class Flow:
 
     def explain(self) -> str:
         """Return a text of the components that the flow becomes, by phase, with what feeds each and its table."""
-        return explained(self.build())
+        return explained(self.build().plan)
 
     def _repr_html_(self) -> str:
         return steps_shown(self._graph)

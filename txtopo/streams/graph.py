@@ -24,6 +24,7 @@ from txtopo.api.components.groupings import Grouping, GroupingKind
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.state import CanBeForked, State
 from txtopo.errors import ConfigError, FieldsError, TopologyError, TxtopoError, UnusedStreamWarning
+from txtopo.journal.ending import METADATA_DIR
 from txtopo.row_wise.bolt import RowsBolt
 from txtopo.row_wise.steps import RowStep
 from txtopo.streams.places import Place
@@ -31,6 +32,9 @@ from txtopo.text.suggestions import did_you_mean
 
 INTERNAL = "_internal"
 """The folder, below the output, of the tables that steps keep for themselves."""
+
+_TAKEN = (INTERNAL, METADATA_DIR, "_delta_log")
+"""Folders that may be below the output."""
 
 ANY = Grouping(GroupingKind.LOCAL_OR_SHUFFLE)
 """The grouping of a step that takes any row in any task."""
@@ -150,21 +154,18 @@ class Graph:
         for what, name in names:
             other = next((each for each in self.steps if name in _names(each, what)), None)
             if other is not None:
-                raise TopologyError(
-                    f"{what} {name!r} is there already, of {other.place}: {other.place.text or other.verb}; give "
-                    + (
-                        "one of both name=…, or say both in one agg()"
-                        if what == "step"
-                        else "one of both another name, or union() them"
-                    )
-                )
+                way = "name=…, or say both in one agg()" if what == "step" else "another name, or union() them"
+                there = f"{other.place}: {other.place.text or other.verb}"
+                raise TopologyError(f"{what} {name!r} is there already, of {there}; give one of both {way}")
         self.steps.append(step)
         return step
 
     @staticmethod
     def _check_name(what: str, name: str) -> None:
-        if any(character in name for character in "/\\\n\0") or name in {".", "..", INTERNAL}:
-            raise ConfigError(f"{name!r} is no name of a {what}: it is a folder's name, and {INTERNAL!r} is taken")
+        if any(character in name for character in "/\\\n\0") or name in {".", "..", *_TAKEN}:
+            raise ConfigError(
+                f"{name!r} is no name of a {what}: it is a folder's name, and {' and '.join(_TAKEN)} are taken"
+            )
 
     def table(self, name: str) -> str:
         """Return where a table is."""
@@ -209,11 +210,15 @@ class Graph:
 
     def used(self) -> set[Step]:
         """Return the steps that do something, those that one of them needs, and the sources."""
-        used = {step for step in self.steps if step.is_sink or not step.inputs}
+        return self.needed_for(step for step in self.steps if step.is_sink or not step.inputs)
+
+    def needed_for(self, steps: Iterable[Step]) -> set[Step]:
+        """Return steps and all that they need."""
+        needed = {*steps}
         for step in reversed(self.steps):  # inputs come first, so one pass is enough
-            if step in used:
-                used.update(step.before)
-        return used
+            if step in needed:
+                needed.update(step.before)
+        return needed
 
     def _warn(self) -> None:
         taken = {before for step in self.steps for before in step.before} | self.asked
@@ -297,7 +302,7 @@ class _Building:
             for source in self.sources(port)  # a stream that is joined with itself comes once
         }
         for (component_id, stream), grouping in inputs.items():
-            _group(declarer, component_id, stream, grouping)
+            declarer.subscribe(component_id, stream, grouping)
         if step.clock is not None:
             declarer.all_grouping(step.clock.name)
 
@@ -345,15 +350,3 @@ class _Building:
             name += "-rows"
         self._ids.add(name)
         return name
-
-
-def _group(declarer: Any, component_id: str, stream: str, grouping: Grouping) -> None:
-    match grouping.kind:
-        case GroupingKind.FIELDS:
-            declarer.fields_grouping(component_id, grouping.fields, stream)
-        case GroupingKind.GLOBAL:
-            declarer.global_grouping(component_id, stream)
-        case GroupingKind.SHUFFLE:
-            declarer.shuffle_grouping(component_id, stream)
-        case _:
-            declarer.local_or_shuffle_grouping(component_id, stream)

@@ -1,19 +1,22 @@
-"""Where a step was written: a mistake is reported with the user's line."""
+"""Where a step was written: a mistake is reported with the user's line, and the word that was meant."""
 
 from __future__ import annotations
 
 import functools
+import inspect
 import linecache
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
 import txtopo
 from txtopo.api.arguments import checked_arguments
-from txtopo.errors import RuleError, TopologyError
+from txtopo.errors import ConfigError, RuleError, TopologyError, UnknownWord
+from txtopo.text.suggestions import did_you_mean
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -25,6 +28,21 @@ _OF_ATTRS = "<attrs generated"
 
 _SAID = {"__init__": "Flow", "__getitem__": "stream[…]"}
 """What errors call methods that users call by other words."""
+
+_ELSEWHERE = {
+    "where": "filter(…)",
+    "withWatermark": "event_time(field, delay='30s')",
+    "dropDuplicates dropDuplicatesWithinWatermark": "distinct(key)",
+    "keyBy": "group_by(key)",
+    "window": "group_by(…).window('1m').agg(…)",
+    "upsert merge": "group_by(…).agg(…).upsert('table'), or apply_changes('table', …)",
+    "foreachBatch process": "through('name', bolt)",
+    "write writeStream sink save saveAsTable sink_delta": "append('table')",
+    "sum count min max mean avg reduce aggregate": "agg(name=Sum('field')), or Count, Min, Max of txtopo.streams",
+    "sort orderBy sort_by limit head top": "agg(name=TopN('field', n=3, by='field')): a stream has no order and no end",
+    "collect show to_polars toPandas": "preview(), or read a table when the flow has run",
+}
+"""How what other systems say is said here, where no word of ours is like it."""
 
 
 @attrs.frozen
@@ -55,18 +73,53 @@ class Place:
         return TopologyError(f"{self}: {mistake}" + (f"\n    {self.text}" if self.text else ""))
 
 
+class Words:
+    """What has words that users say: one that is not there is an error with the line, and what may be meant."""
+
+    if not TYPE_CHECKING:  # type checkers find such words by themselves
+
+        def __getattr__(self, word: str) -> Any:
+            """Raise an error with the nearest word."""
+            if word.startswith("_"):  # asked for by libraries, such as those that show or copy things
+                raise AttributeError(word)
+            own = [each for each in dir(type(self)) if not each.startswith("_")]
+            here = next((here for words, here in _ELSEWHERE.items() if word in words.split()), "")
+            near = f"; write {here}" if here else did_you_mean(word, own)
+            kind = type(self).__name__
+            mistake = (
+                f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind} has no {word!r}{near or '; it has ' + ', '.join(own)}"
+            )
+            raise UnknownWord(str(Place.here().says(mistake)))
+
+
+def check_options(kind: type, options: Mapping[str, Any]) -> None:
+    """Raise a ConfigError if a table has no such option."""
+    known = [each.name for each in inspect.signature(kind).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    unknown = next((name for name in options if name not in known), None)
+    if unknown is not None:
+        near = did_you_mean(unknown, known) or f"; it has {', '.join(known)}"
+        raise ConfigError(f"a {kind.__name__} has no option {unknown!r}{near}")
+
+
 def step(function: _F) -> _F:
     """Let a method that users call report mistakes with their line, and refuse arguments of other types."""
-    checked = checked_arguments(function)
+    checked, signature = checked_arguments(function), inspect.signature(function)
+    word = _SAID.get(function.__name__, function.__name__)
 
     @functools.wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
+        try:
+            signature.bind(*arguments, **named)
+        except TypeError as error:
+            unknown = re.search(r"unexpected keyword argument '(.*)'", str(error))
+            near = did_you_mean(unknown[1], signature.parameters) if unknown else ""
+            raise Place.here().says(f"{word}: {error}{near}") from None
         try:
             return checked(*arguments, **named)
         except RuleError as error:
             place = Place.here()
             if str(error).startswith(str(place)):  # it was reported by a step that this one is made of
                 raise
-            raise place.says(f"{_SAID.get(function.__name__, function.__name__)}: {error}") from error
+            raise place.says(f"{word}: {error}") from error
 
     return call  # type: ignore[return-value] # it is called like the function

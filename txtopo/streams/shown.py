@@ -14,44 +14,21 @@ import pyarrow as pa
 
 from committers import AppendCommitter
 from state import DeltaRows, read_table
-from txtopo import Config, Fields, TransactionalTopology
+from txtopo import Config, Fields
+from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.types import ddl_name
 from txtopo.assembly.report import Progress
 from txtopo.engine.control import RunControl
 from txtopo.engine.runner import run_with
 from txtopo.streams.graph import INTERNAL, Graph, Port, Step
 from txtopo.testing.inline import inline_environment
-from txtopo.text.words import count_of
-from txtopo.topology.plans.description import described
+from txtopo.topology.plans.description import fields_text
 
 _PREVIEW = "preview"
 """The table of a preview; the folder is its own."""
 
 _IDLE_SECS = 1.0
 """A source that goes on, and has nothing more by then, is not waited for."""
-
-
-def explained(topology: TransactionalTopology) -> str:
-    """Return the components of a topology by phase: the class, what feeds each, and the tables that it uses."""
-    plan = described(topology.plan)
-    counts = count_of(len(plan["components"]), "component"), count_of(len(plan["states"]), "table")
-    lines = [f"{plan['topology']}: {', '.join(counts)}"]
-    for phase in ("processing", "commit"):
-        lines.append(f"{phase} phase")
-        for component in plan["components"]:
-            if component["phase"] != phase:
-                continue
-            feeds = [
-                (edge["source"] if edge["stream"] == "default" else f"{edge['source']}.{edge['stream']}")
-                + f" ({edge['grouping']})"
-                for edge in plan["edges"]
-                if edge["target"] == component["id"]
-            ]
-            tables = [plan["states"][name]["path"] for name in component["states"]]
-            line = f"  {component['id']}: {component['class']}"
-            line += f" ← {', '.join(feeds)}" if feeds else ""
-            lines.append(line + (f" → {', '.join(tables)}" if tables else ""))
-    return "\n".join(lines)
 
 
 def steps_shown(graph: Graph) -> str:
@@ -61,9 +38,7 @@ def steps_shown(graph: Graph) -> str:
             step.name or step.verb,
             ", ".join(port.step.name or port.step.verb for port in step.inputs),
             "; ".join(
-                f"{stream}: {_text(fields.without_attempt())}"
-                if stream != "default"
-                else _text(fields.without_attempt())
+                ("" if stream == DEFAULT_STREAM else f"{stream}: ") + fields_text(fields.without_attempt())
                 for stream, fields in step.streams.items()
                 if len(fields)
             ),
@@ -84,10 +59,6 @@ def table_shown(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
     body = "".join(f"<tr>{''.join(f'<td>{html.escape(str(each))}</td>' for each in row)}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"
-
-
-def _text(fields: Fields) -> str:
-    return ", ".join(f"{name}: {ddl_name(kind)}" for name, kind in zip(fields, fields.types, strict=True))
 
 
 @attrs.frozen(repr=False)
@@ -111,12 +82,7 @@ class Preview:
 def preview_of(graph: Graph, port: Port, rows: int, *, transactions: int, secs: float) -> Preview:
     """Run what makes a stream in this process, with tables of their own, and return its first rows."""
     with tempfile.TemporaryDirectory(prefix="txtopo-preview-") as folder:
-        needed, waiting = set[Step](), [port.step]
-        while waiting:
-            each = waiting.pop()
-            if each not in needed:
-                needed.add(each)
-                waiting += each.before
+        needed = graph.needed_for([port.step])
         own = Graph(graph.topology_id, folder, 1, [step for step in graph.steps if step in needed], moved=True)
         own.add(
             Step(

@@ -28,12 +28,15 @@ from committers.aggregates.fields import fields_of
 from committers.changes import CHANGES, DIFF
 from committers.event_time import TimerCommitter, Window
 from committers.event_time.timed import ClockedCommitter
+from committers.event_time.times import TIMESTAMP
 from committers.event_time.windows import END, START
 from committers.groups import GroupsBolt
-from state import DeltaRows
+from state import DeltaRows, DeltaState
 from txtopo import BasicBolt, Fields
+from txtopo.api.arguments import check_positive
 from txtopo.api.components.bolt import Bolt, ICommitter
 from txtopo.api.components.groupings import Grouping, GroupingKind
+from txtopo.api.data.fields import ATTEMPT_FIELD
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.types import ddl_name
 from txtopo.api.reference import Reference
@@ -46,14 +49,15 @@ from txtopo.streams.clocks import Clock, clock_step
 from txtopo.streams.durations import Duration, duration, optional_duration, window_name, window_of
 from txtopo.streams.graph import ANY, Graph, Port, Step, port_of, streams_of
 from txtopo.streams.joins import Side, StreamsJoined, pairs_of
-from txtopo.streams.places import Place, step
+from txtopo.streams.places import Place, Words, check_options, step
 from txtopo.streams.shown import Preview, fields_shown, preview_of
 from txtopo.text.suggestions import did_you_mean
+from txtopo.topology.plans.description import fields_text
 
 Names = str | Sequence[str]
 
 
-class Outputs(ABC):
+class Outputs(Words, ABC):
     """What a step makes besides."""
 
     @abstractmethod
@@ -124,11 +128,13 @@ class Stream(Outputs):
             transactions: of how many transactions of the sources.
             secs: when to stop at the latest; sooner if the sources have nothing more.
         """
+        check_positive("rows", rows)
+        check_positive("transactions", transactions)
         return preview_of(self._graph, self._made(), rows, transactions=transactions, secs=secs)
 
     def __repr__(self) -> str:
         """Return the fields."""
-        return f"{type(self).__name__}({', '.join(_specs(self.fields))})"
+        return f"{type(self).__name__}({fields_text(self.fields)})"
 
     def _repr_html_(self) -> str:
         return fields_shown(self.fields)
@@ -242,7 +248,7 @@ class Stream(Outputs):
 
         The elements of an array of structs become fields of their own, in place of the array.
         """
-        kind = self.fields.types[self.fields.index(self._field(field))]
+        kind = self._type(field)
         if kind is None or not pa.types.is_list(kind):
             raise FieldsError(f"field {field!r} is {ddl_name(kind)}; only an array has elements")
         return self._rows(Explode(field))
@@ -251,9 +257,11 @@ class Stream(Outputs):
     def union(self, *others: Stream) -> Stream:
         """Put the rows of several streams with the same fields together."""
         for other in others:
+            if not isinstance(other, Stream):
+                raise ConfigError(f"{other!r} is no stream; write union(stream, …)")
             self._same_flow(other)
-            if {*_specs(other.fields)} != {*_specs(self.fields)}:
-                one, another = (", ".join(_specs(each.fields)) for each in (self, other))
+            if _kinds(other.fields) != _kinds(self.fields):
+                one, another = (fields_text(each.fields) for each in (self, other))
                 raise FieldsError(f"one stream has {one}, another {another}; give both the same fields")
         streams, ports = [self], _ports_in(self._made())
         for other in others:  # one that is there already comes a second time by a step of its own
@@ -299,11 +307,10 @@ class Stream(Outputs):
             close_at_end: whether the end of a source that ends closes all windows, for good.
             name: the clock's name; None: that of the source with ``-clock``.
         """
-        kind = self.fields.types[self.fields.index(self._field(field))]
+        kind = self._type(field)
         if not _is_time(kind):
             raise FieldsError(f"field {field!r} is {ddl_name(kind)}; an event time is a timestamp")
-        if self._is_changes:
-            raise TopologyError(_NO_TIME)
+        self._refuse_changes()
         if partition is not None:
             self._field(partition)
         clock_id = name or f"{self._base}-clock"
@@ -382,7 +389,7 @@ class Stream(Outputs):
                 raise ConfigError("a table has no times: leave out upper= and ttl=, and take how='inner' or 'left'")
             if other.graph is not self._graph:
                 raise TopologyError("the table is of another flow")
-            return self._lookup_join(other, keys, values, name, rename=rename, how=how)
+            return self._lookup_join(other, keys, values, name, rename=rename or {}, how=how)
         self._same_flow(other)
         if values is not None:
             raise ConfigError("values= is for tables; select() the other stream's fields before")
@@ -407,7 +414,16 @@ class Stream(Outputs):
         port = Port(join.step(self._graph, sides))
         return Stream(self._graph, port, is_changes=within is None and how == "left")
 
-    def _lookup_join(self, other: Table, keys: Sequence[str], values: Any, name: str | None, **more: Any) -> Stream:
+    def _lookup_join(
+        self,
+        other: Table,
+        keys: Sequence[str],
+        values: Any,
+        name: str | None,
+        *,
+        rename: Mapping[str, str],
+        **more: Any,
+    ) -> Stream:
         added = other.values if values is None else values
         if other.reference is None and added is not None:
             added = other.values.subset(list(added))
@@ -415,8 +431,20 @@ class Stream(Outputs):
             raise FieldsError("which fields of the reference are added? write values=Fields('name: string')")
         if len(keys) != len(other.key):
             raise FieldsError(f"the key of {other.name!r} is {', '.join(other.key)}; on= names a field for each")
+        own = self.fields.subset(keys)
+        if isinstance(other.key, Fields) and own.types != other.key.types:
+            raise FieldsError(
+                f"the key of {other.name!r} is {fields_text(other.key)}, but on= names {fields_text(own)}; "
+                "cast it before, with_columns(…)"
+            )
+        both = next((each for each in added if rename.get(each, each) in self.fields), None)
+        if both is not None:
+            raise FieldsError(
+                f"the stream has a field {rename.get(both, both)!r}, too; give that of {other.name!r} another name: "
+                f"rename={{{both!r}: '{other.name}_{both}'}}"
+            )
         place: dict[str, Any] = {"state" if other.reference is None else "reference": other.name}
-        join = LookupJoin(keys, fields=self.fields, values=added, **place, **more)
+        join = LookupJoin(keys, fields=self.fields, values=added, rename=rename, **place, **more)
         return self._step(
             "join",
             name=name or f"{self._base}-join-{other.name}",
@@ -435,8 +463,7 @@ class Stream(Outputs):
     @step
     def group_by(self, *keys: str) -> Grouped:
         """Group by the fields of a key; none: all rows are one group, for windows."""
-        names = self._keys(keys) if keys else ()
-        return Grouped(self, names)
+        return Grouped(self, self._keys(keys) if keys else ())
 
     @step
     def through(self, name: str, bolt: Bolt, *, by: Names = (), states: Mapping[str, State] | None = None) -> Stream:
@@ -481,6 +508,7 @@ class Stream(Outputs):
             table: the table's name.
             options: those of a :class:`~state.DeltaRows`.
         """
+        check_options(DeltaRows, options)
         self._sink("append", table, DeltaRows(self._graph.table(table), self.fields, **options))
 
     @step
@@ -493,6 +521,7 @@ class Stream(Outputs):
             options: those of a :class:`~state.DeltaRows`.
         """
         keys = self._keys(partition)
+        check_options(DeltaRows, options)
         state = DeltaRows(self._graph.table(table), self.fields, partition_by=keys, **options)
         self._commit("replace", f"replace-{table}", ReplaceCommitter(table), {table: state})
 
@@ -522,6 +551,8 @@ class Stream(Outputs):
         deleted: str | None = None,
         unchanged: str | None = None,
         time: str | None = None,
+        ttl: Duration | None = None,
+        history: str | None = None,
         **options: Any,
     ) -> Table:
         """Keep the latest row of each key in a table, as :class:`~committers.ApplyChanges` does.
@@ -532,10 +563,24 @@ class Stream(Outputs):
             sequence: the field or fields by which a row is later than another.
             deleted: the boolean field that is true if a row deletes that of its key.
             unchanged: the field with the names of the fields that a row leaves as they are.
-            time: the row's ``timestamp``, if what was deleted is to be forgotten.
+            time: the row's ``timestamp``, for a history; None: the event time.
+            ttl: how long after its event time it is remembered that a row was deleted; None: for ever.
+            history: the name of a table of the output with every version of each row, and when it was valid.
             options: those of a :class:`~state.DeltaState`.
         """
         keys, order = self._keys(key), self._keys(sequence)
+        check_options(DeltaState, options)
+        clock = self._clock if ttl is None else self._timed("apply_changes")
+        if time is None and clock is not None and (ttl is not None or history is not None):
+            time = clock.time
+        for name, kind in ((deleted, pa.bool_()), (unchanged, pa.list_(pa.string())), (time, TIMESTAMP)):
+            if name is not None and self._type(name) != kind:
+                raise FieldsError(f"field {name!r} is {ddl_name(self._type(name))}, not {ddl_name(kind)}")
+        for name in order:
+            if pa.types.is_nested(self._type(name)):
+                raise FieldsError(f"field {name!r} is {ddl_name(self._type(name))}, which has no order")
+        if DIFF in self.fields:
+            raise FieldsError(f"changes of the table have a field {DIFF!r} of their own; give yours another name")
         own = {*keys, *order, *(self._field(each) for each in (deleted, unchanged) if each is not None)}
         values = self.fields.subset([name for name in self.fields if name not in own])
         graves = f"{table}-deleted"
@@ -548,10 +593,14 @@ class Stream(Outputs):
             deleted=deleted,
             unchanged=unchanged,
             time=time,
+            history=history,
         )
         state = applying.state(self._graph.table(table), **options)
-        states = {table: state, graves: applying.tombstones(self._graph.internal(graves))}
-        made = self._commit("apply_changes", f"apply-{table}", applying, states, keys=keys)
+        kept, needs = self._kept_for("apply_changes", ttl)
+        states = {table: state, graves: applying.tombstones(self._graph.internal(graves), **kept)}
+        if history is not None:
+            states[history] = applying.history(self._graph.table(history))
+        made = self._commit("apply_changes", f"apply-{table}", applying, states, keys=keys, needs=needs)
         return made._table(table, state)
 
     # What the methods are made of.
@@ -564,10 +613,15 @@ class Stream(Outputs):
         return self._made().step.base
 
     def _field(self, name: str) -> str:
+        if not isinstance(name, str):
+            raise FieldsError(f"{name!r} is no name of a field; write each name as a text, such as {self.fields[0]!r}")
         if name not in self.fields:
             near = did_you_mean(name, self.fields) or f"; the fields are {', '.join(self.fields)}"
             raise FieldsError(f"there is no field {name!r}{near}")
         return name
+
+    def _type(self, name: str) -> Any:
+        return self.fields.types[self.fields.index(self._field(name))]
 
     def _keys(self, given: Names) -> tuple[str, ...]:
         names = tuple(map(self._field, (given,) if isinstance(given, str) else given))
@@ -579,7 +633,12 @@ class Stream(Outputs):
         return names
 
     def _timed(self, verb: str) -> Clock:
+        self._refuse_changes()
         clock = self._clock
+        if clock is None and self._made().step.verb == "union":
+            raise TopologyError(
+                f"the streams of this union have no clock in common; write union() before event_time() and {verb}()"
+            )
         if clock is None:
             times = [name for name, kind in zip(self.fields, self.fields.types, strict=True) if _is_time(kind)]
             field = times[0] if times else "at"
@@ -591,6 +650,20 @@ class Stream(Outputs):
             )
         self._graph.asked.add(clock.step)
         return clock
+
+    def _kept_for(self, verb: str, ttl: Any) -> tuple[Mapping[str, Any], Sequence[Step]]:
+        """Return how long a table keeps its keys, as its options, and the steps that it needs for that."""
+        if ttl is None:
+            return {}, ()
+        clock = self._timed(verb)
+        return {"ttl": duration(ttl, "ttl"), "clock": clock.step.name}, (clock.step,)
+
+    def _refuse_changes(self) -> None:
+        if self._is_changes:
+            raise TopologyError(
+                "a stream of changes has no event time, because what a window or distinct() has passed on is not taken "
+                "back; group_by(…).agg(…) it"
+            )
 
     def _same_flow(self, other: Stream) -> None:
         if other._graph is not self._graph:
@@ -611,21 +684,40 @@ class Stream(Outputs):
                     )
                 together -= changed
             case Select():
+                self._check_diff(made)
                 if clock is not None:
                     new = next((new for new, old in made.names.items() if old == clock.time), clock.time)
                     clock = attrs.evolve(clock, time=new)
                 together = frozenset(new for new, old in made.names.items() if old in together)
             case OfFunction():
                 together = frozenset()
-        streams = _default(made.fields_after(self.fields))
+        fields = made.fields_after(self.fields)
+        if ATTEMPT_FIELD in fields:
+            raise FieldsError(
+                f"each tuple has a field {ATTEMPT_FIELD!r} of its own, the attempt; give yours another name"
+            )
+        streams = _default(fields)
         flags: dict[str, Any] = {"clock_after": clock, "is_changes": self._is_changes, "together": together}
         return self._step(made.verb, component=made, streams=streams, **flags)
+
+    def _check_diff(self, made: Select) -> None:
+        """Raise a FieldsError if changes lose what tells rows that are taken back from others."""
+        before = self._made().step
+        while self._is_changes and made.names.get(DIFF) != DIFF:
+            if isinstance(before.component, Filter) and DIFF in before.component.condition.fields:
+                return
+            if not before.is_row_wise:
+                raise FieldsError(
+                    f"{DIFF!r} says whether a row of changes is taken back, -1, or added, 1; keep it, or "
+                    "filter('diff > 0') before"
+                )
+            before = before.inputs[0].step
 
     def _sink(self, verb: str, name: str, state: State) -> None:
         self._commit(verb, f"{'append' if verb == 'append' else 'write'}-{name}", AppendCommitter(name), {name: state})
 
     def _table(self, name: str, state: State) -> Table:
-        return Table(self._graph, name, state.key.names, state.value, self._port.step)
+        return Table(self._graph, name, state.key, state.value, self._port.step)
 
     def _commit(  # noqa: PLR0913 - what a step is
         self,
@@ -661,7 +753,7 @@ class Stream(Outputs):
         return Stream(self._graph, port, clock_after, is_changes=is_changes, together=together)
 
 
-class Grouped:
+class Grouped(Words):
     """A stream by a key, and by windows of event time if ``window`` has said so; ``agg`` makes a row of each group."""
 
     def __init__(self, stream: Stream, keys: Sequence[str], windowing: _Windowing | None = None) -> None:
@@ -680,6 +772,8 @@ class Grouped:
             lateness: how long a window is kept open after its end; None: that of the clock.
             name: the step's name; None: made of the source's, the key's and the window's.
         """
+        if self._windowing is not None:
+            raise ConfigError("it is divided by windows already; agg() these, and take larger windows of the result")
         clock, stream = self._stream._timed("window"), self._stream
         own = clock.lateness if lateness is None else duration(lateness, "lateness")
         kind = window_of(window)
@@ -687,8 +781,10 @@ class Grouped:
         return Grouped(stream, self._keys, _Windowing(name or f"{stream._base}{keys}-{window_name(kind)}", kind, own))
 
     @step
-    def agg(self, **aggregates: Aggregate) -> Aggregated:
-        """Reduce each group to one row: ``agg(orders=Count(), revenue=Sum("price"))``."""
+    def agg(self, *unnamed: Aggregate, **aggregates: Aggregate) -> Aggregated:
+        """Reduce each group to one row: ``agg(orders=Count(), revenue=Sum("price"))``; each has a name."""
+        if unnamed:
+            raise FieldsError(f"{type(unnamed[0]).__name__} has no name; write for example agg(orders=Count())")
         if not self._keys and self._windowing is None:
             raise FieldsError("totals need a key; write group_by('field'), or a window of all rows")
         checked = _checked(self._stream.fields, self._keys, aggregates)
@@ -764,11 +860,14 @@ class Aggregated(Stream):
 
         Args:
             table: the table's name.
-            options: those of a :class:`~state.DeltaState`.
+            options: those of a :class:`~state.DeltaState`. With a ``ttl``, such as ``"7d"``, a key is forgotten so long
+                after the time in its row, by the stream's clock.
         """
         keeping = self._keeping(table)
-        state = keeping.state(self._graph.table(table), **options)
-        return self._keep("upsert", table, keeping, state)._table(table, state)
+        check_options(DeltaState, options)
+        kept, needs = self._source._kept_for("upsert", options.get("ttl"))
+        state = keeping.state(self._graph.table(table), **{**options, **kept})
+        return self._keep("upsert", table, keeping, state, needs)._table(table, state)
 
     @step
     def to(self, name: str, state: State) -> None:
@@ -800,14 +899,16 @@ class Aggregated(Stream):
     def _keeping(self, state: str) -> ReduceCommitter | WindowUpdateCommitter:
         if self._windowing is not None:
             return WindowUpdateCommitter(state, **self._window_settings(self._windowing))
-        key = Fields(*_specs(self._source.fields.subset(self._key)))
+        key = self._source.fields.subset(self._key)
+        if DIFF in self._aggregates:
+            raise FieldsError(f"changes of totals have a field {DIFF!r} of their own; give the aggregate another name")
         return ReduceCommitter(state, key, values=self._aggregates, diff=DIFF if self._source._is_changes else "")
 
-    def _keep(self, verb: str, name: str, keeping: Bolt, state: State) -> Stream:
+    def _keep(self, verb: str, name: str, keeping: Bolt, state: State, needs: Sequence[Step] = ()) -> Stream:
         self._graph.untaken.pop(self, None)
         clock = None if self._windowing is None else self._source._timed("window")
         named = f"{'upsert' if verb == 'upsert' else 'write'}-{name}"
-        return self._source._commit(verb, named, keeping, {name: state}, keys=self._key, clock=clock)
+        return self._source._commit(verb, named, keeping, {name: state}, keys=self._key, clock=clock, needs=needs)
 
 
 @attrs.frozen
@@ -816,7 +917,7 @@ class Table(Outputs):
 
     graph: Graph
     name: str
-    key: Sequence[str]
+    key: Fields | Sequence[str]
     values: Fields
     made_by: Step | None = None
     reference: Reference | None = None
@@ -845,10 +946,14 @@ def _checked(fields: Fields, keys: Sequence[str], aggregates: Mapping[str, Aggre
     for name, each in aggregates.items():
         if not isinstance(each, Aggregate):
             raise ConfigError(f"{name}={each!r} is no aggregate; write for example {name}=Sum('price')")
-        for field in each.inputs:
+        for field, kind in zip(each.inputs, each.inputs.types, strict=True):
             if field not in fields:
                 near = did_you_mean(field, fields) or f"; the fields are {', '.join(fields)}"
-                raise FieldsError(f"{name}: there is no field {field!r}{near}")
+                how = "" if field.isidentifier() else f"; an expression comes before: with_columns(x={field!r})"
+                raise FieldsError(f"{name}: there is no field {field!r}{how or near}")
+            if kind is not None and kind != schema.field(field).type:
+                own = ddl_name(schema.field(field).type)
+                raise FieldsError(f"{name}: field {field!r} is {own}, not {ddl_name(kind)}")
         if name in keys:
             raise FieldsError(f"{name!r} is a field of the key; give the aggregate another name")
     typed = {name: each.typed(schema) for name, each in aggregates.items()}
@@ -880,8 +985,8 @@ def _typed(fields: Fields) -> Fields:
     return fields
 
 
-def _specs(fields: Fields) -> list[str]:
-    return [f"{name}: {ddl_name(kind)}" for name, kind in zip(fields, fields.types, strict=True)]
+def _kinds(fields: Fields) -> Mapping[str, pa.DataType | None]:
+    return dict(zip(fields, fields.types, strict=True))
 
 
 def _is_time(kind: pa.DataType | None) -> bool:
@@ -890,17 +995,10 @@ def _is_time(kind: pa.DataType | None) -> bool:
 
 def _check_fields(state: State, fields: Fields, what: str) -> None:
     """Raise a FieldsError if a state has other fields than what is put into it, in whatever order."""
-    own = dict(zip((*state.key, *state.value), (*state.key.types, *state.value.types), strict=True))
-    given = dict(zip(fields, fields.types, strict=True))
+    declared, given = state.key + state.value, _kinds(fields)
+    own = _kinds(declared)
     if own.keys() != given.keys() or any(kind is not None and kind != given[name] for name, kind in own.items()):
-        declared = ", ".join(f"{name}: {ddl_name(kind)}" if kind is not None else name for name, kind in own.items())
         raise FieldsError(
-            f"the {type(state).__name__} has {declared}, but {what} has {', '.join(_specs(fields))}; declare it so, or "
-            "select() what it has"
+            f"the {type(state).__name__} has {fields_text(declared)}, but {what} has {fields_text(fields)}; declare it "
+            "so, or select() what it has"
         )
-
-
-_NO_TIME = (
-    "a stream of changes has no event time, because what a window or distinct() has passed on is not taken back; "
-    "group_by(…).agg(…) it"
-)

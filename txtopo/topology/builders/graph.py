@@ -75,44 +75,45 @@ class BoltDeclarer(ComponentDeclarer):
 
     def shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Spread tuples evenly over the tasks."""
-        return self._subscribe(component, stream, Grouping(GroupingKind.SHUFFLE))
+        return self.subscribe(component, stream, Grouping(GroupingKind.SHUFFLE))
 
     def fields_grouping(self, component: str, fields: Fields, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Send tuples with equal values in ``fields`` to the same task."""
-        return self._subscribe(component, stream, Grouping(GroupingKind.FIELDS, fields=_as_fields(fields)))
+        return self.subscribe(component, stream, Grouping(GroupingKind.FIELDS, fields=_as_fields(fields)))
 
     def partial_key_grouping(self, component: str, fields: Fields, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Send each tuple to the less loaded of two tasks, chosen by its values in ``fields``; for skewed keys."""
-        return self._subscribe(component, stream, Grouping(GroupingKind.PARTIAL_KEY, fields=_as_fields(fields)))
+        return self.subscribe(component, stream, Grouping(GroupingKind.PARTIAL_KEY, fields=_as_fields(fields)))
 
     def global_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Send every tuple to task 0."""
-        return self._subscribe(component, stream, Grouping(GroupingKind.GLOBAL))
+        return self.subscribe(component, stream, Grouping(GroupingKind.GLOBAL))
 
     def all_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Send every tuple to every task."""
-        return self._subscribe(component, stream, Grouping(GroupingKind.ALL))
+        return self.subscribe(component, stream, Grouping(GroupingKind.ALL))
 
     def none_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Spread tuples in the cheapest way."""
-        return self._subscribe(component, stream, Grouping(GroupingKind.NONE))
+        return self.subscribe(component, stream, Grouping(GroupingKind.NONE))
 
     def local_or_shuffle_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Spread tuples evenly, within the process if possible."""
-        return self._subscribe(component, stream, Grouping(GroupingKind.LOCAL_OR_SHUFFLE))
+        return self.subscribe(component, stream, Grouping(GroupingKind.LOCAL_OR_SHUFFLE))
 
     def direct_grouping(self, component: str, stream: str = DEFAULT_STREAM) -> BoltDeclarer:
         """Let the emitter choose the task with ``emit_direct``."""
-        return self._subscribe(component, stream, Grouping(GroupingKind.DIRECT))
+        return self.subscribe(component, stream, Grouping(GroupingKind.DIRECT))
 
     def custom_grouping(
         self, component: str, grouping: CustomStreamGrouping, stream: str = DEFAULT_STREAM
     ) -> BoltDeclarer:
         """Let your own grouping choose the tasks."""
-        return self._subscribe(component, stream, Grouping(GroupingKind.CUSTOM, custom=grouping))
+        return self.subscribe(component, stream, Grouping(GroupingKind.CUSTOM, custom=grouping))
 
     @checked_arguments
-    def _subscribe(self, component: str, stream: str, grouping: Grouping) -> BoltDeclarer:
+    def subscribe(self, component: str, stream: str, grouping: Grouping) -> BoltDeclarer:
+        """Subscribe a stream by any grouping."""
         self._declared.subscriptions.append(Subscription(component, stream, grouping))
         return self
 

@@ -1,4 +1,4 @@
-"""A topology's graph as data: for ``txtopo show --format json``, and for the page."""
+"""A topology's graph as data, for ``txtopo show --format json`` and for the page; and as a text."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.api.state import State
 from txtopo.text.secrecy import without_secrets
+from txtopo.text.words import count_of
 from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.topology.plans.plan import Plan, PlannedComponent
 
@@ -48,6 +49,29 @@ def described(plan: Plan) -> dict[str, Any]:
             for name, each in plan.references.items()
         },
     }
+
+
+def explained(plan: Plan) -> str:
+    """Return a text of a topology's components by phase: the class, what feeds each, and the tables that it uses."""
+    graph = described(plan)
+    counts = count_of(len(graph["components"]), "component"), count_of(len(graph["states"]), "table")
+    lines = [f"{graph['topology']}: {', '.join(counts)}"]
+    for phase in ("processing", "commit"):
+        lines.append(f"{phase} phase")
+        for component in graph["components"]:
+            if component["phase"] != phase:
+                continue
+            feeds = [
+                (edge["source"] if edge["stream"] == "default" else f"{edge['source']}.{edge['stream']}")
+                + f" ({edge['grouping']})"
+                for edge in graph["edges"]
+                if edge["target"] == component["id"]
+            ]
+            tables = [graph["states"][name]["path"] for name in component["states"]]
+            line = f"  {component['id']}: {component['class']}"
+            line += f" ← {', '.join(feeds)}" if feeds else ""
+            lines.append(line + (f" → {', '.join(tables)}" if tables else ""))
+    return "\n".join(lines)
 
 
 def described_plain(plan: PlainPlan) -> dict[str, Any]:
