@@ -1,4 +1,4 @@
-"""The memory of the driver: its Python process, while something runs, and the heap of its JVM. Linux only."""
+"""The memory of the driver: its processes while something runs, and the heap of its JVM. Linux only."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemorySampler:
-    """Samples the resident memory of this process while it is entered."""
+    """Samples the resident memory of a process while it is entered; None for this one."""
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int | None = None) -> None:
+        self._pid = pid
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="memory-sampler", daemon=True)
         self._mib: list[float] = []
@@ -31,7 +32,7 @@ class MemorySampler:
         return statistics.median(self._mib[:tenth]), statistics.median(self._mib[-tenth:])
 
     def __enter__(self) -> Self:
-        self._mib.append(resident_mib())
+        self._mib.append(resident_mib(self._pid))
         self._thread.start()
         return self
 
@@ -41,7 +42,19 @@ class MemorySampler:
 
     def _sample(self) -> None:
         while not self._over.wait(_PERIOD_SECS):
-            self._mib.append(resident_mib())
+            self._mib.append(resident_mib(self._pid))
+
+
+def jvm_of(pid: int) -> int:
+    """Return the JVM that a driver's Python process has started."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            name, _, rest = (process / "stat").read_text(encoding="utf-8").rpartition(")")
+        except (FileNotFoundError, ProcessLookupError):  # it has ended
+            continue
+        if name.endswith("(java") and int(rest.split()[1]) == pid:
+            return int(process.name)
+    raise LookupError(f"process {pid} has no JVM")
 
 
 def jvm_heap_mib(spark: SparkSession) -> float:

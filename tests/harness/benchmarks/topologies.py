@@ -279,23 +279,33 @@ def from_files_by_arrow(output: Path, folder: Path, files: int, parallelism: int
     return _reduced(builder, "spout", output, parallelism)
 
 
-def big_state(output: Path, keys: TouchedKeys, transactions: int, *, is_reduced: bool) -> Topology:
+def big_state(
+    output: Path, keys: TouchedKeys, transactions: int, *, is_reduced: bool, deletion_vectors: bool = False
+) -> Topology:
     """Return record batches → a reduce, or a committer with ``multi_update``, into a table of many keys."""
     spout = BatchSpout(keys, transactions)
     builder = TransactionalTopologyBuilder("big-state", "spout", spout, 1)
     if is_reduced:
-        return _reduced(builder, "spout", output, 2)
+        return _reduced(builder, "spout", output, 2, deletion_vectors=deletion_vectors)
     builder.set_committer_bolt("count", AddCounts(), 2).fields_grouping("spout", Fields("word"))
-    return _into_table(builder, output)
+    return _into_table(builder, output, deletion_vectors=deletion_vectors)
 
 
-def _reduced(builder: TransactionalTopologyBuilder, source: str, output: Path, parallelism: int) -> Topology:
+def _reduced(
+    builder: TransactionalTopologyBuilder,
+    source: str,
+    output: Path,
+    parallelism: int,
+    *,
+    deletion_vectors: bool = False,
+) -> Topology:
     reduce = ReduceCommitter(STATE, "word", "n")
     builder.set_committer_bolt("reduce", reduce, parallelism).fields_grouping(source, Fields("word"))
-    return _into_table(builder, output)
+    return _into_table(builder, output, deletion_vectors=deletion_vectors)
 
 
-def _into_table(builder: TransactionalTopologyBuilder, output: Path) -> Topology:
-    table = DeltaState(output / STATE, key=Fields("word: string"), value=Fields("n: long"))
+def _into_table(builder: TransactionalTopologyBuilder, output: Path, *, deletion_vectors: bool = False) -> Topology:
+    fields = {"key": Fields("word: string"), "value": Fields("n: long")}
+    table = DeltaState(output / STATE, **fields, deletion_vectors=deletion_vectors)
     builder.set_state(STATE, table)
     return builder.build()
