@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import operator
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from committers.changes import CHANGES, DIFF, TableChanges
+from committers.changes import CHANGES, DIFF, emit_changes
 from committers.inputs import Inputs, field_mistakes
-from committers.versions import INTERVALS, REPEAT, Change, Version, VersionId, Versions, sequence_of
+from committers.spill import ReducingCommitter
+from committers.versions import INTERVALS, REPEAT, Change, Version, VersionId, Versions
 from committers.waiting import WaitingTuples
 from state import DeltaState
 from txtopo import (
-    BatchBolt,
     BatchOutputCollector,
     Fields,
-    ICommitter,
     OutputFieldsDeclarer,
     TopologyContext,
     TransactionAttempt,
@@ -27,22 +27,25 @@ from txtopo import (
 )
 from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.data.types import ddl_name, python_values
-from txtopo.api.map_state import MapState, joined_columns
+from txtopo.api.map_state import MapState, RowChanges, joined_columns
 from txtopo.api.state import State
 from txtopo.columnar.conversion import cast_rows
-from txtopo.errors import ConfigError, InputError
+from txtopo.columnar.folding import places
+from txtopo.columnar.key_index import Mask, Positions, are_equal
+from txtopo.columnar.reducing import ordered
+from txtopo.columnar.rows_file import read_rows_file
+from txtopo.columnar.selection import rows_at
+from txtopo.errors import ConfigError, FieldsError, InputError
 
 __all__ = ["ApplyChanges"]
 
 _TIME = pa.timestamp("us", tz="UTC")
 
-_PARTS = operator.attrgetter(*(field.name for field in attrs.fields(Change)))
-
 _EARLIER, _UNKNOWN = 0, (None, None, 0, None)
 """The transaction and the intervals of a version that was there before there was a history."""
 
 
-class ApplyChanges(BatchBolt, ICommitter):
+class ApplyChanges(ReducingCommitter):
     """Applies change events to a keyed table: the row of a key is that of its latest event, or none if that deletes it.
 
     Events are ordered by their ``sequence``, not by when they come: one that is older than what the table knows of its
@@ -85,7 +88,7 @@ class ApplyChanges(BatchBolt, ICommitter):
         versions_max: of how many versions of a key events may come out of order, with a history.
 
     Raises:
-        FieldsError: two fields have the same name, or one has no type.
+        FieldsError: two fields have the same name, one has no type, or one of the sequence has no order.
         ConfigError: there is a history and no ``time``, or ``versions_max`` is below 1.
     """
 
@@ -121,6 +124,10 @@ class ApplyChanges(BatchBolt, ICommitter):
             if name is not None:
                 fields += Fields(f"{name}: {kind}")
         self._fields, self._schema = fields, fields.arrow_schema()
+        self._row_schema = (key + values + sequence).arrow_schema()
+        for field in sequence.arrow_schema():
+            if pa.types.is_nested(field.type):
+                raise FieldsError(f"field {field.name!r} is {ddl_name(field.type)}, which has no order")
 
     def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
         """Return the table: key, values and sequence; ``options`` are the table's."""
@@ -195,12 +202,11 @@ class ApplyChanges(BatchBolt, ICommitter):
         attempt: TransactionAttempt,
     ) -> None:
         """Start with no events."""
-        self._txid = attempt.txid
+        self._begin()
         self._table = context.state(self._state_name)
         self._graves = context.state(self._tombstones_name)
         self._tells = CHANGES in context.this_targets
         self._tuples = WaitingTuples(self._fields, context.this_component_id)
-        self._changes: dict[Any, list[Change]] = {}
 
     def execute(self, tuple: Tuple) -> None:
         """Take one event."""
@@ -210,107 +216,191 @@ class ApplyChanges(BatchBolt, ICommitter):
     def execute_batch(self, batch: pa.RecordBatch) -> None:
         """Take events as columns."""
         self._make_columns()
-        self._take(cast_rows(batch.select(self._schema.names), self._schema, "a change"))
+        self._take(pa.Table.from_batches([batch]))
+
+    def _make_columns(self) -> None:
+        """Take the tuples that wait."""
+        rows = self._tuples.take()
+        if rows is not None:
+            self._take(rows)
+
+    def _take(self, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
+        events = cast_rows(rows.select(self._schema.names), self._schema, "a change")
+        for name in (*self._key, *self._sequence, *self._times):
+            if events[name].null_count:
+                raise InputError(
+                    f"{self.context.this_component_id!r} got a change whose {name!r} is null, so it has no place among "
+                    "the others; filter such events, or send them elsewhere, in a bolt before it"
+                )
+        self._wait_for(events)
+
+    def _merged(self, rows: pa.Table) -> pa.Table:
+        """Return the events that may count."""
+        if self._unchanged is not None or self._history_name is not None:
+            return rows
+        events = self._in_order(rows)
+        return events.rows.filter(pa.array(events.is_last))
+
+    def _in_order(self, rows: pa.Table) -> _Events:
+        """Return events by key and sequence; those of an equal one in the order in which they came."""
+        rows = rows_at(rows, ordered(rows.select([*self._key, *self._sequence])).to_numpy())
+        keys = rows.select(list(self._key))
+        is_last = np.ones(rows.num_rows, dtype=bool)
+        is_last[:-1] = ~are_equal(keys.slice(0, rows.num_rows - 1), keys.slice(1))
+        return _Events(rows.combine_chunks(), is_last)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Take what waits before the object moves to the commit phase; spill many events to a file."""
+        if "_rows" in self.__dict__:
+            self._make_columns()
+            self._reduce_to_move(list(self._key))
+        return super().__getstate__()
 
     def finish_batch(self) -> None:
         """Apply the events to the tables."""
         self._make_columns()
-        keys = list(self._changes)
-        if not keys:
+        rows = [*self._rows, *map(read_rows_file, self._files)]
+        if not rows:
             return
-        rows: dict[Any, Any] = {}
-        graves: dict[Any, Any] = {}
-        gone, risen, applied = [], [], 0
-        told = TableChanges(self._key, self._values + self._sequence)
-        before = list(zip(keys, self._table.values_before(keys), self._graves.values_before(keys), strict=True))
-        for key, row, grave in before:
-            last = self._applied(key, row, grave)
-            if last is None:
-                continue
-            applied += 1
-            if self._tells:
-                told.add(key, row, None if last.values is None else last.values + last.sequence)
-            if last.values is not None:
-                rows[key] = last.values + last.sequence
-                if grave is not None:
-                    risen.append(key)
-                continue
-            graves[key] = last.grave
-            if row is not None:
-                gone.append(key)
+        events = self._in_order(pa.concat_tables(rows))
+        last = events.rows.filter(pa.array(events.is_last))
+        keys = last.select(list(self._key))
+        row = _Found.of(self._table, keys, self._values + self._sequence)
+        grave = _Found.of(self._graves, keys, self._sequence)
+        is_new = self._are_new(events, row, grave)
+        is_applied = is_new[events.is_last]
+        values = last if self._unchanged is None else self._filled(events.of(is_new), row, is_applied)
+        shown = [*values.select(list(self._values)).columns, *last.select(list(self._sequence)).columns]
+        after = pa.Table.from_arrays([*keys.columns, *shown], schema=self._row_schema)
+        is_put, is_deleted = is_applied & ~self._are_deleted(last), is_applied & self._are_deleted(last)
         if self._history_name is not None:
-            graves, risen = self._keep_versions(before), []
-        _write(self._table, rows, gone)
-        _write(self._graves, graves, risen)
+            self._keep_versions(events, keys, row)
+        else:
+            risen = keys.filter(pa.array(is_put & grave.is_there))
+            self._graves.put_rows(last.select([*self._key, *self._grave]).filter(pa.array(is_deleted)), risen)
+        is_gone = is_deleted & row.is_there
+        self._table.put_rows(after.filter(pa.array(is_put)), keys.filter(pa.array(is_gone)))
         if self._tells:
-            told.emit(self.collector)
-        self.context.count("applied", applied)
-        self.context.count("deleted", len(gone))
+            before = pa.Table.from_arrays([*keys.columns, *row.values.columns], schema=self._row_schema)
+            # What has no new event stays as it was.
+            was, is_there = row.is_there & is_applied, is_put
+            emit_changes(self.collector, RowChanges(before, after, was, is_there), lambda each: each)
+        self.context.count("applied", int(is_applied.sum()))
+        self.context.count("deleted", int(is_gone.sum()))
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Take the tuples that wait before the object moves to the commit phase."""
-        if "_changes" not in self.__dict__:
-            return self.__dict__
-        self._make_columns()
-        # 10,000 objects of a class are pickled in 24 ms, through Python, and plain tuples in 9.
-        moving = {key: list(map(_PARTS, own)) for key, own in self._changes.items()}
-        return {**self.__dict__, "_changes": moving}
+    def _are_deleted(self, events: pa.Table) -> Mask:
+        """Return which events delete their rows."""
+        if self._deleted is None:
+            return np.zeros(events.num_rows, dtype=bool)
+        is_deleted: Mask = pc.fill_null(events[self._deleted], fill_value=False).to_numpy()
+        return is_deleted
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Make changes again of what has moved."""
-        self.__dict__.update(state)
-        if "_changes" in state:
-            self._changes = {key: [Change(*parts) for parts in own] for key, own in state["_changes"].items()}
+    def _are_new(self, events: _Events, row: _Found, grave: _Found) -> Mask:
+        """Return which events are not older than what the tables know of their keys."""
+        is_known = row.is_there | grave.is_there
+        if not is_known.any():
+            return np.ones(len(events.is_last), dtype=bool)
+        number = events.numbers
+        is_ge = np.ones(len(number), dtype=bool)
+        for name in reversed(list(self._sequence)):
+            known: Any = pc.if_else(pa.array(row.is_there), row.values[name], grave.values[name]).take(pa.array(number))
+            own = events.rows[name]
+            is_same = pc.fill_null(pc.equal(own, known), fill_value=False).to_numpy()
+            is_ge = pc.fill_null(pc.greater(own, known), fill_value=False).to_numpy() | (is_same & is_ge)
+        return is_ge | ~is_known[number]
 
-    def _applied(self, key: Any, row: Any, grave: Any) -> Change | None:
-        """Return the latest event of a key, with all of its values; None if the tables know a later one."""
-        width = len(self._values)
-        values = None if row is None else row[:width]
-        known = None if row is None else row[width:]
-        if row is None and grave is not None:
-            known = grave[: len(self._sequence)] if isinstance(grave, tuple) else (grave,)
-        last = None
-        # Sorting keeps the order of equal ones.
-        for change in sorted(self._changes[key], key=sequence_of):
-            if known is None or change.sequence >= known:
-                known, values = change.sequence, change.after(values)
-                # A new one for each change would take a sixth of a transaction.
-                last = change if values is change.values else attrs.evolve(change, values=values)
-        return last
+    def _filled(self, events: _Events, row: _Found, is_applied: Mask) -> pa.Table:
+        """Return the values that events leave, for each key; those of a key without events mean nothing.
 
-    def _keep_versions(self, before: Iterable[tuple[Any, Any, Any]]) -> dict[Any, Any]:
-        """Place the events of keys in the history; return what is remembered of keys whose versions have changed.
+        A field that an event leaves as it is has the value of the event before it; of one after a delete, or of the
+        first one without a row, its own.
 
-        ``before`` has the rows of keys, and what was remembered of them.
+        Args:
+            events: those that are new.
+            row: what the table has of all keys.
+            is_applied: which of them have events.
         """
+        count, ends = events.rows.num_rows, np.flatnonzero(events.is_last)
+        starts = np.append(0, ends[:-1] + 1)
+        is_deleted = self._are_deleted(events.rows)
+        has_row = row.is_there[is_applied]
+        lists: Any = events.rows[self._unchanged].combine_chunks()
+        names, owners = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
+        columns = []
+        for name in self._values:
+            is_left = np.zeros(count, dtype=bool)
+            is_left[owners[pc.fill_null(pc.equal(names, name), fill_value=False).to_numpy(zero_copy_only=False)]] = True
+            is_set = ~is_left | is_deleted
+            source = np.maximum.accumulate(np.where(is_set, np.arange(count), -1))[ends]
+            is_own = source < starts
+            # One that deletes has left nothing, so the next one's own value counts.
+            source = np.where(~is_own & is_deleted[source], np.minimum(source + 1, ends), source)
+            source = np.where(is_own, np.where(has_row, count + np.flatnonzero(is_applied), starts), source)
+            every = pa.chunked_array([*events.rows[name].chunks, *row.values[name].chunks], row.values[name].type)
+            at = np.zeros(len(is_applied), dtype=np.int64)
+            at[is_applied] = source
+            columns.append(every.take(pa.array(at)))
+        return pa.table(columns, names=list(self._values))
+
+    def _keep_versions(self, events: _Events, keys: pa.Table, row: _Found) -> None:
+        """Place events in the history, and remember the keys whose versions have changed; ``row`` is in the table."""
+        every_key = joined_columns([python_values(column) for column in keys.columns])
+        shown = zip(*map(python_values, row.values.columns), strict=True)
+        rows_before = [each if there else None for each, there in zip(shown, row.is_there.tolist(), strict=True)]
+        before = list(zip(every_key, rows_before, self._graves.values_before(every_key), strict=True))
+        changes = self._changes_of(events, every_key)
+        txid = self.attempt.txid
         history = self.context.state(self._history_name or "")
         every = {key: self._versions_of(row, grave) for key, row, grave in before}
         wanted = [
             (key, version)
             for key, versions in every.items()
-            for version in dict.fromkeys(versions.needed(self._changes[key]))
+            for version in dict.fromkeys(versions.needed(changes[key]))
         ]
         while wanted:
             found = history.values_before([self._of_version(*each) for each in wanted])
             missing = []
-            for (key, version), row in zip(wanted, found, strict=True):
-                if row is not None:
-                    every[key].rows[version] = row
+            for (key, version), there in zip(wanted, found, strict=True):
+                if there is not None:
+                    every[key].rows[version] = there
                     missing += [(key, each) for each in every[key].repeated(version)]
             wanted = missing
         rows: dict[Any, Any] = {}
         remembered = {}
         for key, versions in every.items():
-            versions.place(self._changes[key], self._txid)
+            versions.place(changes[key], txid)
             for version in versions.changed:
-                row = versions.rows[version]
-                if row is not None:
-                    rows[self._of_version(key, version)] = row
+                kept = versions.rows[version]
+                if kept is not None:
+                    rows[self._of_version(key, version)] = kept
             if versions.changed:
                 remembered[key] = self._remembered(versions)
-        _write(history, rows, ())
+        if rows:
+            history.multi_put(rows)
+        if remembered:
+            self._graves.multi_put(remembered)
         self.context.count("too_old", sum(each.too_old for each in every.values()))
-        return remembered
+
+    def _changes_of(self, events: _Events, keys: Sequence[Any]) -> dict[Any, list[Change]]:
+        """Return the events of each key in the order of their sequences."""
+        columns = {name: python_values(events.rows[name]) for name in self._schema.names}
+        nothing = [None] * events.rows.num_rows
+        every = zip(
+            events.numbers.tolist(),
+            *(list(zip(*(columns[name] for name in names), strict=True)) for names in (self._sequence, self._values)),
+            self._are_deleted(events.rows).tolist(),
+            columns.get(self._unchanged or "", nothing),
+            columns[self._time or ""],
+            strict=True,
+        )
+        positions = {name: position for position, name in enumerate(self._values)}
+        changes: dict[Any, list[Change]] = {key: [] for key in keys}
+        for number, sequence, values, is_deleted, unchanged, time in every:
+            left = [positions[name] for name in unchanged or () if name in positions]
+            changes[keys[number]].append(Change(sequence, None if is_deleted else values, time, left))
+        return changes
 
     def _versions_of(self, row: Any, grave: Any) -> Versions:
         """Return what the tables know of a key's versions: the latest alone where nothing else is remembered."""
@@ -349,47 +439,46 @@ class ApplyChanges(BatchBolt, ICommitter):
         sequence, repeat = version
         return (*(key if len(self._key) > 1 else (key,)), *sequence, repeat)
 
-    def _make_columns(self) -> None:
-        """Take the tuples that wait."""
-        rows = self._tuples.take()
-        if rows is not None:
-            self._take(rows)
 
-    def _take(self, rows: pa.Table | pa.RecordBatch) -> None:
-        """Keep the events of each key that may count."""
-        for name in (*self._key, *self._sequence, *self._times):
-            if rows.column(name).null_count:
-                raise InputError(
-                    f"{self.context.this_component_id!r} got a change whose {name!r} is null, so it has no place among "
-                    "the others; filter such events, or send them elsewhere, in a bolt before it"
-                )
-        columns = {name: python_values(rows.column(name)) for name in self._schema.names}
-        nothing = [None] * rows.num_rows
-        keys = joined_columns([columns[name] for name in self._key])
-        every = zip(
-            keys,
-            *(
-                list(zip(*(columns[name] for name in names), strict=True))
-                for names in (self._sequence, self._values, self._grave)
-            ),
-            columns.get(self._deleted or "", nothing),
-            columns.get(self._unchanged or "", nothing),
-            columns.get(self._time or "", nothing),
-            strict=True,
-        )
-        positions = {name: position for position, name in enumerate(self._values)}
-        changes = self._changes
-        for key, sequence, values, grave, is_deleted, unchanged, time in every:
-            left = [positions[name] for name in unchanged or () if name in positions]
-            change = Change(sequence, None if is_deleted else values, grave, time, left)
-            if self._unchanged is not None or self._history_name is not None:
-                changes.setdefault(key, []).append(change)
-            elif key not in changes or sequence >= changes[key][0].sequence:
-                changes[key] = [change]
+@attrs.frozen(eq=False)
+class _Events:
+    """Events by key and sequence.
+
+    Args:
+        rows: they.
+        is_last: which are the last ones of their keys.
+    """
+
+    rows: pa.Table
+    is_last: Mask
+
+    @property
+    def numbers(self) -> Positions:
+        """The number of each one's key, from 0."""
+        numbers: Positions = np.cumsum(self.is_last) - self.is_last
+        return numbers
+
+    def of(self, is_in: Mask) -> _Events:
+        """Return some of them, among which is the last one of each key that has any."""
+        return self if is_in.all() else _Events(self.rows.filter(pa.array(is_in)), self.is_last[is_in])
 
 
-def _write(state: MapState, values: Mapping[Any, Any], removed: Sequence[Any]) -> None:
-    if values:
-        state.multi_put(values)
-    if removed:
-        state.multi_remove(removed)
+@attrs.frozen(eq=False)
+class _Found:
+    """What a table had of some keys before the transaction.
+
+    Args:
+        is_there: which of them it had.
+        values: the values of each one; null for the others.
+    """
+
+    is_there: Mask
+    values: pa.Table
+
+    @staticmethod
+    def of(state: MapState, keys: pa.Table, values: Fields) -> _Found:
+        """Look keys up."""
+        own, rows = state.rows_before(keys, values)
+        is_there = np.zeros(keys.num_rows, dtype=bool)
+        is_there[own] = True
+        return _Found(is_there, rows.take(places(own, keys.num_rows)))

@@ -13,18 +13,16 @@ that finds its time passed by the watermark after the one before: that removes i
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from committers.event_time.timed import is_last_task
-from txtopo import BatchOutputCollector, Fields, MapState, TopologyContext
-from txtopo.api.map_state import Key, RowChanges, split_columns
-from txtopo.columnar.conversion import fitted_array
+from txtopo import BatchOutputCollector, MapState, TopologyContext
+from txtopo.api.map_state import RowChanges
 from txtopo.columnar.equality import same_rows
 
-__all__ = ["CHANGES", "DIFF", "TableChanges", "changed_rows", "emit_changes", "emit_expired"]
+__all__ = ["CHANGES", "DIFF", "changed_rows", "emit_changes", "emit_expired"]
 
 CHANGES = "changes"
 """The stream of the changes of a committer's table."""
@@ -34,40 +32,6 @@ DIFF = "diff"
 
 Results = Callable[[pa.Table], pa.Table]
 """Returns what rows of a table show, row by row."""
-
-
-class TableChanges:
-    """What a task changes in a keyed table within one transaction, key by key.
-
-    Args:
-        key: the key fields, each with a type.
-        value: the value fields of the table, each with a type.
-    """
-
-    def __init__(self, key: Fields, value: Fields) -> None:
-        self._key, self._value = key, value
-        self._befores: list[tuple[Key, Any]] = []
-        self._afters: list[tuple[Key, Any]] = []
-
-    def add(self, key: Key, before: Any, after: Any) -> None:
-        """Add a change of a key, whose value was and is None if it has none."""
-        if before == after:
-            return
-        if before is not None:
-            self._befores.append((key, before))
-        if after is not None:
-            self._afters.append((key, after))
-
-    def emit(self, collector: BatchOutputCollector) -> None:
-        """Emit the rows before and after, each with its diff."""
-        _emit(collector, self._rows(self._befores), self._rows(self._afters))
-
-    def _rows(self, rows: list[tuple[Key, Any]]) -> pa.Table:
-        columns: list[Any] = []
-        for fields, given in ((self._key, [key for key, _ in rows]), (self._value, [value for _, value in rows])):
-            for name, kind, values in zip(fields, fields.types, split_columns(given, len(fields)), strict=True):
-                columns.append(fitted_array(name, values, kind, "in a change"))
-        return pa.Table.from_arrays(columns, schema=(self._key + self._value).arrow_schema())
 
 
 def emit_changes(collector: BatchOutputCollector, changes: RowChanges, results: Results) -> None:

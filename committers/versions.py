@@ -30,15 +30,8 @@ class Change:
 
     sequence: tuple[Any, ...]
     values: tuple[Any, ...] | None
-    in_grave: tuple[Any, ...]
-    """What is remembered of it if it deletes the row."""
     time: dt.datetime | None = None
     unchanged: Sequence[int] = ()
-
-    @property
-    def grave(self) -> Any:
-        """What is remembered of it as the value of a state."""
-        return self.in_grave if len(self.in_grave) > 1 else self.in_grave[0]
 
     def after(self, before: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
         """Return the values after the event, given those before it."""

@@ -97,11 +97,13 @@ def test_as_if_sorted(spout: Any, data: Any, events: list[Any]) -> None:
     shutil.rmtree(folder)
 
 
-def in_memory(events: list[Any], fields: Fields = CHANGE, **more: Any) -> dict[Any, Any]:
-    """Apply events, two in each transaction, to a state in memory; return its rows."""
+def in_memory(events: list[Any], fields: Fields = CHANGE, take: int = 2, **more: Any) -> dict[Any, Any]:
+    """Apply events, so many in each transaction, to a state in memory; return its rows."""
     committer = applying(**more)
     rows, gone = MemoryState(KEY, VALUES + SEQUENCE), MemoryState(KEY, committer.tombstones("unused").value)
-    run_inline(committing(MemoryTransactionalSpout({0: events}, fields, 2), committer, by="id", rows=rows, gone=gone))
+    run_inline(
+        committing(MemoryTransactionalSpout({0: events}, fields, take), committer, by="id", rows=rows, gone=gone)
+    )
     return {key: each.value for key, each in rows.items().items()}
 
 
@@ -119,6 +121,55 @@ def test_unchanged_values() -> None:
         [2, None, None, 4, 0, False, ["name"]],
     ]
     assert in_memory(events, fields, unchanged="unchanged") == {1: ("b", None, 5, 0), 2: (None, None, 4, 0)}
+
+
+def left_as_is(transactions: list[list[Any]]) -> dict[Any, Any]:
+    """The rows after transactions whose events may leave fields as they are, applied one by one."""
+    known: dict[Any, tuple[Any, Any]] = {}
+    for events in transactions:
+        for key, name, price, lsn, pos, is_deleted, unchanged in sorted(events, key=lambda each: each[3:5]):
+            sequence, values = known.get(key, (None, None))
+            if sequence is None or (lsn, pos) >= sequence:
+                was = values or (name, price)
+                left = [
+                    was[at] if field in (unchanged or ()) else own
+                    for at, (field, own) in enumerate(zip(VALUES, (name, price), strict=True))
+                ]
+                known[key] = (lsn, pos), None if is_deleted else tuple(left)
+    return {key: values + sequence for key, (sequence, values) in known.items() if values is not None}
+
+
+@pytest.mark.few(1)
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    events=st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.none() | st.sampled_from("abc"),
+            st.none() | st.decimals(0, 9, places=2),
+            st.integers(0, 4),
+            st.integers(0, 1),
+            st.sampled_from([None, False, False, True]),
+            st.none() | st.lists(st.sampled_from(["name", "price", None, "other"]), max_size=2),
+        ),
+        max_size=16,
+    ),
+    take=st.integers(1, 6),
+    is_delta=st.booleans(),
+)
+def test_as_if_applied_one_by_one(events: list[Any], take: int, *, is_delta: bool) -> None:
+    """Events that leave fields as they are, several of a key in a transaction, beside deletes, old and equal ones."""
+    fields = CHANGE + Fields("unchanged: array<string>")
+    transactions = [events[at : at + take] for at in range(0, len(events), take)]
+    if not is_delta:
+        assert in_memory(events, fields, take=take, unchanged="unchanged") == left_as_is(transactions)
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+        path, committer = Path(folder), applying(unchanged="unchanged")
+        tables = {"rows": committer.state(path / "rows"), "gone": committer.tombstones(path / "gone")}
+        spout = MemoryTransactionalSpout({0: events}, fields, take)
+        run_inline(committing(spout, committer, by="id", **tables))
+        assert found(path, "rows", *VALUES, *SEQUENCE) == left_as_is(transactions)
 
 
 def test_one_field_each() -> None:

@@ -89,6 +89,21 @@ class MapState(ABC):
             of_keys: the values of the keys, if ``values`` is a sequence of keys.
         """
 
+    def put_rows(self, rows: pa.Table, removed: pa.Table | None = None) -> None:
+        """Put a value for each of some keys, and remove others, in columns; see :meth:`multi_put`.
+
+        It is fastest for states that look keys up in columns.
+
+        Args:
+            rows: a table whose columns are the key fields and then the value fields, of any names, each key once.
+            removed: a table of the key fields, with the keys to remove, each once and none of ``rows``.
+
+        Raises:
+            FieldsError: a key or a value does not fit its field.
+            StateAccessError: this state does not keep values by key.
+        """
+        raise StateAccessError(f"a {type(self._named).__name__} takes no values of keys in columns")
+
     @abstractmethod
     def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
         """Replace each key's value by ``function(key, old)``, ``old`` being None for a new key; return the new values.

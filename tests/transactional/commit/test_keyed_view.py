@@ -25,6 +25,7 @@ STEPS = st.one_of(
     st.tuples(st.just("fold"), ROWS),
     st.tuples(st.just("put"), st.sampled_from("abc"), st.integers(0, 3)),
     st.tuples(st.just("remove"), st.sampled_from("abc")),
+    st.tuples(st.just("rows"), ROWS, st.sets(st.sampled_from("abc"))),
     st.tuples(st.just("get"), st.sampled_from("abc")),
     st.tuples(st.just("before"), st.lists(st.sampled_from("abc"), max_size=4)),
 )
@@ -52,6 +53,9 @@ def done(view, step: tuple):
             return view.put(arguments[0], (arguments[1], arguments[1]))
         case "remove":
             return view.remove(arguments[0])
+        case "rows":
+            rows, removed = arguments
+            return view.put_rows(table_of(rows), pa.table({"k": pa.array(sorted(removed - rows.keys()), pa.string())}))
         case "before":
             own, rows = view.rows_before(pa.table({"k": pa.array(arguments[0], pa.string())}), VALUE)
             found = dict(zip(own.tolist(), map(tuple, map(dict.values, rows.to_pylist())), strict=True))

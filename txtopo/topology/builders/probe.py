@@ -108,7 +108,7 @@ class _ProbeState(MapState):
     def _refuse(self, *_: Any, **__: Any) -> Any:
         raise StateAccessError("state can be read and written in the commit phase only")
 
-    multi_get = values_before = rows_before = multi_put = multi_update = multi_remove = snapshot = _refuse
+    multi_get = values_before = rows_before = multi_put = put_rows = multi_update = multi_remove = snapshot = _refuse
 
 
 class _SilentCollector(BatchOutputCollector):

@@ -438,6 +438,38 @@ class KeyedView(TransactionView):
         values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))
         self._put(list(values), list(map(self._bare, values.values())))
 
+    def put_rows(self, rows: pa.Table, removed: pa.Table | None = None) -> None:
+        """Put a value for each of some keys, and remove others: in columns if possible."""
+        self._check_running()
+        self.probe.step()
+        removed = None if removed is None or not removed.num_rows else removed
+        if (rows.num_rows or removed is not None) and not self._put_in_columns(rows, removed):
+            self.multi_put(dict(self.pairs(rows)))
+            if removed is not None:
+                self.multi_remove(joined_columns(list(map(python_values, removed.columns))))
+
+    def _put_in_columns(self, rows: pa.Table, removed: pa.Table | None) -> bool:
+        """Put and remove keys in columns if possible, and return whether it was."""
+        group = self._group
+        # Some stored value may include this transaction already.
+        if not self._is_in_columns or group.reached >= self.txid:
+            return False
+        assert group.finds is not None, "it looks keys up in columns"
+        kept = group.finds.rows_as_kept(rows)
+        if kept is None:
+            return False
+        names, count = list(group.opened.declared.key), kept.num_rows
+        if removed is not None:
+            schema = pa.schema([kept.schema.field(name) for name in names])
+            gone = cast_rows(removed.rename_columns(names), schema, "a key")
+            kept = pa.concat_tables([kept, gone], promote_options="default")
+        sought = group.latest.look_up(kept.select(names))
+        if self._has_put(sought).any():
+            return False  # an earlier task or committer of this transaction has put one of the keys
+        is_there = np.arange(kept.num_rows) < count
+        self._put_rows(kept, sought, is_there, ~is_there)
+        return True
+
     def update(self, key: Key, function: Callable[[Any], Any]) -> Any:
         """Replace the value of one key; return the stored one if it contains this transaction already."""
         if not self._is_by_key:

@@ -133,6 +133,11 @@ class StateHandle(MapState, Local):
                 values = dict(zip(keys, self._each(view, values.values(), self._copied_in_whole), strict=True))
             view.multi_put(values)
 
+    def put_rows(self, rows: pa.Table, removed: pa.Table | None = None) -> None:
+        """Put a value for each of some keys, and remove others, in columns."""
+        with self._lock:
+            self._reach_to_write().put_rows(rows, removed)
+
     def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
         """Replace each key's value by ``function(key, old)``."""
         with self._lock:
