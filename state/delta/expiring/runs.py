@@ -1,18 +1,15 @@
-"""The rows of a table that expire, in the order of their times: those that a coordinator holds, and past ones."""
+"""The rows of a table that expire, in the order of their times."""
 
 from __future__ import annotations
 
-import functools
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
 from state.delta.log.data_files import DataFile
-from state.delta.log.location import Location
 from state.delta.mirror import Read
 from state.delta.rows.format import KeylessRows, RowsFormat, arranged, fitted_rows
-from state.delta.rows.past import PastDeltaRows
 from txtopo.api.reduction import Rows, RowsMode
 from txtopo.api.state import ExpiresRows, State
 from txtopo.columnar.mapped import kept_rows
@@ -20,7 +17,7 @@ from txtopo.columnar.rows_by_time import Run, keys_in, rows_of_keys
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FieldsError
 
-__all__ = ["PastDeltaExpiringRows", "ReadsRuns", "Runs", "fitted_with_times"]
+__all__ = ["ReadsRuns", "Runs", "fitted_with_times"]
 
 
 def fitted_with_times(form: RowsFormat, expires: str, rows: Rows, mode: RowsMode) -> pa.Table:
@@ -126,19 +123,3 @@ class ReadsRuns(KeylessRows, ExpiresRows):
 
     def _shown(self, parts: Sequence[pa.Table]) -> pa.Table:
         return pa.concat_tables([self._form.schema().empty_table(), *parts]).select(self._form.fields.names)
-
-
-class PastDeltaExpiringRows(ReadsRuns, PastDeltaRows):
-    """A table of rows that expire as of the past."""
-
-    def __init__(self, declared: State, topology_id: str, location: Location, form: RowsFormat, txid: int) -> None:
-        PastDeltaRows.__init__(self, declared, topology_id, location, form, txid)
-        ReadsRuns.__init__(self, form, declared)
-
-    def taken_until(self) -> int:
-        """Return the time up to which rows are taken in this version."""
-        return self._taken_until()
-
-    @functools.cached_property
-    def _runs_there(self) -> list[Run]:
-        return [Run.of(self._all, self._expires, self._key)]

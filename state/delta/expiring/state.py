@@ -12,6 +12,7 @@ its rows. Upkeep rewrites files that have become many, or most of whose rows are
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,15 +24,16 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from state.delta.columns import is_key_type, no_equality
-from state.delta.expiring.runs import PastDeltaExpiringRows, ReadsRuns, Runs, fitted_with_times
+from state.delta.expiring.runs import ReadsRuns, Runs, fitted_with_times
 from state.delta.log.data_files import DataFile, files_in
 from state.delta.log.growth import Growth
+from state.delta.log.location import Location
 from state.delta.log.put import Change
 from state.delta.merging import Ended, Policy
 from state.delta.mirror import Mirror
 from state.delta.rows.files import with_txid
 from state.delta.rows.group import RowsWrites
-from state.delta.rows.state import DeltaRows, OpenedDeltaRows
+from state.delta.rows.state import DeltaRows, OpenedDeltaRows, PastDeltaRows
 from state.delta.upkeep.schedule import RETENTION_HOURS_MIN, Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
@@ -126,7 +128,7 @@ class DeltaExpiringRows(DeltaRows):
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaExpiringRows:
         """Open the table as of a transaction, read-only and without fencing anybody; see :class:`DeltaRows`."""
-        return PastDeltaExpiringRows(self, topology_id, self._location(), self.form(name), txid)
+        return PastDeltaExpiringRows(self, topology_id, self._location(), name, txid)
 
     def _opened(self, writer: TableWriter) -> OpenedDeltaExpiringRows:
         return OpenedDeltaExpiringRows(self, writer, self._upkeep)
@@ -252,3 +254,15 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         taken = self._writer.taken
         portions = self._data.portions(file, self._schema)
         return (not_over(rows, self._expires, taken) for rows in portions), BitMap64()
+
+
+class PastDeltaExpiringRows(ReadsRuns, PastDeltaRows):
+    """A table of rows that expire as of the past; made by :meth:`DeltaExpiringRows.open_as_of`."""
+
+    def __init__(self, declared: DeltaExpiringRows, topology_id: str, location: Location, name: str, txid: int) -> None:
+        PastDeltaRows.__init__(self, declared, topology_id, location, name, txid)
+        ReadsRuns.__init__(self, self._form, declared)
+
+    @functools.cached_property
+    def _runs_there(self) -> list[Run]:
+        return [Run.of(self.all, self._expires, self._key)]

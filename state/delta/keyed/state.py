@@ -14,17 +14,20 @@ from pyroaring import BitMap64
 
 from state.delta.declared import DeclaredDeltaTable
 from state.delta.keyed.cache import TableCache
+from state.delta.keyed.comparison import ComparesKeys
 from state.delta.keyed.folding import Reducer, TooManyKeys
-from state.delta.keyed.past import PastDeltaState
 from state.delta.keyed.ranges import RangeTask, fold_on_executors
+from state.delta.keyed.reading import ReadsKeys
 from state.delta.keyed.segments import Segments
 from state.delta.keyed.writing import FileWrites, RowWrites
 from state.delta.log.data_files import DataFile, DataFolder
+from state.delta.log.location import Location
 from state.delta.log.put import Change
 from state.delta.merging import Ended, Policy
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
+from state.delta.read.past import PastDeltaTable
 from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
 from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
@@ -34,16 +37,16 @@ from txtopo.api.data.types import ddl_name
 from txtopo.api.data.utc import micros_at
 from txtopo.api.map_state import Key
 from txtopo.api.reduction import Folding, PreparedWrites, Reducible, RowsFile, TransactionRows
-from txtopo.api.state import Executors, ExpiresKeys, FindsRows, HoldsRows, KeyedWrites, SchemaEvolution, Writes, by_key
+from txtopo.api.state import Executors, FindsRows, HoldsRows, KeyedWrites, SchemaEvolution, Writes, by_key
 from txtopo.api.time_to_live import TimeToLive
-from txtopo.api.values import StateKind, StateValue
+from txtopo.api.values import StateKind
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import ConfigError, FieldsError, StateFailure
 from txtopo.files.durable import beside
 
-__all__ = ["DeltaState", "OpenedDeltaState", "read_table"]
+__all__ = ["DeltaState", "OpenedDeltaState", "PastDeltaState", "read_table"]
 
 _TIME_TYPE = pa.timestamp("us", tz="UTC")
 
@@ -140,7 +143,7 @@ class DeltaState(DeclaredDeltaTable):
             ConfigError: there is no table.
             StateAccessError: that version is no longer kept.
         """
-        return PastDeltaState(self, topology_id, self._location(), self.format(name), txid)
+        return PastDeltaState(self, topology_id, self._location(), name, txid)
 
     def fitted(self, name: str, key: Key, value: Any) -> Key:
         """Return a key in the form in which it is kept; see :meth:`State.fitted`."""
@@ -177,30 +180,21 @@ def _time_of(value: Fields, time: str | None) -> str:
     return time
 
 
-class OpenedDeltaState(OpenedDeltaTable, FindsRows, ExpiresKeys, HoldsRows):
+class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
     """A Delta table of keys and values opened by one coordinator; made by :meth:`DeltaState.open`."""
 
     def __init__(self, declared: DeltaState, writer: TableWriter, upkeep: Upkeep) -> None:
-        self._rows = rows = declared.format(writer.fence.state)
-        data = DataFolder(writer.location)
-        self._cache = TableCache(rows, data, declared.cached_keys_max)
-        options = {"time": declared.expires, "kept": self._cache.kept, "held": self._cache.rows_of}
+        rows = declared.format(writer.fence.state)
+        cache = TableCache(rows, DataFolder(writer.location), declared.cached_keys_max)
+        options = {"time": declared.expires, "kept": cache.kept, "held": cache.rows_of}
         has_vectors = declared.deletion_vectors
         policy = Policy.of_tiers(**options) if has_vectors else Policy.of_bins(upkeep.files_max, **options)
-        super().__init__(declared, writer, rows.schema(), upkeep, policy)
-        self._time = declared.expires
-        self._reducer = Reducer(rows, self._time)
+        OpenedDeltaTable.__init__(self, declared, writer, rows.schema(), upkeep, policy)
+        ReadsKeys.__init__(self, rows, cache, writer, writer.reading)
+        self._reducer = Reducer(rows, declared.expires)
         self._hold: Callable[[Segments], None] | None = None
         self._put: pa.Table | None = None
         """What the prepared write makes of the rows in memory, and its rows, if their values are to be cached."""
-
-    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
-        """Return the value of each key as of this coordinator's last write; see :meth:`OpenedState.multi_get`."""
-        return self._writer.reading(lambda: self._cache.multi_get(self._writer, keys))
-
-    def check(self, values: KeyedWrites) -> None:
-        """Raise a ``FieldsError`` if a key or value does not fit."""
-        self._rows.check(values)
 
     def reducible_rows(self, values: Reducible, reduction: Folding) -> Reducible | None:
         """Return ``values`` as rows to fold if a transactional state folds them in columns; otherwise None."""
@@ -262,15 +256,11 @@ class OpenedDeltaState(OpenedDeltaTable, FindsRows, ExpiresKeys, HoldsRows):
         return FileWrites.of_note(self._prepared).rewritten_bytes if self._prepared else 0
 
     def expired_until(self, watermark: dt.datetime | None) -> int:
-        """Return the time up to which keys have expired for the last write; see :class:`ExpiresKeys`."""
+        """Return the time up to which keys have expired for the last write; see :meth:`ExpiresKeys.expired_until`."""
         ttl, former = self.declared.time_to_live, self._writer.ttl
         if ttl is not None and former is not None and former != ttl.micros:
             self._live_on(ttl.micros, None if watermark is None else micros_at(watermark) - former)
         return self._writer.taken
-
-    def expired_rows(self, until: int) -> pa.Table:
-        """Return the rows of keys whose time is at or before another one; see :class:`ExpiresKeys`."""
-        return self._writer.reading(lambda: self._cache.expired_rows(self._writer, self._time, until))
 
     def _live_on(self, ttl: int, until: int | None) -> None:
         """Record that keys live longer or shorter from now on; what had expired by then stays so.
@@ -381,3 +371,17 @@ class OpenedDeltaState(OpenedDeltaTable, FindsRows, ExpiresKeys, HoldsRows):
         else:
             self._cache.clear()
         self._hold = self._put = None
+
+
+class PastDeltaState(ReadsKeys, PastDeltaTable):
+    """A keyed table as of the past; made by :meth:`DeltaState.open_as_of`."""
+
+    def __init__(self, declared: DeltaState, topology_id: str, location: Location, name: str, txid: int) -> None:
+        rows = declared.format(name)
+        PastDeltaTable.__init__(self, declared, topology_id, location, name, rows.schema(), txid, ComparesKeys(rows))
+        cache = TableCache(rows, DataFolder(location), declared.cached_keys_max)
+        ReadsKeys.__init__(self, rows, cache, self, self.reading)
+
+    def expired_until(self, watermark: dt.datetime | None = None) -> int:  # noqa: ARG002 - it was recorded
+        """Return the time up to which keys have expired in this version; see :class:`ExpiresKeys`."""
+        return self.taken_until()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from abc import abstractmethod
-from typing import Never
+from collections.abc import Callable, Mapping
+from typing import Never, Protocol, TypeVar
 
+import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
-from state.delta.log.data_files import fitted
+from state.delta.log.data_files import DataFile, files_of, fitted
 from state.delta.log.entries import version_after
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner, state_application, taken_until
@@ -22,11 +23,49 @@ from txtopo.api.table_history import StateComparison
 from txtopo.columnar.rows_by_time import BEFORE_ALL, not_over
 from txtopo.errors import ConfigError, StateAccessError
 
-__all__ = ["PastDeltaTable"]
+__all__ = ["Compares", "PastDeltaTable"]
+
+R = TypeVar("R")
+
+
+class Compares(Protocol):
+    """Compares the rows of a kind of table with those that a replay has put."""
+
+    def is_comparable(self, txid: int, last: int) -> bool:
+        """Return whether rows say which transaction of a group has put them, as of its ``last``."""
+
+    def put_now(self, txid: int, writes: Writes, then: pa.Table, table: pa.Table) -> pa.Table:
+        """Return the rows that a replay has put for a transaction, which had put ``then``; ``table`` are all rows."""
+
+    def difference(self, change: Change) -> str | None:
+        """Describe the first row that differs; None if none does."""
+
+
+@attrs.frozen(eq=False)
+class Change:
+    """What a transaction has changed in a table, and what its replay changes.
+
+    Args:
+        txid: the transaction.
+        then: the rows that it has put, as the table has them.
+        now: those that the replay has put.
+        writes: all that the replay has put of its group, up to this transaction.
+        table: the table, as of the end of the group.
+        may_be_removed: whether keys that the transaction put may be missing.
+    """
+
+    txid: int
+    then: pa.Table
+    now: pa.Table
+    writes: Writes
+    table: PastDeltaTable
+    may_be_removed: bool
 
 
 class PastDeltaTable(OpenedState):
     """A table at the newest version whose txid is not above a wanted one.
+
+    How it is looked into is up to its kind, as when it is opened to be written: a subclass has the same base for that.
 
     Raises:
         ConfigError: there is no table.
@@ -34,12 +73,20 @@ class PastDeltaTable(OpenedState):
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - a table, its declaration, and when
-        self, declared: State, topology_id: str, location: Location, state: str, schema: pa.Schema, txid: int
+        self,
+        declared: State,
+        topology_id: str,
+        location: Location,
+        state: str,
+        schema: pa.Schema,
+        txid: int,
+        comparison: Compares,
     ) -> None:
         self.declared = declared
         self._location = location
         self._state = state
         self._schema = schema
+        self._comparison = comparison
         latest = location.existing()
         if latest is None:
             raise ConfigError(f"state {state!r}: there is no table at {location.address}")
@@ -92,27 +139,30 @@ class PastDeltaTable(OpenedState):
             last: the last transaction of the group, as of which this table is.
             may_be_removed: whether keys that this transaction put may be missing.
         """
-        then = self._all.filter(pc.equal(self._all[TXID_FIELD], txid))
-        now = self._put_now(txid, writes, then)
+        if not self._comparison.is_comparable(txid, last):
+            return StateComparison(self._state, 0, None, is_compared=False)
+        then = self.all.filter(pc.equal(self.all[TXID_FIELD], txid))
+        now = self._comparison.put_now(txid, writes, then, self.all)
         # The table had no column for what is put into a new field now.
         now = fitted(now.select([name for name in now.column_names if name in self._columns]), self._schema)
         if self.declared.expires:
-            then, now = (not_over(rows, self.declared.expires, self._taken_until()) for rows in (then, now))
-        difference = self._first_difference(txid, then, now, writes, may_be_removed=may_be_removed and txid < last)
-        return StateComparison(self._state, then.num_rows, difference)
+            then, now = (not_over(rows, self.declared.expires, self.taken_until()) for rows in (then, now))
+        changed = Change(txid, then, now, writes, self, may_be_removed=may_be_removed and txid < last)
+        return StateComparison(self._state, then.num_rows, self._comparison.difference(changed))
 
-    @abstractmethod
-    def _put_now(self, txid: int, writes: Writes, then: pa.Table) -> pa.Table:
-        """Return the rows that a replay has put for a transaction, which had put ``then``."""
-
-    @abstractmethod
-    def _first_difference(
-        self, txid: int, then: pa.Table, now: pa.Table, writes: Writes, *, may_be_removed: bool
-    ) -> str | None:
-        """Describe the first row that differs; None if none does."""
+    @property
+    def rows(self) -> int:
+        """The number of its rows."""
+        return sum(file.live for file in self.files.values())
 
     @functools.cached_property
-    def _all(self) -> pa.Table:
+    def files(self) -> Mapping[str, DataFile]:
+        """Its data files, by path."""
+        return {} if self._is_before else files_of(self._location, self._table, self.declared.partition_by)
+
+    @functools.cached_property
+    def all(self) -> pa.Table:
+        """All its rows."""
         return self._read(self._schema)
 
     @functools.cached_property
@@ -125,17 +175,25 @@ class PastDeltaTable(OpenedState):
         table = self._table if version is None else self._location.handle(version)
         return frozenset(field.name for field in table.schema().fields)
 
-    def _taken_until(self) -> int:
-        """Return the time up to which expired rows are taken out."""
+    def taken_until(self) -> int:
+        """Return the time up to which rows and keys have expired in this version."""
         return BEFORE_ALL if self._is_before else taken_until(self._table, self._application)
+
+    def reading(self, read: Callable[[], R]) -> R:
+        """Do what reads the table.
+
+        Raises:
+            StateAccessError: this version is no longer kept, or cannot be read.
+        """
+        try:
+            return read()
+        except WORLD_ERRORS as error:
+            raise self._gone(self._txid) from error
 
     def _read(self, schema: pa.Schema) -> pa.Table:
         if self._is_before:
             return schema.empty_table()
-        try:
-            return read_rows(self._location, self._table, schema)
-        except WORLD_ERRORS as error:
-            raise self._gone(self._txid) from error
+        return self.reading(lambda: read_rows(self._location, self._table, schema))
 
     def _gone(self, txid: int) -> StateAccessError:
         return StateAccessError(

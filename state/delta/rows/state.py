@@ -11,12 +11,14 @@ import pyarrow as pa
 
 from state.delta.declared import DeclaredDeltaTable
 from state.delta.log.data_files import DataFile, files_in
+from state.delta.log.location import Location
 from state.delta.log.put import Change
 from state.delta.merging import Policy
 from state.delta.opened_table import OpenedDeltaTable
+from state.delta.read.past import PastDeltaTable
+from state.delta.rows.comparison import ComparesRows, PastWrites
 from state.delta.rows.format import KeylessRows, RowsFormat, checked_rows_fields, fitted_rows, no_keys
 from state.delta.rows.group import RowsWrites, place_here, place_on_executors
-from state.delta.rows.past import PastDeltaRows
 from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
@@ -25,7 +27,7 @@ from txtopo.api.reduction import Rows, RowsMode, TransactionRows
 from txtopo.api.state import SchemaEvolution, StateKind, Writes
 from txtopo.columnar.rows_file import in_memory
 
-__all__ = ["DeltaRows", "OpenedDeltaRows"]
+__all__ = ["DeltaRows", "OpenedDeltaRows", "PastDeltaRows"]
 
 
 class DeltaRows(DeclaredDeltaTable):
@@ -87,7 +89,7 @@ class DeltaRows(DeclaredDeltaTable):
             ConfigError: there is no table.
             StateAccessError: that version is no longer kept.
         """
-        return PastDeltaRows(self, topology_id, self._location(), self.form(name), txid)
+        return PastDeltaRows(self, topology_id, self._location(), name, txid)
 
     def _schema(self) -> pa.Schema:
         return self.form("").schema()
@@ -142,3 +144,16 @@ class OpenedDeltaRows(KeylessRows, OpenedDeltaTable):
 
     def _change(self, txid: int, note: Any) -> Change:  # noqa: ARG002 - it depends on no other rows
         return Change(files_in(note), self._in(note["replaced"]))
+
+
+class PastDeltaRows(KeylessRows, PastDeltaTable):
+    """A table of rows as of the past; made by :meth:`DeltaRows.open_as_of`."""
+
+    def __init__(self, declared: DeltaRows, topology_id: str, location: Location, name: str, txid: int) -> None:
+        form = declared.form(name)
+        PastDeltaTable.__init__(self, declared, topology_id, location, name, form.schema(), txid, ComparesRows(form))
+        KeylessRows.__init__(self, form)
+
+    def write_rows(self, parts: Sequence[TransactionRows]) -> PastWrites:
+        """Keep the rows of some transactions in memory; nothing is written."""
+        return PastWrites(parts)
