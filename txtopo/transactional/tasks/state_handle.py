@@ -11,16 +11,14 @@ import functools
 import threading
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from txtopo.api.data.copying import Copy, Copying
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import in_utc
-from txtopo.api.map_state import Key, MapState, RowChanges, Updater, folded_by_key, of_key_and_old
+from txtopo.api.map_state import Key, MapState, Updater, folded_by_key, of_key_and_old
 from txtopo.api.reduction import Reducible, Reduction, Rows
 from txtopo.api.state import State
 from txtopo.api.values import StateValue, is_stored_value
@@ -28,6 +26,9 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import RuleError, StateAccessError
 from txtopo.transactional.tasks.objects import Local, LocalReference
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 RecordWrite = Callable[[str, str], None]
 """Called with (component, state) for each write."""
@@ -61,6 +62,20 @@ class StateView(MapState):
     @abstractmethod
     def pairs(self, rows: Reducible) -> Iterable[tuple[Key, Any]]:
         """Return (key, value) pairs of rows to fold."""
+
+
+def _of_view(method: Callable[Concatenate[StateView, P], R], *, writes: bool = False) -> Callable[..., R]:
+    """Return the method of a handle that is its view's, under the lock; what it takes and returns is not copied."""
+    name = method.__name__
+
+    @functools.wraps(method, updated=())  # not that it is abstract
+    def call(self: StateHandle, /, *arguments: P.args, **options: P.kwargs) -> R:
+        with self._lock:
+            view = self._reach_to_write() if writes else self._reach()
+            made: R = getattr(view, name)(*arguments, **options)
+            return made
+
+    return call
 
 
 class StateHandle(MapState, Local):
@@ -116,11 +131,6 @@ class StateHandle(MapState, Local):
             view = self._reach()
             values = view.values_before(self._keys(keys))
             return self._each(view, values, self._copied_out) if self._is_copied else values
-
-    def rows_before(self, keys: pa.Table, values: Fields) -> tuple[npt.NDArray[np.int64], pa.Table]:
-        """Return the values that those of some keys had after the transaction before, in columns."""
-        with self._lock:
-            return self._reach().rows_before(keys, values)
 
     def multi_put(self, values: Mapping[Key, Any] | Sequence[Key], of_keys: Sequence[Any] | None = None) -> None:
         """Put a value for each key."""
@@ -200,50 +210,17 @@ class StateHandle(MapState, Local):
                 keys, folded = folded_by_key(view.pairs(values), function)
                 view.multi_update(keys, self._copying(folded))
 
-    def reduce_changes(self, rows: pa.Table, function: Callable[[Any, Any], Any], counted: str = "") -> RowChanges:
-        """Fold rows into the stored values, and return what that changes."""
-        with self._lock:
-            return self._reach_to_write().reduce_changes(rows, function, counted)
-
-    def remove_expired(self) -> pa.Table:
-        """Remove the keys that have expired, and return them with their values."""
-        with self._lock:
-            return self._reach_to_write().remove_expired()
-
-    def append(self, rows: Rows) -> None:
-        """Add rows to a rows table."""
-        with self._lock:
-            self._reach_to_write().append(rows)
-
-    def replace_partitions(self, rows: Rows) -> None:
-        """Replace the rows of earlier transactions in the partitions of ``rows``."""
-        with self._lock:
-            self._reach_to_write().replace_partitions(rows)
-
-    def take_expired(self, until: int) -> pa.Table:
-        """Take out all rows that expire up to a time, and return them."""
-        with self._lock:
-            return self._reach_to_write().take_expired(until)
-
-    def taken_until(self) -> int | None:
-        """Return the time up to which rows are taken."""
-        with self._lock:
-            return self._reach().taken_until()
-
-    def rows_held(self) -> int:
-        """Return the number of rows that are not taken."""
-        with self._lock:
-            return self._reach().rows_held()
-
-    def holds(self, keys: pa.Table) -> pa.BooleanArray:
-        """Return for each key whether it has a row that is not taken."""
-        with self._lock:
-            return self._reach().holds(keys)
-
-    def rows_of(self, keys: pa.Table) -> pa.Table:
-        """Return the rows of some keys that are not taken."""
-        with self._lock:
-            return self._reach().rows_of(keys)
+    reduce_changes = _of_view(StateView.reduce_changes, writes=True)
+    remove_expired = _of_view(StateView.remove_expired, writes=True)
+    append = _of_view(StateView.append, writes=True)
+    replace_partitions = _of_view(StateView.replace_partitions, writes=True)
+    take_expired = _of_view(StateView.take_expired, writes=True)
+    taken_until = _of_view(StateView.taken_until)
+    rows_held = _of_view(StateView.rows_held)
+    holds = _of_view(StateView.holds)
+    rows_of = _of_view(StateView.rows_of)
+    rows_before = _of_view(StateView.rows_before)
+    snapshot = _of_view(StateView.snapshot)
 
     def as_rows(self, rows: Rows) -> pa.Table:
         """Return ``rows`` with the columns of the rows table; allowed in both phases."""
@@ -257,11 +234,6 @@ class StateHandle(MapState, Local):
         """Remove each key."""
         with self._lock:
             self._reach_to_write().multi_remove(self._keys(keys))
-
-    def snapshot(self, txid: int | None = None) -> pa.Table:
-        """Return all durable rows."""
-        with self._lock:
-            return self._reach().snapshot(txid)
 
     def _keys(self, keys: Sequence[Key]) -> Sequence[Key]:
         return keys if self._key is None else list(map(self._key, keys))
