@@ -17,6 +17,7 @@ from txtopo.api.state import State
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.conversion import cast_rows
 from txtopo.columnar.folding import places
+from txtopo.columnar.key_index import as_integers
 from txtopo.errors import ConfigError
 
 HOW = ("inner", "left")
@@ -130,7 +131,11 @@ class LookupJoin(ArrowBatchBolt):
                 self._join_state(batch.slice(start, PORTION_ROWS))
 
     def _join_state(self, batch: pa.RecordBatch) -> None:
-        keys = pa.Table.from_batches([batch.select(list(self._key))])
+        columns = [batch.column(name) for name in self._key]
+        for at, kind in enumerate(self._table.key.types):
+            if kind is not None and pa.types.is_integer(kind) and pa.types.is_integer(columns[at].type):
+                columns[at] = as_integers(columns[at], kind)
+        keys = pa.Table.from_arrays(columns, names=list(self._key))
         whole = np.arange(batch.num_rows)
         if any(column.null_count for column in keys.columns):
             is_whole = functools.reduce(pc.and_, (column.is_valid() for column in keys.columns))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import gc
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,30 @@ def test_after_a_rewind_transactions_see_what_their_numbers_saw(tmp_path: Path, 
     seen = versions_seen(tmp_path)
     assert seen[:8] == [references[0].version for references in then]
     assert set(seen[8:]) == {DeltaTable(str(tmp_path / "customers")).version()}
+    assert command_line("audit", str(tmp_path / "out")).exit_code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_after_a_rewind_to_versions_that_are_gone(tmp_path: Path, command_line: Any, *, is_replaced: bool) -> None:
+    """Once the transactions that are begun are planned again, those after them see the newest version, too."""
+    customers, settings = tmp_path / "customers", ("--set", f"root={tmp_path}", "--set", "changes=false")
+    run_inline(topology(str(tmp_path), changes=False), until=2)
+    for _ in range(6):
+        write_version(customers)
+        run_inline(topology(str(tmp_path), changes=False), until=len(transactions(tmp_path)) + 1)
+    command_line.told("rewind", MODULE, "3", "--yes", *settings)
+    if is_replaced:
+        shutil.rmtree(customers)
+    for _ in range(20):
+        write_version(customers)
+    vacuum(tmp_path)
+    gc.collect()  # what this process still has of the versions
+    with pytest.raises(InputError, match="txtopo replan"):
+        run_inline(topology(str(tmp_path), changes=False))
+    command_line.told("replan", MODULE, "--yes", *settings)
+    run_inline(topology(str(tmp_path), changes=False))
+    assert set(versions_seen(tmp_path, are_kept=False)[3:]) == {DeltaTable(str(customers)).version()}
     assert command_line("audit", str(tmp_path / "out")).exit_code == 0
 
 

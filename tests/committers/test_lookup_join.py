@@ -148,8 +148,36 @@ def test_under_seeded_disasters(tmp_path: Path, *, is_real_time: bool) -> None:
         assert not run_schedules(make_subject(topology, is_real_time=is_real_time), range(24)).failures
 
 
+@pytest.mark.parametrize("where", ["reference", "table", "memory"])
+def test_a_narrower_key(tmp_path: Path, where: str) -> None:
+    """A number that the type of the table's key does not hold is none of its keys."""
+    order = Fields("order: long", "customer: long", "own: int")
+    orders = [[1, 7, 7], [2, 7, 7], [3, 2**40, 7], [4, None, 7], [5, -(2**31) - 1, 7]]
+    builder = TransactionalTopologyBuilder("join", "orders", MemoryTransactionalSpout(orders, order, 1))
+    added, kept = Fields("n: long"), Fields("order: long")
+    if where == "reference":
+        write_deltalake(str(tmp_path / "sums"), pa.table({"own": pa.array([7], pa.int32()), "n": [1]}))
+        builder.set_reference("sums", DeltaReference(tmp_path / "sums", "own"))
+        join = LookupJoin("customer", reference="sums", fields=kept, values=added, how="left")
+        builder.set_bolt("join", join).shuffle_grouping("orders")
+    else:
+        key = Fields("own: int")
+        join = LookupJoin("customer", state="sums", fields=kept, values=added, how="left")
+        builder.set_committer_bolt("join", join).shuffle_grouping("orders")
+        builder.set_committer_bolt("sum", ReduceCommitter("sums", "own", "order")).fields_grouping("orders", key)
+        state = MemoryState(key, added) if where == "memory" else DeltaState(tmp_path / "sums", key, added)
+        builder.set_state("sums", state)
+    builder.set_bolt("append", AppendCommitter("out")).shuffle_grouping("join")
+    builder.set_state("out", DeltaRows(tmp_path / "out", kept + added))
+    run_inline(builder.build())
+    first = 1 if where == "reference" else None
+    assert rows(tmp_path, "order", "n") == [(1, first), (2, 1), (3, None), (4, None), (5, None)]
+
+
 class Counting:
     """A state that notes how many keys it is asked for at a time."""
+
+    key = Fields("id: long")
 
     def __init__(self) -> None:
         self.asked: list[int] = []

@@ -25,6 +25,7 @@ __all__ = [
     "RowIndex",
     "Slots",
     "are_equal",
+    "as_integers",
     "hashes_of",
     "ones",
 ]
@@ -318,6 +319,15 @@ class RowIndex:
         # Other keys may have the same hash.
         is_same = are_equal(wanted.keys.take(own), self._keys.take(at).select(wanted.keys.column_names))
         return at[is_same], own[is_same]
+
+
+def as_integers(column: Any, kind: pa.DataType) -> Any:
+    """Return a column of integers in another type of integers; one that this does not hold is null: it equals none."""
+    if column.type == kind:
+        return column
+    bounds = np.iinfo(kind.to_pandas_dtype())
+    fits = pc.and_(pc.greater_equal(column, int(bounds.min)), pc.less_equal(column, int(bounds.max)))
+    return pc.if_else(fits, column, pa.scalar(None, column.type)).cast(kind)
 
 
 def hashes_of(keys: pa.Table) -> Hashes:

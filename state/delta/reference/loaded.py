@@ -25,7 +25,7 @@ from txtopo.api.data.types import ddl_name
 from txtopo.api.reference import ReferenceTable
 from txtopo.columnar.conversion import python_rows
 from txtopo.columnar.hashing import Hashes
-from txtopo.columnar.key_index import HashIndex, Positions, are_equal, hashes_of
+from txtopo.columnar.key_index import HashIndex, Positions, are_equal, as_integers, hashes_of
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import FieldsError, InputError
@@ -176,6 +176,8 @@ class LoadedVersion(ReferenceTable):
         try:
             return column.cast(kind)
         except pa.ArrowException as error:
+            if pa.types.is_integer(kind) and pa.types.is_integer(column.type):
+                return as_integers(column, kind)
             raise FieldsError(
                 f"a key of {self._source.what} is {ddl_name(kind)}, and {ddl_name(column.type)} values can't be cast "
                 f"to that ({error}); give the field that type in a bolt above"

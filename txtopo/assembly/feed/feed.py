@@ -27,7 +27,7 @@ from txtopo.assembly.feed.references import References
 from txtopo.assembly.feed.skew import Skew
 from txtopo.assembly.threads import done
 from txtopo.attempts import FIRST_TXID, TransactionAttempt
-from txtopo.errors import FailedException, StopError, TxtopoError
+from txtopo.errors import FailedException, InputError, StopError, TxtopoError
 from txtopo.topology.user_code.blame import user_code
 from txtopo.topology.user_code.output import ended
 from txtopo.transactional.core.actions import CreateMetadata
@@ -255,7 +255,12 @@ class SpoutFeed(Feed):
             ready = [spout for spout in asked if spout.status is SourceStatus.READY]
             ahead = frozenset() if self._skew is None else self._skew.ahead([spout.id for spout in ready])
             ready = [spout for spout in ready if spout.id not in ahead]
-            seen = self._seen(attempt.txid, last.planned, ready) if ready else ()
+            try:
+                seen = self._seen(attempt.txid, last.planned, ready) if ready else ()
+            except InputError:
+                if not begun:
+                    raise
+                break  # those before it begin: then they can be planned again, and the next one comes after them
             if seen is None:
                 break
             metadata: Any = last.metadata or {}

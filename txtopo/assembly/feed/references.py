@@ -1,7 +1,8 @@
 """Which versions of its reference tables a transaction is planned with: those that its number has seen before, if any.
 
 A rewind or a repair takes transactions back, and the topology begins others with their numbers. These see what the
-former ones saw, so whatever is different then, it is not the other side of a join. The journal has it.
+former ones saw, so whatever is different then, it is not the other side of a join. The journal has it. If one of them
+is planned again, since that is gone, those after it see the newest, too: no version comes before one that was seen.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class References:
             InputError: the table is another one than the transaction before has seen, or was put back.
             FailedException: it can't be read at the moment.
         """
-        again = {each.name: each for each in self._undone.get(txid, ())}
+        again = {each.name: each for each in self._undone.get(txid, ()) if _may_follow(before.seen(each.name), each)}
         found = tuple(again.get(name) or self._of(name) for name in self._references)
         for now in found:
             _refuse_other(before.seen(now.name), now, self._references[now.name].address)
@@ -106,6 +107,11 @@ def seen_by_undone(journal: Folder | None, committed: int) -> dict[int, tuple[Se
 
 def _is_same(seen: SeenVersion | None, newest: SeenVersion) -> bool:
     return seen is not None and (seen.identity, seen.version) == (newest.identity, newest.version)
+
+
+def _may_follow(seen: SeenVersion | None, later: SeenVersion) -> bool:
+    """Return whether a transaction may see a version after one that saw another; not if that was planned again."""
+    return seen is None or (seen.identity == later.identity and seen.version <= later.version)
 
 
 def _instead(newest: SeenVersion, seen: SeenVersion | None) -> SeenVersion:
