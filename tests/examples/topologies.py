@@ -58,9 +58,14 @@ def _going_back(_: Path, output: str) -> TransactionalTopology:
     return going_back.topology(output)
 
 
-def _clicks(_: Path, output: str) -> TransactionalTopology:
+def reading_clicks() -> contextlib.AbstractContextManager[None]:
+    """Have the clickstream's spout read some clicks in memory."""
     records = ["not a click" if each is None else json.dumps(each) for each in clicks(0, 1_100)]
-    with _reading(clickstream, {"clicks": records}):
+    return _reading(clickstream, {"clicks": records})
+
+
+def _clicks(_: Path, output: str) -> TransactionalTopology:
+    with reading_clicks():
         return clickstream.topology("memory", "clicks", output, 2, until_end=True)
 
 

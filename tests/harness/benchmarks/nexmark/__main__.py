@@ -1,34 +1,39 @@
-"""Nexmark's queries, measured and compared with DuckDB's answers: ``python -m tests.harness.benchmarks.nexmark q5 q7``.
+"""Measures queries of Nexmark beside Structured Streaming: ``python -m tests.harness.benchmarks.nexmark q5 q7``.
 
-Without names, all queries that there are. A query runs once over a part of the events to warm up, then for each number
-of events a transaction.
-CPU seconds are those of the driver, Spark's Python workers and the JVM, without its compilers.
+Without names, all queries. For each number of events a transaction, both systems run a query over the same files, once
+over a few to warm up and once measured; each row is compared with DuckDB's answer. CPU seconds are those of the driver,
+Spark's Python workers and the JVM, without its compilers. At the end stands a table, as :doc:`performance` has it.
 """
 
 from __future__ import annotations
 
 import ast
+import datetime as dt
 import importlib
 import inspect
 import pkgutil
 import shutil
+import statistics
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 
+import attrs
 import click
 from pyspark.sql import SparkSession
 
 import examples.nexmark
-from examples.nexmark.events import Events
+from examples.nexmark.events import DELAY, Events
 from tests.harness.benchmarks.core_secs import CoreSecs
-from tests.harness.benchmarks.nexmark.answers import QUERIES, Answers, found_in
+from tests.harness.benchmarks.nexmark import structured_streaming
+from tests.harness.benchmarks.nexmark.answers import QUERIES, Answers, Difference, found_in
 from tests.harness.benchmarks.session import benchmark_session
 from txtopo import Config, run
 
-WARM_UP = 0.1
-"""The part of the events that a query runs over first."""
+WARM_UP_FILES = 2
+"""A query runs over so many files first."""
 
 
 def queries() -> dict[str, ModuleType]:
@@ -50,44 +55,152 @@ def lines(query: ModuleType) -> int:
     return sum(number not in left_out and line != "" for number, line in enumerate(source.splitlines(), 1))
 
 
+@attrs.frozen
+class Cost:
+    """What a query has cost a system.
+
+    Args:
+        each: the events of a transaction.
+        secs: by the clock.
+        core_secs: of all processes.
+    """
+
+    query: str
+    lines: int
+    each: int
+    events: int
+    secs: float
+    core_secs: float
+    found: Difference
+
+    @property
+    def rate(self) -> float:
+        """Events a second, by the clock."""
+        return self.events / self.secs
+
+    @property
+    def core_secs_a_million(self) -> float:
+        """CPU seconds per million events."""
+        return self.core_secs * 1e6 / self.events
+
+    def __str__(self) -> str:
+        """Return a line."""
+        return (
+            f"{self.lines} lines; {self.events:,} events, {self.each:,} a transaction: {self.rate:,.0f} events/s, "
+            f"{self.core_secs_a_million:.1f} CPU seconds a million; {self.found.rows:,} rows, "
+            f"{self.found.missing.num_rows:,} missing, {self.found.surplus.num_rows:,} too many"
+        )
+
+
 @click.command()
 @click.argument("names", nargs=-1, metavar="[QUERY]…")
 @click.option("--events", default=1_000_000, show_default=True, type=click.IntRange(100), help="How many.")
 @click.option("--seed", default=1, show_default=True, help="Decides the events.")
 @click.option("--each", multiple=True, default=(20_000, 500_000), show_default=True, help="Events of a transaction.")
-@click.option("--real-time", is_flag=True, help="In real-time mode.")
-def main(names: tuple[str, ...], events: int, seed: int, each: tuple[int, ...], real_time: bool) -> None:
+@click.option("--transactions", type=click.IntRange(1), help="At most so many of each size.")
+@click.option("--real-time", is_flag=True, help="txtopo in real-time mode.")
+@click.option("--alone", is_flag=True, help="Without Structured Streaming.")
+def main(
+    names: tuple[str, ...],
+    events: int,
+    seed: int,
+    each: tuple[int, ...],
+    transactions: int | None,
+    real_time: bool,
+    alone: bool,
+) -> None:
     """Measure queries."""
     config = Config({"topology.processing.mode": "real-time"}) if real_time else Config()
-    made = Events(events, seed)
+    pairs: list[tuple[Cost, Cost | None]] = []
     with tempfile.TemporaryDirectory(prefix="txtopo-nexmark-") as folder, benchmark_session() as spark:
-        work = Path(folder)
-        few = Events(max(100, round(events * WARM_UP)), seed)
-        few.write(work / "few", range(0, few.count, max(1, few.count // 5)))
         for size in each:
-            made.write(work / str(size), range(0, events, size))
-        with Answers.of(work / str(each[0])) as answers:
-            for name, query in queries().items():
-                if names and name not in names:
-                    continue
-                _run(query, work / "few", work / "run", config, spark)
-                for size in each:
-                    secs, cores = _run(query, work / str(size), work / "run", config, spark)
-                    found = answers.difference(name, found_in(query, str(work / "run")))
-                    click.echo(
-                        f"{name}: {lines(query)} lines; {size:,} a transaction: {events / secs:,.0f} events/s, "
-                        f"{cores * 1e6 / events:.1f} CPU seconds a million; {found.rows:,} rows, "
-                        f"{found.missing.num_rows:,} missing, {found.surplus.num_rows:,} too many"
-                    )
+            made = Events(min(events, size * (transactions or events)), seed)
+            bench = Bench(Path(folder, str(size)), made, size)
+            with Answers.of(bench.events) as answers:
+                for name, query in queries().items():
+                    if names and name not in names:
+                        continue
+                    own = bench.of_txtopo(name, query, answers, config, spark)
+                    click.echo(f"{name}: txtopo: {own}")
+                    peer = None if alone else bench.of_structured_streaming(name, answers, spark)
+                    if peer is not None:
+                        click.echo(f"{name}: Structured Streaming: {peer}")
+                    pairs.append((own, peer))
+    for size in each:
+        beside = [(own, peer) for own, peer in pairs if own.each == size and peer is not None]
+        if beside:
+            click.echo(f"\n{size:,} events a transaction\n\n{table(beside)}")
 
 
-def _run(query: ModuleType, events: Path, output: Path, config: Config, spark: SparkSession) -> tuple[float, float]:
-    """Run a query into a new folder; return its seconds by the clock and those of cores."""
-    shutil.rmtree(output, ignore_errors=True)
-    topology = query.topology(str(events), str(output))
-    begun, cores = time.perf_counter(), CoreSecs.now()
-    run(topology, config, spark=spark)
-    return time.perf_counter() - begun, sum(CoreSecs.now().since(cores))
+class Bench:
+    """Events in files of a size, over which queries are run.
+
+    Args:
+        folder: a folder that is not there yet.
+        made: the events.
+        size: the events of a transaction.
+    """
+
+    def __init__(self, folder: Path, made: Events, size: int) -> None:
+        self._folder, self._made, self._size = folder, made, size
+        few = attrs.evolve(made, count=min(made.count, size * WARM_UP_FILES))
+        for name, some in (("events", made), ("few", few)):
+            some.write(folder / name, range(0, some.count, size))
+
+    @property
+    def events(self) -> Path:
+        """The folder of the events."""
+        return self._folder / "events"
+
+    def of_txtopo(self, name: str, query: ModuleType, answers: Answers, config: Config, spark: SparkSession) -> Cost:
+        """Return what a query costs as a flow."""
+        secs, cores = self._measured(
+            lambda events, output: run(query.topology(str(events), str(output)), config, spark=spark)
+        )
+        found = answers.difference(name, found_in(query, str(self._output)))
+        return Cost(name, lines(query), self._size, self._made.count, secs, cores, found)
+
+    def of_structured_streaming(self, name: str, answers: Answers, spark: SparkSession) -> Cost:
+        """Return what a query costs in Structured Streaming; windows that stay open are left out of the answer."""
+        session = structured_streaming.session_of(spark)
+        secs, cores = self._measured(lambda events, output: structured_streaming.Run(session, events, output).all(name))
+        last_us = (self._made.count - 1) * self._made.every_us
+        watermark = self._made.start + dt.timedelta(microseconds=last_us) - DELAY
+        ends = structured_streaming.OPEN.get(name)
+        closed = "true" if ends is None else f"{ends} <= TIMESTAMP '{watermark:%Y-%m-%d %H:%M:%S.%f}'"
+        answer = structured_streaming.Run(session, self.events, self._output).answer(name)
+        found = answers.difference(name, answer, where=closed)
+        own_lines = structured_streaming.lines(name)
+        return Cost(name, own_lines, self._size, self._made.count, secs, cores, found)
+
+    @property
+    def _output(self) -> Path:
+        return self._folder / "output"
+
+    def _measured(self, once: Callable[[Path, Path], object]) -> tuple[float, float]:
+        """Run something twice; return the seconds by the clock of the second time, and those of cores."""
+        for events in (self._folder / "few", self.events):
+            shutil.rmtree(self._output, ignore_errors=True)
+            begun, cores = time.perf_counter(), CoreSecs.now()
+            once(events, self._output)
+        return time.perf_counter() - begun, sum(CoreSecs.now().since(cores))
+
+
+def table(pairs: Sequence[tuple[Cost, Cost]]) -> str:
+    """Return the costs of txtopo and Structured Streaming as a table in Markdown, with the medians of their ratios."""
+    rows = [
+        "| query | lines | thousand events/s | times | CPU s a million | times |",
+        "|---|---|---|---|---|---|",
+    ]
+    for own, peer in pairs:
+        rates, cores = own.rate / peer.rate, peer.core_secs_a_million / own.core_secs_a_million
+        rows.append(
+            f"| {own.query} | {own.lines}, {peer.lines} | {own.rate / 1e3:,.0f}, {peer.rate / 1e3:,.0f} | {rates:.1f} | "
+            f"{own.core_secs_a_million:.1f}, {peer.core_secs_a_million:.1f} | {cores:.1f} |"
+        )
+    faster = statistics.median(own.rate / peer.rate for own, peer in pairs)
+    cheaper = statistics.median(peer.core_secs_a_million / own.core_secs_a_million for own, peer in pairs)
+    return "\n".join([*rows, f"| median | | | {faster:.1f} | | {cheaper:.1f} |"])
 
 
 if __name__ == "__main__":

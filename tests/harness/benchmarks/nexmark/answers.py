@@ -132,9 +132,9 @@ class Answers:
         """Return the rows of an answer, in any order."""
         return self._database.sql(QUERIES[query]).to_arrow_table()
 
-    def difference(self, query: str, found: pa.Table) -> Difference:
-        """Compare a table with an answer: its columns by name, its rows as often as they are there."""
-        answer = self.answer(query)
+    def difference(self, query: str, found: pa.Table, where: str = "true") -> Difference:
+        """Compare a table with the rows of an answer for which a condition holds: its columns by name, its rows as often."""
+        answer = self._database.sql(f"FROM ({QUERIES[query]}) WHERE {where}").to_arrow_table()
         found = _without_zones(found.select(answer.column_names)).cast(answer.schema)
         self._database.register("answer", answer).register("found", found)
         missing, surplus = (
