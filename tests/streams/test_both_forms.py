@@ -110,7 +110,7 @@ def times_built(_: Path, output: str) -> TransactionalTopology:
         "window": Tumbling(60 * SECOND),
         "key": Fields("shop: string"),
     }
-    sums = {"orders": Count(), "ids": CountDistinct("id: long", values_max=50)}
+    sums = {"orders": Count(), "ids": CountDistinct("id: long", values_max=10_000)}
     windows = WindowCommitter("open", aggregates=sums, lateness=30 * SECOND, **own)
     kept = WindowUpdateCommitter("kept", aggregates=sums, lateness=30 * SECOND, **own)
     for name, each in (("open", windows), ("kept", kept)):
@@ -133,7 +133,7 @@ def times_said(_: Path, output: str) -> TransactionalTopology:
     timed = orders.event_time("at", delay="60s", lateness="30s", close_at_end=True).distinct("id", within="90s")
     timed.late.append("late")
     timed.untimed.append("untimed")
-    minutes = timed.group_by("shop").window("1m").agg(orders=Count(), ids=CountDistinct("id", values_max=50))
+    minutes = timed.group_by("shop").window("1m").agg(orders=Count(), ids=CountDistinct("id", values_max=10_000))
     minutes.append("minutes")
     minutes.upsert("kept")
     return flow.build()
