@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 
 from tests.harness.history.clock import SimulatedClock
-from tests.harness.history.life import TABLES, Life, Load
+from tests.harness.history.life import KEY_BYTES, NUMBER_DIGITS, TABLES, Life, Load
 
 COST_MAX = 1.1
 """What a group of the last hour may cost, by one of the first."""
@@ -40,13 +40,16 @@ FILES_BESIDE = 1_000
 @click.option("--busy", "busy_secs", default=420.0, show_default=True, help="Seconds of five groups a second, twice.")
 @click.option("--keys", default=10_000, show_default=True, type=click.IntRange(1))
 @click.option("--touched", default=1_000, show_default=True, type=click.IntRange(1), help="Keys of a group.")
+@click.option("--row-bytes", default=100, show_default=True, type=click.IntRange(KEY_BYTES + NUMBER_DIGITS))
 @click.option("--vectors", "has_vectors", is_flag=True, help="Tables with deletion vectors.")
-def main(hours: float, step_secs: float, busy_secs: float, keys: int, touched: int, has_vectors: bool) -> None:
+def main(
+    hours: float, step_secs: float, busy_secs: float, keys: int, touched: int, row_bytes: int, has_vectors: bool
+) -> None:
     """Write three tables for some hours of a simulated clock; fail if a bound is broken."""
     busy = [BUSY_STEP_SECS] * round(busy_secs / BUSY_STEP_SECS)
     first = [*[step_secs] * round((3600 - busy_secs) / step_secs), *busy]
     others = [*[step_secs] * round(((hours - 1) * 3600 - busy_secs) / step_secs), *busy]
-    clock, load = SimulatedClock(time.time() - hours * 3600), Load(keys, touched, has_vectors)
+    clock, load = SimulatedClock(time.time() - hours * 3600), Load(keys, touched, has_vectors, row_bytes)
     with tempfile.TemporaryDirectory(prefix="txtopo-history-") as scratch:
         life = Life(Path(scratch) / "old", load, clock, [*first, *others])
         began = time.monotonic()

@@ -35,9 +35,11 @@ from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.points import KeptPoint
 
 TABLES = ("first", "second", "third")
-ROW_BYTES = 100
 TOPOLOGY = "history"
 REWIND_HOURS = 168
+KEY_BYTES = 8
+NUMBER_DIGITS = 12
+_HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 RECENT_SECS = 300
 IDLE_STEP_SECS = 20
 
@@ -50,11 +52,13 @@ class Load:
         keys: how many keys each table has, from the first group on.
         touched: how many of them a later group puts.
         has_vectors: whether the tables have deletion vectors.
+        row_bytes: how large a row is, its key of 8 bytes and the number of its group included.
     """
 
     keys: int = 10_000
     touched: int = 1_000
     has_vectors: bool = False
+    row_bytes: int = 100
 
     def touched_by(self, txid: int) -> np.ndarray[Any, Any]:
         """Return the keys that a group puts."""
@@ -63,11 +67,16 @@ class Load:
         return np.random.default_rng(txid).choice(self.keys, self.touched, replace=False)
 
     def rows(self, txid: int) -> pa.RecordBatch:
-        """Return the rows of a group; each begins with the group's number."""
+        """Return the rows of a group; the text of each begins with the group's number."""
         keys = self.touched_by(txid)
-        texts = np.random.default_rng((txid, 1)).integers(0, 2**62, size=(len(keys), ROW_BYTES // 20))
-        said = [f"{txid:012d}" + "".join(f"{each:016x}" for each in row) for row in texts]
-        return pa.RecordBatch.from_pydict({"id": pa.array(keys, pa.int64()), "text": pa.array(said)})
+        digits = max(0, self.row_bytes - KEY_BYTES - NUMBER_DIGITS)
+        noise = np.random.default_rng((txid, 1)).integers(0, len(_HEX), size=(len(keys), digits), dtype=np.uint8)
+        number = np.frombuffer(f"{txid:0{NUMBER_DIGITS}d}".encode(), np.uint8)
+        # As one block of bytes, in 0.6 ms for 1,000 rows: a text each in Python took 3.8 ms, a tenth of the whole group.
+        block = np.hstack([np.broadcast_to(number, (len(keys), NUMBER_DIGITS)), _HEX[noise]])
+        ends = pa.py_buffer((np.arange(len(keys) + 1) * block.shape[1]).astype(np.int32))
+        texts = pa.StringArray.from_buffers(len(keys), ends, pa.py_buffer(block.tobytes()))
+        return pa.RecordBatch.from_pydict({"id": pa.array(keys, pa.int64()), "text": texts})
 
     def last_put(self, txid: int) -> np.ndarray[Any, Any]:
         """Return by key the last group up to one that has put it."""
@@ -194,7 +203,7 @@ class Life:
             expected = self.load.last_put(point.txid)
             for name in TABLES:
                 rows = read_table(self.folder / name, point.txid).sort_by("id")
-                seen = np.array([int(text[:12]) for text in rows["text"].to_pylist()])
+                seen = np.array([int(text[:NUMBER_DIGITS]) for text in rows["text"].to_pylist()])
                 if not np.array_equal(seen, expected):
                     yield f"table {name!r} at {point.txid}"
 
