@@ -168,6 +168,19 @@ def test_a_repeatable_spout_that_fails_is_skipped(tmp_path: Path) -> None:
     assert counts(tmp_path) == {"orders a": 1, "orders c": 1, "clicks x": 1, "clicks z": 1}
 
 
+@pytest.mark.parametrize("mode", ["micro-batch", "real-time"])
+def test_what_fails_is_skipped_on_spark(tmp_path: Path, spark: Any, mode: str) -> None:
+    """In both modes: by a commit phase, and by the emitter of the repeatable one; others of both go on."""
+    settings = {"topology.transaction.max.attempts": 2, "topology.transaction.max.attempts.policy": "SKIP"}
+    config = Config({**settings, "topology.processing.mode": mode})
+    broken = Broken([["a"], ["b"], ["poison"], ["d"]], WORDS, 1)
+    run(topology(tmp_path, committer=Failing(), orders=broken, clicks=opaque_rows("w x y z")), config)
+    assert counts(tmp_path) == {"orders a": 1, "orders d": 1, "clicks w": 1, "clicks z": 1}
+    assert [each.ranges for each in transactions(tmp_path) if each.is_dead_letter] == [
+        {"orders": {"0": (at, at + 1)}, "clicks": {"0": (at, at + 1)}} for at in (1, 2)
+    ]
+
+
 MODULE = """
 from pathlib import Path
 

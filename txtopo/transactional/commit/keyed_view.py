@@ -52,7 +52,7 @@ from txtopo.columnar.conversion import cast_rows, fitted_array
 from txtopo.columnar.folding import folded_in, places
 from txtopo.columnar.key_index import KeyNumbers
 from txtopo.columnar.latest_rows import LatestRows, SoughtKeys
-from txtopo.columnar.reducing import ordered
+from txtopo.columnar.reducing import ordered, reduced
 from txtopo.columnar.rows_by_time import are_over
 from txtopo.columnar.rows_file import in_memory
 from txtopo.columnar.selection import rows_at
@@ -254,8 +254,8 @@ class KeyedGroup(GroupState):
             self.reduction = reduction
         return rows
 
-    def fold_by_key(self) -> None:
-        """Fold the rows of finished transactions key by key, each as the transaction and component that gave them.
+    def fold_at_once(self) -> None:
+        """Fold the rows of finished transactions, each as the transaction and component that gave them.
 
         Raises:
             RuleError: a value does not fit; its origin is the transaction that folded it, which has long finished.
@@ -268,7 +268,7 @@ class KeyedGroup(GroupState):
         for part in folded:
             view = KeyedView(self, part.rows.txid, part.rows.until)
             try:
-                view.reduce_by_key(part.rows.rows)
+                view.reduce_at_once(part.rows.rows)
                 view.check()
             except TxtopoError as error:
                 if isinstance(error, RuleError):
@@ -286,7 +286,7 @@ class KeyedGroup(GroupState):
         return rows
 
     def writes(self) -> Writes:
-        """Return the group's writes, which may be empty; raise as :meth:`fold_by_key` does."""
+        """Return the group's writes, which may be empty; raise as :meth:`fold_at_once` does."""
         if self._folds is None:
             return self.written
         try:
@@ -296,7 +296,7 @@ class KeyedGroup(GroupState):
                 made = self._folds.fold([part.rows for part in self._folded], self.reduction)
                 if made is not None:
                     return made
-            self.fold_by_key()
+            self.fold_at_once()
             made = self._folds.fold(self._put, None) if self._put else None
         except FailedException as error:
             raise_as_of_state(error)
@@ -411,7 +411,7 @@ class KeyedView(TransactionView):
             keys = cast_rows(keys.rename_columns(declared.key.names), declared.key.arrow_schema(), "a key")
         if group.finds is None:
             return self._before_by_key(keys, values)
-        group.fold_by_key()
+        group.fold_at_once()
         own, stored = group.rows_among(keys, group.latest.look_up(keys))
         if _reaches(stored, self.txid):
             return self._before_by_key(keys, values)
@@ -545,7 +545,7 @@ class KeyedView(TransactionView):
     def _is_in_columns(self) -> bool:
         return self._group.takes_changes and not (self.own or self._folded)
 
-    def _changed_in_columns(self, rows: pa.Table, reduction: Reductions, counted: str) -> RowChanges | None:
+    def _changed_in_columns(self, rows: pa.Table, reduction: Folding, counted: str) -> RowChanges | None:
         group = self._group
         assert group.finds is not None, "it looks keys up in columns"
         kept = group.finds.rows_as_kept(rows)
@@ -696,16 +696,46 @@ class KeyedView(TransactionView):
         self._check_running()
         rows = None if self.own or self.parts else self._group.rows_to_fold(values, function)
         if rows is None:
+            if self._folds_in_columns(values, function):
+                return True
             self._begin_by_key()
             return False
         self._folded.append(_Fold(TransactionRows(self.txid, rows, until=self.until)))
         self._is_by_key = False
         return True
 
-    def reduce_by_key(self, rows: Reducible) -> None:
-        """Fold rows into the stored values key by key, by the group's reduction."""
+    def _folds_in_columns(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
+        """Fold values into those of the group's transactions at once, in columns if possible; return whether it was."""
+        reduction, finds = Reduction.of(function), self._group.finds
+        if reduction is None or finds is None or not self._is_in_columns:
+            return False
+        rows = finds.reducible_rows(values, reduction)
+        return rows is not None and self._reduced_in_columns(rows, reduction)
+
+    def _reduced_in_columns(self, rows: Reducible, reduction: Folding) -> bool:
+        # A key that has expired when it comes is put by multi_reduce, and not by reduce_changes.
+        if not self._is_in_columns or self._expiry is not None:
+            return False
+        declared, given = self._group.opened.declared, in_memory(rows)
+        table = given.rename_columns([*declared.key, *declared.value])
+        once = reduced(table, list(declared.key), reduction.by_column(list(declared.value)))
+        return once is not None and self._changed_in_columns(once, reduction, "") is not None
+
+    def reduce_at_once(self, rows: Reducible) -> None:
+        """Fold rows into the stored values by the group's reduction, in columns or key by key."""
+        assert self._group.reduction is not None, "folded rows have a reduction"
+        if not self._reduced_in_columns(rows, self._group.reduction):
+            self._reduce_by_key(rows)
+
+    def _reduce_by_key(self, rows: Reducible) -> None:
         assert self._group.reduction is not None, "folded rows have a reduction"
         self.multi_update(*folded_by_key(self.pairs(rows), self._group.reduction.function))
+
+    def _fold_own(self) -> None:
+        """Fold what this transaction has given into what those before it have put."""
+        folded, self._folded = self._folded, []
+        for part in folded:
+            self.reduce_at_once(part.rows.rows)
 
     def check(self, component: str | None = None) -> None:
         """Check the values put since the last check, and note that ``component`` has folded the rows since."""
@@ -721,7 +751,7 @@ class KeyedView(TransactionView):
         with self.lock:
             # writes() takes either a group's rows or its values by key, never both.
             if self._folded and (self.own or self.parts or self._group.has_put):
-                self._begin_by_key()
+                self._fold_own()
             self.check()
             if self.parts:
                 self.rows = pa.concat_tables([part.rows for part in self.parts])
@@ -826,7 +856,7 @@ class KeyedView(TransactionView):
         self._check_running()
         if not self._is_by_key:
             # First the rows of earlier transactions, then this one's: each key is folded in txid order.
-            self._group.fold_by_key()
+            self._group.fold_at_once()
             self._group.read_put()
             self._is_by_key = True
             parts, self.parts = self.parts, []
@@ -835,7 +865,7 @@ class KeyedView(TransactionView):
             self._is_unchecked = self._is_unchecked or bool(parts)
             folded, self._folded = self._folded, []
             for part in folded:
-                self.reduce_by_key(part.rows.rows)
+                self._reduce_by_key(part.rows.rows)
 
 
 def _reaches(rows: pa.Table, txid: int) -> bool:

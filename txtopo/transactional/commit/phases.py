@@ -90,7 +90,7 @@ def _run_group(
     try:
         written = {name: state.writes() for name, state in group.items()}
     except RuleError as error:
-        # Only an error that fold_by_key() keeps names the transaction at fault.
+        # Only an error that fold_at_once() keeps names the transaction at fault.
         if all(state.failure is not error for state in group.values()):
             raise
         # A value that an earlier transaction has folded does not fit, as its key's stored value shows only now. The
