@@ -18,6 +18,7 @@ _COMMANDS = {
     "audit": "look.audit:audit_command",
     "backfill": "mend.backfill:backfill_command",
     "blame": "look.blame:blame_command",
+    "bucket": "run.bucket:bucket",
     "cluster": "cluster.dev:cluster",
     "deactivate": "cluster.asking:deactivate",
     "diff": "look.diff:diff",

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
+from txtopo.cli.run.asked import stop_asked
 from txtopo.errors import ConfigError
 from txtopo.servers.kafka import KafkaBroker
 
@@ -42,7 +39,7 @@ def dev(port: int, folder: Path, topics: tuple[str, ...]) -> None:
     """
     wanted = dict(map(_topic, topics))
     broker = KafkaBroker(folder, port=port)
-    with _stop_asked() as asked:
+    with stop_asked() as asked:
         try:
             broker.start()
             there = broker.admin().list_topics(timeout=10).topics
@@ -75,21 +72,3 @@ def _topic(text: str) -> tuple[str, int]:
     if not name or not (partitions or "1").isdecimal() or int(partitions or 1) < 1:
         raise CommandLineError(f"--topic {text!r} is not NAME or NAME:PARTITIONS, such as clicks:4")
     return name, int(partitions or 1)
-
-
-@contextlib.contextmanager
-def _stop_asked() -> Iterator[threading.Event]:
-    """Yield an event that Ctrl-C and SIGTERM set; a second Ctrl-C interrupts at once."""
-    asked = threading.Event()
-
-    def ask(number: int, _frame: object) -> None:
-        if asked.is_set() and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        asked.set()
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
