@@ -7,7 +7,6 @@ count does not change.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -78,14 +77,14 @@ def topology(output: str = OUTPUT) -> TransactionalTopology:
     builder = TransactionalTopologyBuilder("global-count", "spout", spout, 3)
     builder.set_bolt("partial-count", BatchCount(), 5).shuffle_grouping("spout")
     builder.set_committer_bolt("sum", UpdateGlobalCount(), 1).global_grouping("partial-count")
-    table = Path(output) / "global_count"
+    table = f"{output}/global_count"
     builder.set_state("global-count", DeltaState(table, key=Fields("name: string"), value=Fields("n: long")))
     return builder.build()
 
 
 def show_results(console: Console, output: str) -> None:
     """Print the total and the path of its table."""
-    table = Path(output) / "global_count"
+    table = f"{output}/global_count"
     total = sum(read_table(table)["n"].to_pylist())
     console.print(f"{total} tuples in total; the table is {table}", soft_wrap=True)
 

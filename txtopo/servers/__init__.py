@@ -1,1 +1,1 @@
-"""Kafka, ZooKeeper and buckets on this machine, for development and tests; they end with the process that starts them."""
+"""Kafka, ZooKeeper and buckets on this machine, for development; they end with the process that starts them."""
