@@ -359,6 +359,10 @@ class WindowUpdateCommitter(WindowedCommitter):
         """Return the table of windows; ``options`` are the table's."""
         return DeltaState(path, *self._aggregation.table_fields, **options)
 
+    def results(self, rows: pa.Table) -> pa.Table:
+        """Return the results that rows of the table show: key, window, and one column for each aggregate."""
+        return self._aggregation.results(rows)
+
     def declare_output_fields(self, declarer: OutputFieldsDeclarer) -> None:
         """Declare the two streams."""
         self._declare_refused(declarer)

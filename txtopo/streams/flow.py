@@ -11,10 +11,11 @@ from state import DeltaReference
 from txtopo import Config, Fields, RunReport, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.api.arguments import check_positive
 from txtopo.api.components.spout import AnySpout
+from txtopo.engine.notebook import notebook_progress
 from txtopo.errors import ConfigError, FieldsError
 from txtopo.streams.graph import Graph, Port, Step, streams_of
 from txtopo.streams.places import Words, step
-from txtopo.streams.shown import notebook_progress, steps_shown
+from txtopo.streams.shown import steps_shown
 from txtopo.streams.stream import Stream, Table
 from txtopo.topology.plans.description import explained
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -109,16 +108,3 @@ def preview_of(graph: Graph, port: Port, rows: int, *, transactions: int, secs: 
         if not Path(table).exists():
             return Preview(port.fields.arrow_schema().empty_table())
         return Preview(read_table(table).sort_by("txid").drop_columns(["txid"]).slice(0, rows))
-
-
-def notebook_progress() -> Any:
-    """Return what shows a run's progress in one line of a notebook's cell; None elsewhere."""
-    if "ipykernel" not in sys.modules:
-        return None
-
-    def show(progress: Progress) -> None:
-        waiting = progress.processing + progress.processed + progress.committing
-        text = f"transaction {progress.committed_txid:,}; {progress.tuples:,} tuples; {waiting} in flight"
-        print(f"\r{text:<80}", end="", flush=True)  # noqa: T201 - a cell's output
-
-    return show

@@ -31,7 +31,7 @@ from committers.event_time.timed import ClockedCommitter
 from committers.event_time.times import TIMESTAMP
 from committers.event_time.windows import END, START
 from committers.groups import GroupsBolt
-from state import DeltaRows, DeltaState
+from state import DeltaRows, DeltaState, read_table
 from txtopo import BasicBolt, Fields
 from txtopo.api.arguments import check_positive
 from txtopo.api.components.bolt import Bolt, ICommitter
@@ -855,8 +855,8 @@ class Aggregated(Stream):
     def upsert(self, table: str, **options: Any) -> Table:
         """Keep the row of each group in a table of the output, windows also before they close.
 
-        A ``Mean`` named ``price`` has the columns ``price_sum`` and ``price_count``, a ``First`` or ``Last`` named
-        ``opening`` also ``opening_at``.
+        The table has what an aggregate must know to go on: of a ``Mean`` named ``price`` the columns ``price_sum`` and
+        ``price_count``, of a ``Last`` named ``opening`` also ``opening_at``. :meth:`Table.read` returns the results.
 
         Args:
             table: the table's name.
@@ -931,6 +931,18 @@ class Table(Outputs):
         is a ``Count()``: how many keys there are.
         """
         return Stream(self.graph, self._other(CHANGES)._port, is_changes=True)
+
+    @step
+    def read(self, **options: Any) -> pa.Table:
+        """Return the rows that the table of a run has now: of totals and windows the key and each aggregate's result.
+
+        Args:
+            options: those of :func:`~state.read_table`.
+        """
+        if self.made_by is None:
+            raise TopologyError(f"{self.name!r} is only read by the flow; read it as what it is")
+        rows, made = read_table(self.graph.table(self.name), **options), self.made_by.component
+        return made.results(rows) if isinstance(made, ReduceCommitter | WindowUpdateCommitter) else rows
 
     def _other(self, stream: str) -> Stream:
         if self.made_by is None:

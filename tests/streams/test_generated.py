@@ -1,0 +1,156 @@
+"""Generated jobs of several tables equal one query of DuckDB over the whole input, however the input is cut."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tests.budgets import examples
+from tests.streams.flows import memory, ran
+from txtopo import Fields
+from txtopo.streams import ArgMax, Count, CountDistinct, Flow, Last, Max, Mean, Min, Sum, TopN
+
+T = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+LEFT = Fields("id: long", "key: string", "at: timestamp", "n: long", "amount: decimal(12,2)")
+RIGHT = Fields("key: string", "label: string")
+
+KEYS = st.sampled_from(["a", "b", "c", "é"])
+AMOUNTS = st.none() | st.integers(-(10**6), 10**6).map(lambda cents: Decimal(cents) / 100)
+TIMES = st.none() | st.integers(0, 600).map(lambda secs: T + dt.timedelta(seconds=secs))
+
+
+@st.composite
+def left_rows(draw: st.DrawFn) -> list[tuple[Any, ...]]:
+    """Rows with ids of their own; nulls everywhere but in ids and keys."""
+    rows = draw(st.lists(st.tuples(KEYS, TIMES, st.none() | st.integers(-3, 3), AMOUNTS), min_size=1, max_size=16))
+    return [(number, *row) for number, row in enumerate(rows)]
+
+
+def database(**tables: tuple[list[Any], Fields]) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    for name, (rows, fields) in tables.items():
+        columns = list(map(list, zip(*rows, strict=True))) or [[] for _ in fields]
+        connection.register(name, pa.table(columns, schema=fields.arrow_schema()))
+    return connection
+
+
+def rows_of(table: list[dict[str, Any]], *names: str) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row[name] for name in names) for row in table)
+
+
+def answer(connection: duckdb.DuckDBPyConnection, query: str) -> Counter[tuple[Any, ...]]:
+    return Counter(connection.sql(query).fetchall())
+
+
+SIZES = st.integers(1, 7)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(15), deadline=None)
+@given(rows=left_rows(), size=SIZES, tasks=st.integers(1, 2), least=st.integers(0, 2))
+def test_totals_of_totals(tmp_path_factory, rows, size, tasks, least):
+    """Aggregates of keys, and aggregates of these, which take back what has changed; nulls, decimals, ties."""
+    flow = Flow("f", tmp_path_factory.mktemp("flow"), parallelism=tasks)
+    keys = flow.source("rows", memory(rows, LEFT, size)).group_by("key")
+    totals = keys.agg(
+        rows=Count(),
+        known=Count("n"),
+        total=Sum("amount"),
+        mean=Mean("amount"),
+        least=Min("n"),
+        most=Max("amount"),
+        last=Last("id", by="at"),
+        distinct=CountDistinct("n", values_max=20),
+        top=TopN("id", n=2, by="n"),
+    ).upsert("totals")
+    changes = totals.changes.filter(f"rows > {least} AND least IS NOT NULL")
+    groups = changes.group_by("least").agg(keys=Count(), total=Sum("total"), most=Max("rows")).upsert("of_totals")
+    ran(flow)
+    connection = database(input=(rows, LEFT))
+    query = """SELECT key, count(*) AS rows, count(n) AS known, CAST(sum(amount) AS DECIMAL(38, 2)) AS total,
+        min(n) AS least, max(amount) AS most,
+        arg_max(id, struct_pack(a := "at", b := id)) FILTER ("at" IS NOT NULL) AS last, count(DISTINCT n) AS distinct,
+        list(id ORDER BY n DESC, id DESC) FILTER (n IS NOT NULL)[1:2] AS top FROM input GROUP BY key"""
+    names = ("key", "rows", "known", "total", "least", "most", "last", "distinct", "top")
+    found = [row | {"top": tuple(each["id"] for each in row["top"] or [])} for row in totals.read().to_pylist()]
+    wanted = [dict(zip(names, row, strict=True)) for row in connection.sql(query).fetchall()]
+    assert rows_of(found, *names) == rows_of([row | {"top": tuple(row["top"] or [])} for row in wanted], *names)
+    of = f"""SELECT least, count(*), CAST(sum(total) AS DECIMAL(38, 2)), max(rows) FROM ({query}) WHERE rows > {least}
+        AND least IS NOT NULL GROUP BY least"""
+    assert rows_of(groups.read().to_pylist(), "least", "keys", "total", "most") == answer(connection, of)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(15), deadline=None)
+@given(
+    rows=left_rows(), others=st.lists(st.tuples(KEYS, st.sampled_from("xyz")), max_size=8),
+    sizes=st.tuples(SIZES, SIZES), how=st.sampled_from(["inner", "left"]), tasks=st.integers(1, 2),
+)  # fmt: skip
+def test_joins(tmp_path_factory, rows, others, sizes, how, tasks):
+    """Two streams without a bound, and totals of what they make: rows that are taken back are taken out of these."""
+    flow = Flow("f", tmp_path_factory.mktemp("flow"), parallelism=tasks)
+    left = flow.source("left", memory(rows, LEFT, sizes[0])).select("id", "key", "amount")
+    right = flow.source("right", memory(others, RIGHT, sizes[1]))
+    joined = left.join(right, "key", how=how)
+    joined.append("joined")
+    known = joined.with_columns(of="coalesce(label, 'none')").group_by("of")
+    totals = known.agg(rows=Count(), total=Sum("amount")).upsert("totals")
+    (joined_rows,) = ran(flow, "joined")
+    net: Counter[tuple[Any, ...]] = Counter()
+    for row in joined_rows:
+        net[row["id"], row["key"], row["amount"], row["label"]] += row.get("diff", 1)
+    connection = database(l=(rows, LEFT), r=(others, RIGHT))
+    query = f"SELECT l.id, l.key, l.amount, r.label FROM l {how} JOIN r ON l.key = r.key"
+    assert +net == answer(connection, query)
+    assert min(net.values(), default=0) >= 0
+    of = f"SELECT coalesce(label, 'none'), count(*), CAST(sum(amount) AS DECIMAL(38, 2)) FROM ({query}) GROUP BY 1"
+    assert rows_of(totals.read().to_pylist(), "of", "rows", "total") == answer(connection, of)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(15), deadline=None)
+@given(rows=left_rows(), size=SIZES, delay=st.integers(0, 300), lateness=st.integers(0, 120), tasks=st.integers(1, 2))
+def test_late_rows(tmp_path_factory, rows, size, delay, lateness, tasks):
+    """Each row is in its window, or late, or without a time; windows of windows are those of the windows that closed."""
+    flow = Flow("f", tmp_path_factory.mktemp("flow"), parallelism=tasks)
+    timed = flow.source("rows", memory(rows, LEFT, size)).event_time(
+        "at", delay=f"{delay}s", lateness=f"{lateness}s", close_at_end=True
+    )
+    windows = timed.group_by("key").window("1m").agg(rows=Count(), total=Sum("amount"))
+    windows.append("windows")
+    windows.late.append("late")
+    windows.untimed.append("untimed")
+    kept = windows.upsert("kept")
+    windows.group_by("window_start").agg(keys=Count(), best=ArgMax("key", by="rows")).explode("best").append("best")
+    closed, late, untimed, best = ran(flow, "windows", "late", "untimed", "best")
+    connection = database(input=(rows, LEFT))
+    names = ("key", "window_start", "rows", "total")
+    of_windows = """SELECT key, time_bucket(INTERVAL 1 MINUTE, "at", TIMESTAMPTZ '1970-01-01 00:00:00Z') AS start, count(*),
+        coalesce(CAST(sum(amount) AS DECIMAL(38, 2)), 0) FROM input WHERE "at" IS NOT NULL GROUP BY ALL"""
+    assert _added([*closed, *late]) == {row[:2]: row[2:] for row in connection.sql(of_windows).fetchall()}
+    assert rows_of(kept.read().to_pylist(), *names) == rows_of(closed, *names)
+    assert sum(row["rows"] for row in untimed) == sum(row[2] is None for row in rows)
+    highest = Counter[Any]()
+    for row in closed:
+        highest[row["window_start"]] = max(highest[row["window_start"]], row["rows"])
+    assert rows_of(best, "window_start", "key") == rows_of(
+        [row for row in closed if row["rows"] == highest[row["window_start"]]], "window_start", "key"
+    )
+
+
+def _added(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the numbers of rows and the totals of each key and window."""
+    added: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+    for row in rows:
+        window = row["key"], row["window_start"]
+        number, total = added.get(window, (0, 0))
+        added[window] = number + row["rows"], total + (row["total"] or 0)
+    return added
