@@ -301,20 +301,21 @@ def expiring(folder: Path, spout, ttl_minutes: int, tasks: int):
     return builder.build()
 
 
-def live_items(batches: list[list], ttl_minutes: int) -> list[dict[str, tuple]]:
+def live_items(batches: list[list], ttls_minutes: list[int]) -> list[dict[str, tuple]]:
     """The items after each transaction, by hand: what it finds expired is gone, and what comes too late is not put."""
     items: dict[str, tuple] = {}
-    watermark, after = None, []
-    for batch in batches:
-        until = None if watermark is None else watermark - dt.timedelta(minutes=ttl_minutes)
+    watermark, until, after = None, None, []
+    for batch, *ttls in zip(batches, ttls_minutes, ttls_minutes[:1] + ttls_minutes, strict=False):
+        if watermark is not None:  # what had expired stays so
+            until = max(each for each in (until, *(watermark - dt.timedelta(minutes=ttl) for ttl in ttls)) if each)
         items = {item: row for item, row in items.items() if until is None or row[2] is None or row[2] > until}
         for item, shelf, at in batch:
             was = items.get(item)
             times = [time for time in (at, was and was[2]) if time is not None]
             items[item] = (max(shelf, was[0]) if was else shelf, (was[1] if was else 0) + 1, max(times, default=None))
         items = {item: row for item, row in items.items() if until is None or row[2] is None or row[2] > until}
-        watermark = max((at for _, _, at in batch if at is not None), default=watermark)
-        watermark = max([each for each in (watermark, until and until + dt.timedelta(minutes=ttl_minutes)) if each])
+        latest = max((at for _, _, at in batch if at is not None), default=None)
+        watermark = max([each for each in (watermark, latest) if each], default=None)
         after.append(dict(items))
     return after
 
@@ -335,24 +336,28 @@ def log_as_of(path: Path, txid: int) -> Counter:
 def test_keys_that_expire(data) -> None:
     """A key that expires leaves the totals in the transaction that finds it so, whatever the groups, and after a crash.
 
-    Late rows, rows of keys that expire in the same transaction, and those without a time are among them.
+    Late rows, rows of keys that expire in the same transaction, and those without a time are among them; and a restart
+    may make the time to live longer or shorter.
     """
     row = st.tuples(st.sampled_from("abcd"), st.sampled_from([0, 1]), st.none() | st.integers(0, 12).map(start_of))
     rows = [list(each) for each in data.draw(st.lists(row, min_size=1, max_size=14))]
     rows[0][2] = start_of(0)
-    batch, ttl, tasks = (data.draw(st.integers(1, most)) for most in (3, 5, 2))
+    batch, ttl, later_ttl, tasks = (data.draw(st.integers(1, most)) for most in (3, 5, 5, 2))
     fields = Fields("item: string", "shelf: int", "at: timestamp")
     config = Config(max_spout_pending=6, group_transactions_max=data.draw(st.integers(1, 4)))
     crash = Crash(data.draw(st.integers(0, 60)))
     folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
 
+    batches = [rows[start : start + batch] for start in range(0, len(rows), batch)]
+    first = data.draw(st.integers(0, len(batches)))
+    run_inline(expiring(folder, MemoryTransactionalSpout({0: rows[: first * batch]}, fields, batch), ttl, tasks), config)
+
     def build():
-        return expiring(folder, MemoryTransactionalSpout({0: rows}, fields, batch), ttl, tasks)
+        return expiring(folder, MemoryTransactionalSpout({0: rows}, fields, batch), later_ttl, tasks)
 
     if not run_with_crash(build, crash, config):
         assert run_with_crash(build, Crash(), config)
-    batches = [rows[start : start + batch] for start in range(0, len(rows), batch)]
-    check_expiring(folder, batches, ttl)
+    check_expiring(folder, batches, [ttl] * first + [later_ttl] * (len(batches) - first))
 
 
 @pytest.mark.parametrize("group", [1, 4])
@@ -361,12 +366,12 @@ def test_a_key_that_a_late_row_ends(tmp_path, group: int) -> None:
     rows = [["a", 0, start_of(0)], ["c", 0, None], ["a", 0, start_of(11)], ["c", 1, start_of(3)], ["a", 1, None]]
     spout = MemoryTransactionalSpout({0: rows}, Fields("item: string", "shelf: int", "at: timestamp"), 1)
     run_inline(expiring(tmp_path, spout, 2, 1), Config(max_spout_pending=6, group_transactions_max=group))
-    check_expiring(tmp_path, [[row] for row in rows], 2)
+    check_expiring(tmp_path, [[row] for row in rows], [2] * len(rows))
 
 
-def check_expiring(folder: Path, batches: list[list], ttl: int) -> None:
+def check_expiring(folder: Path, batches: list[list], ttls: list[int]) -> None:
     """Compare the logs, and the tables at the end, with what is so by hand."""
-    for txid, items in enumerate(live_items(batches, ttl), 1):
+    for txid, items in enumerate(live_items(batches, ttls), 1):
         log = log_as_of(folder / "items-log", txid)
         assert log == Counter((item, *row) for item, row in items.items()), f"as of {txid}"
         totals: dict[int, list] = defaultdict(list)
