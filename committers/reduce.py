@@ -280,7 +280,8 @@ class ReduceCommitter(ReducingCommitter):
 
     def _fold_changes(self, values: Mapping[str, Aggregate]) -> None:
         """Fold the batch into the state, remove keys that have no rows any more, and emit what changes."""
-        own, results = self._aggregates, self._declared(values).results
+        own = self._aggregates
+        results = own.aggregation.results
         parts = [*self._rows, *map(in_memory, self._files)]
         if parts:
             name = counted(values) if self._diff else ""

@@ -58,7 +58,7 @@ def test_many_keys() -> None:
         made = pa.table({"k": range(start, start + 1_000), "txid": [start] * 1_000})
         rows.add(made, rows.look_up(made.select(["k"])))
     own, parts = rows.rows_of(rows.look_up(pa.table({"k": range(6_000)})))
-    found = pa.concat_tables(parts)
+    found = pa.Table.from_batches(parts)
     assert sorted(found["k"].to_pylist()) == sorted(own.tolist()) == list(range(5_500))
     assert dict(zip(*(found[name].to_pylist() for name in ("k", "txid")), strict=True)) == {
         key: min(key // 500 * 500, 4_500) for key in range(5_500)

@@ -350,7 +350,9 @@ def test_keys_that_expire(data) -> None:
 
     batches = [rows[start : start + batch] for start in range(0, len(rows), batch)]
     first = data.draw(st.integers(0, len(batches)))
-    run_inline(expiring(folder, MemoryTransactionalSpout({0: rows[: first * batch]}, fields, batch), ttl, tasks), config)
+    run_inline(
+        expiring(folder, MemoryTransactionalSpout({0: rows[: first * batch]}, fields, batch), ttl, tasks), config
+    )
 
     def build():
         return expiring(folder, MemoryTransactionalSpout({0: rows}, fields, batch), later_ttl, tasks)

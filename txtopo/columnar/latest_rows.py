@@ -11,6 +11,7 @@ import pyarrow as pa
 from txtopo.columnar.hashing import Hashes
 from txtopo.columnar.key_index import HashIndex, Mask, Positions, are_equal, hashes_of
 from txtopo.columnar.rows_by_time import are_over
+from txtopo.columnar.selection import BYTES_MAX
 
 __all__ = ["LatestRows", "SoughtKeys"]
 
@@ -43,8 +44,8 @@ class LatestRows:
 
     def __init__(self, keys: Sequence[str]) -> None:
         self._keys = list(keys)
-        self._parts: list[tuple[int, pa.Table]] = []
-        """All rows, in a few tables, each with the number of its first row."""
+        self._parts: list[tuple[int, pa.RecordBatch]] = []
+        """All rows, in a few batches, each with the number of its first row: less is to do for them than for tables."""
         self._end = 0
         self._index = HashIndex(0)
         """The number of the last row of each key."""
@@ -54,7 +55,7 @@ class LatestRows:
         hashes = hashes_of(keys)
         return SoughtKeys(hashes, self._slots_of(keys, hashes), self._index)
 
-    def rows_of(self, sought: SoughtKeys) -> tuple[Positions, list[pa.Table]]:
+    def rows_of(self, sought: SoughtKeys) -> tuple[Positions, list[pa.RecordBatch]]:
         """Return the last rows of those keys that are there, in parts, and the position of each one's key."""
         numbers = self._index.numbers_at(sought.slots)
         own = np.flatnonzero(numbers >= 0)
@@ -79,17 +80,21 @@ class LatestRows:
         if not self._index.has_room(len(new)):
             self._index = self._index.with_room(len(new))
         self._index.add(sought.hashes[~is_known], new)
-        self._parts.append((self._end, rows.combine_chunks()))
-        self._end += rows.num_rows
+        for batch in rows.combine_chunks().to_batches():
+            self._parts.append((self._end, batch))
+            self._end += batch.num_rows
         # Tables double in length from the last to the first: there are few, and each row is copied few times.
         while len(self._parts) > 1 and self._parts[-1][1].num_rows >= self._parts[-2][1].num_rows:
             (first, before), (_, last) = self._parts[-2:]
-            self._parts[-2:] = [(first, pa.concat_tables([before, last]).combine_chunks())]
+            if before.nbytes + last.nbytes > BYTES_MAX:
+                break
+            self._parts[-2:] = [(first, pa.concat_batches([before, last]))]
 
     def over(self, column: str, until: int) -> list[pa.Table]:
         """Return the last rows of keys whose time in a column is at or before a time in µs since 1970 UTC, in parts."""
         found = []
-        for first, rows in self._parts:
+        for first, batch in self._parts:
+            rows = pa.Table.from_batches([batch])
             at = np.flatnonzero(are_over(rows, column, until).to_numpy())
             if len(at):
                 some = rows.take(at)
@@ -102,17 +107,17 @@ class LatestRows:
             order = np.argsort(numbers)
             is_same = np.empty(len(own), dtype=bool)
             if len(own):
-                found = pa.concat_tables(self._in_order(numbers[order], self._keys))
+                found = pa.Table.from_batches(self._in_order(numbers[order], self._keys))
                 is_same[order] = are_equal(keys.take(own[order]), found)
             return is_same
 
         return self._index.slots_of(hashes, are_same)
 
-    def _in_order(self, numbers: Positions, names: Sequence[str] | None = None) -> list[pa.Table]:
+    def _in_order(self, numbers: Positions, names: Sequence[str] | None = None) -> list[pa.RecordBatch]:
         """Return rows by number, given in rising order."""
         bounds = numbers.searchsorted([*(first for first, _ in self._parts), self._end])
         return [
-            (rows if names is None else rows.select(names)).take(numbers[start:end] - first)
+            (rows if names is None else rows.select(names)).take(pa.array(numbers[start:end] - first))
             for (first, rows), start, end in zip(self._parts, bounds, bounds[1:], strict=False)
             if start < end
         ]

@@ -198,7 +198,8 @@ class KeyedGroup(GroupState):
             The position of each row's key, and the rows: key fields, value fields, and txid.
         """
         assert self.finds is not None, "it is asked only then"
-        own, parts = self.latest.rows_of(sought)
+        own, put = self.latest.rows_of(sought)
+        parts = [pa.Table.from_batches(put)] if put else []
         is_left = np.ones(keys.num_rows, dtype=bool)
         is_left[own] = False
         left = np.flatnonzero(is_left)
@@ -208,13 +209,18 @@ class KeyedGroup(GroupState):
             except FailedException as error:
                 raise_as_of_state(error)
             own = np.concatenate([own, left[others]])
-            parts = [*parts, durable.select(self._names)]
+            parts.append(durable.select(self._names))
         return own, pa.concat_tables(parts)
 
     @functools.cached_property
-    def _names(self) -> list[str]:
+    def schema(self) -> pa.Schema:
+        """The columns of rows: the key's, then the values'."""
         declared = self.opened.declared
-        return [*declared.key, *declared.value, _TXID]
+        return (declared.key + declared.value).arrow_schema()
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
+        return [*self.schema.names, _TXID]
 
     def expired_rows(self, until: int) -> pa.Table:
         """Return the rows whose time has passed, of the state and of what finished transactions have put."""
@@ -566,15 +572,14 @@ class KeyedView(TransactionView):
             is_gone = pc.or_(is_gone, are_over(stored, declared.expires, self.until or 0))
         if pc.any(is_gone).as_py():
             own, stored = own[~is_gone.to_numpy()], stored.filter(pc.invert(is_gone))
-        stored = stored.drop_columns([_TXID])
+        stored = stored.drop_columns([_TXID]).combine_chunks()  # rows of several chunks are looked for in each
         after = folded_in(own, stored, kept, reduction.by_column(list(declared.value)))
         if after is None:
             return None
         was = np.zeros(kept.num_rows, dtype=bool)
         was[own] = True
-        before = stored.take(places(own, kept.num_rows))
-        for at, name in enumerate(keys.column_names):
-            before = before.set_column(at, kept.schema.field(at), keys[name])
+        values = stored.select(list(declared.value)).take(places(own, kept.num_rows))
+        before = pa.Table.from_arrays([*keys.columns, *values.columns], schema=kept.schema)
         is_there = self._are_there(after, counted)
         self._put_rows(after, sought, is_there, was_put)
         return RowChanges(before, after, was, is_there)
@@ -591,7 +596,9 @@ class KeyedView(TransactionView):
     def _has_put(self, sought: SoughtKeys) -> Mask:
         """Return which keys this transaction may have put as rows: those whose hash one of its rows has."""
         hashes = [part.keys.hashes for part in self.parts if part.keys is not None]
-        return np.isin(sought.hashes, np.concatenate([sought.hashes[:0], *hashes]))
+        if not hashes:
+            return np.zeros(len(sought.hashes), dtype=bool)
+        return np.isin(sought.hashes, np.concatenate(hashes))
 
     def _put_rows(self, rows: pa.Table, sought: SoughtKeys, is_there: Mask, was_put: Mask) -> None:
         """Put the rows that are there, and remove the others' keys, if they were put before."""
@@ -633,21 +640,20 @@ class KeyedView(TransactionView):
             fitted_array(name, column, kind, "in a change")
             for (name, column), kind in zip(every, (declared.key + declared.value).types, strict=True)
         ]
-        return pa.Table.from_arrays(columns, schema=(declared.key + declared.value).arrow_schema())
+        return pa.Table.from_arrays(columns, schema=self._group.schema)
 
     def remove_expired(self) -> pa.Table:
         """Remove the keys that have expired, and return them with their values, in the order of the keys."""
         self._check_running()
         self.probe.step()
-        declared = self._group.opened.declared
-        fields = declared.key + declared.value
+        schema, keys = self._group.schema, list(self._group.opened.declared.key)
         if self._expiry is None or self.until is None:
-            return fields.arrow_schema().empty_table()
+            return schema.empty_table()
         rows = self._group.expired_rows(self.until) if self._is_in_columns else self._expired_by_key()
         # Not of a replay of a transaction that the table has already; rows of states without txids have none.
         rows = rows.filter(pc.fill_null(pc.less(rows[_TXID], self.txid), True))
-        rows = rows.drop_columns([_TXID]).cast(fields.arrow_schema())
-        rows = rows_at(rows, ordered(rows.select(list(declared.key))).to_numpy())
+        rows = rows.drop_columns([_TXID]).cast(schema)
+        rows = rows_at(rows, ordered(rows.select(keys)).to_numpy())
         if rows.num_rows:
             self._remove_rows(rows)
         return rows
