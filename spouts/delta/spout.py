@@ -5,11 +5,13 @@ Metadata names the files of a transaction, so that every attempt reads the same 
     {"table": id of the table,
      "snapshot": the version whose files come first; null with ``starting_version``,
      "files": [what is needed to read each, …],
+     "versions": [the version of each, …],
      "start": [version, number of the first file among those of the version], "next": [where the next one begins]}
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections import deque
@@ -18,16 +20,22 @@ from typing import Any, Literal
 
 import attrs
 import pyarrow as pa
+from deltalake import DeltaTable
 
-from spouts.delta.table import FEED, InputFile, InputTable
+from spouts.delta.files import FEED, InputFile
+from spouts.delta.keyed import InputStep, KeyedVersions
+from spouts.delta.table import Entry, InputTable
 from state.delta.log.data_files import DataFolder
+from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
+from state.delta.log.ownership import WORLD_ERRORS, Owner
 from txtopo.api.arguments import check_positive, check_secs, checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.spout import Coordinator, Emitter, Lag, Metadata, TransactionalSpout
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
+from txtopo.api.values import KEYED_KINDS
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FailedException, FieldsError, InputError
 from txtopo.text.native import plain_text
@@ -51,8 +59,8 @@ class DeltaTransactionalSpout(TransactionalSpout):
     table later is null in older rows.
 
     *You* keep the table's files until transactions that hold them are committed, and its log until the spout has read
-    it: a vacuum, or a clean-up of the log, removes them. A table of rows of another topology of txtopo is such a table,
-    too; each of its commit groups is a version.
+    it: a vacuum, or a clean-up of the log, removes them. A table of another topology of txtopo is such a table, too;
+    each of its commit groups is a version, and never split.
 
     *txtopo* guarantees that each row belongs to exactly one transaction, over any number of runs.
 
@@ -64,8 +72,9 @@ class DeltaTransactionalSpout(TransactionalSpout):
             when the first transaction begins, then what is appended after it.
         changes: what to do about a version that updates or deletes rows, or overwrites the table: ``"refuse"`` it,
             which stops the run; ``"skip"`` it, with the rows that it adds; or ``"emit"`` what changes, from the table's
-            change data feed. The fields may then be those of the feed, too: ``_change_type`` ("insert", "delete",
-            "update_preimage", "update_postimage") and ``_commit_version``; rows that were there are inserts.
+            change data feed, or by comparing the versions of a table of txtopo. The fields may then be those of the
+            feed, too: ``_change_type`` ("insert", "delete", "update_preimage", "update_postimage") and
+            ``_commit_version``; rows that were there are inserts.
         batch_bytes: the maximum number of bytes in a transaction, as they are stored; a file is never split.
         batch_files_max: the maximum number of files in a transaction.
         watch: whether to go on with later versions. The run then ends only by ``run(…, until=…)``, SIGINT or SIGTERM;
@@ -133,18 +142,29 @@ class DeltaTransactionalSpout(TransactionalSpout):
         return {metadata["table"]: (metadata["start"], metadata["next"])} if metadata["files"] else {}
 
 
+_Read = InputFile | InputStep
+
+_Part = tuple[_Place, Sequence[_Read]]
+"""What is read together, and the place after it."""
+
+
 class _DeltaCoordinator(Coordinator):
     def __init__(self, spout: DeltaTransactionalSpout, now_secs: Callable[[], float] = time.monotonic) -> None:
         self._spout = spout
         self._table = spout.table
         self._now_secs = now_secs
         self._identity = ""
+        self._owner: Owner | None = None
         self._snapshot: int | None = None
         self._place = _Place(0)
-        self._ahead: deque[tuple[_Place, InputFile]] = deque()
-        """The files from the place on that are known, each with the place after it."""
+        self._ahead: deque[_Part] = deque()
+        """What is known from the place on."""
         self._unread = 0
         """The version that is read next."""
+        self._turns: list[tuple[int, int]] = []
+        """How often the table's topology has gone back since the place, by the log as it was when that was gone to."""
+        self._keyed: KeyedVersions | None = None
+        """The versions of a keyed table whose changes are read, at the one before that."""
         self._end: int | None = None
         """The version at which a run without ``watch`` ends."""
         self._polled_secs: float | None = None
@@ -153,20 +173,38 @@ class _DeltaCoordinator(Coordinator):
         """Begin where the last transaction has ended, or with the newest version."""
         del txid
         table = self._table.newest()
+        self._owner = Owner.of(table)
         self._end = table.version() if self._spout.poll_secs is None else None
         if metadata is not None:
             self._table.check_identity(table, metadata["table"])
             self._identity, self._snapshot = metadata["table"], metadata["snapshot"]
-            self._go_to(_Place(*metadata["next"]))
+            self._go_to(_Place(*metadata["next"]), table)
             return
         self._identity, first = str(table.metadata().id), self._spout.starting_version
+        if first is not None and first > table.version() + 1:
+            raise ConfigError(
+                f"starting_version is {first}; the newest version of the table at {self._table.location.address} is "
+                f"{table.version()}"
+            )
         self._snapshot = table.version() if first is None else None
-        self._go_to(_Place(table.version() if first is None else first))
+        self._go_to(_Place(table.version() if first is None else first), table)
 
     def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
-        """Check that the files of later transactions are still there; nothing is kept in the store."""
-        del metadata
-        gone = self._table.missing([file for each in undone for file in map(InputFile.of_note, each["files"])])
+        """Check that what later transactions took is still there, but for what is not read any more."""
+        table = self._table.newest()
+        if metadata is not None:
+            self._table.check_identity(table, metadata["table"])
+            self._table.past_turns(table, metadata["next"][0])
+        turns = self._table.turns(table, min((each["start"][0] for each in undone), default=0))
+        gone = self._table.missing(
+            [
+                file
+                for each in undone
+                for note, version in zip(each["files"], each.get("versions") or itertools.repeat(-1), strict=False)
+                if not any(restored < version < turn for restored, turn in turns)
+                for file in _of_note(note).files
+            ]
+        )
         if gone is not None:
             raise InputError(
                 f"transactions after {txid} took the file {gone} of the table at {self._table.location.address}, and "
@@ -189,29 +227,40 @@ class _DeltaCoordinator(Coordinator):
         del txid
         if previous_metadata is not None and _Place(*previous_metadata["next"]) != self._place:
             self._go_to(_Place(*previous_metadata["next"]))
-        start, size = self._place, 0
-        files: list[dict[str, Any]] = []
-        while self.is_ready() and len(files) < self._spout.batch_files_max:
-            place, file = self._ahead[0]
-            if files and size + file.file.size > self._spout.batch_bytes:
+        start, size, count = self._place, 0, 0
+        notes: list[dict[str, Any]] = []
+        versions: list[int] = []
+        while self.is_ready():
+            place, part = self._ahead[0]
+            size, count = size + sum(read.size for read in part), count + sum(len(read.files) for read in part)
+            if notes and (size > self._spout.batch_bytes or count > self._spout.batch_files_max):
                 break
             self._ahead.popleft()
-            self._place, size = place, size + file.file.size
-            files.append(file.note)
+            self._place = place
+            notes += [read.note for read in part]
+            versions += [place.version if place.index else place.version - 1] * len(part)
         return {
             "table": self._identity,
             "snapshot": self._snapshot,
-            "files": files,
+            "files": notes,
+            "versions": versions,
             "start": list(attrs.astuple(start)),
             "next": list(attrs.astuple(self._place)),
         }
 
     def lag(self) -> Lag:
         """Return the files that are known and that no transaction has."""
-        return Lag(files=len(self._ahead), bytes=sum(file.file.size for _, file in self._ahead))
+        reads = [read for _, part in self._ahead for read in part]
+        return Lag(files=sum(len(read.files) for read in reads), bytes=sum(read.size for read in reads))
 
-    def _go_to(self, place: _Place) -> None:
-        self._place, self._unread = place, place.version
+    def _go_to(self, place: _Place, table: DeltaTable | None = None) -> None:
+        self._place = place
+        table = table or self._table.newest()
+        if place.version == self._snapshot and place.index:
+            self._table.past_turns(table, place.version + 1)
+        self._unread = self._table.past_turns(table, place.version)
+        self._turns = self._table.turns(table, place.version)
+        self._keyed = None
         self._ahead.clear()
         self._polled_secs = None
 
@@ -222,19 +271,73 @@ class _DeltaCoordinator(Coordinator):
             return
         self._polled_secs = now_secs
         while not self._ahead and (self._end is None or self._unread <= self._end):
-            files = self._files_of(self._unread)
-            if files is None:
+            for past, turn in self._turns:  # which are in the order of their versions
+                self._unread = turn + 1 if self._unread == past + 1 else self._unread
+            version = self._unread
+            reads = self._reads_of(version)
+            if reads is None:
                 return
-            first = self._place.index if self._place.version == self._unread else 0
-            places = [_Place(self._unread, index) for index in range(first + 1, len(files))]
-            self._unread += 1
-            self._ahead.extend(zip([*places, _Place(self._unread)], files[first:], strict=False))
+            first = self._place.index if self._place.version == version else 0
+            # What a commit group of txtopo has written is read together, so that a reader sees no half of one.
+            parts = [reads] if self._owner is not None and version != self._snapshot else [[read] for read in reads]
+            places = [*(_Place(version, index) for index in range(1, len(parts))), _Place(self._unread)]
+            self._ahead.extend((place, part) for place, part in list(zip(places, parts, strict=False))[first:] if part)
             self._polled_secs = None
 
-    def _files_of(self, version: int) -> list[InputFile] | None:
+    def _reads_of(self, version: int) -> Sequence[_Read] | None:
+        """Return what is read of a version, and go to the next one; None if it is not there yet."""
+        owner = self._owner
+        is_keyed = owner is not None and owner.kind in KEYED_KINDS
         if version == self._snapshot:
-            return self._table.snapshot(self._identity, version)
-        return self._table.added(self._identity, version)
+            files = self._table.snapshot(self._identity, version)
+            self._unread = version + 1
+            if is_keyed and owner is not None and owner.expires:
+                return self._keyed_at(version).visible(files)
+            return files
+        entry = self._table.entry(self._identity, version)
+        if entry is not None and entry.restored is not None:
+            self._table.after_turn(owner, version, entry.restored, version)
+        if is_keyed and self._table.changes == "emit":
+            return self._steps_to(version, entry)
+        if entry is None:
+            if self._table.is_next(version):
+                return None
+            raise self._table.gone(version)
+        self._unread = version + 1
+        return self._table.added(entry, is_own=owner is not None)
+
+    def _steps_to(self, version: int, entry: Entry | None) -> Sequence[_Read] | None:
+        """Return what a version of a keyed table changes, or the first one that is left after it."""
+        keyed = self._keyed
+        if keyed is None or keyed.version != version - 1:
+            keyed = self._keyed_at(version - 1)
+        if entry is not None:
+            step = keyed.next(entry.actions)
+        else:
+            if self._table.is_next(version):
+                return None
+            earlier, keyed = keyed, self._later(keyed)
+            step = earlier.to(keyed)
+        self._keyed, self._unread = keyed, keyed.version + 1
+        return [] if step is None else [step]
+
+    def _keyed_at(self, version: int) -> KeyedVersions:
+        """Return the versions of a keyed table from one on; -1: from before the first."""
+        location = self._table.location
+        try:
+            found = KeyedVersions.at(location, location.handle(max(0, version)))
+        except WORLD_ERRORS as error:
+            raise self._table.gone(version + 1) from error
+        return found if version >= 0 else found.before_all()
+
+    def _later(self, keyed: KeyedVersions) -> KeyedVersions:
+        """Return the first version that is left after one, if all that it replaces is still there."""
+        location = self._table.location
+        later = next((each for each in KeptLog.of(location).versions() if each > keyed.version), None)
+        if later is None or self._table.missing([InputFile(file) for file in keyed.files.values()]) is not None:
+            raise self._table.gone(keyed.version + 1)
+        self._table.past_turns(location.handle(later), keyed.version + 1)
+        return self._keyed_at(later)
 
 
 @attrs.frozen(eq=False)
@@ -246,8 +349,8 @@ class _DeltaEmitter(Emitter):
     def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
         del attempt
         folder = DataFolder(self.table.location)
-        for given in map(InputFile.of_note, metadata["files"][self.task :: self.tasks]):
-            what = f"the file {given.file.place} of the table at {self.table.location.address}"
+        for given in map(_of_note, metadata["files"][self.task :: self.tasks]):
+            what = f"the file {given.files[0].file.place} of the table at {self.table.location.address}"
             try:
                 for rows in given.portions(folder, self.table.schema):
                     for batch in rows.to_batches():
@@ -261,3 +364,7 @@ class _DeltaEmitter(Emitter):
                 raise InputError(f"{what} can't be read", cause=plain_text(error)) from error
             except OSError as error:
                 raise FailedException(f"{what} can't be read now", cause=plain_text(error)) from error
+
+
+def _of_note(note: Mapping[str, Any]) -> _Read:
+    return (InputStep if "before" in note else InputFile).of_note(note)

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
-from pyroaring import BitMap64
 
-from state.delta.log.data_files import DataFile, DataFolder, files_in, files_of
-from state.delta.log.entries import entries_from, entry_path
+from spouts.delta.files import FEED, InputFile, file_of, replaced
+from state.delta.log.data_files import DataFile, files_of
+from state.delta.log.entries import RESTORED_KEY, entries_from, entry_path, read_entry
 from state.delta.log.location import Location
-from state.delta.log.ownership import WORLD_ERRORS
-from state.delta.log.vectors import Vector, vector_in
+from state.delta.log.ownership import WORLD_ERRORS, Owner
+from state.delta.read.points import rollbacks
 from state.delta.read.reading import can_read_files
 from txtopo.api.data.types import ddl_name
+from txtopo.api.data.utc import EPOCH
+from txtopo.api.values import StateKind
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
 from txtopo.text.native import plain_text
 from txtopo.text.suggestions import did_you_mean
 
-__all__ = ["FEED", "Changes", "InputFile", "InputTable"]
+__all__ = ["Changes", "Entry", "InputTable"]
 
 
 Changes = Literal["refuse", "skip", "emit"]
 """What to do about a version that changes or deletes rows."""
-
-FEED = {"_change_type": pa.string(), "_commit_version": pa.int64()}
-"""The columns that the change data feed has beside the table's, as Delta names them."""
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 
@@ -39,71 +39,42 @@ _OVERWRITES = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS S
 
 
 @attrs.frozen
-class _Entry:
-    """What a version does."""
+class Entry:
+    """What a version does: the actions of its log entry."""
 
-    operation: str
-    added: Sequence[dict[str, Any]]
-    removed: Sequence[dict[str, Any]]
-    feed: Sequence[dict[str, Any]]
-    has_schema: bool
+    version: int
+    actions: Sequence[Mapping[str, Any]]
 
     @staticmethod
-    def from_bytes(content: bytes) -> _Entry:
-        actions = [json.loads(line) for line in content.splitlines() if line.strip()]
-        added, removed = (
-            [action[kind] for action in actions if kind in action and action[kind].get("dataChange", True)]
-            for kind in ("add", "remove")
-        )
-        information: dict[str, Any] = next((action["commitInfo"] for action in actions if "commitInfo" in action), {})
-        return _Entry(
-            str(information.get("operation", "an unknown operation")),
-            added,
-            removed,
-            [action["cdc"] for action in actions if "cdc" in action],
-            any("metaData" in action for action in actions),
-        )
-
-
-@attrs.frozen
-class InputFile:
-    """A file, or the rows of it that a version has marked as dead, or as alive again."""
-
-    file: DataFile
-    is_marked: bool = False
-    """Whether only rows are meant that are dead by the file's vector, and alive by the other one."""
-    other: Vector | None = None
+    def from_bytes(version: int, content: bytes) -> Entry:
+        """Return the entry of a version."""
+        return Entry(version, [json.loads(line) for line in content.splitlines() if line.strip()])
 
     @property
-    def note(self) -> dict[str, Any]:
-        """What metadata has of it."""
-        other = None if self.other is None else attrs.asdict(self.other)
-        return {**self.file.note, "is_marked": self.is_marked, "other": other}
+    def operation(self) -> str:
+        """Delta's word for what has made it."""
+        return str(self.information.get("operation", "an unknown operation"))
 
-    @staticmethod
-    def of_note(note: Mapping[str, Any]) -> InputFile:
-        """Return the file that a note is of."""
-        other = note["other"]
-        (file,) = files_in({"files": [{n: v for n, v in note.items() if n not in {"is_marked", "other"}}]})
-        return InputFile(file, note["is_marked"], None if other is None else Vector(**other))
+    @property
+    def information(self) -> Mapping[str, Any]:
+        """What it says of itself."""
+        return next((action["commitInfo"] for action in self.actions if "commitInfo" in action), {})
 
-    def portions(self, folder: DataFolder, schema: pa.Schema) -> Iterator[pa.Table]:
-        """Yield the rows, in portions."""
-        dead = None
-        if self.is_marked:
-            marked = folder.dead(self.file) - folder.dead(attrs.evolve(self.file, vector=self.other))
-            dead = BitMap64(range(self.file.rows)) - marked
-            if not marked:
-                return
-        for rows in folder.portions(self.file, schema, dead=dead):
-            yield self._told(rows)
+    @property
+    def restored(self) -> int | None:
+        """The version whose rows it has brought back, if txtopo went back; None for others."""
+        text = str(self.information.get(RESTORED_KEY, ""))
+        return int(text) if text.isdecimal() else None
 
-    def _told(self, rows: pa.Table) -> pa.Table:
-        """Return rows with what the log says of them: Spark's files may have a column of that name, with nulls."""
-        for name in {*FEED} & {*self.file.partition} & {*rows.column_names}:
-            column = pa.repeat(pa.scalar(self.file.partition[name]).cast(FEED[name]), rows.num_rows)
-            rows = rows.set_column(rows.column_names.index(name), rows.schema.field(name), column)
-        return rows
+    @property
+    def has_schema(self) -> bool:
+        """Whether it says what columns the table has."""
+        return any("metaData" in action for action in self.actions)
+
+    def changes(self, kind: str) -> list[DataFile]:
+        """Return the files that it adds, removes, or has changes in, but for those that only move rows."""
+        own = [each[kind] for each in self.actions if kind in each]
+        return [file_of(each) for each in own if kind == "cdc" or each.get("dataChange", True)]
 
 
 @attrs.frozen
@@ -156,56 +127,55 @@ class InputTable:
                 "another id",
                 cause=plain_text(error),
             ) from error
-        return self._read([files[path] for path in sorted(files)], "insert", version)
+        return self._read([InputFile(files[path]) for path in sorted(files)], "insert", version)
 
-    def added(self, identity: str, version: int) -> list[InputFile] | None:
-        """Return the files that a version adds, in the order of its log entry; None if there is no such version yet.
+    def entry(self, identity: str, version: int) -> Entry | None:
+        """Return what a version does; None if it has no entry, see :meth:`check_kept`.
 
         Raises:
-            InputError: the version changes rows that may have been read, its log entry is gone, or the table was
-                replaced.
+            InputError: the table was replaced, or its columns do not fit any more.
             SourceFailure: it can't be read now.
         """
         try:
             content = self.location.folder.get(entry_path(version))
         except FileNotFoundError:
-            self._check_kept(version)
             return None
         except OSError as error:
             raise self._unreadable(error) from error
-        entry = _Entry.from_bytes(content)
+        entry = Entry.from_bytes(version, content)
         if entry.has_schema:
-            table = self.newest()
-            self.check_identity(table, identity)
-        added = [_file_of(action) for action in entry.added]
-        if not entry.removed and not entry.feed:
-            return self._read(added, "insert", version)
+            self.check_identity(self.newest(), identity)
+        return entry
+
+    def added(self, entry: Entry, *, is_own: bool) -> list[InputFile]:
+        """Return the files that a version adds, in the order of its log entry, or what it changes.
+
+        ``is_own`` is whether the table is one of txtopo, whose versions replace files whole.
+
+        Raises:
+            InputError: the version changes rows that may have been read.
+        """
+        version, added, removed, feed = entry.version, *map(entry.changes, ("add", "remove", "cdc"))
+        if not removed and not feed:
+            return self._read(map(InputFile, added), "insert", version)
         if self.changes == "skip":
             return []
         what = f"version {version} of the table at {self.location.address} ({entry.operation})"
         if self.changes == "refuse":
             raise InputError(
                 f"{what} changes or deletes rows that a transaction may hold already; changes='skip' leaves such "
-                "versions out, with all that they add, and changes='emit' takes changes from the change data feed"
+                "versions out, with all that they add, and changes='emit' takes what they change"
             )
-        if entry.feed:
-            return self._read([_file_of(action) for action in entry.feed], None, version)
-        removed = [_file_of(action) for action in entry.removed]
-        before, after = ({file.path: file for file in files} for files in (removed, added))
-        if set(before) != set(after) and added and removed and entry.operation not in _OVERWRITES:
+        if feed:
+            return self._read(map(InputFile, feed), None, version)
+        before, after = ({file.path for file in files} for files in (removed, added))
+        if not is_own and before != after and added and removed and entry.operation not in _OVERWRITES:
             raise InputError(
                 f"{what} has no change data: the feed was turned on later. Begin after it with starting_version, or "
                 "with the newest version by a spout with another id"
             )
-        # A file that comes with another vector has changed only in the rows that differ.
-        marked = sorted(set(before) & set(after))
-        again = [attrs.evolve(after[path], vector=before[path].vector) for path in marked]
-        return [
-            *self._read([file for file in removed if file.path not in after], "delete", version),
-            *self._read([after[path] for path in marked], "delete", version, [before[path].vector for path in marked]),
-            *self._read(again, "insert", version, [after[path].vector for path in marked]),
-            *self._read([file for file in added if file.path not in before], "insert", version),
-        ]
+        gone, come = replaced(removed, added)
+        return [*self._read(gone, "delete", version), *self._read(come, "insert", version)]
 
     def check_identity(self, table: DeltaTable, identity: str) -> None:
         """Raise an InputError unless a handle is of the table that was read before."""
@@ -216,23 +186,20 @@ class InputTable:
                 f"and it has {found}. Put the former one back, or read the new one by a spout with another id"
             )
 
-    def missing(self, files: Sequence[InputFile]) -> str | None:
+    def missing(self, files: Iterable[InputFile]) -> str | None:
         """Return the path of the first file that is gone; None if all are there."""
-        return next((each.file.place for each in files if self.location.folder.size(each.file.place) is None), None)
+        places = dict.fromkeys(place for each in files for place in each.file.places)
+        return next((place for place in places if self.location.folder.size(place) is None), None)
 
-    def _read(
-        self, files: Sequence[DataFile], kind: str | None, version: int, others: Sequence[Vector | None] | None = None
-    ) -> list[InputFile]:
-        """Return files with the columns of the change data feed, as if the table were partitioned by them.
-
-        With the vectors of another version they stand for the rows that are dead by their own and not by these.
-        """
-        if self.changes == "emit":
-            told = {"_commit_version": str(version), **({} if kind is None else {"_change_type": kind})}
-            files = [attrs.evolve(file, partition={**file.partition, **told}) for file in files]
-        if others is None:
-            return [InputFile(file) for file in files]
-        return [InputFile(file, True, other) for file, other in zip(files, others, strict=True)]
+    def _read(self, files: Iterable[InputFile], kind: str | None, version: int) -> list[InputFile]:
+        """Return files with the columns of the change data feed, as if the table were partitioned by them."""
+        if self.changes != "emit":
+            return list(files)
+        told = {"_commit_version": str(version), **({} if kind is None else {"_change_type": kind})}
+        return [
+            attrs.evolve(each, file=attrs.evolve(each.file, partition={**each.file.partition, **told}))
+            for each in files
+        ]
 
     def _check(self, table: DeltaTable) -> None:
         where = f"the table at {self.location.address}"
@@ -241,7 +208,18 @@ class InputTable:
                 f"{where} has a feature by which its files have other columns than the table, such as column mapping; "
                 "read it by a DataFrameSpout, or write it to a table without that"
             )
-        if self.changes == "emit" and table.metadata().configuration.get(_FEED_PROPERTY) != "true":
+        owner = Owner.of(table)
+        if owner is not None and owner.kind is StateKind.EXPIRING:
+            raise ConfigError(
+                f"{where} has rows that expire, which only its own topology reads; read another table of it"
+            )
+        if owner is not None and owner.expires and self.changes == "emit":
+            raise ConfigError(
+                f"the keys of {where} expire, which leaves no trace in its files; read its changes where they "
+                "are made, by the stream 'changes' of its committer"
+            )
+        has_feed = table.metadata().configuration.get(_FEED_PROPERTY) == "true"
+        if self.changes == "emit" and not has_feed and owner is None:
             raise ConfigError(
                 f"{where} has no change data feed, which changes='emit' reads; set {_FEED_PROPERTY}=true on it"
             )
@@ -259,29 +237,84 @@ class InputTable:
                     f"{ddl_name(field.type)}; give the field the column's type"
                 )
 
-    def _check_kept(self, version: int) -> None:
-        """Raise an InputError if there are later versions than one whose entry is missing."""
-        later = next(iter(entries_from(self.location, version)), None)
-        if later is None or later.path == entry_path(version):
-            return
+    def is_next(self, version: int) -> bool:
+        """Return whether a version that has no entry is the next one of the same table; False if there are later ones.
+
+        Raises:
+            InputError: the version before it, which was read, is gone.
+            SourceFailure: it can't be read now.
+        """
+        try:
+            left = [item.path for item in entries_from(self.location, max(0, version - 1))]
+        except OSError as error:
+            raise self._unreadable(error) from error
+        if left:
+            return entry_path(version) in left or left == [entry_path(version - 1)]
+        newest = self.newest().version()
+        if newest >= version - 1:
+            return True
         raise InputError(
+            f"the table at {self.location.address} was replaced, or its end is gone: its newest version is {newest}, "
+            f"and version {version - 1} was read before. Put the former table back, or read the new one by a spout "
+            "with another id"
+        )
+
+    def gone(self, version: int) -> InputError:
+        """Return the error for versions that are gone from a version on."""
+        left = next((item.path for item in entries_from(self.location, version)), "none")
+        return InputError(
             f"versions of the table at {self.location.address} from {version} on are gone from its log, and the spout "
-            f"has not read them: it was away for longer than the log is kept. The oldest one that is left is in "
-            f"{later.path}. Keep the log longer (delta.logRetentionDuration; for a table of txtopo "
-            "topology.rewind.hours and vacuum_retention_hours); to begin with the newest version, give the spout "
+            "has not read them: it was away for longer than the log is kept. The oldest one that is left is in "
+            f"{left}. Keep the log longer (delta.logRetentionDuration; for a table of txtopo "
+            "topology.history.recent.secs). To go on, begin anew with the rows that the table has now: give the spout "
             "another id"
+        )
+
+    def turns(self, table: DeltaTable, version: int) -> list[tuple[int, int]]:
+        """Return how often a table's topology has gone back from a version on, oldest first.
+
+        Each is the version whose rows were brought back, and the one that did it.
+        """
+        owner = Owner.of(table)
+        if owner is None:
+            return []
+        try:
+            found = list(rollbacks(self.location, table, owner.application, version - 1))
+        except WORLD_ERRORS:
+            return []  # entries that are gone are told of when they are read
+        return [(each.restored or 0, each.version) for each in reversed(found)]
+
+    def past_turns(self, table: DeltaTable, version: int) -> int:
+        """Return the version to read next at a version, past what the table's topology has taken back of it.
+
+        Raises:
+            InputError: some that was read is taken back.
+        """
+        for restored, turn in self.turns(table, version):
+            if restored < version <= turn:
+                version = self.after_turn(Owner.of(table), turn, restored, version)
+        return version
+
+    def after_turn(self, owner: Owner | None, turn: int, restored: int, version: int) -> int:
+        """Return the version to read next at a version up to one that has brought back the rows of an earlier one.
+
+        Raises:
+            InputError: transactions were read that are taken back.
+        """
+        read = [read_entry(self.location, each) for each in range(restored + 1, version)]
+        if not any(each is None or each.txid is not None for each in read):
+            return turn + 1 if all(each is None or each.is_harmless for each in read) else version
+        first = next((each for each in read if each is not None and each.txid is not None), None)
+        first = first or read_entry(self.location, restored)
+        way = "txtopo rewind MODULE"
+        if first is not None and first.written_ms is not None:
+            time = (EPOCH + dt.timedelta(milliseconds=first.written_ms)).replace(tzinfo=None)
+            way += f" --to '{time.isoformat(' ', 'milliseconds')}'"
+        raise InputError(
+            f"topology {'' if owner is None else owner.topology_id!r} has gone back: version {turn} of the table at "
+            f"{self.location.address} brings back the rows of version {restored}, and transactions hold later ones. Go "
+            f"back, too, to before them, and run again: {way}. What was taken back is not read any more"
         )
 
     def _unreadable(self, error: Exception) -> SourceFailure:
         return SourceFailure(f"the table at {self.location.address} can't be read now", cause=plain_text(error))
-
-
-def _file_of(action: dict[str, Any]) -> DataFile:
-    statistics = json.loads(action.get("stats") or "{}")
-    return DataFile(
-        action["path"],
-        action.get("size") or 0,
-        int(statistics.get("numRecords", 0)),
-        partition=action.get("partitionValues") or {},
-        vector=vector_in(action),
-    )

@@ -23,7 +23,7 @@ from txtopo.api.data.utc import EPOCH
 from txtopo.journal.entries import JournalPart
 from txtopo.journal.journal import counting_parts
 
-__all__ = ["GroupWrites", "ShownPoint", "ShownPoints"]
+__all__ = ["GroupWrites", "ShownPoint", "ShownPoints", "rollbacks"]
 
 _TELLING_MAX = 8
 """How many versions are looked at for one that needs files: a table may be empty for long."""
@@ -81,7 +81,7 @@ class ShownPoints:
         began = location.handle(first)
         entry = read_entry(location, first)
         since = ShownPoint(began.transaction_version(application) or 0, None if entry is None else entry.written_ms)
-        for entry in _rollbacks(location, latest, application, first):
+        for entry in rollbacks(location, latest, application, first):
             if (entry.txid or 0) < since.txid:
                 since = ShownPoint(entry.txid or 0, entry.written_ms)
         lowest = since.txid
@@ -188,7 +188,7 @@ class _Whole:
         return low
 
 
-def _rollbacks(location: Location, latest: DeltaTable, application: str, first: int) -> Iterator[LogEntry]:
+def rollbacks(location: Location, latest: DeltaTable, application: str, first: int) -> Iterator[LogEntry]:
     """Yield the versions after ``first`` that went back, newest first: each names the one before it."""
     table = latest
     while (version := table.transaction_version(rolled_back_application(application)) or 0) > first:

@@ -1,0 +1,156 @@
+"""A keyed table of another topology as a source: what each commit group changes, as if it had a change data feed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from polars import col
+
+from committers import ApplyChanges, EventClock, Max, ReduceCommitter, Sum
+from spouts import DeltaTransactionalSpout, MemoryTransactionalSpout
+from state import DeltaState, read_table
+from tests.budgets import examples
+from tests.crashes import Crash, run_with_crash
+from txtopo import Config, Fields, TransactionalTopology, TransactionalTopologyBuilder
+from txtopo.attempts import TransactionAttempt
+from txtopo.errors import ConfigError
+from txtopo.streams import Flow
+from txtopo.testing import run_inline
+from txtopo.testing.collector import RecordingCollector
+from txtopo.testing.context import PlainContext
+
+EVENT = Fields("id: long", "name: string", "lsn: long", "deleted: boolean")
+
+Event = tuple[int, str | None]
+"""A key and its name; None deletes it."""
+
+
+def customers(folder: Path, events: Sequence[Event], *, has_vectors: bool = False) -> TransactionalTopology:
+    """Keep the customers that events tell of, three in a transaction."""
+    rows = [[key, name, number, name is None] for number, (key, name) in enumerate(events)]
+    apply = ApplyChanges(
+        "customers",
+        "gone",
+        key=Fields("id: long"),
+        values=Fields("name: string"),
+        sequence=Fields("lsn: long"),
+        deleted="deleted",
+    )
+    builder = TransactionalTopologyBuilder("customers", "events", MemoryTransactionalSpout(rows, EVENT, 3))
+    builder.set_committer_bolt("apply", apply, 2).fields_grouping("events", Fields("id"))
+    builder.set_state("customers", apply.state(folder / "customers", deletion_vectors=has_vectors))
+    builder.set_state("gone", apply.tombstones(folder / "gone", deletion_vectors=has_vectors))
+    return builder.build()
+
+
+def mirror(folder: Path, table: str = "customers", key: str = "id", **options: Any) -> TransactionalTopology:
+    """Apply what changes in a table to another one."""
+    flow = Flow("mirror", output=str(folder / "mirror"))
+    changes = flow.source("changes", DeltaTransactionalSpout(folder / table, changes="emit", **options))
+    changes = changes.filter(col("_change_type") != "update_preimage").drop("txid")
+    changes = changes.with_columns(deleted=col("_change_type") == "delete")
+    changes.apply_changes("copy", key=key, sequence=["_commit_version", "_change_type"], deleted="deleted")
+    return flow.build()
+
+
+def rows_of(path: Path, names: Sequence[str] = ("id", "name"), **options: Any) -> list[dict[str, Any]]:
+    return sorted(read_table(path, **options).select(names).to_pylist(), key=lambda row: row[names[0]])
+
+
+ROUNDS = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.integers(0, 5), st.sampled_from(["ann", "bob", None])), max_size=12), st.integers(0, 60)
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=examples(20))
+@given(rounds=ROUNDS, has_vectors=st.booleans(), files=st.integers(1, 4))
+def test_a_copy_of_a_table(rounds: list[tuple[list[Event], int]], has_vectors: bool, files: int) -> None:
+    """Whatever changes in a table and whenever it is read, whoever dies: a copy made of its changes is equal to it."""
+    with tempfile.TemporaryDirectory() as name:
+        folder, events = Path(name), list[Event]()
+        run_inline(customers(folder, events, has_vectors=has_vectors))
+        for more, at in rounds:
+            events += more
+            run_inline(customers(folder, events, has_vectors=has_vectors), Config(group_transactions_max=2))
+            run_with_crash(lambda: mirror(folder, batch_files_max=files), Crash(at))
+            run_inline(mirror(folder, batch_files_max=files))
+            assert rows_of(folder / "mirror" / "copy") == rows_of(folder / "customers")
+
+
+NOON = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+CLICK = Fields("user: string", "n: long", "at: timestamp")
+
+
+def users(folder: Path, minutes: Sequence[int], *, has_vectors: bool) -> TransactionalTopology:
+    """Count the clicks of users, who are forgotten ten minutes after their last one."""
+    rows = [["abcde"[minute % 5], 1, NOON + dt.timedelta(minutes=minute)] for minute in minutes]
+    builder = TransactionalTopologyBuilder("users", "clicks", MemoryTransactionalSpout(rows, CLICK, 1))
+    clock = EventClock("clock", time="at", delay=dt.timedelta(0))
+    builder.set_committer_bolt("clock", clock).global_grouping("clicks")
+    builder.set_state("clock", clock.state(folder / "clock"))
+    count = ReduceCommitter("users", "user", values={"n": Sum("n"), "at": Max("at")})
+    builder.set_committer_bolt("count", count, 2).fields_grouping("clicks", Fields("user"))
+    options = {"ttl": dt.timedelta(minutes=10), "clock": "clock", "deletion_vectors": has_vectors}
+    value = Fields("n: long", "at: timestamp")
+    builder.set_state(
+        "users", DeltaState(folder / "users", Fields("user: string"), value, upkeep_every_writes=3, **options)
+    )
+    return builder.build()
+
+
+def test_keys_that_expire(tmp_path: Path) -> None:
+    """A table whose keys expire is refused in words that say where to read its changes."""
+    run_inline(users(tmp_path, [0, 1, 20], has_vectors=False))
+    with pytest.raises(ConfigError, match="expire, which leaves no trace in its files; read its changes where"):
+        mirror(tmp_path, "users", "user")
+
+
+def steps(path: Path, begun: Sequence[Any] = (), **options: Any) -> tuple[list[Any], list[list[tuple[Any, ...]]]]:
+    """Return the metadata of the transactions that come next, and what is emitted in each."""
+    spout = DeltaTransactionalSpout(path, changes="emit", **options)
+    coordinator, found = spout.coordinator({}, PlainContext()), list(begun)
+    coordinator.resume(len(found), found[-1] if found else None)
+    while coordinator.is_ready():
+        found.append(coordinator.initialize_transaction(len(found) + 1, found[-1] if found else None))
+    return found, [emitted(spout, each) for each in found[len(begun) :]]
+
+
+def emitted(spout: DeltaTransactionalSpout, metadata: Any) -> list[tuple[Any, ...]]:
+    attempt = TransactionAttempt(1, 1)
+    collector = RecordingCollector(attempt, spout.output_fields)
+    spout.emitter({}, PlainContext()).emit_batch(attempt, metadata, collector)
+    return [tuple(values[1:]) for values in collector.tuples]
+
+
+FED = Fields("id: long", "name: string", "txid: long", "_change_type: string", "_commit_version: long")
+
+
+@pytest.mark.parametrize("has_vectors", [False, True])
+def test_what_a_commit_group_changes(tmp_path: Path, has_vectors: bool) -> None:
+    """Each key once, before and after, with the upstream's txid; what only moves to other files does not come."""
+    events: list[Event] = [(1, "ann"), (2, "bob"), (3, "cid")]
+    run_inline(customers(tmp_path, events, has_vectors=has_vectors))
+    table = tmp_path / "customers"
+    begun, first = steps(table, fields=FED)
+    (version,) = {row[-1] for row in first[0]}
+    assert sorted(first[0]) == [(n, name, 1, "insert", version) for n, name in events]
+    events += [(1, "ann"), (2, None), (4, "dan"), (4, "eve")]
+    run_inline(customers(tmp_path, events, has_vectors=has_vectors), Config(group_transactions_max=2))
+    _, (changes,) = steps(table, begun, fields=FED)
+    assert [row[:4] for row in changes] == [
+        (2, "bob", 3, "delete"),
+        (1, "ann", 1, "update_preimage"),
+        (1, "ann", 2, "update_postimage"),
+        (4, "eve", 3, "insert"),
+    ]
