@@ -171,6 +171,29 @@ def test_a_table_in_an_object_store() -> None:
         assert fresh.at(fresh.newest("customers")).rows["id"].to_pylist() == [4]
 
 
+def test_columns_and_types_that_change(tmp_path: Path) -> None:
+    """Each version has the columns and the type of the key that it had, in a process that holds several."""
+    write_deltalake(str(tmp_path), pa.table({"id": pa.array([1], pa.int32()), "v": [1]}))
+    reference = DeltaReference(tmp_path, "id")
+    seen = [reference.newest("r")]
+    write_deltalake(
+        str(tmp_path), pa.table({"id": pa.array([2], pa.int32()), "w": ["b"]}), mode="append", schema_mode="merge"
+    )
+    seen.append(reference.newest("r"))
+    wide = pa.table({"id": [1, 2**40], "w": ["a", "c"]})
+    write_deltalake(str(tmp_path), wide, mode="overwrite", schema_mode="overwrite")
+    seen.append(reference.newest("r"))
+    keys = pa.table({"id": [1, 2, 2**40]})
+    nothing: dict[str, Any] = {"id": None, "v": None, "w": None}
+    expected = [
+        [{"id": 1, "v": 1}, {"id": None, "v": None}, {"id": None, "v": None}],
+        [{"id": 1, "v": 1, "w": None}, {"id": 2, "v": None, "w": "b"}, nothing],
+        [{"id": 1, "w": "a"}, {"id": None, "w": None}, {"id": 2**40, "w": "c"}],
+    ]
+    for at in (0, 1, 2, 0):
+        assert reference.at(seen[at]).look_up(keys).to_pylist() == expected[at]
+
+
 def test_keys_more_than_once_are_refused_by_name(tmp_path: Path) -> None:
     """In one version, and in one that doubles a key of the version before."""
     path = str(tmp_path / "customers")
