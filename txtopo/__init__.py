@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from txtopo.api.data.fields import Fields as Fields
     from txtopo.api.data.tuples import Tuple as Tuple, Tuples as Tuples
+    from txtopo.api.dataset import Dataset as Dataset
     from txtopo.api.reduction import Combiner as Combiner
     from txtopo.api.state import MapState as MapState, State as State, StateKind as StateKind
     from txtopo.assembly.plain.report import PlainReport as PlainReport

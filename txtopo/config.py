@@ -347,6 +347,18 @@ SETTINGS: Mapping[str, Setting] = {
             "those of points stay: each 5 minutes for an hour, each hour for a day, each day for "
             "topology.rewind.hours; none: all stay, unless a state says otherwise",
         ),
+        Setting(
+            "topology.lineage",
+            False,
+            FLAG,
+            "tell OpenLineage's collector what each run reads and writes; its own settings say where that is",
+        ),
+        Setting(
+            "topology.tracing",
+            False,
+            FLAG,
+            "make OpenTelemetry's spans of transactions; its own settings say where they go",
+        ),
         Setting("topology.debug", False, FLAG, "log every event and action", only=None, is_of_component=True),
         Setting(
             "topology.state.dir",

@@ -15,7 +15,7 @@ import itertools
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -35,6 +35,7 @@ from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.spout import Coordinator, Emitter, Lag, Metadata, TransactionalSpout
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
+from txtopo.api.dataset import Dataset
 from txtopo.api.values import KEYED_KINDS
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FailedException, FieldsError, InputError
@@ -135,6 +136,11 @@ class DeltaTransactionalSpout(TransactionalSpout):
         return _DeltaEmitter(
             self.table, context.this_task_index, len(context.component_tasks(context.this_component_id))
         )
+
+    def datasets(self, partitions: Collection[str]) -> Mapping[str, Dataset]:
+        """Return the table."""
+        del partitions
+        return {"": Dataset.at(self.table.location.address)}
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
         """Return the versions that the transaction took, each end with the number of the file in it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fnmatch
 import glob
+import itertools
 import os
 import stat
 from collections.abc import Iterator, Sequence
@@ -87,6 +88,12 @@ def absolute_paths(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str
     if not paths:
         raise InputError("no path is given; give a folder, a file, a glob, or a list of these")
     return tuple(os.path.abspath(one) for one in paths)  # noqa: PTH100 - Path.absolute keeps ".."
+
+
+def folder_of_all(paths: Sequence[str]) -> str:
+    """Return the folder that all of some paths are in, or the path if it is one without a wildcard."""
+    common = os.path.commonprefix([path.split("/") for path in paths])  # noqa: RUF071 - it compares lists of names
+    return "/".join(itertools.takewhile(lambda part: not glob.has_magic(part), common)) or "/"
 
 
 def list_files(paths: Sequence[str]) -> Listing:

@@ -18,7 +18,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -38,7 +38,7 @@ from spouts.files.formats.format import FileFormat, check_unchanged
 from spouts.files.formats.json_format import JsonFormat
 from spouts.files.formats.parquet_format import ParquetFormat
 from spouts.files.formats.text_format import TextFormat
-from spouts.files.listing import FileRange, absolute_paths, list_files
+from spouts.files.listing import FileRange, absolute_paths, folder_of_all, list_files
 from spouts.files.packed import unpacked
 from spouts.files.watch import WatchingCoordinator, WatchTimes
 from txtopo.api.arguments import check_positive, check_secs, checked_arguments
@@ -46,6 +46,7 @@ from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.spout import Coordinator, Emitter, Metadata, TransactionalSpout
 from txtopo.api.data.fields import Fields
+from txtopo.api.dataset import Dataset
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FailedException, InputError
 
@@ -202,6 +203,11 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
         del config
         tasks = len(context.component_tasks(context.this_component_id))
         return _FilesEmitter(self, context.this_task_index, tasks)
+
+    def datasets(self, partitions: Collection[str]) -> Mapping[str, Dataset]:
+        """Return the folder with all files, or the only file."""
+        del partitions
+        return {"": Dataset.at(folder_of_all(self.paths))}
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
         """Return the start and end of the transaction's share of each of its files, by name.

@@ -15,7 +15,7 @@ import datetime as dt
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
 from spouts.bad_records import BAD_RECORDS, WithBadRecords
@@ -46,9 +46,10 @@ from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.spout import Coordinator, Emitter, Metadata, TransactionalSpout
 from txtopo.api.data.fields import Fields
+from txtopo.api.dataset import Dataset
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, InputError, SourceFailure
-from txtopo.network.kafka_connection import kafka_servers
+from txtopo.network.kafka_connection import kafka_address, kafka_servers
 from txtopo.text.client_properties import ClientProperties, Value
 
 _TIMEOUT = "topology.message.timeout.secs"
@@ -105,6 +106,13 @@ class KafkaInput(WithBadRecords):
             until_end,
         )
         self.make_format()  # for its errors, which are the user's, at once rather than on an executor
+
+    def datasets(self, partitions: Collection[str]) -> Mapping[str, Dataset]:
+        """Return the topics: those that are named, or those that a pattern has matched so far."""
+        names = self.options.topics.names
+        if names is None:
+            names = {partition.rpartition("-")[0] for partition in partitions}
+        return {f"{topic}-": Dataset(kafka_address(self.servers), topic) for topic in names}
 
     def make_format(self) -> RecordFormat:
         """Return what makes tuples of records; raise FieldsError if the fields do not suit the deserializer."""

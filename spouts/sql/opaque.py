@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
 from spouts.sql.table import TIMES, InputTable, OpenedTable
+from state.sql.database import dataset_of_table
 from txtopo.api.arguments import check_positive, check_secs, checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
@@ -25,6 +26,7 @@ from txtopo.api.components.spout import (
     PartitionedCoordinator,
 )
 from txtopo.api.data.fields import Fields
+from txtopo.api.dataset import Dataset
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError
 
@@ -105,6 +107,11 @@ class OpaqueSqlTransactionalSpout(OpaquePartitionedTransactionalSpout):
         """Return the emitter of a task."""
         del config, context
         return _OpaqueEmitter(self, self.table.opened())
+
+    def datasets(self, partitions: Collection[str]) -> Mapping[str, Dataset]:
+        """Return the table."""
+        del partitions
+        return {"": dataset_of_table(self.table.url, self.table.name, self.table.schema)}
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
         """Return the place before the first row, and that of the last."""

@@ -6,17 +6,19 @@ Metadata is a range of ids, and how many rows it has: ``{"after": id or null, "u
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from spouts.sql.table import INTEGERS, InputTable, OpenedTable
+from state.sql.database import dataset_of_table
 from txtopo.api.arguments import check_positive, check_secs, checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector
 from txtopo.api.components.context import TopologyContext
 from txtopo.api.components.spout import Coordinator, Emitter, Metadata, TransactionalSpout
 from txtopo.api.data.fields import Fields
+from txtopo.api.dataset import Dataset
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InputError
 
@@ -89,6 +91,11 @@ class SqlTransactionalSpout(TransactionalSpout):
         del config
         tasks = len(context.component_tasks(context.this_component_id))
         return _SqlEmitter(self, self.table.opened(), context.this_task_index, tasks)
+
+    def datasets(self, partitions: Collection[str]) -> Mapping[str, Dataset]:
+        """Return the table."""
+        del partitions
+        return {"": dataset_of_table(self.table.url, self.table.name, self.table.schema)}
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
         """Return the id before the first one, and the last."""

@@ -21,11 +21,12 @@ from state.kafka.records import checked_record_fields, misfit_of_records
 from state.marks import Mark, MarkedTable, Owner
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
+from txtopo.api.dataset import Dataset
 from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
 from txtopo.api.state import CanBeRepaired, State, StateKind, TableDescription, Writes
 from txtopo.columnar.rows_file import in_memory, rows_of_bytes, rows_to_bytes
 from txtopo.errors import ConfigError, FailedException, FieldsError, StateAccessError
-from txtopo.network.kafka_connection import kafka_servers
+from txtopo.network.kafka_connection import kafka_address, kafka_servers
 from txtopo.text.client_properties import ClientProperties, Value
 
 __all__ = ["KafkaState", "OpenedKafkaState"]
@@ -122,6 +123,11 @@ class KafkaState(State):
     def table(self) -> KafkaTable:
         """Return the marks for inspection."""
         return KafkaTable(self._marks(), self.servers, publishes_again=self.publishes_again)
+
+    @property
+    def dataset(self) -> Dataset:
+        """The topic, of the first of the brokers; see :attr:`State.dataset`."""
+        return Dataset(kafka_address(self.servers), self.topic)
 
     def _marks(self) -> KafkaMarks:
         return KafkaMarks(self.servers, self.properties, self.topic, self.marks_topic)

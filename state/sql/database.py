@@ -18,13 +18,15 @@ import pyarrow as pa
 
 from state.delta.columns import column_values
 from state.sql.columns import ColumnType, column_type, python_columns
+from txtopo.api.dataset import Dataset
 from txtopo.errors import ConfigError, StateFailure
+from txtopo.files.places import local_path
 from txtopo.text.client_properties import ClientProperties
 from txtopo.text.extras import how_to_install
 from txtopo.text.printable import escaped
 from txtopo.text.secrecy import is_reference
 
-__all__ = ["Columns", "Database", "Transaction", "database_of"]
+__all__ = ["Columns", "Database", "Transaction", "database_of", "dataset_of_table"]
 
 WAIT_SECS = 30
 """How long a lock of somebody else's is waited for, and a server that does not answer."""
@@ -32,6 +34,9 @@ WAIT_SECS = 30
 IDLE_SECS = 15
 """For how long a coordinator that is stopped in the middle of a transaction keeps its locks. It is less than what its
 successor waits for them."""
+
+_PORT = 5432
+"""PostgreSQL's own."""
 
 _KEYS_AT_ONCE = 1_000
 """Keys in one statement of SQLite, which takes 32,766 parameters."""
@@ -326,6 +331,19 @@ def checked_url(url: str) -> None:
         _parsed(url)
 
 
+def dataset_of_table(url: str, table: str, schema: str | None) -> Dataset:
+    """Return a table as catalogs of lineage name it; see :func:`database_of` for the URL and what it raises."""
+    parsed = _parsed(_resolved(url))
+    if parsed.get_backend_name() == "sqlite":
+        return Dataset(f"sqlite://{local_path(parsed.database)}", table)
+    server = f"{parsed.host or 'localhost'}:{parsed.port or _PORT}"
+    return Dataset(f"postgres://{server}", f"{parsed.database or parsed.username}.{schema or 'public'}.{table}")
+
+
+def _resolved(url: str) -> str:
+    return str(ClientProperties({"url": url}).resolved()["url"])
+
+
 def database_of(url: str, *, keeps_connection: bool = False) -> Database:
     """Return a database, which is not connected yet.
 
@@ -336,7 +354,7 @@ def database_of(url: str, *, keeps_connection: bool = False) -> Database:
     Raises:
         ConfigError: there is no such database, or a package is missing.
     """
-    given = str(ClientProperties({"url": url}).resolved()["url"])
+    given = _resolved(url)
     parsed = _parsed(given)
     import sqlalchemy as sa  # noqa: PLC0415 - an extra of the installation
 

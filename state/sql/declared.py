@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from state.marks import Mark, Owner
 from state.sql.columns import NAME_BYTES_MAX, checked_names, column_type, misfit_in_columns
-from state.sql.database import Columns, Database, Transaction, checked_url, database_of
+from state.sql.database import Columns, Database, Transaction, checked_url, database_of, dataset_of_table
 from state.sql.marks import put_mark, read_mark
 from state.sql.table import ASIDE, SqlTable
+from txtopo.api.dataset import Dataset
 from txtopo.api.state import CanBeRepaired, OpenedState, State, Writes
 from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes
 from txtopo.errors import ConfigError, DivergenceError, FieldsError, StateAccessError
@@ -48,6 +49,11 @@ class DeclaredSqlTable(State):
     def table(self) -> SqlTable:
         """Return the table, which can be inspected without opening it."""
         return self._table(database_of(self.url))
+
+    @property
+    def dataset(self) -> Dataset:
+        """The table, in its database; see :attr:`State.dataset`."""
+        return dataset_of_table(self.url, self.table_name, self.schema)
 
     def _table(self, database: Database) -> SqlTable:
         return SqlTable(database, self.table_name, self.schema, self.kind, self.columns)

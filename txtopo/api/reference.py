@@ -10,6 +10,8 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from txtopo.api.dataset import Dataset
+
 __all__ = ["Reference", "ReferenceTable", "SeenVersion"]
 
 
@@ -93,6 +95,11 @@ class Reference(ABC):
     """The columns of its key."""
     refresh: dt.timedelta
     """How often to look for a newer version at most."""
+
+    @property
+    def dataset(self) -> Dataset:
+        """The table as catalogs of lineage name it."""
+        return Dataset.at(self.address)
 
     @abstractmethod
     def newest(self, name: str) -> SeenVersion:

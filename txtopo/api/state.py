@@ -35,6 +35,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from txtopo.api.data.fields import Fields
+from txtopo.api.dataset import Dataset
 from txtopo.api.map_state import Key, MapState, takes_no_rows
 from txtopo.api.reduction import (
     Folding,
@@ -176,6 +177,11 @@ class State(ABC):
     def address(self) -> str | None:
         """The table's path, for readers outside a topology; None if it cannot be read from outside."""
         return None
+
+    @property
+    def dataset(self) -> Dataset | None:
+        """The table as catalogs of lineage name it; None: by the topology's id and the state's name."""
+        return None if self.address is None else Dataset.at(self.address)
 
     @property
     def home(self) -> str | None:

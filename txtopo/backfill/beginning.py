@@ -130,6 +130,8 @@ class BackfillPlace:
                 "topology.state.store": None,
                 # What the topology has committed can't be given up here.
                 "topology.transaction.max.attempts.policy": "WAIT",
+                # A run of its topology that has the new state tells of it.
+                "topology.lineage": False,
                 START_EMPTY: dict.fromkeys(new, committed.txid) if new and committed is not None else None,
             }
         )

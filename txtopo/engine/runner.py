@@ -26,6 +26,7 @@ from txtopo.config import MICRO_BATCH, REAL_TIME, Config, TopologyKind
 from txtopo.engine.control import RunControl
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
+from txtopo.engine.told import told
 from txtopo.errors import ConfigError
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
@@ -210,14 +211,17 @@ def run_with(  # noqa: PLR0913 - as above
 ) -> RunReport:
     """Run a transactional topology in an environment; see :func:`run`."""
     control = control or RunControl()
-    run = assembled(topology, config, environment, until=until, on_progress=on_progress)
-    with seldom_collected(), _short_turns(), user_output_logged(config.given), run as assembly:
-        loop = assembly.run_loop
-        with (
-            _stop_on_signals(loop.request_stop),
-            control.steering(lambda on: loop.set_active(is_active=on), lambda _: loop.request_stop()),
-        ):
-            return loop.run(assembly.start)
+    with told(topology, config, environment) as telling:
+        run = assembled(topology, config, telling.environment, until=until, on_progress=on_progress)
+        with seldom_collected(), _short_turns(), user_output_logged(config.given), run as assembly:
+            loop = assembly.run_loop
+            with (
+                _stop_on_signals(loop.request_stop),
+                control.steering(lambda on: loop.set_active(is_active=on), lambda _: loop.request_stop()),
+            ):
+                report = loop.run(assembly.start)
+        telling.ended(report)
+    return report
 
 
 @until_the_last

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from txtopo.config import to_servers
+from txtopo.config import to_servers, with_ports
 from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.text.client_properties import ClientProperties
 from txtopo.text.extras import how_to_install
@@ -31,6 +31,9 @@ _REFUSALS = frozenset(
     }
 )
 
+_PORT = 9092
+"""Of a server without one: Kafka's own."""
+
 _PROTOCOL = re.compile(r"(?i)^(?:plaintext|ssl|sasl_plaintext|sasl_ssl)://")
 
 _log = logging.getLogger("txtopo.kafka")
@@ -50,6 +53,11 @@ def kafka_servers(given: str | Sequence[str]) -> str:
             f"servers must be host:port of a broker, or several separated by commas, not {given!r} ({error})"
         ) from error
     return ",".join(server.strip() for server in servers)
+
+
+def kafka_address(servers: str) -> str:
+    """Return the address of the first of some servers, ``kafka://host:port``, by which catalogs know the topics."""
+    return f"kafka://{with_ports([_PROTOCOL.sub('', servers.partition(',')[0])], _PORT)}"
 
 
 class KafkaConnection:

@@ -28,6 +28,10 @@ class RowStep(ABC):
     def fields_after(self, fields: Fields) -> Fields:
         """Return the fields after the step."""
 
+    def made_of(self, fields: Fields) -> Mapping[str, Sequence[str]]:
+        """Return of each field after the step the fields that it is made of; by default of the same one."""
+        return {name: [name] for name in self.fields_after(fields)}
+
 
 @attrs.frozen
 class Filter(RowStep):
@@ -54,6 +58,10 @@ class WithColumns(RowStep):
         kept = [made.pop(name, f"{name}: {ddl_name(kind)}") for name, kind in zip(fields, fields.types, strict=True)]
         return Fields(*kept, *made.values())
 
+    def made_of(self, fields: Fields) -> Mapping[str, Sequence[str]]:
+        """Return the fields that each expression reads."""
+        return {**super().made_of(fields), **{each.name: each.fields for each in self.values}}
+
 
 @attrs.frozen
 class Select(RowStep):
@@ -66,6 +74,11 @@ class Select(RowStep):
         """Return the fields that are kept."""
         kept = [fields.subset([old]).renamed({old: new}) for new, old in self.names.items()]
         return sum(kept, Fields())
+
+    def made_of(self, fields: Fields) -> Mapping[str, Sequence[str]]:
+        """Return the field of each name."""
+        del fields
+        return {new: [old] for new, old in self.names.items()}
 
 
 @attrs.frozen
@@ -87,6 +100,10 @@ class Explode(OfRows):
     def fields_after(self, fields: Fields) -> Fields:
         """Return the fields with that of an element, or its parts, in place of the array."""
         return sum((self._fields_of(field) for field in fields.arrow_schema()), Fields())
+
+    def made_of(self, fields: Fields) -> Mapping[str, Sequence[str]]:
+        """Return the array for what comes of it."""
+        return {name: [field.name] for field in fields.arrow_schema() for name in self._fields_of(field)}
 
     def _fields_of(self, field: pa.Field) -> Fields:
         if field.name != self.name:
@@ -118,6 +135,10 @@ class OfFunction(OfRows):
         """Return the fields of the function's rows."""
         del fields
         return self.fields
+
+    def made_of(self, fields: Fields) -> Mapping[str, Sequence[str]]:
+        """Return all fields: a function may use any."""
+        return dict.fromkeys(self.fields, fields.names)
 
     @property
     def name(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 import txtopo
 from spouts.bad_records import WithBadRecords
 from state import DeltaReference
@@ -13,6 +15,7 @@ from txtopo.api.arguments import check_positive
 from txtopo.api.components.spout import AnySpout
 from txtopo.engine.notebook import notebook_progress
 from txtopo.errors import ConfigError, FieldsError
+from txtopo.streams.columns import columns_of
 from txtopo.streams.graph import Graph, Port, Step, streams_of
 from txtopo.streams.places import Words, step
 from txtopo.streams.shown import steps_shown
@@ -90,7 +93,8 @@ class Flow(Words):
         Warns:
             UnusedStreamWarning: nothing takes a stream.
         """
-        return self._graph.build()
+        topology = self._graph.build()
+        return attrs.evolve(topology, columns=columns_of(self._graph))
 
     def run(
         self,

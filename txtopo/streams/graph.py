@@ -93,6 +93,11 @@ class Step:
     is_sink: bool = False
     needs: tuple[Step, ...] = ()
     """Steps that must be there, although nothing of them is read: those whose tables are looked up."""
+    made_of: Mapping[str, Sequence[tuple[int | str, str]]] = attrs.field(factory=dict)
+    """Of its fields and columns that are no fields of its inputs by the same name, what they are made of: the number of
+    an input, or the name of a table or reference, and a field of it."""
+    is_opaque: bool = False
+    """Whether nobody knows what its fields are made of."""
     place: Place = attrs.field(factory=Place.here)
 
     @property

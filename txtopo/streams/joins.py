@@ -85,6 +85,11 @@ class StreamsJoined:
                 clock=clock,
                 states=self._states(join, graph),
                 streams=streams_of(join),
+                made_of={
+                    (side.names or {}).get(field, field): [(index, field)]
+                    for index, side in enumerate(sides)
+                    for field in side.port.fields
+                },
             )
         )
 

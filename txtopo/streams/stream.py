@@ -452,6 +452,7 @@ class Stream(Outputs):
             is_committer=other.reference is None,
             references={} if other.reference is None else {other.name: other.reference},
             needs=() if other.made_by is None else (other.made_by,),
+            made_of={rename.get(each, each): [(other.name, each)] for each in added},
             streams=streams_of(join),
             clock_after=self._clock,
         )
@@ -496,6 +497,7 @@ class Stream(Outputs):
             streams=streams,
             clock_after=None,
             is_sink=True,
+            is_opaque=True,
         )
 
     # Tables.
@@ -837,7 +839,7 @@ class Aggregated(Stream):
         self._graph.untaken.pop(self, None)
         if self._whole is None:
             name, source = self._base, self._source
-            own: dict[str, Any] = {"keys": self._key, "base": name, "is_sink": False}
+            own: dict[str, Any] = {"keys": self._key, "base": name, "is_sink": False, "made_of": self._made_of}
             if self._windowing is not None:
                 states = {name: self._windows.state(self._graph.internal(name))}
                 made = source._commit("agg", name, self._windows, states, clock=source._timed("window"), **own)
@@ -908,7 +910,20 @@ class Aggregated(Stream):
         self._graph.untaken.pop(self, None)
         clock = None if self._windowing is None else self._source._timed("window")
         named = f"{'upsert' if verb == 'upsert' else 'write'}-{name}"
-        return self._source._commit(verb, named, keeping, {name: state}, keys=self._key, clock=clock, needs=needs)
+        more: dict[str, Any] = {"needs": needs, "made_of": self._made_of}
+        return self._source._commit(verb, named, keeping, {name: state}, keys=self._key, clock=clock, **more)
+
+    @property
+    def _made_of(self) -> Mapping[str, Sequence[tuple[int, str]]]:
+        """The fields that results, and the columns of tables for them, are made of."""
+        made: dict[str, Sequence[tuple[int, str]]] = {
+            name + suffix: [(0, each) for each in aggregate.inputs]
+            for name, aggregate in self._aggregates.items()
+            for suffix in ("", *aggregate.suffixes)
+        }
+        if self._windowing is not None:
+            made |= {name: [(0, self._source._timed("window").time)] for name in (START, END)}
+        return made
 
 
 @attrs.frozen

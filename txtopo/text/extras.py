@@ -10,6 +10,8 @@ _EXTRAS = {
     "delta": "spark-delta",
     "httpx": "cluster",
     "obstore": "object-store",
+    "openlineage": "lineage",
+    "opentelemetry": "tracing",
     "polars": "expressions",
     "prometheus_client": "metrics",
     "psycopg": "sql",

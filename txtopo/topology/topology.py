@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import attrs
 
 from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.topology.plans.plan import Plan
+
+ColumnSources = Mapping[str, Mapping[str, Collection[tuple[str, str]]]]
+"""By state and column, the fields that its values are made of: each a spout or a reference table, and a name."""
 
 
 class Topology:
@@ -24,6 +29,8 @@ class TransactionalTopology(Topology):
     """What ``TransactionalTopologyBuilder.build()`` returns."""
 
     plan: Plan
+    columns: ColumnSources = attrs.field(factory=dict)
+    """Of what the columns of states are made, as far as it is known: a flow knows it."""
 
 
 @attrs.frozen

@@ -10,7 +10,7 @@ the first attempt sees exactly what every later one will.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import attrs
@@ -18,6 +18,7 @@ import attrs
 from txtopo.api.components.bolt import BatchBolt, Component
 from txtopo.api.components.collector import BatchOutputCollector, SpoutOutputCollector
 from txtopo.api.components.context import TopologyContext
+from txtopo.api.dataset import Dataset
 from txtopo.api.state import State
 from txtopo.api.store import Lead, Store
 from txtopo.attempts import TransactionAttempt
@@ -308,7 +309,20 @@ class _WithTables(Component):
 
 
 class _ReportsInput(Component):
-    """A spout that may report which input each transaction took."""
+    """A spout that may report which input each transaction took, and where it is."""
+
+    def datasets(self, partitions: Collection[str]) -> Mapping[str, Dataset]:
+        """Return what it reads, as catalogs of lineage name it; called in the driver.
+
+        Args:
+            partitions: those that :meth:`input_ranges` has named so far in this run; none when it begins.
+
+        Returns:
+            datasets by how the names of their partitions begin: ``{"": Dataset(…)}`` for a spout of one; none, the
+            default: its dataset has the name of the topology and the spout.
+        """
+        del partitions
+        return {}
 
     def input_ranges(self, metadata: Metadata, previous_metadata: Metadata) -> Mapping[str, tuple[Any, Any]] | None:
         """Return the input that a transaction took, so that ``txtopo audit`` can prove that none was lost or repeated.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from txtopo.engine.timeline.records import (
 from txtopo.transactional.core.measures import Measures
 from txtopo.transactional.core.record.facts import Fact, Trouble
 from txtopo.transactional.core.record.history import HistoryEvent, first_line
+from txtopo.transactional.core.record.record import Record
 
 OUTCOMES = {
     HistoryEvent.COMMITTED: VISIBLE,
@@ -57,6 +59,41 @@ class AttemptFacts(NamedTuple):  # made for each transaction, at half the cost o
     txid: int
     facts: Sequence[Fact]
     end: Fact | None = None
+
+
+class EndedAttempts:
+    """Keeps the attempts that have ended until a thread takes them: the last ``waiting_max`` of them.
+
+    The run loop's thread adds, and another one takes.
+    """
+
+    def __init__(self, waiting_max: int) -> None:
+        self.record = Record()
+        """The run's."""
+        self._waiting_max = waiting_max
+        self._ended: deque[AttemptFacts] = deque(maxlen=waiting_max)
+        self.dropped = 0
+        """How many had to go before they were taken."""
+
+    def add(self, fact: Fact) -> None:
+        """Keep the attempts that a fact ends."""
+        match fact.what:
+            case HistoryEvent.COMMITTED | HistoryEvent.DEAD_LETTER_WRITTEN:
+                # No fact follows for these transactions, so their lists stay as they are.
+                ended = [AttemptFacts(txid, self.record.of(txid), fact) for txid in fact.txids]
+            case HistoryEvent.FAILED:
+                ended = [AttemptFacts(txid, tuple(self.record.of(txid)), fact) for txid in fact.txids]
+            case HistoryEvent.ROLLED_BACK if fact.attempts:
+                ended = [AttemptFacts(txid, tuple(self.record.of(txid)), fact) for txid in fact.txids]
+            case _:
+                return
+        self.dropped += max(0, len(self._ended) + len(ended) - self._waiting_max)
+        self._ended.extend(ended)
+
+    def taken(self, most: int | None = None) -> list[AttemptFacts]:
+        """Return the next ones, and forget them."""
+        waiting = len(self._ended)
+        return [self._ended.popleft() for _ in range(waiting if most is None else min(waiting, most))]
 
 
 @attrs.frozen

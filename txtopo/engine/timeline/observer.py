@@ -13,7 +13,7 @@ from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
 from txtopo.attempts import TransactionAttempt, epoch_and_try
 from txtopo.config import Config
-from txtopo.engine.timeline.attempts import AttemptFacts, entries_of, reason_alone
+from txtopo.engine.timeline.attempts import AttemptFacts, EndedAttempts, entries_of, reason_alone
 from txtopo.engine.timeline.records import ERRORS_MAX, SLOTS, Entry, ErrorRecord, RunRecord
 from txtopo.engine.timeline.samples import Sample, Sampler
 from txtopo.engine.timeline.writer import FLUSH_SECS, TimelineWriter
@@ -49,12 +49,10 @@ class Timeline(Observer):
         self._given = config.given
         self._settings = {name: without_secrets(str(shown(name, value))) for name, value in config.given.items()}
         self._started = time.time()
-        self._ended: collections.deque[AttemptFacts] = collections.deque(maxlen=SLOTS)
-        """The attempts that are to be recorded."""
+        self._ended = EndedAttempts(SLOTS)
         self._errors: collections.deque[ErrorRecord] = collections.deque(maxlen=ERRORS_MAX)
         self._error_count = 0
         self._sampler = Sampler()
-        self._record = Record()
         self._recorded: dict[int, float] = {}
         """Of each attempt that is recorded as open, its last moment then."""
         self._stage = ""
@@ -79,30 +77,19 @@ class Timeline(Observer):
     def began(self, record: Record, executors_lost: Callable[[], int]) -> None:
         """Note that the run loop begins."""
         del executors_lost
-        self._stage, self._record = "", record
+        self._stage, self._ended.record = "", record
 
     def recorded(self, fact: Fact) -> None:
         """Note a fact."""
+        self._ended.add(fact)
         match fact.what:
             case HistoryEvent.PROCESSING:
                 self._sampler.jobs += 1
             case HistoryEvent.COMMITTING | HistoryEvent.WRITING_DEAD_LETTER:
                 self._sampler.groups += 1
-            case HistoryEvent.COMMITTED | HistoryEvent.DEAD_LETTER_WRITTEN:
-                # No fact follows for these transactions, so their lists stay as they are.
-                self._ended.extend([AttemptFacts(txid, self._record.of(txid), fact) for txid in fact.txids])
             case HistoryEvent.FAILED | HistoryEvent.STOPPED if isinstance(fact, Trouble):
-                self._failed(fact)
-            case HistoryEvent.ROLLED_BACK if fact.attempts:
-                self._unfinished(fact)
-
-    def _failed(self, fact: Trouble) -> None:
-        if fact.times or fact.what is HistoryEvent.STOPPED:  # otherwise it failed only because the run stops
-            self._record_error(fact.reason, fact.component or "", fact.attempts[0] if fact.attempts else None)
-        self._unfinished(fact)
-
-    def _unfinished(self, fact: Fact) -> None:
-        self._ended.extend([AttemptFacts(txid, tuple(self._record.of(txid)), fact) for txid in fact.txids])
+                if fact.times or fact.what is HistoryEvent.STOPPED:  # otherwise it failed only because the run stops
+                    self._record_error(fact.reason, fact.component or "", fact.attempts[0] if fact.attempts else None)
 
     def progressed(self, progress: Progress | PlainReport) -> None:
         """Note the progress."""
@@ -151,7 +138,7 @@ class Timeline(Observer):
 
     def drained(self) -> list[Entry]:
         """Return the records of what has ended since the last call."""
-        entries = list(entries_of([self._ended.popleft() for _ in range(len(self._ended))]))
+        entries = list(entries_of(self._ended.taken()))
         for entry in entries:
             self._sampler.recorded(entry)
         return entries
@@ -159,7 +146,7 @@ class Timeline(Observer):
     def open_records(self, now_us: int) -> list[Entry]:
         """Return the attempts that are open for long and have moved on since they were recorded."""
         found, before, self._recorded = [], self._recorded, {}
-        is_open = [AttemptFacts(txid, facts) for txid, facts in self._record.open()]
+        is_open = [AttemptFacts(txid, facts) for txid, facts in self._ended.record.open()]
         for (txid, facts, _), entry in zip(is_open, entries_of(is_open), strict=True):
             last_secs = facts[-1].at_secs
             if now_us - (entry.times[3] or entry.times[1]) >= OPEN_SECS * 1e6:

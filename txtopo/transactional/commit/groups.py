@@ -48,7 +48,7 @@ from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
 from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
-from txtopo.transactional.core.measures import Measures, StateWrite
+from txtopo.transactional.core.measures import Measures, StateWrite, TransactionInput
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group
 from txtopo.transactional.recovery.recover import marks_after
 from txtopo.transactional.tasks.batch_run import CarriedBolt
@@ -173,9 +173,9 @@ class GroupCommitter:
             if outcome.finished:
                 fingerprints = {a: joined([results[a].fingerprints, outcome.fingerprints[a]]) for a in outcome.finished}
                 done = action.group[: len(outcome.finished)]
-                writes = self._write(done, outcome.writes, fingerprints)
+                written = self._write(done, outcome.writes, fingerprints)
                 emitted, emitted_on = _emitted(fingerprints.values())
-                measures = Measures(writes, emitted, emitted_on, outcome.readings)
+                measures = attrs.evolve(written, emitted=emitted, emitted_on=emitted_on, readings=outcome.readings)
                 events.append(Committed(outcome.finished, measures=measures))
                 self._maintain()
             events += _failure_events(outcome)
@@ -192,7 +192,7 @@ class GroupCommitter:
         events: list[Event] = []
         with self._ending(events, action.group_id):
             writes: GroupWrites = {self._dead_letters: {txid: stored_value(kind, txid, letter)}}
-            measures = Measures(self._write((given_up,), writes, None))
+            measures = self._write((given_up,), writes, None)
             events.append(Committed((given_up.attempt,), measures=measures))
             self._maintain()
         return events
@@ -254,7 +254,7 @@ class GroupCommitter:
         group: Sequence[AssignedAttempt],
         writes: GroupWrites,
         fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
-    ) -> dict[str, StateWrite]:
+    ) -> Measures:
         first, last = group[0].attempt.txid, group[-1].attempt.txid
         metadata, planned = group[-1].metadata, group[-1].planned
         if self._keeping is not None:
@@ -268,11 +268,13 @@ class GroupCommitter:
         steps = [
             functools.partial(self._prepare, prepared, notes, name, last, values) for name, values in writes.items()
         ]
+        inputs: Sequence[TransactionInput] = ()
         if self._journal is not None:
             told = [self._discreet(each) for each in group]
             entry = journal_entry(self._task_factory.plan.spouts, told, self._committed.metadata, writes, fingerprints)
             # First, because the last step needs no other thread, and the group waits longest for a table.
             steps.insert(0, functools.partial(self._enter, self._journal, entry))
+            inputs = [TransactionInput(each.ranges, each.planned.references) for each in entry.transactions]
         with self._timed("preparing"):
             self._threads.together(steps)
         # From here on the group is finished, whoever leads. A crash after this leaves states that have it and others
@@ -295,10 +297,14 @@ class GroupCommitter:
             self._keeping.record_committed(last)
         if self._on_written is not None:
             self._on_written(writes.keys())
-        return {
-            name: StateWrite(prepared[name], published[name], *put_and_removed(values))
-            for name, values in writes.items()
-        }
+        versions = {name: self._states[name].version for name in writes}
+        return Measures(
+            {
+                name: StateWrite(prepared[name], published[name], *put_and_removed(values), versions[name])
+                for name, values in writes.items()
+            },
+            inputs,
+        )
 
     def _gathering(self, names: Iterable[str]) -> int:
         """Return for how long to gather transactions for the next group, in ms, since this one wrote these states."""
