@@ -13,16 +13,19 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
+from typing import IO
 
 import attrs
 import pyarrow as pa
 
 from spouts.bad_records import BadRecordRows
+from spouts.files.file_system import DISK, FileSystem
 from spouts.files.listing import FileRange
 from spouts.files.packed import is_packed, unpacked
 from txtopo.api.data.fields import Fields
 from txtopo.errors import ConfigError, InputError
+from txtopo.files.places import is_address, local_path
 
 BAD_RECORDS_FIELDS = Fields("file: string", "offset: long", "line: long", "text: string", "reason: string")
 
@@ -85,7 +88,8 @@ class Record:
 class LineNumbers:
     """Counts the lines of files; reads each byte about once if asked file by file, from front to back."""
 
-    def __init__(self) -> None:
+    def __init__(self, files: FileSystem = DISK) -> None:
+        self._files = files
         self._file: tuple[str, int, int] | None = None
         self._counts = [0]
         """The newlines before each multiple of ``_COUNTED_BYTES``."""
@@ -102,13 +106,13 @@ class LineNumbers:
         if is_packed(path):
             if self._packed is None or self._packed.position > offset:
                 self.close()
-                self._packed = _PackedLines(path)
+                self._packed = _PackedLines(self._files.open(path), path)
             return self._packed.before(offset)
         file = (path, piece.size, piece.mtime_ns)
         if file != self._file:
             self._file, self._counts = file, [0]
         chunks, rest = divmod(offset, _COUNTED_BYTES)
-        with Path(path).open("rb") as handle:
+        with self._files.open(path) as handle:
             handle.seek((len(self._counts) - 1) * _COUNTED_BYTES)
             while len(self._counts) <= chunks:
                 self._counts.append(self._counts[-1] + handle.read(_COUNTED_BYTES).count(b"\n"))
@@ -119,8 +123,8 @@ class LineNumbers:
 class _PackedLines:
     """Counts the lines of a compressed file, from front to back only: to go back would be to unpack it again."""
 
-    def __init__(self, path: str) -> None:
-        self.handle = Path(path).open("rb")  # noqa: SIM115 - closed by LineNumbers.close
+    def __init__(self, handle: IO[bytes], path: str) -> None:
+        self.handle = handle
         self.position = 0
         self._content = unpacked(self.handle, path)
         self._count = 0
@@ -210,19 +214,19 @@ def checked_dead_letter(path: str | os.PathLike[str], inputs: Sequence[str]) -> 
     The inputs are absolute paths and globs.
     """
     text = os.fspath(path)
-    if "://" not in text:
-        table = PurePath(os.path.abspath(text))  # noqa: PTH100 - as for the inputs
-        within = next((each for each in inputs if _is_read(table, each)), None)
-        if within is not None:
-            raise ConfigError(
-                f"dead_letter={text!r} is in {within}, which the spout reads; put the table elsewhere, or below a "
-                "name that begins with '_'"
-            )
+    table = PurePath(text if is_address(text) else local_path(text))
+    within = next((each for each in inputs if _is_read(table, each)), None)
+    if within is not None:
+        raise ConfigError(
+            f"dead_letter={text!r} is in {within}, which the spout reads; put the table elsewhere, or below a "
+            "name that begins with '_'"
+        )
     return text
 
 
 def _is_read(table: PurePath, given: str) -> bool:
     """Whether files at or below a path would be read as input."""
+    given = str(PurePath(given))  # as the table: with one slash in an address
     parts = PurePath(given).parts
     plain = PurePath(*itertools.takewhile(lambda part: not glob.has_magic(part), parts))
     if not table.is_relative_to(plain) or any(name.startswith((".", "_")) for name in table.relative_to(plain).parts):

@@ -22,13 +22,13 @@ import json
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import attrs
 
+from spouts.files.file_system import DISK, FileSystem
 from spouts.files.formats.format import FileFormat
-from spouts.files.listing import InputFile, Listing, describe, folders_of, look_at
+from spouts.files.listing import InputFile, Listing, describe
 from spouts.files.ranges import (
     Cutter,
     Place,
@@ -63,6 +63,7 @@ class FilesOptions:
     batch_bytes: int
     batch_files_max: int
     tasks: int
+    files: FileSystem = DISK
 
 
 @attrs.frozen
@@ -80,8 +81,9 @@ class FilesCoordinator(Coordinator):
 
     def __init__(self, options: FilesOptions) -> None:
         self._options = options
-        self._tops = folders_of(options.paths)
-        self._root = os.path.commonpath(self._tops)
+        self._files = options.files
+        self._tops = self._files.folders_of(options.paths)
+        self._root = self._files.root_of(self._tops)
         self._log_place: LogPlace | None = None
         self._log = FileLog(None)
         self._cutter: Cutter | None = None
@@ -131,8 +133,10 @@ class FilesCoordinator(Coordinator):
         self._follow_root()
         place = START if metadata is None or metadata["position"] is None else Place(*metadata["next"])
         owed = {path_of(self._root, file.name): file for file in self._log.entries_from(place.number) if file.is_owed}
-        lost = {os.path.abspath(name): owed.get(os.path.abspath(name)) for name in names}  # noqa: PTH100 - a str
-        wrong = [path for path, file in lost.items() if file is None or is_same(file, look_at(file.name, path))]
+        lost = {path: owed.get(path) for path in map(self._files.absolute, names)}
+        wrong = [
+            path for path, file in lost.items() if file is None or is_same(file, self._files.look_at(file.name, path))
+        ]
         if wrong:
             raise InputError(
                 f"{_list(wrong)} is there, or is no file that a rewind has promised to read again; nothing was changed"
@@ -164,7 +168,7 @@ class FilesCoordinator(Coordinator):
         names = [name] if below.startswith(os.pardir) else [os.path.normpath(path_of(below, name)), name]
         names += [known for known in self._log.names() if known.endswith(f"/{name}")]
         for each in names:
-            file = look_at(each, path_of(self._root, each))
+            file = self._files.look_at(each, path_of(self._root, each))
             if file is not None and (file.size, file.mtime_ns) == (size, mtime_ns):
                 return file
         return None
@@ -269,9 +273,9 @@ class FilesCoordinator(Coordinator):
             return
         below = os.path.relpath(head.root, self._root)
         is_inside = not below.startswith(os.pardir)
-        if is_inside and Path(head.root).is_dir():
+        if is_inside and self._files.is_folder(head.root):
             self._log.rename(self._root, below + "/")
-        elif len(self._log) and Path(head.root).is_dir() and self._must_be_moved:
+        elif len(self._log) and self._must_be_moved and self._files.is_folder(head.root):
             raise InputError(
                 f"files were taken from {head.root}, which still exists, but the paths now lead to {self._root}; "
                 "give the former paths, or add the new ones to them"
@@ -289,8 +293,8 @@ class FilesCoordinator(Coordinator):
         return place if metadata == resumed else Place(*metadata["next"])
 
     def _folders(self) -> dict[str, int]:
-        """Return the inodes of the listed folders, by path."""
-        return {path: os.stat(path).st_ino for path in self._tops}  # noqa: PTH116 - as everywhere here
+        """Return the identities of the listed folders, by path."""
+        return {path: self._files.identity_of(path) for path in self._tops}
 
     def _files_from(self, place: Place) -> Iterator[Admitted]:
         return self._log.entries_from(place.number)
@@ -307,7 +311,7 @@ class FilesCoordinator(Coordinator):
                 f"a rewind has promised to read {_list(owed)} again, but these files are missing or have changed "
                 "since; put the original files back, or, if they are lost for good, give them to 'txtopo forgo'"
             )
-        missing = [_described(file, path) for file, path in waiting if not os.path.isfile(path)]  # noqa: PTH113 - a str
+        missing = [_described(file, path) for file, path in waiting if not self._files.is_file(path)]
         if missing:
             raise InputError(
                 f"{_list(missing)} was complete and waited to be read, but is missing now; put it back, or put an "

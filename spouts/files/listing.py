@@ -6,6 +6,7 @@ Empty files are not listed; when they get content, they count as new files.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fnmatch
 import glob
@@ -14,11 +15,13 @@ import os
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import attrs
 
 from spouts.files.packed import PACKED_SUFFIXES, suffix_of
 from txtopo.errors import InputError
+from txtopo.files.places import is_address, local_path
 
 REFUSED_SUFFIXES = frozenset(
     {".7z", ".br", ".deflate", ".gzip", ".lz4", ".lzma", ".lzo", ".rar", ".snappy"}
@@ -50,7 +53,14 @@ class InputFile:
     size: int
     """Its length in bytes."""
     mtime_ns: int
-    """Its modification time, in nanoseconds."""
+    """Its modification time, in nanoseconds; of an object, a number that stands for its version."""
+    modified_ns: int | None = attrs.field(default=None, eq=False)
+    """When an object was put, in nanoseconds since 1970."""
+
+    @property
+    def arrival_ns(self) -> int:
+        """About when it came, in nanoseconds since 1970."""
+        return self.mtime_ns if self.modified_ns is None else self.modified_ns
 
 
 @attrs.frozen
@@ -78,16 +88,19 @@ class Listing:
 def absolute_paths(path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
     """Return one or several paths as absolute ones, which are valid in processes with other working directories.
 
+    Addresses such as ``s3://bucket/folder`` stay what they are.
+
     Raises:
-        InputError: no path is given, or one is an address such as ``s3://bucket/folder``.
+        InputError: no path is given, or one is an address and another is not.
+        ConfigError: an address has lost a slash as a path.
     """
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-    address = next((each for each in map(str, paths) if "://" in each), None)
-    if address is not None:
-        raise InputError(f"{address} is not a path of a file system, which is all that the files spout can read")
     if not paths:
         raise InputError("no path is given; give a folder, a file, a glob, or a list of these")
-    return tuple(os.path.abspath(one) for one in paths)  # noqa: PTH100 - Path.absolute keeps ".."
+    addresses = [os.fspath(each).rstrip("/") for each in paths if is_address(each)]
+    if addresses and len(addresses) < len(paths):
+        raise InputError(f"{addresses[0]} is in an object store, and another path is not; read them by two topologies")
+    return tuple(addresses) or tuple(str(local_path(each)) for each in paths)
 
 
 def folder_of_all(paths: Sequence[str]) -> str:
@@ -210,8 +223,38 @@ def is_unfinished(name: str) -> bool:
 
 
 def describe(file: InputFile) -> str:
-    """Return a file's size and mtime for an error."""
-    return f"{file.size} bytes, mtime_ns {file.mtime_ns}"
+    """Return a file's size and mtime, or an object's size and version, for an error."""
+    return f"{file.size} bytes, {'version' if is_address(file.path) else 'mtime_ns'} {file.mtime_ns}"
+
+
+class FileChangedError(InputError):
+    """A file has changed since it was planned, or is missing."""
+
+
+def check_version(path: str, planned: FileRange | InputFile, now: InputFile | None) -> None:
+    """Raise FileChangedError if a file is missing (None), or not the one that it was when it was planned."""
+    before = InputFile(planned.name, path, planned.size, planned.mtime_ns)
+    if now is None:
+        raise FileChangedError(
+            f"{path} is missing; it had {describe(before)} when its transaction was planned; put it back"
+        )
+    if now != before:
+        raise FileChangedError(
+            f"{path} has changed since its transaction was planned: it had {describe(before)}, now it has "
+            f"{describe(now)}; put the original file back, and put new data in a new file",
+        )
+
+
+def check_unchanged(path: str, planned: FileRange | InputFile, handle: IO[bytes] | None = None) -> None:
+    """Raise FileChangedError if a file is missing, or has another size or mtime than when it was planned.
+
+    Without a handle this checks the file that is at the path now.
+    """
+    now = None
+    with contextlib.suppress(FileNotFoundError):
+        status = os.stat(path if handle is None else handle.fileno())  # noqa: PTH116 - the same call on a handle
+        now = InputFile(planned.name, path, status.st_size, status.st_mtime_ns)
+    check_version(path, planned, now)
 
 
 def _named(root: str, found: dict[str, os.stat_result]) -> Iterator[InputFile]:
@@ -243,7 +286,7 @@ def _matches(path: str) -> tuple[str, list[str]]:
     shown = [
         match
         for match in _glob([top], tail)
-        if not any(map(_is_hidden, match.relative_to(top).parts))
+        if not any(map(is_hidden, match.relative_to(top).parts))
         and not (skips_links and match.is_symlink() and match.is_dir())
     ]
     return root, sorted(map(str, shown))
@@ -277,7 +320,7 @@ def _folders(top: Path) -> Iterator[Path]:
 def _entries(folder: Path) -> list[str]:
     """Return the names in a folder that are not hidden; none if there is no such folder."""
     try:
-        return [name for name in os.listdir(folder) if not _is_hidden(name)]  # noqa: PTH208 - names only
+        return [name for name in os.listdir(folder) if not is_hidden(name)]  # noqa: PTH208 - names only
     except OSError as error:
         if error.errno in _IS_NOWHERE:
             return []
@@ -336,13 +379,18 @@ def _walk(path: str, above: tuple[tuple[int, int], ...]) -> Iterator[tuple[str, 
 def _check_readable(path: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise InputError(f"{path} is neither a file nor a folder; remove it, or give a narrower path")
+    check_suffix(path)
+    if not os.access(path, os.R_OK):
+        raise InputError(f"{path} cannot be read; grant read permission")
+
+
+def check_suffix(path: str) -> None:
+    """Raise InputError for an archive, and for a compressed file that is not read."""
     if not REFUSED_SUFFIXES.isdisjoint({suffix_of(path), Path(path).suffix.lower()}):
         raise InputError(
             f"{path} is compressed, or an archive, in a way that is not read; unpack it, or compress its files as "
             f"{', '.join(PACKED_SUFFIXES)} (Parquet files have compression of their own)"
         )
-    if not os.access(path, os.R_OK):
-        raise InputError(f"{path} cannot be read; grant read permission")
 
 
 def _check_name(name: str, path: str) -> None:
@@ -354,10 +402,11 @@ def _check_name(name: str, path: str) -> None:
 
 def _names(folder: str) -> list[str]:
     try:
-        return sorted(name for name in os.listdir(folder) if not _is_hidden(name))  # noqa: PTH208 - names only
+        return sorted(name for name in os.listdir(folder) if not is_hidden(name))  # noqa: PTH208 - names only
     except OSError as error:
         raise InputError(f"folder {folder} cannot be read: {error.strerror}", cause=str(error)) from error
 
 
-def _is_hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Whether a name is skipped in a listing without ``watch``."""
     return name.startswith((".", "_"))

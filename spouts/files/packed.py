@@ -16,7 +16,7 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
-from txtopo.errors import InputError
+from txtopo.errors import BucketUnreachable, InputError
 
 __all__ = ["PACKED_SUFFIXES", "UNPACKED_END", "Unpacked", "is_packed", "suffix_of", "unpacked"]
 
@@ -145,7 +145,7 @@ class _Stream(io.RawIOBase):
         except _FAULTS as error:
             raise self._damaged(error) from error
         except OSError as error:
-            if error.errno is not None:
+            if error.errno is not None or isinstance(error, BucketUnreachable):
                 raise
             raise self._damaged(error) from error
         self._position += len(data)

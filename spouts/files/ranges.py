@@ -200,8 +200,8 @@ def _arrival_ns(file: InputFile) -> int:
     """Return the ctime of a file in nanoseconds, the best estimate of when it got its name."""
     try:
         return os.stat(file.path).st_ctime_ns  # noqa: PTH116 - as above
-    except OSError:
-        return 0
+    except OSError:  # an object, too
+        return file.arrival_ns
 
 
 def _list(names: Sequence[str]) -> str:

@@ -18,9 +18,9 @@ import contextlib
 import itertools
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import pyarrow as pa
 
@@ -32,14 +32,17 @@ from spouts.files.bad_records import (
     LineNumbers,
     checked_dead_letter,
 )
+from spouts.files.bucket import Bucket
 from spouts.files.coordinator import FilesOptions, ListingCoordinator
+from spouts.files.file_system import DISK, FileSystem
 from spouts.files.formats.csv_format import CsvFormat, CsvOptions, TsvFormat
-from spouts.files.formats.format import FileFormat, check_unchanged
+from spouts.files.formats.format import FileFormat
 from spouts.files.formats.json_format import JsonFormat
 from spouts.files.formats.parquet_format import ParquetFormat
 from spouts.files.formats.text_format import TextFormat
-from spouts.files.listing import FileRange, absolute_paths, folder_of_all, list_files
+from spouts.files.listing import FileRange, absolute_paths, folder_of_all
 from spouts.files.packed import unpacked
+from spouts.files.ranges import path_of
 from spouts.files.watch import WatchingCoordinator, WatchTimes
 from txtopo.api.arguments import check_positive, check_secs, checked_arguments
 from txtopo.api.components.collector import BatchOutputCollector
@@ -49,6 +52,7 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.dataset import Dataset
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FailedException, InputError
+from txtopo.files.places import is_address
 
 FORMATS: Mapping[str, type[FileFormat]] = {
     kind.name: kind for kind in (TextFormat, CsvFormat, TsvFormat, JsonFormat, ParquetFormat)
@@ -57,6 +61,9 @@ FORMATS: Mapping[str, type[FileFormat]] = {
 
 _SUFFIXES_SHOWN = 8
 
+_OPENED_AHEAD = 8
+"""How many files of a bucket are asked for while one is read."""
+
 _SUFFIXES = {suffix: name for name, kind in FORMATS.items() for suffix in kind.suffixes}
 
 
@@ -64,14 +71,15 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
     """Emits the records of files; a transaction holds many small files or a part of a large one.
 
     *You* must make the files available under the same absolute path to the driver and to all executors: on a cluster,
-    on a shared file system. Without ``watch``, a file must be complete when it gets its name, and must not be changed
-    or moved afterwards: write it elsewhere, or under a name that begins with ``_`` or ``.``, and rename it.
+    on a shared file system, or in a bucket. Without ``watch``, a file must be complete when it gets its name, and must
+    not be changed or moved afterwards: write it elsewhere, or under a name that begins with ``_`` or ``.``, and rename
+    it. An object of a bucket is complete when it appears.
 
     *txtopo* guarantees that each record belongs to exactly one transaction, over any number of runs.
 
     Args:
-        path: a folder (all files below it), a file, a glob, or a list of these. Files and folders whose
-            names begin with ``.`` or ``_`` are skipped.
+        path: a folder (all files below it), a file, a glob, or a list of these; or such addresses in one bucket, as
+            ``s3://bucket/in/*.csv``. Files and folders whose names begin with ``.`` or ``_`` are skipped.
         fields: the records' fields, without the attempt; ``Fields("line: string")`` for text. If they have types,
             which CSV, JSON and Parquet require, the records travel as Arrow columns.
         format: ``"text"``, ``"csv"``, ``"tsv"``, ``"json"`` or ``"parquet"``. If None, the format of the files'
@@ -93,6 +101,7 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
         now_secs: with ``watch``, the clock, in seconds; for tests.
         dead_letter: a Delta table for text, CSV and JSON records that do not fit the fields: file, offset, line, text
             and reason, each exactly once. None: the first such record stops the run with an error that names it.
+        storage_options: options for the object store, as those of tables have them. None: from the environment.
 
     Raises:
         FieldsError: the fields do not suit the format.
@@ -118,6 +127,7 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
         poll_secs: float = 1.0,
         now_secs: Callable[[], float] = time.monotonic,
         dead_letter: str | os.PathLike[str] | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         for what, number in (("batch_bytes", batch_bytes), ("batch_files_max", batch_files_max)):
             check_positive(what, number)
@@ -126,6 +136,8 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
         if format is not None and format not in FORMATS:
             raise ConfigError(f"format is {format!r}; the formats are {', '.join(FORMATS)}")
         self.paths = absolute_paths(path)
+        self.files: FileSystem = Bucket(tuple((storage_options or {}).items())) if is_address(self.paths[0]) else DISK
+        """Where they are."""
         self.values = (fields or Fields("line: string")).with_attempt().without_attempt()
         """The fields after the attempt."""
         self.output_fields = self.values.with_attempt()
@@ -161,7 +173,9 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
             raise ConfigError("dead_letter works for text, CSV and JSON files only; leave it out for Parquet")
         fields = Fields() if self._fields is None and name != TextFormat.name else self.values
         kind = FORMATS[name]
-        return kind(fields, self._csv) if issubclass(kind, CsvFormat) else kind(fields)
+        made = kind(fields, self._csv) if issubclass(kind, CsvFormat) else kind(fields)
+        made.files = self.files
+        return made
 
     def _guess_format(self, suffixes: Iterable[str]) -> str:
         """Return the format of the files with some suffixes; raise InputError if they are of several, unless text."""
@@ -193,10 +207,11 @@ class FilesTransactionalSpout(WithBadRecords, TransactionalSpout):
             self.batch_bytes,
             self.batch_files_max,
             tasks=len(context.component_tasks(context.this_component_id)),
+            files=self.files,
         )
         if self.watch is None:
-            return ListingCoordinator(options, list_files(self.paths))
-        return WatchingCoordinator(options, self.watch, lambda: list_files(self.paths).files)
+            return ListingCoordinator(options, self.files.list_files(self.paths))
+        return WatchingCoordinator(options, self.watch, lambda: self.files.list_files(self.paths).files)
 
     def emitter(self, config: Mapping[str, Any], context: TopologyContext) -> Emitter:
         """Return the emitter of every n-th range from ``this_task_index`` on, where n is the number of tasks."""
@@ -235,34 +250,39 @@ class _FilesEmitter(Emitter):
         self._task = task
         self._tasks = tasks
         self._formats: dict[str, FileFormat] = {}
-        self._line_numbers = LineNumbers()
+        self._line_numbers = LineNumbers(spout.files)
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
         name = metadata["format"]
         if name not in self._formats:
             self._formats[name] = self._spout.make_format(name)
-        for piece in itertools.starmap(FileRange, metadata["ranges"][self._task :: self._tasks]):
-            path = str(Path(metadata["root"]) / piece.name)
+        waiting = [
+            (path_of(metadata["root"], piece.name), piece)
+            for piece in itertools.starmap(FileRange, metadata["ranges"][self._task :: self._tasks])
+        ]
+        opened: deque[Callable[[], IO[bytes]]] = deque()
+        for index, (path, piece) in enumerate(waiting):
+            while len(opened) <= _OPENED_AHEAD and index + len(opened) < len(waiting):
+                opened.append(self._spout.files.opening(*waiting[index + len(opened)]))
             try:
-                # Before it is opened, too: the error then says that the file is missing, and what it was.
-                check_unchanged(path, piece)
-                self._emit(attempt, self._formats[name], path, piece, collector)
+                with opened.popleft()() as handle:
+                    self._emit(attempt, self._formats[name], path, piece, handle, collector)
             except (FileNotFoundError, PermissionError) as error:
                 raise InputError(f"{path} cannot be read: {error.strerror}", cause=str(error)) from error
             except OSError as error:
                 raise FailedException(f"{path} could not be read", cause=str(error)) from error
 
-    def _emit(
+    def _emit(  # noqa: PLR0913, PLR0917 - what it emits, of what, to where
         self,
         attempt: TransactionAttempt,
         files_format: FileFormat,
         path: str,
         piece: FileRange,
+        handle: IO[bytes],
         collector: BatchOutputCollector,
     ) -> None:
         bad = self._bad_records(path, piece, collector)
-        with Path(path).open("rb") as handle, contextlib.closing(self._line_numbers):
-            check_unchanged(path, piece, handle)
+        with contextlib.closing(self._line_numbers):
             try:
                 for batch in files_format.read(unpacked(handle, path), piece, bad):
                     if self._spout.values.columnar:
@@ -271,10 +291,9 @@ class _FilesEmitter(Emitter):
                         _emit_rows(attempt, batch, collector)
                 bad.finish()
             except InputError:
-                check_unchanged(path, piece, handle)  # a change during reading explains a bad record better
+                self._spout.files.check_unchanged(path, piece, handle)  # a change explains a bad record better
                 raise
-            for seen in (handle, None):  # the open file, and the file that another attempt would open
-                check_unchanged(path, piece, seen)
+            self._spout.files.check_unchanged(path, piece, handle)
 
     def _bad_records(self, path: str, piece: FileRange, collector: BatchOutputCollector) -> BadRecords:
         if self._spout.dead_letter is None:

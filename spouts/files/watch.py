@@ -17,17 +17,16 @@ Nor is one forgotten that was admitted and not taken: it would be lost without a
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import attrs
 
 from spouts.files.coordinator import START, FilesCoordinator, FilesOptions, is_same
-from spouts.files.formats.format import FileChangedError
-from spouts.files.listing import InputFile, check_complete, describe, look_at, scan_names
+from spouts.files.file_system import Scan
+from spouts.files.listing import FileChangedError, InputFile, describe
 from spouts.files.packed import suffix_of
 from spouts.files.ranges import Place, Plan, path_of
 from spouts.files.taken_log import Admitted
@@ -84,7 +83,8 @@ class WatchingCoordinator(FilesCoordinator):
         self._times = times
         self._list_by_name = list_by_name
         self._settling: dict[str, _Seen] = {}
-        self._next_refresh_secs = float("-inf")
+        self._next_refresh_secs = self._found_secs = float("-inf")
+        self._found = Scan({}, lambda _: None)
         self._check_again_from = 0
         self._elsewhere: set[str] = set()
         self._former_trouble = self._trouble = ""
@@ -184,7 +184,7 @@ class WatchingCoordinator(FilesCoordinator):
 
     def _is_away(self, file: Admitted) -> bool:
         """Whether a file's folder is missing, or another is in its place: all its files look missing then."""
-        return not all(map(os.path.isdir, self._tops)) or file.folder != self._log.folder_of(self._folders())
+        return not all(map(self._files.is_mounted, self._tops)) or file.folder != self._log.folder_of(self._folders())
 
     def _is_barren(self, file: Admitted) -> bool:
         return self._barren is not None and self._barren[0] == self._place and file.number < self._barren[1]
@@ -203,14 +203,17 @@ class WatchingCoordinator(FilesCoordinator):
         return FailedException(f"{error.filename or self._root} could not be read", cause=str(error))
 
     def _look_at(self, name: str) -> InputFile | None:
-        return look_at(name, path_of(self._root, name))
+        """Return the file of a name; an object as it was listed, for as long as that is not due again."""
+        if name in self._found and self._times.now_secs() <= self._found_secs + self._times.poll_secs:
+            return self._found.look_at(name)
+        return self._files.look_at(name, path_of(self._root, name))
 
     def _refresh(self) -> None:
         """List the folders, admit complete files, and forget removed ones."""
         started = self._times.now_secs()
         self._former_trouble, self._trouble = self._trouble, ""
         try:
-            found = scan_names(self._options.paths, self._root)
+            self._found, self._found_secs = found, _ = self._files.scan(self._options.paths, self._root), started
             folder = self._log.folder_of(self._folders())
             self._admit(self._complete(found, started), folder)
             self._forget(found, folder)
@@ -230,53 +233,53 @@ class WatchingCoordinator(FilesCoordinator):
             logger.warning("%s", text)
         self._trouble = text
 
-    def _complete(self, found: Mapping[str, str], now_secs: float) -> list[InputFile]:
+    def _complete(self, found: Scan, now_secs: float) -> list[InputFile]:
         """Return the new files that have not changed for long enough, the oldest first."""
         settling: dict[str, _Seen] = {}
         complete: list[InputFile] = []
-        for name, path in found.items():
+        for name in found.paths:
             if name in self._log:
                 continue
-            file = look_at(name, path)
+            file = found.look_at(name)
             if file is None:
                 continue
             seen = self._settling.get(name)
             if seen is None or seen.file != file:
                 seen = _Seen(file, now_secs)
             if now_secs - seen.since_secs >= self._times.settle_secs:
-                check_complete(file)
+                self._files.check_complete(file)
                 complete.append(file)
             else:
                 settling[name] = seen
         self._settling = settling
-        return sorted(complete, key=lambda file: (file.mtime_ns, file.name))
+        return sorted(complete, key=lambda file: (file.arrival_ns, file.name))
 
     def _admit(self, files: Sequence[InputFile], folder: int) -> None:
         self._guess_format(file.name for file in files)
         self._log.admit(files, folder)
 
-    def _forget(self, found: Mapping[str, str], folder: int) -> None:
+    def _forget(self, found: Scan, folder: int) -> None:
         """Remove missing files from the log whose transactions are committed."""
         self._recognize(found, folder)
-        self._elsewhere.difference_update(found)
+        self._elsewhere.difference_update(found.paths)
         gone = [self._log.of_name(name) for name in self._log.names() if name not in found]
         numbers = []
         for file in gone:
             if not self._is_committed(file) or file.folder != folder or file.name in self._elsewhere:
                 continue
-            if os.path.lexists(path_of(self._root, file.name)):  # exists, but is not a name that a listing returns
+            if self._files.is_there(path_of(self._root, file.name)):  # exists, but is not a name that a listing returns
                 self._elsewhere.add(file.name)
             else:
                 numbers.append(file.number)
         self._log.remove(numbers)  # from here on, a name that comes back is a new file
 
-    def _recognize(self, found: Mapping[str, str], folder: int) -> None:
+    def _recognize(self, found: Scan, folder: int) -> None:
         """Recognise a folder that was moved or copied by files that are known from their former folder.
 
         A folder that is not mounted looks empty, so files that are missing in another folder must not be forgotten.
         """
         others = self._log.others_than(folder)
-        same = {file.folder for file in others if file.name in found and is_same(file, self._look_at(file.name))}
+        same = {file.folder for file in others if file.name in found and is_same(file, found.look_at(file.name))}
         if same:
             self._log.unite(folder, same)
         missing = sum(file.folder not in same for file in others)
@@ -286,7 +289,7 @@ class WatchingCoordinator(FilesCoordinator):
                 "they are not read again when they come back"
             )
 
-    def _check_again(self, found: Mapping[str, str]) -> None:
+    def _check_again(self, found: Scan) -> None:
         """Check whether some of the known files have changed."""
         entries: list[Admitted] = []
         for file in self._log.entries_from(self._check_again_from):
@@ -300,7 +303,7 @@ class WatchingCoordinator(FilesCoordinator):
         for file in entries:
             if file.name not in found and file.name not in self._elsewhere:
                 continue
-            now = self._look_at(file.name)
+            now = found.look_at(file.name) if file.name in found else self._look_at(file.name)
             if now is None:
                 self._elsewhere.discard(file.name)
             elif not is_same(file, now):

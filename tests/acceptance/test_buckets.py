@@ -15,14 +15,15 @@ import pytest
 pytest.importorskip("obstore")
 
 from committers import AppendCommitter
+from spouts.files.spout import FilesTransactionalSpout
 from spouts.memory import MemoryTransactionalSpout
-from state import DeltaRows
+from state import DeltaRows, read_table
 from state.delta.log.location import Location
 from state.delta.read.consistent import read_tables
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
 from tests.object_server import ObjectStore as Server
 from tests.processes import ran
-from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo import Config, Fields, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.assembly.storage import metadata_dir_of, store_words
 from txtopo.files.objects import ObjectFolder
 from txtopo.inspect.audit.evidence import audited
@@ -40,20 +41,54 @@ run_inline(words_topology(OUTPUT, DATA), Config(group_transactions_max=2))
 """
 
 
+READ = """
+from tests.acceptance.test_buckets import lines_topology
+from txtopo import Config
+from txtopo.testing.inline import run_inline
+run_inline(lines_topology(), Config(group_transactions_max=2))
+"""
+
+
+def lines_topology() -> TransactionalTopology:
+    """Return a topology whose input is in the bucket, too: each line of its objects becomes a row."""
+    spout = FilesTransactionalSpout("s3://bucket/in", Fields("line: string"), batch_files_max=2)
+    builder = TransactionalTopologyBuilder("lines", "spout", spout, 2)
+    builder.set_committer_bolt("append", AppendCommitter("rows")).shuffle_grouping("spout")
+    builder.set_state("rows", DeltaRows(f"{OUTPUT}/rows", Fields("line: string")))
+    return builder.build()
+
+
 @pytest.fixture
 def lives(tmp_path: Path) -> Callable[..., int]:
     """Run the topology on a machine whose disk is empty at first and lost at the end; return how the process ended."""
 
-    def live(failpoints: str = "") -> int:
+    def live(failpoints: str = "", code: str = RUN) -> int:
         disk = tmp_path / "disk"
         (disk / "tmp").mkdir(parents=True)
-        ended = ran("-c", RUN, failpoints=failpoints, cwd=disk, TMPDIR=str(disk / "tmp"), HOME=str(disk))
+        ended = ran("-c", code, failpoints=failpoints, cwd=disk, TMPDIR=str(disk / "tmp"), HOME=str(disk))
         shutil.rmtree(disk)
         if ended.returncode > 0:
             print(ended.stderr, file=sys.stderr)
         return ended.returncode
 
     return live
+
+
+@pytest.mark.slow
+def test_input_in_the_bucket_and_machines_that_are_lost(bucket_server: Server, lives: Callable[..., int]) -> None:
+    """Each line of each object is a row once, also of those that come later with names that sort before."""
+    objects = ObjectFolder("s3://bucket/in", tuple(bucket_server.options.items()))
+    names = [f"{number:02d}" for number in (5, 6, 7, 8, 9, 0, 1, 2)]
+    for name in names[:5]:
+        objects.put(name, f"{name}\n{name}\n".encode())
+    assert lives("group.decide.after=kill:1", READ) == -9
+    for name in names[5:]:
+        objects.put(name, f"{name}\n{name}\n".encode())
+    assert lives("table.write.after=kill:2", READ) == -9
+    assert lives(code=READ) == 0
+    rows = read_table(f"{OUTPUT}/rows")
+    assert Counter(rows["line"].to_pylist()) == dict.fromkeys(names, 2)
+    assert audited(metadata_dir_of(lines_topology().plan, Config()), "lines", with_rows=True).findings == []
 
 
 @pytest.mark.slow

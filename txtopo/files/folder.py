@@ -46,11 +46,13 @@ class Item:
         path: relative to the folder, with ``/``.
         size: in bytes.
         modified_secs: when it was last written, in seconds since 1970, by the clock of whoever keeps it.
+        tag: what an object store says of its version; empty on a disk.
     """
 
     path: str
     size: int
     modified_secs: float
+    tag: str = ""
 
 
 class Growing(Protocol):

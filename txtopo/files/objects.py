@@ -136,7 +136,31 @@ class ObjectFolder:
         for name, each in sorted((each["path"].rpartition("/")[2], each) for each in objects):
             if name > after:
                 path = f"{below}/{name}" if below else name
-                yield Item(path, each["size"], each["last_modified"].timestamp())
+                yield _item_of(each, path)
+
+    def walk(self, below: str = "") -> Iterator[Item]:
+        """Yield all objects below a path, in sub-folders, too, in the order of their paths; a request for 1,000."""
+        with self._store(below) as (obstore, store, key):
+            start = len(key) - len(below)
+            for some in obstore.list(store, key or None, chunk_size=1000):
+                for each in some:
+                    yield _item_of(each, each["path"][start:])
+
+    def item(self, path: str) -> Item | None:
+        """Return what is known of an object; None if there is no such object."""
+        with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store, key):
+            return _item_of(obstore.head(store, key), path)
+        return None
+
+    def get_range_of(self, tag: str, path: str, start: int, length: int) -> bytes | None:
+        """Return a part of an object as of the version with a tag; None if it has another one now, or is gone."""
+        with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store, key):
+            try:
+                found = obstore.get(store, key, options={"range": (start, start + length), "if_match": tag})
+                return bytes(found.bytes())
+            except obstore.exceptions.PreconditionError:
+                return None
+        return None
 
     def names(self, below: str = "") -> builtins.list[str]:
         return [item.path.rpartition("/")[2] for item in self.list(below)]
@@ -248,6 +272,10 @@ class _GrowingObject:
 
     def is_in_place(self) -> bool:
         return self.folder.version(self.path) == self.version
+
+
+def _item_of(meta: Any, path: str) -> Item:
+    return Item(path, meta["size"], meta["last_modified"].timestamp(), meta.get("e_tag") or "")
 
 
 def _version_of(meta: Any) -> Version:

@@ -14,7 +14,8 @@ _DEBUG = "Debug source:"
 """What follows repeats the text as a dump of the library's objects."""
 
 _NO_CREDENTIALS = re.compile(
-    r"no credentials|credentials? provider|169\.254\.169\.254|metadata\.google\.internal", re.IGNORECASE
+    r"no credentials|credentials? provider|169\.254\.169\.254|/latest/api/token|metadata\.google\.internal",
+    re.IGNORECASE,
 )
 """What stores say that found no credentials, or asked the machine's cloud for some, where it has none."""
 

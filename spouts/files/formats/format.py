@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import IO
@@ -12,10 +11,11 @@ import attrs
 import pyarrow as pa
 
 from spouts.files.bad_records import BadRecords
-from spouts.files.listing import FileRange, InputFile, describe
+from spouts.files.file_system import DISK, FileSystem
+from spouts.files.listing import FileRange, InputFile
 from spouts.files.packed import is_packed
 from txtopo.api.data.fields import Fields
-from txtopo.errors import FieldsError, InputError
+from txtopo.errors import FieldsError
 
 BATCH_ROWS_MAX = 65_536
 """The maximum number of rows in an emitted record batch."""
@@ -42,6 +42,8 @@ class FileFormat(ABC):
 
     name: str
     suffixes: tuple[str, ...]
+    files: FileSystem = DISK
+    """Where the files are."""
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields
@@ -82,36 +84,6 @@ class ByteRangeFormat(FileFormat):
             return [span]
         cuts = [span.start + span.size_bytes * piece // pieces for piece in range(pieces + 1)]
         return [Span(start, end, end - start) for start, end in itertools.pairwise(cuts) if start < end]
-
-
-class FileChangedError(InputError):
-    """A file has changed since it was planned, or is missing."""
-
-
-def check_unchanged(path: str, planned: FileRange | InputFile, handle: IO[bytes] | None = None) -> None:
-    """Raise FileChangedError if a file is missing, or has another size or mtime than when it was planned.
-
-    Without a handle this checks the file that is at the path now.
-    """
-    before = InputFile(planned.name, path, planned.size, planned.mtime_ns)
-    try:
-        status = os.stat(path if handle is None else handle.fileno())  # noqa: PTH116 - the same call on a handle
-    except FileNotFoundError as error:
-        message = f"{path} is missing; it had {describe(before)} when its transaction was planned; put it back"
-        raise FileChangedError(message) from error
-    now = attrs.evolve(before, size=status.st_size, mtime_ns=status.st_mtime_ns)
-    if now != before:
-        raise FileChangedError(
-            f"{path} has changed since its transaction was planned: it had {describe(before)}, now it has "
-            f"{describe(now)}; put the original file back, and put new data in a new file",
-        )
-
-
-def path_of_handle(handle: IO[bytes], path: str) -> str:
-    """Return a path to an open file, even if another file has its name now; without ``/proc``, its former path."""
-    # Arrow opens files by path only.
-    own = f"/proc/self/fd/{handle.fileno()}"
-    return own if os.path.exists(own) else path  # noqa: PTH110 - a str, as everywhere here
 
 
 def typed_schema(fields: Fields, format_name: str) -> pa.Schema:

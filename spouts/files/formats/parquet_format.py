@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import IO
 
 import numpy as np
@@ -17,15 +16,13 @@ from spouts.files.formats.format import (
     BATCH_ROWS_MAX,
     FileFormat,
     Span,
-    check_unchanged,
-    path_of_handle,
     typed_schema,
 )
 from spouts.files.listing import FileRange, InputFile
 from spouts.files.packed import is_packed
 from txtopo.api.data.fields import Fields
 from txtopo.columnar.conversion import cast_array, has_years, misfit_in
-from txtopo.errors import InputError
+from txtopo.errors import BucketUnreachable, InputError
 
 _WRITTEN_BY_SPARK = b"org.apache.spark.version"
 """In the metadata of Spark's files, whose times never have nanoseconds: there is no need to look for them."""
@@ -83,6 +80,8 @@ class ParquetFormat(FileFormat):
                         batches = self._without_loss(path, handle, group, int96, batches)
                     for batch in batches:
                         yield self._fitted(path, group, batch, kinds)
+                except BucketUnreachable:
+                    raise
                 except (pa.ArrowException, OSError) as error:
                     raise InputError(f"{path}, row group {group}: it cannot be read", cause=str(error)) from error
 
@@ -124,12 +123,10 @@ class ParquetFormat(FileFormat):
         """Return the stored bytes of the requested columns, by row group."""
         if self._groups_of is None or self._groups_of[0] != file:
             try:
-                handle = Path(file.path).open("rb")  # noqa: SIM115 - closed below
-            except (FileNotFoundError, PermissionError) as error:
-                check_unchanged(file.path, file)
+                handle = self.files.open(file.path, file)
+            except PermissionError as error:
                 raise InputError(f"{file.path} cannot be read: {error.strerror}", cause=str(error)) from error
             with handle:
-                check_unchanged(file.path, file, handle)
                 self._groups_of = (file, self._sizes_in(file.path, handle))
         return self._groups_of[1]
 
@@ -148,7 +145,9 @@ class ParquetFormat(FileFormat):
         if is_packed(path):
             raise InputError(f"{path} is compressed as a whole; unpack it: Parquet files have compression of their own")
         try:
-            return pq.ParquetFile(path_of_handle(handle, path), coerce_int96_timestamp_unit=int96_unit)
+            return pq.ParquetFile(self.files.for_arrow(handle, path), coerce_int96_timestamp_unit=int96_unit)
+        except BucketUnreachable:
+            raise
         except (pa.ArrowException, OSError) as error:
             raise InputError(f"{path} is not a readable Parquet file", cause=str(error)) from error
 

@@ -129,7 +129,7 @@ class Growing:
         coordinator = self.spout.coordinator({}, PlainContext())
         coordinator.open_store(self._store, self._lead, ROOT)
         metadata = self.saved[-1] if self.saved else None
-        return coordinator.forgo(len(self.saved), metadata, [str(self.folder / name) for name in names])
+        return coordinator.forgo(len(self.saved), metadata, [f"{self.folder}/{name}" for name in names])
 
     def is_admitted(self, name):
         """Whether the log in the store has a name."""
