@@ -100,6 +100,7 @@ def file_of(action: dict[str, Any]) -> DataFile:
         action["path"],
         action.get("size") or 0,
         int(statistics.get("numRecords", 0)),
-        partition=action.get("partitionValues") or {},
+        # The log says an empty text for null, whatever the column's type.
+        partition={name: value or None for name, value in (action.get("partitionValues") or {}).items()},
         vector=vector_in(action),
     )

@@ -213,11 +213,6 @@ class InputTable:
             raise ConfigError(
                 f"{where} has rows that expire, which only its own topology reads; read another table of it"
             )
-        if owner is not None and owner.expires and self.changes == "emit":
-            raise ConfigError(
-                f"the keys of {where} expire, which leaves no trace in its files; read its changes where they "
-                "are made, by the stream 'changes' of its committer"
-            )
         has_feed = table.metadata().configuration.get(_FEED_PROPERTY) == "true"
         if self.changes == "emit" and not has_feed and owner is None:
             raise ConfigError(

@@ -70,6 +70,7 @@ PUTS_MAX, PUT_BYTES = 16, 1 << 28
 """How many files are written side by side, and the bytes of their rows; more only if there are as many processors."""
 
 _OF_GROUP = re.compile(r"(?:rows|keys|rest|removed)-(\d+)-[^/]*\.parquet")
+_ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
 FILE_ROWS = 500_000
 """The maximum number of rows in a file that the driver writes."""
 
@@ -432,8 +433,11 @@ class DataFolder:
 def _of_table(file: DataFile, rows: pa.Table, schema: pa.Schema) -> pa.Table:
     for name, text in file.partition.items():
         if name not in rows.column_names and name in schema.names:
-            values = pa.repeat(pa.scalar(text, pa.string()), rows.num_rows)
-            rows = rows.append_column(name, values.cast(schema.field(name).type))
+            kind = schema.field(name).type
+            # A time without a zone is in UTC, as delta-rs reads it.
+            has_no_zone = text and pa.types.is_timestamp(kind) and kind.tz and not _ZONE.search(text)
+            value = pa.scalar(f"{text}Z" if has_no_zone else text, pa.string())
+            rows = rows.append_column(name, pa.repeat(value, rows.num_rows).cast(kind))
     return fitted(rows, schema)
 
 

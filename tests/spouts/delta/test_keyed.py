@@ -17,9 +17,10 @@ from spouts import DeltaTransactionalSpout, MemoryTransactionalSpout
 from state import DeltaState, read_table
 from tests.budgets import examples
 from tests.crashes import Crash, run_with_crash
+from tests.transactional.recovery.operations.test_going_back import Wall
 from txtopo import Config, Fields, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import ConfigError
+from txtopo.errors import InputError
 from txtopo.streams import Flow
 from txtopo.testing import run_inline
 from txtopo.testing.collector import RecordingCollector
@@ -109,11 +110,15 @@ def users(folder: Path, minutes: Sequence[int], *, has_vectors: bool) -> Transac
     return builder.build()
 
 
-def test_keys_that_expire(tmp_path: Path) -> None:
-    """A table whose keys expire is refused in words that say where to read its changes."""
-    run_inline(users(tmp_path, [0, 1, 20], has_vectors=False))
-    with pytest.raises(ConfigError, match="expire, which leaves no trace in its files; read its changes where"):
-        mirror(tmp_path, "users", "user")
+@pytest.mark.parametrize("has_vectors", [False, True])
+def test_keys_that_expire(tmp_path: Path, has_vectors: bool) -> None:
+    """A key that expires is deleted by the version that says so, also where its file was merged since or is old."""
+    minutes = [0, 1, 2, 7, 8, 11, 13, 21, 40, 41, 43, 44, 50, 52, 70, 71, 75]
+    for end in (1, 4, 5, 8, 9, 12, len(minutes)):
+        run_inline(users(tmp_path, minutes[:end], has_vectors=has_vectors), Config(group_transactions_max=2))
+        run_inline(mirror(tmp_path, "users", "user"))
+        names = ("user", "n", "at")
+        assert rows_of(tmp_path / "mirror" / "copy", names) == rows_of(tmp_path / "users", names, live=True)
 
 
 def steps(path: Path, begun: Sequence[Any] = (), **options: Any) -> tuple[list[Any], list[list[tuple[Any, ...]]]]:
@@ -154,3 +159,22 @@ def test_what_a_commit_group_changes(tmp_path: Path, has_vectors: bool) -> None:
         (1, "ann", 2, "update_postimage"),
         (4, "eve", 3, "insert"),
     ]
+
+
+def test_history_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who was away for longer than the history is told so, unless the version that was read last is still kept."""
+    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
+    wall = Wall()
+    config = Config(group_transactions_max=1)
+    events: list[Event] = [(n % 4, f"v{n}") for n in range(30)]
+    run_inline(customers(tmp_path, events[:3]), config, wall_secs=wall)
+    table = tmp_path / "customers"
+    begun, _ = steps(table, fields=FED)
+    run_inline(customers(tmp_path, events), config, wall_secs=wall)
+    between = steps(table, begun, fields=FED)[0][:3]
+    for _ in range(3):
+        wall.secs += 1000
+        events += [(n % 4, f"w{n}") for n in range(160)]
+        run_inline(customers(tmp_path, events), config, wall_secs=wall)
+    with pytest.raises(InputError, match=r"from \d+ on are gone .*topology.history.recent.secs.*begin anew"):
+        steps(table, between, fields=FED)

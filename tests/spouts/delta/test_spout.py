@@ -238,3 +238,26 @@ def test_a_file_that_was_vacuumed(path: str) -> None:
         numbers_of(spout, begun[0])
     with pytest.raises(InputError, match=r"took the file .* it is gone"):
         spout.coordinator({}, PlainContext()).rewind(0, None, begun)
+
+
+PARTITIONS = {
+    "texts": ["a b/=%é", None, "x:y&?#[]", "", "a%20b"],
+    "dates": [dt.date(2026, 1, 1), None, dt.date(1969, 12, 31), dt.date(9999, 1, 1)],
+    "truths": [True, None, False],
+    "times": [dt.datetime(2026, 1, 1, 1, 2, 3, 456789, dt.UTC), None, dt.datetime(1969, 12, 31, tzinfo=dt.UTC)],
+    "local times": [dt.datetime(2026, 1, 1, 1, 2, 3, 456789), None, dt.datetime(1969, 12, 31)],  # noqa: DTZ001
+}
+
+
+@pytest.mark.parametrize("values", PARTITIONS.values(), ids=PARTITIONS)
+@pytest.mark.parametrize("first", [None, 0])
+def test_partition_columns(tmp_path: Path, values: list[Any], first: int | None) -> None:
+    """They are read as delta-rs reads them, from the table and from its log: nulls, odd characters, times."""
+    path = str(tmp_path / "table")
+    write_deltalake(path, pa.table({"n": pa.array(range(len(values)), pa.int64()), "p": values}), partition_by=["p"])
+    spout = DeltaTransactionalSpout(path, starting_version=first)
+    collector = RecordingCollector(ATTEMPT, spout.output_fields)
+    for metadata in plan(spout)[0]:
+        spout.emitter({}, PlainContext()).emit_batch(ATTEMPT, metadata, collector)
+    expected = {row["n"]: row["p"] for row in DeltaTable(path).to_pyarrow_table().to_pylist()}
+    assert {values[1]: values[2] for values in collector.tuples} == expected
