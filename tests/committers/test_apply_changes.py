@@ -12,14 +12,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from committers import ApplyChanges, EventClock
+from committers import ApplyChanges, EventClock, spill
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import MemoryState, read_table
 from tests.budgets import examples
 from tests.crashes import Crash, run_inline, run_with_crash
 from tests.topologies import committing
 from txtopo import Config, Fields, RunReport, Topology, TransactionalTopology, TransactionalTopologyBuilder, run
+from txtopo.api.reduction import RowsFile
 from txtopo.api.values import KEYED_KINDS
+from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import ConfigError, InputError, TopologyError
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
@@ -170,6 +172,22 @@ def test_as_if_applied_one_by_one(events: list[Any], take: int, *, is_delta: boo
         spout = MemoryTransactionalSpout({0: events}, fields, take)
         run_inline(committing(spout, committer, by="id", **tables))
         assert found(path, "rows", *VALUES, *SEQUENCE) == left_as_is(transactions)
+
+
+@pytest.mark.parametrize("more", [{}, {"unchanged": "unchanged"}], ids=["latest", "all"])
+def test_many_events_are_spilled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]) -> None:
+    """Through a file come the same ones, in the same order where sequences are equal."""
+    for name in ("FILE_ROWS_MIN", "ROWS_REDUCED_MIN"):
+        monkeypatch.setattr(spill, name, 1)
+    written: list[RowsFile] = []
+    monkeypatch.setattr(spill, "write_rows_file", lambda *given: written.append(write_rows_file(*given)) or written[-1])
+    events = [[n % 5, "abcde"[n * 3 % 5], None, n * 7 % 4, 0, n % 6 == 0, None] for n in range(60)]
+    fields, committer = CHANGE + Fields("unchanged: array<string>"), applying(**more)
+    tables = {"rows": committer.state(tmp_path / "rows"), "gone": committer.tombstones(tmp_path / "gone")}
+    spout = MemoryTransactionalSpout({0: events}, fields, 25)
+    run_inline(committing(spout, committer, 2, by="id", **tables), Config())
+    assert (found(tmp_path, "rows", *VALUES, *SEQUENCE), found(tmp_path, "gone", *SEQUENCE)) == sorted_out(events)
+    assert written
 
 
 def test_one_field_each() -> None:
