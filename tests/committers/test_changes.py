@@ -32,9 +32,9 @@ from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, DeltaState, read_table
 from tests.budgets import examples
 from tests.crashes import Crash, run_with_crash
-from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo import BasicBolt, Config, Fields, TransactionalTopologyBuilder
 from txtopo.api.values import KEYED_KINDS
-from txtopo.errors import FieldsError, TopologyError
+from txtopo.errors import FailedException, FieldsError, TopologyError
 from txtopo.testing.inline import run_inline
 
 ROW = Fields("item: string", "shelf: int", "price: decimal(9,2)", "diff: long")
@@ -217,6 +217,40 @@ def test_several_tasks_and_many_rows(tmp_path, kind) -> None:
         assert max(twice.values()) == 1, name
         shown = committer.results(read_table(tmp_path / name)).to_pylist()
         assert results_of(shown, name) == by_hand(rows)[name]
+
+
+class RefusesTransaction(BasicBolt):
+    """Passes changes of items on, but fails in one transaction, when the items have been folded and told."""
+
+    def __init__(self, txid: int) -> None:
+        self.txid = txid
+        self.output_fields = ITEMS.changes().with_attempt()
+
+    def execute(self, tuple, collector) -> None:
+        if tuple.attempt.txid == self.txid:
+            raise FailedException("this transaction is refused")
+        collector.emit(tuple.values)
+
+
+@pytest.mark.parametrize(("layout", "vectors"), [("together", True), ("spread", False)])
+def test_a_transaction_that_is_skipped(tmp_path, layout: str, vectors: bool) -> None:
+    """A transaction that fails below the first table leaves nothing there: the next ones see it as it was before."""
+    row = [(item, number % 2, decimal.Decimal(f"{number}.00"), 1) for number, item in enumerate("aabbaabcab")]
+    rows = [list(each) for each in row] + [[*row[0][:3], -1], [*row[6][:3], -1]]
+    refused, batch = 3, 2
+    builder = TransactionalTopologyBuilder("chain", "rows", MemoryTransactionalSpout({0: rows}, ROW, batch))
+    builder.set_bolt("refuses", RefusesTransaction(refused)).shuffle_grouping("items", CHANGES)
+    before, stream = "rows", "default"
+    for name, (committer, key) in LEVELS.items():
+        builder.set_committer_bolt(name, committer, 2).fields_grouping(before, Fields(key), stream)
+        builder.set_state(name, committer.state(tmp_path / name, deletion_vectors=vectors))
+        before, stream = ("refuses", "default") if name == "items" else (name, CHANGES)
+    config = {"transaction_max_attempts": 2, "transaction_max_attempts_policy": "SKIP", "layout": layout}
+    report = run_inline(builder.build(), Config(max_spout_pending=6, group_transactions_max=4, **config))
+    assert report.dead_letters == 1
+    left = rows[: batch * (refused - 1)] + rows[batch * refused :]
+    for name, (committer, _) in LEVELS.items():
+        assert results_of(committer.results(read_table(tmp_path / name)).to_pylist(), name) == by_hand(left)[name]
 
 
 def test_rows_without_types(tmp_path) -> None:

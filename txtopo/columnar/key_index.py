@@ -304,6 +304,15 @@ class RowIndex:
         *You* look up each key once: a key that comes twice gets each of its rows twice, and 16,000 times those of a
         key with 16,000 rows take 7 GB.
         """
+        at, own = self.at_hashes(wanted)
+        if not len(at):
+            return at, own
+        # Other keys may have the same hash.
+        is_same = are_equal(wanted.keys.take(own), self._keys.take(at).select(wanted.keys.column_names))
+        return at[is_same], own[is_same]
+
+    def at_hashes(self, wanted: HashedKeys) -> tuple[Positions, Positions]:
+        """Return what :meth:`found` does, and the rows of other keys with the same hash."""
         if not len(self._hashes):
             return self._order, self._order
         at_hash = self._hashes.searchsorted(wanted.hashes)
@@ -315,10 +324,7 @@ class RowIndex:
         first = self._starts[at_hash]
         counts = self._starts[at_hash + 1] - first
         own = np.repeat(wanted.order[is_there], counts)
-        at = self._order[np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(len(own))]
-        # Other keys may have the same hash.
-        is_same = are_equal(wanted.keys.take(own), self._keys.take(at).select(wanted.keys.column_names))
-        return at[is_same], own[is_same]
+        return self._order[np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(len(own))], own
 
 
 def as_integers(column: Any, kind: pa.DataType) -> Any:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from txtopo.columnar.key_index import HashedKeys, RowIndex
+from txtopo.columnar.key_index import HashedKeys, Positions, RowIndex, are_equal
 from txtopo.columnar.selection import rows_at
 
 __all__ = [
@@ -121,12 +121,14 @@ class Run:
             held[own[at >= first]] = True
         return held
 
-    def of_keys(self, keys: HashedKeys, after: int) -> pa.Table:
-        """Return the rows of some keys, which differ, after a time."""
-        at, _ = self._index.found(keys)
-        if not len(at):
-            return self.rows.slice(0, 0)
-        return rows_at(self.rows, np.sort(at[at >= self._position(after)]))
+    def at_hashes(self, keys: HashedKeys, after: int) -> tuple[pa.Table, Positions]:
+        """Return the rows after a time whose keys have the hashes of some, which differ, and each one's key."""
+        at, own = self._index.at_hashes(keys)
+        if len(at):
+            order = np.argsort(at)
+            order = order[at[order] >= self._position(after)]
+            at, own = at[order], own[order]
+        return rows_at(self.rows, at) if len(at) else self.rows.slice(0, 0), own
 
     @functools.cached_property
     def _index(self) -> RowIndex:
@@ -206,4 +208,8 @@ def rows_of_keys(runs: Sequence[Run], keys: pa.Table, after: int) -> list[pa.Tab
     if not runs:
         return []
     hashed = HashedKeys.of(keys.group_by(keys.column_names, use_threads=False).aggregate([]))
-    return [run.of_keys(hashed, after) for run in runs]
+    parts, owns = zip(*(run.at_hashes(hashed, after) for run in runs), strict=True)
+    rows, own = pa.concat_tables(parts), np.concatenate(owns)
+    # Of all runs at once: in each of ten, the keys of a few rows took as long as those of all.
+    is_same = are_equal(hashed.keys.take(own), rows.select(hashed.keys.column_names))
+    return [rows if is_same.all() else rows.filter(pa.array(is_same))]
