@@ -77,11 +77,15 @@ class Total(BatchBolt, ICommitter):
             self.total.update("twice", lambda old: (old or 0) + self.sum)
 
 
-def words(*, opaque_source: bool = False, opaque_state: bool = False) -> Topology:
+LONG_DATA = {0: [[word] for word in "abacbdacbcdabdcabbcdacbadcbadbcaacdbbadc"]}
+"""Of which two make a transaction: twenty of them, so that a process lives long enough to delete what it has replaced."""
+
+
+def words(*, opaque_source: bool = False, opaque_state: bool = False, data: Any = DATA) -> Topology:
     """A committer, a bolt below it, and a committer below that; two tables."""
     kind = StateKind.OPAQUE if opaque_state else StateKind.TRANSACTIONAL
     spout: Any = (OpaqueMemoryTransactionalSpout if opaque_source else MemoryTransactionalSpout)(
-        DATA, Fields("word"), 2
+        data, Fields("word"), 2
     )
     builder = TransactionalTopologyBuilder("words", "spout", spout, 2)
     builder.set_bolt("partial", Partial(), 2).shuffle_grouping("spout")

@@ -12,13 +12,14 @@ import examples.global_count
 import examples.ring
 from tests.processes import ran
 from tests.simulation import event_time, joins
-from tests.simulation.subjects import check_state, words
+from tests.simulation.subjects import LONG_DATA, check_state, words
 from txtopo import Topology
 from txtopo.main.group import txtopo
 from txtopo.testing.simulation.schedules import Failure, make_subject, run_schedules
 
 CI_SEEDS = {
     "words": 1_200,
+    "words, long": 400,
     "words, opaque state": 800,
     "words, opaque source": 1_000,
     "ring": 1_000,
@@ -54,6 +55,8 @@ def case(name: str) -> Case:
             return Case(examples.ring.topology(), examples.ring.check_state, is_real_time=True)
         case "words":
             return Case(words(), check_state)
+        case "words, long":
+            return Case(words(data=LONG_DATA), check_state)
         case "words, opaque state":
             return Case(words(opaque_state=True), check_state)
         case "words, opaque source":

@@ -134,6 +134,8 @@ class JournalSearch:
         one, a small one all. By the rules of :func:`~txtopo.journal.journal.counting_parts`, some do not count.
         """
         known = self._known()
+        if not known:
+            return []
         # Where a later file goes on, an earlier one has been left.
         wanted = sorted({*txids, *(header.committed for _, header in known)})
         parts: list[JournalPart] = []

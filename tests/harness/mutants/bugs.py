@@ -23,6 +23,7 @@ import attrs
 TANGLE = "a plain topology with joins, branches and a cycle"
 SUBJECTS = {
     "words": ("words", "words, opaque state", "words, opaque source"),
+    "long": ("words, long",),
     "plain": (TANGLE,),
     "real-time": ("words, real-time", "ring, real-time"),
 }

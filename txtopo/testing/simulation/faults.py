@@ -100,6 +100,9 @@ RATES: dict[Fault, float] = {
 }
 """The middle rate of each kind, where it can strike; a schedule draws its own around it."""
 
+LONG_RATES: dict[Fault, float] = {Fault.AGES: 0.1, Fault.PAUSES: 0.002, Fault.CRASHES: 0.002, Fault.REWINDS: 0.3}
+"""The middle rates of a schedule of long lives, which has all of these kinds and no others."""
+
 MOVING: dict[Fault, str] = {
     Fault.CRASHES: "between two moves",
     Fault.LOSTLEADS: "between two moves",

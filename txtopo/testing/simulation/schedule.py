@@ -60,13 +60,16 @@ class Schedule(ABC):
     def now(self) -> str:
         """Return the time and who acts, as the log shows them."""
 
-    def draw_rates(self, kinds: Iterable[Kind], middle: Mapping[Kind, float]) -> list[Kind]:
-        """Draw which kinds of fault there are, and a rate for each around its middle; return the kinds."""
+    def draw_rates(self, kinds: Iterable[Kind], middle: Mapping[Kind, float], drawn: float = KIND_DRAWN) -> list[Kind]:
+        """Draw which kinds of fault there are, and a rate for each around its middle; return the kinds.
+
+        ``drawn`` is how probable each kind is.
+        """
         self._rates = {
             # 0.18 to 2.8 times the middle, evenly on a scale of powers: some schedules have few faults, others many.
             kind: middle[kind] * 2 ** self.random.uniform(-2.5, 1.5)
             for kind in kinds
-            if self.random.random() < KIND_DRAWN
+            if self.random.random() < drawn
         }
         return list(self._rates)
 

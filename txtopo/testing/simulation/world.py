@@ -37,7 +37,7 @@ from txtopo.testing.checkers import (
     check_journal,
     require,
 )
-from txtopo.testing.simulation.faults import ANSWERING, MOVING, OF_WORKERS, RATES, CrashError, Fault, is_at
+from txtopo.testing.simulation.faults import ANSWERING, LONG_RATES, MOVING, OF_WORKERS, RATES, CrashError, Fault, is_at
 from txtopo.testing.simulation.history import Disk, check_gone, check_promised
 from txtopo.testing.simulation.process import (
     ObservedCoordinator,
@@ -82,6 +82,16 @@ UNNAMED_SECS = 25 * 3600
 STEPS_MS = (5, 20, 60, 200)
 LAYOUTS = ("together", "together", "together", "together", "spread")
 """Drawn from for each process; most are the quicker one."""
+LONG = 0.75
+"""How probable long lives are, where a topology has enough transactions for them.
+
+Hardly anything happens to a process then but that time passes, so it lives to delete what it has replaced itself.
+"""
+LONG_TRANSACTIONS_MIN = 12
+LONG_MOVES_MAX = 300
+"""In place of :data:`MOVES_WITH_FAULTS_MAX`."""
+LONG_AGES_SECS = (20, 45, 45, 100, 400, 30 * 3600)
+"""In place of :data:`AGES_SECS`: more often less than the time between two clean-ups."""
 EAGER = 0.1
 CHANGING = 0.2
 """How probable it is that settings of the history change from run to run."""
@@ -178,7 +188,8 @@ class World(Surroundings):
         self._moves = 0
         self._active_move = 0
         """The last move in which an attempt was emitted or a transaction was committed."""
-        self._faults = self.draw_rates(kinds, RATES)
+        self._is_long = self._draws_long(subject, kinds)
+        self._faults = self._draw_faults(kinds)
         self._aged_secs = 0
         self._histories = self.random.sample(HISTORIES, 2 if self.random.random() < CHANGING else 1)
         self._points: dict[KeptPoint, dict[str, Rows]] = {}
@@ -203,9 +214,21 @@ class World(Surroundings):
         states = {name: self._state(name, state) for name, state in self._plan.states.items()}
         self._topology = TransactionalTopology(attrs.evolve(self._plan, states=states))
 
+    def _draws_long(self, subject: Subject, kinds: Sequence[Fault]) -> bool:
+        """Draw whether its processes live long, if time is to pass and there is enough to do."""
+        transactions = subject.oracle.transactions if subject.oracle is not None else 0
+        can = Fault.AGES in kinds and transactions >= LONG_TRANSACTIONS_MIN
+        return can and self.random.random() < LONG
+
+    def _draw_faults(self, kinds: Sequence[Fault]) -> list[Fault]:
+        if self._is_long:
+            return self.draw_rates([kind for kind in kinds if kind in LONG_RATES], LONG_RATES, drawn=1)
+        return self.draw_rates(kinds, RATES)
+
     def run(self) -> None:
         """Make moves until all is committed; see :meth:`Schedule.run`."""
-        fault_moves = self.random.randrange(MOVES_WITH_FAULTS_MAX) if self._faults else 0
+        moves_max = LONG_MOVES_MAX if self._is_long else MOVES_WITH_FAULTS_MAX
+        fault_moves = self.random.randrange(moves_max) if self._faults else 0
         with armed(self._reach):
             while not self._is_finished():
                 self._moves += 1
@@ -368,7 +391,7 @@ class World(Surroundings):
 
     def age(self) -> None:
         """Let much time pass."""
-        secs = self.random.choice(AGES_SECS)
+        secs = self.random.choice(LONG_AGES_SECS if self._is_long else AGES_SECS)
         self.log(f"{secs} s pass")
         self._aged_secs += secs
 

@@ -35,6 +35,10 @@ class Table(SimulatedStateTable):
         self._description = TableDescription("top", name, "life", name, last, 1, 1, misfit=None)
         self._kept = {0, *kept}
 
+    @property
+    def address(self) -> str:
+        return self._description.state
+
     def look(self) -> TableDescription:
         return self._description
 

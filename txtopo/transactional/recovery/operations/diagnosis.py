@@ -24,7 +24,7 @@ from txtopo.files.folder import Folder
 from txtopo.journal.backfills import backfills_of, identities_in, unfinished_backfills
 from txtopo.journal.entries import JournalPart
 from txtopo.journal.folders import asides as journal_asides, find_journal
-from txtopo.journal.journal import read_journal
+from txtopo.journal.search import JournalSearch
 from txtopo.transactional.recovery.checkpoints import JOURNAL, Checkpoint, checkpoint_of, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark, rooms_of, tables_of
 from txtopo.transactional.recovery.divergence import (
@@ -126,7 +126,8 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
 
     ``damage`` says what is known already: of coordinator state that is to be set aside, and counts as wiped.
     """
-    parts, journal_problem = _journal(subject)
+    descriptions = descriptions_of(subject.tables())
+    parts, journal_problem = _journal(subject, coordinator_state, descriptions)
     record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, lambda: parts)
     damage = (*damage, *_damage_of_state(coordinator_state, record))
     plan = recorded_plan(coordinator_state)
@@ -135,7 +136,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
     if plan is not None and _was_finished(subject, plan, record, parts):
         damage = (*damage, f"the coordinator state is from the midst of a {plan.command} that was finished since")
         plan = None
-    found = _Found.of(subject, record, parts, plan, is_damaged=bool(damage))
+    found = _Found.of(subject, record, parts, plan, descriptions, is_damaged=bool(damage))
     number = _next_number(subject, coordinator_state)
     go_to, rolled_back, obstacles = found.proposal(subject, record, parts, number, is_damaged=bool(damage))
     can_move = all(each.kind not in _NOT_OURS for each in found.divergences) and _all_movable(subject)
@@ -178,18 +179,19 @@ class _Found:
     checkpoints: list[Checkpoint]
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - all that was read
         cls,
         subject: RepairSubject,
         record: CoordinatorRecord,
         parts: list[JournalPart],
         plan: Repair | None,
+        descriptions: Mapping[str, TableDescription],
         *,
         is_damaged: bool,
     ) -> _Found:
-        """Look at the tables, and compare them."""
+        """Compare the tables, of which there are descriptions."""
         backfills = unfinished_backfills(subject.metadata_dir, subject.topology_id, _joined(record, parts))
-        every, descriptions = subject.tables(), descriptions_of(subject.tables())
+        every = subject.tables()
         apart = [name for name in every if name in backfills and name not in record.committed.states]
         # The plan sets these tables aside, and incomplete states are reported: neither is compared with its mark.
         to_begin = plan.states if isinstance(plan, BeginEmpty) else ()
@@ -381,8 +383,10 @@ def _last_of_states(
         if checkpoint.incarnation == incarnation:
             for name, mark in checkpoint.states.items():
                 held[name] = max(held.get(name, 0), mark.txid or 0)
-    newest = next((part for part in reversed(parts) if part.header.incarnation == incarnation), None)
-    entry = newest.entries[-1] if newest is not None and newest.entries else None
+    newest = next((part.header for part in reversed(parts) if part.header.incarnation == incarnation), None)
+    # Of its last coordinator, whose last file may have none yet.
+    own = [each for part in parts if newest and part.header.epoch == newest.epoch for each in part.entries]
+    entry = own[-1] if own else None
     return held if entry is None else {**held, **dict.fromkeys(entry.states, entry.last)}
 
 
@@ -435,9 +439,19 @@ def _checkpoints(
     return sorted(found, key=lambda each: -each.txid)
 
 
-def _journal(subject: RepairSubject) -> tuple[list[JournalPart], str | None]:
+def _journal(
+    subject: RepairSubject, coordinator_state: CoordinatorState, descriptions: Mapping[str, TableDescription]
+) -> tuple[list[JournalPart], str | None]:
+    """Return what the journal says of where the topology is or can be brought to, and what is wrong with it.
+
+    Of a week it has millions of groups. At most of them, a table has no version any more.
+    """
+    tables = subject.tables()
+    txids = {coordinator_state.committed().txid, *(each.txid for each in coordinator_state.points().points)}
+    for name, each in descriptions.items():
+        txids |= {each.last_txid or 0, *tables[name].all_kept()}
     try:
-        return read_journal(find_journal(subject.metadata_dir, subject.topology_id)), None
+        return JournalSearch(find_journal(subject.metadata_dir, subject.topology_id)).around(txids), None
     except DivergenceError as error:
         return [], error.message
 
