@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import time
 import types
@@ -10,14 +11,15 @@ import types
 import pyarrow as pa
 
 import state.delta.writer
-from state import DeltaExpiringRows, DeltaState, TransactionalValue, read_table
+from state import DeltaExpiringRows, DeltaRows, DeltaState, TransactionalValue, read_table
 from state.delta.log.data_files import DATA_FOLDER, files_of
 from state.delta.log.entries import read_entry
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
 from tests.state.delta.delta_tables import hold_no_rows, maintain
-from tests.state.delta.expiring.expiring_tables import FIELDS, put
+from tests.state.delta.expiring.expiring_tables import FIELDS, held, put
 from txtopo import Fields
+from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.state import History
 from txtopo.errors import FailedException
 
@@ -91,7 +93,29 @@ class Life:
     def check(self, *txids):
         """Check that the table has the rows as of some transactions."""
         for txid in txids:
-            assert sorted_rows(read_table(self.path, txid)) == rows_after(txid), txid
+            assert self.rows_in(read_table(self.path, txid)) == self.rows_after(txid), txid
+
+    def rows_in(self, table: pa.Table):
+        """Return what a table that was read has, sorted."""
+        return sorted_rows(table)
+
+    def rows_after(self, txid):
+        """Return that of a table that all transactions up to one have written."""
+        return rows_after(txid)
+
+
+class LifeOfRows(Life):
+    """Of a table to which each transaction appends a row."""
+
+    def _declare(self, **options):
+        return DeltaRows(self.path, Fields("id: long", "n: long"), **options)
+
+    def _write(self, txid):
+        rows = TransactionRows(txid, pa.table({"id": [txid], "n": [txid]}), RowsMode.APPEND)
+        self.opened.write(txid, self.opened.write_rows([rows]))
+
+    def rows_after(self, txid):
+        return [(each, each, each) for each in range(1, txid + 1)]
 
 
 class LifeOfRowsThatExpire(Life):
@@ -102,6 +126,21 @@ class LifeOfRowsThatExpire(Life):
 
     def _write(self, txid):
         put(self.opened, (txid, [("k", 10 * txid + 100)], 10 * txid))
+
+    def rows_in(self, table: pa.Table):
+        return sorted(held(table))
+
+    def rows_after(self, txid):
+        return [("k", 10 * each + 100) for each in range(max(1, txid - 9), txid + 1)]
+
+
+LIVES = {
+    "keyed": Life,
+    "keyed, vectors": functools.partial(Life, deletion_vectors=True),
+    "rows": LifeOfRows,
+    "rows that expire": LifeOfRowsThatExpire,
+}
+"""By kind of table, the lives that there are: also as committers have for what they remember."""
 
 
 def keys_of(txid):

@@ -18,7 +18,16 @@ from state.delta import merging
 from state.delta.log.data_files import DATA_FOLDER
 from tests.state.delta.delta_tables import maintain, merge_at_once
 from tests.state.delta.expiring.expiring_tables import held
-from tests.state.delta.table_life import RECENT_SECS, Life, LifeOfRowsThatExpire, files, places, rows_after, sorted_rows
+from tests.state.delta.table_life import (
+    LIVES,
+    RECENT_SECS,
+    Life,
+    LifeOfRowsThatExpire,
+    files,
+    places,
+    rows_after,
+    sorted_rows,
+)
 from tests.variants import variants
 from txtopo.api.state import History
 from txtopo.errors import LostLead
@@ -234,10 +243,10 @@ def test_every_version_of_a_week(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("deletion_vectors", [False, True])
-def test_others_leave_points_whole(tmp_path, monkeypatch, deletion_vectors):
+@pytest.mark.parametrize("kind", LIVES)
+def test_others_leave_points_whole(tmp_path, monkeypatch, kind):
     """delta-rs' vacuum, clean-up of the log and checkpoint, each at its defaults."""
-    life = Life(monkeypatch, tmp_path / "t", deletion_vectors=deletion_vectors)
+    life = LIVES[kind](monkeypatch, tmp_path / "t")
     life.run(range(1, 90))
     life.maintain(RECENT_SECS + 61)
     for _ in range(2):

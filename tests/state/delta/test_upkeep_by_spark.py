@@ -37,8 +37,8 @@ from tests.state.delta.spark_session import (
     rows_at,
     run_sql,
 )
+from tests.state.delta.table_life import LIVES, RECENT_SECS
 from tests.state.delta.test_foreign_optimize import Table
-from tests.state.delta.test_history_of_points import RECENT_SECS, Life
 
 pytestmark = pytest.mark.long
 
@@ -192,26 +192,25 @@ def test_what_is_held_open_over_our_upkeep(
     assert wrong == [], "\n".join(map(str, wrong))
 
 
-@pytest.mark.parametrize("deletion_vectors", [False, True])
+@pytest.mark.parametrize("kind", LIVES)
 def test_points_are_read_and_left_whole(
-    spark: ProcessPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deletion_vectors: bool
+    spark: ProcessPoolExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """Spark opens each by its number, before and after its own upkeep at its defaults; the newest version, too."""
-    life = Life(monkeypatch, tmp_path / "t", deletion_vectors=deletion_vectors)
-    rows_after = life.run(range(1, 70))
+    life = LIVES[kind](monkeypatch, tmp_path / "t")
+    life.run(range(1, 70))
     life.maintain(RECENT_SECS + 61)
-    *points, newest = [version for version in life.versions() if life.txid_of(version) is not None]
-    expected = {version: rows_after[life.txid_of(version)].to_pylist() for version in (*points, newest)}
-    assert [life.txid_of(version) for version in points] == [20, 40, 60]
+    versions = [version for version in life.versions() if life.txid_of(version) is not None]
+    assert [life.txid_of(version) for version in versions] == [20, 40, 60, 69]
     spark.submit(run_sql, "SET spark.databricks.delta.retentionDurationCheck.enabled=true").result()
     for statement in (None, "VACUUM delta.`{}`", "VACUUM delta.`{}` LITE", None):
         if statement is None:
             spark.submit(checkpoint, life.path).result()
         else:
             spark.submit(run_sql, statement.format(life.path)).result()
-        for version, rows_then in expected.items():
-            found = spark.submit(rows_at, life.path, version).result()
-            assert sorted(found, key=lambda row: row["id"]) == rows_then, (statement, version)
+        for version in versions:
+            found = pa.Table.from_pylist(spark.submit(rows_at, life.path, version).result())
+            assert life.rows_in(found) == life.rows_after(life.txid_of(version)), (statement, version)
     assert life.declared.table().kept(range(70)) >= {0, *life.points}
 
 
