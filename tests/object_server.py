@@ -26,7 +26,6 @@ _FAULTS = {
     "broken": Answer.error(500, "InternalError"),
     "denied": Answer.error(403, "AccessDenied"),
     "expired": Answer.error(400, "ExpiredToken"),
-    "full": Answer.error(507, "InsufficientStorage"),
 }
 """What is answered instead, by the name of a fault; ``lost``: nothing, and the request was carried out."""
 
@@ -59,6 +58,10 @@ class ObjectStore:
     def ignore_conditions(self, *, are_ignored: bool) -> None:
         """Carry out a PUT whatever If-Match and If-None-Match say, as a store that does not know them."""
         self._orders.update(ignores=are_ignored)
+
+    def list_late(self, secs: float) -> None:
+        """Leave what was put within the last seconds out of listings."""
+        self._orders.update(late_secs=secs)
 
     def set_clock(self, secs: float) -> None:
         """Set the time of what is put from now on, in seconds since 1970; before, it is that of the machine."""
@@ -106,8 +109,9 @@ class _Orders:
 
 
 def _serve(clock: Any, counts: Any, orders: Any, port: Any) -> None:
-    objects = Objects(now_secs=lambda: clock.value or time.time())
-    faults: dict[str, Any] = {"each": 0, "ignores": False}
+    faults: dict[str, Any] = {"each": 0, "ignores": False, "late_secs": 0.0}
+    objects = _LateObjects(now_secs=lambda: clock.value or time.time())
+    objects.faults = faults
     counted = type("Counted", (_Handler,), {"counts": counts, "faults": faults, "seen": Counter()})
     with bucket_server(objects, handler=counted) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -116,6 +120,16 @@ def _serve(clock: Any, counts: Any, orders: Any, port: Any) -> None:
             faults.update(orders.get())
             counted.seen.clear()
             port.put(None)
+
+
+class _LateObjects(Objects):
+    """Leaves what is new out of listings."""
+
+    faults: dict[str, Any]
+
+    def _listed(self) -> dict[str, Any]:
+        before = self._now_secs() - self.faults["late_secs"]
+        return {key: each for key, each in super()._listed().items() if each.modified_secs <= before}
 
 
 class _Handler(BucketHandler):

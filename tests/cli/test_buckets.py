@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 pytest.importorskip("obstore")
 
-from state import read_table
+import txtopo.cli.mend.backfill
+from state import read_table, read_tables
 from tests.acceptance.test_buckets import DATA, OUTPUT
 from tests.acceptance.topologies import counts_of, read_words, words_topology
 from tests.cli.conftest import CommandLine
 from tests.object_server import ObjectStore as Server
+from tests.processes import python
+from tests.ui.test_serving import browser
+from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config
 from txtopo.files.places import folder_at
-from txtopo.testing.inline import run_inline
+from txtopo.inspect.run.slugs import slug_of
+from txtopo.testing.inline import inline_environment, run_inline
+from txtopo.topology.user_code.loading import load_target
 
 SHOP = """
 from tests.acceptance.test_buckets import DATA, OUTPUT
@@ -22,6 +30,56 @@ from tests.acceptance.topologies import words_topology
 def topology():
     return words_topology(OUTPUT, DATA)
 """
+
+
+COUNTED = """
+from spouts import MemoryTransactionalSpout
+from state import DeltaState
+from tests.acceptance.test_buckets import DATA, OUTPUT
+from tests.backfill.backfills import Counting
+from txtopo import Config, Fields, TransactionalTopologyBuilder
+
+def topology(vectors: str = "", more: str = ""):
+    spout = MemoryTransactionalSpout(DATA, Fields("word"), 4)
+    builder = TransactionalTopologyBuilder("words", "spout", spout, 1)
+    for name in filter(None, ["counts", more]):
+        key, value = Fields("word: string"), Fields("n: long")
+        builder.set_committer_bolt(f"count-{name}", Counting(name), 1).global_grouping("spout")
+        builder.set_state(name, DeltaState(f"{OUTPUT}/{name}", key, value, deletion_vectors=bool(vectors)))
+    return builder.build()
+
+def config():
+    return Config(group_transactions_max=1, max_spout_pending=1)
+"""
+
+
+@pytest.mark.slow
+def test_a_topology_in_a_bucket_is_changed_and_replayed(
+    bucket_server: Server, command_line: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``replay``, ``evolve``, ``backfill`` and ``blame`` do there what they do in a folder, and leave nothing here."""
+    monkeypatch.setattr(txtopo.cli.mend.backfill, "_environment", lambda *_: inline_environment())
+    command_line.write_module("counted", COUNTED)
+
+    def run(until: int | None = None, **values: str) -> None:
+        target = load_target("counted", values)
+        run_inline(target.topology, target.config, until=until)
+
+    run(5)
+    assert "the same" in command_line.told("replay", "counted", "3")
+    vectors = ("--set", "vectors=on")
+    assert "state 'counts': deletion vectors are on" in command_line.told("evolve", "counted", *vectors)
+    run(8, vectors="on")
+    assert "the same" in command_line.told("replay", "counted", "7", *vectors)
+    told = command_line.told("backfill", "counted", "sizes", *vectors, "--set", "more=sizes")
+    assert "joined the topology at transaction 8: 'sizes'" in told
+    run(vectors="on", more="sizes")
+    view = read_tables(OUTPUT).tables
+    for name in ("counts", "sizes"):
+        assert dict(zip(view[name]["word"].to_pylist(), view[name]["n"].to_pylist(), strict=True)) == counts_of(DATA)
+    assert "every transaction was committed once" in command_line.told("audit", OUTPUT)
+    assert "state counts, word apple1" in command_line.told("blame", OUTPUT, "apple1")
+    assert [path.name for path in command_line.folder.iterdir() if path.name != "__pycache__"] == ["counted.py"]
 
 
 @pytest.mark.slow
@@ -39,6 +97,21 @@ def test_commands_with_an_address(bucket_server: Server, command_line: CommandLi
         assert "every transaction was committed once" in command_line.told("audit", place)
     assert "nothing to repair" in command_line.told("repair", "shop")
     assert "total" in command_line.told("state", OUTPUT, "--consistent")
+
+
+@pytest.mark.slow
+def test_the_page_of_an_address(bucket_server: Server) -> None:
+    """It shows the topology, and an audit of it."""
+    run_inline(words_topology(OUTPUT, DATA), Config())
+    process = python("-m", "txtopo", "ui", OUTPUT)
+    with process, browser(process.stdout.readline().strip()) as client:
+        topology = f"/api/v1/topology/{slug_of('words')}"
+        assert "words" in client.get(topology).text
+        number = client.post(f"{topology}/audit").json()["check"]
+        wait_for("the audit", lambda: client.get(f"/api/v1/check/{number}").json()["state"] != "running")
+        assert client.get(f"/api/v1/check/{number}").json()["output"].splitlines()[-1][0] == "✔"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(DEADLINE_SECS) == 0
 
 
 @pytest.mark.slow

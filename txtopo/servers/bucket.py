@@ -126,7 +126,7 @@ class Objects:
         objects: dict[str, _Object] = {}
         folders: list[str] = []
         with self._lock:
-            known = dict(self._objects)
+            known = self._listed()
         last = after
         is_in_folder = bool(delimiter) and after.endswith(delimiter) and after.startswith(prefix) and after != prefix
         folder = after if is_in_folder else None
@@ -143,6 +143,9 @@ class Objects:
                 objects[key] = known[key]
                 last = key
         return Page(objects, folders, None)
+
+    def _listed(self) -> dict[str, _Object]:
+        return dict(self._objects)
 
     def begin_upload(self) -> str:
         """Begin an object that is put in parts; return its id."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import attrs
 import pytest
@@ -18,7 +21,7 @@ from state.stores.replica import Entry, Term
 from tests.object_server import ObjectStore as Server, object_store
 from tests.waiting import wait_for
 from txtopo.api.store import Put, Store
-from txtopo.errors import ConfigError, LostLead
+from txtopo.errors import AlreadyRunning, ConfigError, LostLead
 from txtopo.files.objects import ObjectFolder
 from txtopo.testing.conformance.store import StoreConformance, StorePlace
 
@@ -213,6 +216,34 @@ def test_lost_answers(server: Server) -> None:
     other = place.open()
     assert (other.read("t/last"), other.take_lead("t", "two").epoch) == (b"29", 2)
     other.close()
+
+
+@pytest.mark.long
+def test_two_coordinators_that_are_started_at_once(server: Server) -> None:
+    """Of fifty pairs, one of each leads, and the other is told so or was fenced: never can both write."""
+    for _ in range(50):
+        place = ObjectStorePlace(f"s3://bucket/{next(_PLACES)}", server.options)
+        stores = [place.open(), place.open()]
+        together = threading.Barrier(2)
+
+        def start(store: ObjectStore, together: threading.Barrier = together) -> ObjectLead | None:
+            together.wait()
+            try:
+                return store.take_lead("t", "one of two")
+            except AlreadyRunning:
+                return None
+
+        with ThreadPoolExecutor(2) as threads:
+            leads = list(threads.map(start, stores))
+        written = []
+        for lead in leads:
+            if lead is not None:
+                with contextlib.suppress(LostLead):
+                    lead.write([Put("t/by", str(lead.epoch).encode())])
+                    written.append(lead)
+        assert len(written) == 1, leads
+        for store in stores:
+            store.close()
 
 
 def test_a_store_that_does_not_compare_is_refused(server: Server) -> None:
