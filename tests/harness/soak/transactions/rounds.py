@@ -36,7 +36,7 @@ from txtopo.journal.ending import JournalEnd, read_end
 from txtopo.testing.checkers import Violation
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 
-STALL_SECS = 120.0
+STALL_SECS = 300.0
 """How long a process may make no progress."""
 
 READ_SECS = 0.1

@@ -318,6 +318,7 @@ def config_of(setup: Setup) -> Config:
     }
     if setup.keys:
         settings["topology.driver.rows.max"] = TOUCHED
+        settings["topology.message.timeout.secs"] = 600  # a machine that many others use folds a million keys slowly
     if setup.real_time:
         settings["topology.processing.mode"] = "real-time"
     if setup.master:
