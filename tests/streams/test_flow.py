@@ -268,7 +268,7 @@ def test_explain(tmp_path):
         "f: 3 components, 1 table\n"
         "processing phase\n"
         "  orders: MemoryTransactionalSpout\n"
-        "  upsert-totals-rows: RowsBolt ← orders (local or shuffle)\n"
+        "  upsert-totals-rows: RowsBolt (filter) ← orders (local or shuffle)\n"
         "commit phase\n"
         "  upsert-totals: ReduceCommitter ← upsert-totals-rows (fields(shop)) → out/totals"
     )

@@ -31,6 +31,9 @@ class RowsBolt(ArrowBatchBolt):
     """
 
     def __init__(self, fields: Fields, steps: Iterable[Any]) -> None:
+        steps = list(steps)
+        self.verbs = tuple(each.shown for each in steps)
+        """What it does, for people."""
         self._stages: list[_Columns | OfRows] = []
         self._fields = fields.names
         for is_columns, several in itertools.groupby(steps, lambda each: not isinstance(each, OfRows)):

@@ -32,6 +32,11 @@ class RowStep(ABC):
         """Return of each field after the step the fields that it is made of; by default of the same one."""
         return {name: [name] for name in self.fields_after(fields)}
 
+    @property
+    def shown(self) -> str:
+        """What it does, for people."""
+        return self.verb
+
 
 @attrs.frozen
 class Filter(RowStep):
@@ -141,6 +146,11 @@ class OfFunction(OfRows):
         return dict.fromkeys(self.fields, fields.names)
 
     @property
+    def shown(self) -> str:
+        """What is called, and which function."""
+        return f"{self.verb} {self.name}"
+
+    @property
     def name(self) -> str:
         """The function's name, for errors."""
         return f"{getattr(self.function, '__name__', type(self.function).__name__)}()"
@@ -152,6 +162,11 @@ class EachRow(OfFunction):
 
     verb = "map"
     is_flat: bool
+
+    @property
+    def shown(self) -> str:
+        """What is called, and which function."""
+        return f"flat_{super().shown}" if self.is_flat else super().shown
 
     def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows that the function makes of those of a batch."""

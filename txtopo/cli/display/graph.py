@@ -12,7 +12,7 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.state import State
 from txtopo.text.secrecy import without_secrets
-from txtopo.topology.plans.description import address_of, class_of, described, fields_text, states_of
+from txtopo.topology.plans.description import address_of, described, fields_text, shown_class_of, states_of
 from txtopo.topology.plans.plan import Edge, Phase, Plan, PlannedComponent
 
 _PHASE_STYLES = {Phase.PROCESSING: "yellow", Phase.COMMIT: "green"}
@@ -52,7 +52,7 @@ def summary_of(plan: Plan) -> str:
 
 
 def _add_component(branch: Tree, plan: Plan, component: PlannedComponent) -> None:
-    head = Text.assemble((component.id, "bold"), f"  {title_of(component)}", (f"  {class_of(component)}", "dim"))
+    head = Text.assemble((component.id, "bold"), f"  {title_of(component)}", (f"  {shown_class_of(component)}", "dim"))
     node = branch.add(head)
     for edge in plan.inputs(component.id):
         node.add(Text.assemble(("from ", "dim"), edge.source, (f"  {edge_text(plan, edge)}", "dim")))

@@ -58,7 +58,7 @@ def explained(plan: Plan) -> str:
     lines = [f"{graph['topology']}: {', '.join(counts)}"]
     for phase in ("processing", "commit"):
         lines.append(f"{phase} phase")
-        for component in graph["components"]:
+        for component, planned in zip(graph["components"], plan.components, strict=True):
             if component["phase"] != phase:
                 continue
             feeds = [
@@ -68,7 +68,7 @@ def explained(plan: Plan) -> str:
                 if edge["target"] == component["id"]
             ]
             tables = [graph["states"][name]["path"] for name in component["states"]]
-            line = f"  {component['id']}: {component['class']}"
+            line = f"  {component['id']}: {shown_class_of(planned)}"
             line += f" ← {', '.join(feeds)}" if feeds else ""
             lines.append(line + (f" → {', '.join(tables)}" if tables else ""))
     return "\n".join(lines)
@@ -101,6 +101,12 @@ def class_of(component: PlannedComponent) -> str:
     """Return the name of a component's class; empty if it is one of txtopo's own wrappers."""
     name = type(component.component).__name__
     return "" if name.startswith("_") else name
+
+
+def shown_class_of(component: PlannedComponent) -> str:
+    """Return the name of a component's class, with the steps that it does if it tells its ``verbs``."""
+    verbs = getattr(component.component, "verbs", ())
+    return class_of(component) + (f" ({', '.join(verbs)})" if verbs else "")
 
 
 def fields_text(fields: Fields) -> str:
