@@ -19,7 +19,7 @@ from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
 from tests.harness.benchmarks.session import benchmark_session
 from tests.harness.benchmarks.topologies import STATE, big_state as topology
 from tests.harness.benchmarks.txtopo_contender import TXTOPO
-from txtopo import run
+from txtopo import Config, run
 
 SIZES = (100_000, 1_000_000, 10_000_000)
 """Keys of the table, and of the transaction."""
@@ -84,7 +84,8 @@ def _drive(keys: int, folder: Path) -> None:
         print("ready", flush=True)
         sys.stdin.readline()
         made = topology(folder, TouchedKeys(keys, keys), 2, is_reduced=True, deletion_vectors=True)
-        report = run(made, spark=spark)
+        # A batch of 10,000,000 rows shows no progress while it is made, which on a busy machine takes a minute.
+        report = run(made, Config({"topology.message.timeout.secs": 600}), spark=spark)
         print(json.dumps({"commit_ms": report.commit_secs * 1000}), flush=True)
         sys.stdin.readline()
 
