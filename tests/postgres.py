@@ -83,6 +83,14 @@ class PostgresServer(Server):
         self._guard = subprocess.Popen(end, stdin=subprocess.PIPE, start_new_session=True)
         wait_for("PostgreSQL serves", self._serves)
 
+    def standby(self) -> PostgresServer:
+        """Return a server, not started yet, that will follow this one from where it then is."""
+        return _Standby(self)
+
+    def promote(self) -> None:
+        """Let a standby become a server of its own."""
+        self._run("pg_ctl", "promote", "-w", "-D", self._data)
+
     def _serves(self) -> bool:
         assert self._process is not None
         assert self._process.poll() is None, (self._folder / "log").read_text()[-2000:]
@@ -103,6 +111,25 @@ class PostgresServer(Server):
     def _run(self, name: str, *arguments: object) -> None:
         words = [str(self._binaries / name), *map(str, arguments)]
         subprocess.run(words, check=True, user=self._user, cwd="/", stdin=subprocess.DEVNULL, capture_output=True)
+
+
+class _Standby(PostgresServer):
+    """A server that follows another one."""
+
+    def __init__(self, primary: PostgresServer) -> None:
+        super().__init__({"hot_standby": "on"})
+        self._primary = primary
+
+    def __enter__(self) -> Self:
+        return self
+
+    def start(self) -> None:
+        """Copy the other one, if that was not done yet, and follow it."""
+        if not self._data.exists():
+            if self._user is not None:
+                os.chown(self._folder, pwd.getpwnam(self._user).pw_uid, -1)
+            self._run("pg_basebackup", "-D", self._data, "-d", self._primary.url, "-R", "-X", "stream", "-c", "fast")
+        super().start()
 
 
 @pytest.fixture(scope="session")

@@ -336,7 +336,11 @@ def dataset_of_table(url: str, table: str, schema: str | None) -> Dataset:
     parsed = _parsed(_resolved(url))
     if parsed.get_backend_name() == "sqlite":
         return Dataset(f"sqlite://{local_path(parsed.database)}", table)
-    server = f"{parsed.host or 'localhost'}:{parsed.port or _PORT}"
+    # A URL with several servers has them in its query, each with its port.
+    several = parsed.query.get("host", ())
+    first = several if isinstance(several, str) else next(iter(several), "")
+    host, _, port = first.partition(":")
+    server = f"{parsed.host or host or 'localhost'}:{parsed.port or port or _PORT}"
     return Dataset(f"postgres://{server}", f"{parsed.database or parsed.username}.{schema or 'public'}.{table}")
 
 

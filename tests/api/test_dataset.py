@@ -42,6 +42,7 @@ def test_places(place, namespace, name):
         (SqlState("sqlite:////d/shop.db", "totals", KEY, VALUE), "sqlite:///d/shop.db", "totals"),
         (SqlRows("postgresql://me:secret@host/shop", "log", VALUE), "postgres://host:5432", "shop.public.log"),
         (SqlRows("postgresql://host:6/shop", "log", VALUE, schema="s"), "postgres://host:6", "shop.s.log"),
+        (SqlRows("postgresql://me@/shop?host=a:6&host=b:7", "log", VALUE), "postgres://a:6", "shop.public.log"),
     ],
 )
 def test_states(state, namespace, name):
