@@ -24,11 +24,13 @@ import pyarrow as pa
 import pytest
 
 from txtopo.api.data.fields import Fields
+from txtopo.api.reduction import TransactionRows
 from txtopo.api.state import (
     KEYED_KINDS,
     CanBeForked,
     CanBeRenamed,
     CanBeRepaired,
+    FindsRows,
     Key,
     OpenedState,
     State,
@@ -189,6 +191,27 @@ class StateConformance:
         assert opened.multi_get([]) == []
         put(opened, 1, {"a": 1})
         assert values_of(opened, "a", "z", "a") == [1, None, 1]
+
+    def test_rows_are_found_and_put_in_columns(self, place: StatePlace) -> None:
+        """A FindsRows finds the rows of keys, those that come twice, too; and what is put and removed as rows is so."""
+        opened = _capable(place.opened(), FindsRows)
+        put(opened, 1, {"a": 1, "b": 2, "c": None})
+        keys = pa.table({"word": ["z", "b", "a", "b", "c"]}, schema=WORD.arrow_schema())
+        own, rows = opened.rows_among(keys)
+        columns = (rows[name].to_pylist() for name in ("word", "n", "txid"))
+        assert sorted(zip(own.tolist(), *columns, strict=True)) == [
+            (1, "b", 2, 1),
+            (2, "a", 1, 1),
+            (3, "b", 2, 1),
+            (4, "c", None, 1),
+        ]
+        assert opened.rows_among(keys.slice(0, 0))[1].num_rows == 0
+        kept = opened.rows_as_kept(pa.table({"k": ["b", "d", "a"], "v": pa.array([5, 6, None], pa.int64())}))
+        assert kept.column_names == ["word", "n"]
+        changed = kept.append_column(pa.field("txid", pa.int64()), pa.array([2, 2, None], pa.int64()))
+        opened.write(2, opened.fold([TransactionRows(2, changed)], None))
+        assert values_of(opened, "a", "b", "c", "d") == [None, 5, None, 6]
+        assert opened.rows_as_kept(pa.table({"k": ["b"], "v": ["no number"]})) is None
 
     def test_what_cannot_be_read_is_a_state_failure(self, place: StatePlace) -> None:
         """A failed read raises StateFailure, which is retried and then stops the run, because no replay helps."""
