@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from committers import AppendCommitter
 from state import DeltaRows, read_table
-from txtopo import Config, Fields
+from txtopo import Config
 from txtopo.api.data.tuples import DEFAULT_STREAM
-from txtopo.api.data.types import ddl_name
 from txtopo.assembly.report import Progress
 from txtopo.engine.control import RunControl
 from txtopo.engine.runner import run_with
@@ -46,11 +45,6 @@ def steps_shown(graph: Graph) -> str:
         for step in graph.steps
     ]
     return f"<b>{html.escape(graph.topology_id)}</b>" + table_shown(("step", "takes", "fields", "tables"), rows)
-
-
-def fields_shown(fields: Fields) -> str:
-    """Return fields and their types as HTML."""
-    return table_shown(("field", "type"), zip(fields, map(ddl_name, fields.types), strict=True))
 
 
 def table_shown(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> str:

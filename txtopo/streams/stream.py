@@ -27,6 +27,7 @@ from committers.aggregates.aggregation import Aggregation
 from committers.aggregates.fields import fields_of
 from committers.changes import CHANGES, DIFF
 from committers.event_time import TimerCommitter, Window
+from committers.event_time.durations import Duration, duration, optional_duration, window_name, window_of
 from committers.event_time.timed import ClockedCommitter
 from committers.event_time.times import TIMESTAMP
 from committers.event_time.windows import END, START
@@ -46,11 +47,10 @@ from txtopo.errors import ConfigError, FieldsError, TopologyError
 from txtopo.row_wise.expressions import expression
 from txtopo.row_wise.steps import EachBatch, EachRow, Explode, Filter, OfFunction, RowStep, Select, WithColumns
 from txtopo.streams.clocks import Clock, clock_step
-from txtopo.streams.durations import Duration, duration, optional_duration, window_name, window_of
 from txtopo.streams.graph import ANY, Graph, Port, Step, port_of, streams_of
 from txtopo.streams.joins import Side, StreamsJoined, pairs_of
 from txtopo.streams.places import Place, Words, check_options, step
-from txtopo.streams.shown import Preview, fields_shown, preview_of
+from txtopo.streams.shown import Preview, preview_of, table_shown
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.description import fields_text
 
@@ -137,7 +137,7 @@ class Stream(Outputs):
         return f"{type(self).__name__}({fields_text(self.fields)})"
 
     def _repr_html_(self) -> str:
-        return fields_shown(self.fields)
+        return table_shown(("field", "type"), zip(self.fields, map(ddl_name, self.fields.types), strict=True))
 
     # Row-wise steps.
 

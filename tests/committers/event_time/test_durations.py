@@ -7,8 +7,8 @@ import datetime as dt
 import pytest
 
 from committers import Days, Hours, Sessions, Sliding, Tumbling
+from committers.event_time.durations import duration, optional_duration, short, window_name, window_of
 from txtopo.errors import ConfigError
-from txtopo.streams.durations import duration, optional_duration, short, window_name, window_of
 
 SECOND = dt.timedelta(seconds=1)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 
-from committers import Tumbling
-from committers.event_time import Window
+from committers.event_time.windows import Tumbling, Window
 from txtopo.errors import ConfigError
 
 Duration = dt.timedelta | str
