@@ -25,7 +25,7 @@ from tests.transactional.recovery.altered_tables import put_entry, with_properti
 from txtopo import Fields
 from txtopo.api.state import growing
 from txtopo.api.values import TransactionalValue
-from txtopo.errors import ConfigError, FailedException, StateAccessError
+from txtopo.errors import ConfigError, FailedException, LostLead, StateAccessError
 
 WAYS = ("whole", "files")
 
@@ -283,6 +283,23 @@ def test_a_death_while_they_are_turned(tmp_path: Path, point: str, on: bool) -> 
     assert rows_of(tmp_path) == before
     opened(tmp_path, 5, deletion_vectors=on).write(3, values(3, 4))
     assert rows_of(tmp_path) == before | {4: 12}
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_they_are_turned_during_a_run(tmp_path: Path, on: bool) -> None:
+    """What is decided is published first, though its files are of the other sort; who ran before writes nothing more."""
+    running = opened(tmp_path, deletion_vectors=not on)
+    running.write(1, values(1, *range(10)))
+    note = json.loads(json.dumps(running.prepare(2, values(2, 4))))
+    state = growing(declared(tmp_path, deletion_vectors=on)).open("topology", "s", "life", 2)
+    state.publish(2, note)
+    state.grow()
+    with pytest.raises(LostLead):
+        running.write(3, values(3, 5))
+    assert rows_of(tmp_path) == {n: n for n in range(10)} | {4: 8}
+    opened(tmp_path, 3, deletion_vectors=on).write(3, values(3, 4))
+    assert rows_of(tmp_path) == {n: n for n in range(10)} | {4: 12}
+    assert rows_of(tmp_path, 2)[4] == 8
 
 
 @pytest.mark.long

@@ -228,7 +228,7 @@ class PlainTable:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("rows_max", [None, 0], ids=["driver", "executors"])
 @pytest.mark.parametrize("has_vectors", [False, True], ids=["files", "vectors"])
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     steps=st.lists(st.tuples(STEPS, st.sampled_from([False, False, True])), min_size=6, max_size=12),
     slots=st.integers(1, 3),

@@ -185,7 +185,7 @@ groups = st.tuples(
 
 
 @pytest.mark.slow
-@settings(max_examples=examples(80), deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     is_held=st.booleans(),
     has_executors=st.booleans(),
