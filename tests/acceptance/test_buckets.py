@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import shutil
 import sys
 from collections import Counter
@@ -16,15 +17,16 @@ pytest.importorskip("obstore")
 
 from committers import AppendCommitter
 from spouts.files.spout import FilesTransactionalSpout
-from spouts.memory import MemoryTransactionalSpout
 from state import DeltaRows, read_table
 from state.delta.log.location import Location
 from state.delta.read.consistent import read_tables
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
+from tests.crashes import dying
 from tests.object_server import ObjectStore as Server
 from tests.processes import ran
 from txtopo import Config, Fields, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.assembly.storage import metadata_dir_of, store_words
+from txtopo.errors import ConfigError
 from txtopo.files.objects import ObjectFolder
 from txtopo.inspect.audit.evidence import audited
 from txtopo.testing.inline import run_inline
@@ -155,28 +157,66 @@ def test_what_a_group_costs(bucket_server: Server, monkeypatch: pytest.MonkeyPat
     assert found.total() <= (3 * 2 + 2) * groups + 4 * begins
 
 
-def test_options_of_a_state_are_those_of_all_and_their_secret_is_nowhere(
-    bucket_server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("way", ["environment", "env", "file", "given"])
+def test_a_secret_is_nowhere(
+    bucket_server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    way: str,
 ) -> None:
-    """Coordinator state and journal take them from the state; no object, text or log shows the secret."""
+    """In whatever way credentials are given: no object, text, log or file has the secret, nor what goes to executors.
+
+    Only options that are given in words are in the topology, and travel with it.
+    """
     for name in bucket_server.options:
         monkeypatch.delenv(name.upper())
     caplog.set_level(logging.DEBUG)
-    options = {**bucket_server.options, "aws_secret_access_key": "do-not-show-this"}
-    state = DeltaRows(f"{OUTPUT}/rows", Fields("word: string"), storage_options=options)
-    builder = TransactionalTopologyBuilder("words", "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4), 1)
+    secret = "do-not-show-this"
+    (tmp_path / "secret").write_text(f"{secret}\n")
+    where = {"env": "env:SHOP_SECRET", "file": f"file:{tmp_path / 'secret'}", "given": secret}
+    options = {**bucket_server.options, "aws_secret_access_key": where.get(way, secret)}
+    monkeypatch.setenv("SHOP_SECRET", secret)
+    if way == "environment":
+        for name, value in options.items():
+            monkeypatch.setenv(name.upper(), value)
+    given = None if way == "environment" else options
+    ObjectFolder("s3://bucket/in", tuple((given or {}).items())).put("a", b"one\ntwo\nthree\n")
+    spout = FilesTransactionalSpout("s3://bucket/in", Fields("word"), batch_bytes=4, storage_options=given)
+    state = DeltaRows(f"{OUTPUT}/rows", Fields("word: string"), storage_options=given)
+    builder = TransactionalTopologyBuilder("words", "spout", spout, 1)
     builder.set_committer_bolt("append", AppendCommitter("rows")).shuffle_grouping("spout")
     builder.set_state("rows", state)
     topology = builder.build()
-    report = run_inline(topology, Config(), until=5)
+    with dying("table.write.after"):
+        run_inline(topology, Config())
+    report = run_inline(topology, Config())
     metadata_dir = metadata_dir_of(topology.plan, Config())
     assert audited(metadata_dir, "words", with_rows=True).findings == []
-    shown = [repr(each) for each in (state, topology.plan, metadata_dir, report, Location.resolve(OUTPUT, options))]
+    assert read_table(f"{OUTPUT}/rows", storage_options=given).num_rows == 3
+    location = Location.resolve(OUTPUT, given)
+    shown = [repr(each) for each in (spout, vars(spout), state, topology.plan, metadata_dir, report, location)]
     shown += [caplog.text, store_words(topology.plan, Config())]
+    if way != "given":
+        shown += [pickle.dumps(each).decode("latin-1") for each in (spout, state, topology, metadata_dir, location)]
     folders = [metadata_dir.parent]
     while folders:
         folder = folders.pop()
         folders += [folder.below(name) for name in folder.folders()]
         shown += [folder.get(name).decode("latin-1") for name in folder.names()]
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "secret"]
+    shown += [path.read_bytes().decode("latin-1") for path in files]
     assert len(shown) > 15
-    assert not [each for each in shown if "do-not-show-this" in each]
+    assert not [each for each in shown if secret in each]
+
+
+def test_credentials_that_are_written_anew_are_taken(bucket_server: Server, tmp_path: Path) -> None:
+    """Whoever renews a file that ``file:`` names needs no new start; one that is missing is said by its option."""
+    (tmp_path / "endpoint").write_text("http://127.0.0.1:9\n")
+    options = {**bucket_server.options, "aws_endpoint": f"file:{tmp_path / 'endpoint'}"}
+    folder = ObjectFolder(OUTPUT, tuple(options.items()))
+    (tmp_path / "endpoint").write_text(bucket_server.options["aws_endpoint"])
+    folder.put("a", b"1")
+    (tmp_path / "endpoint").unlink()
+    with pytest.raises(ConfigError, match="storage_options: 'aws_endpoint' is 'file:"):
+        folder.get("a")

@@ -20,10 +20,11 @@ import attrs
 from txtopo.errors import BucketUnreachable, ConfigError
 from txtopo.files.durable import beside
 from txtopo.files.folder import Folder, Growing, Item
+from txtopo.text.client_properties import resolved
 from txtopo.text.extras import how_to_install
 from txtopo.text.native import plain_text
 
-__all__ = ["ObjectFolder", "Version", "forget_clients"]
+__all__ = ["ObjectFolder", "Version", "forget_clients", "with_secrets"]
 
 Version = tuple[tuple[str, str], ...]
 """What a store says of the version of an object, by name."""
@@ -38,7 +39,7 @@ _OF_CLIENT = re.compile(r"(?:aws_|azure_|google_)?((?:allow|connect|http1|http2|
 class ObjectFolder:
     """The objects below an address, such as ``s3://bucket/table``; see :class:`~txtopo.files.folder.Folder`. Picklable.
 
-    ``options`` are those of delta-rs; what it alone knows is left out.
+    ``options`` are those of delta-rs; what it alone knows is left out. A value may be ``env:NAME`` or ``file:PATH``.
     """
 
     address: str
@@ -232,7 +233,8 @@ class ObjectFolder:
             needs = f"{self.address} needs the package obstore: {how_to_install('object-store')}"
             raise ConfigError(needs) from error
         try:
-            store, prefix = _store_of(obstore, self.address, self.options)
+            # At each use, so that a file that is written anew when credentials expire is read then.
+            store, prefix = _store_of(obstore, self.address, tuple(with_secrets(self.options).items()))
             yield obstore, store, f"{prefix}/{path}".strip("/")
         except FileNotFoundError as error:
             raise FileNotFoundError(f"{self.address}/{path} does not exist") from error
@@ -311,6 +313,15 @@ def _opened(obstore: Any, address: str, options: tuple[tuple[str, str], ...]) ->
             pass  # it is known, and not enough alone
         config[name] = value
     return _from_url(obstore, address, config=config or None, client_options=client or None)
+
+
+def with_secrets(options: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return options with what ``env:NAME`` and ``file:PATH`` refer to; keep the result nowhere.
+
+    Raises:
+        ConfigError: a variable is not set, or a file can't be read, on this machine.
+    """
+    return {name: resolved("storage_options", name, value) for name, value in options}
 
 
 def forget_clients() -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from txtopo.errors import ConfigError
 from txtopo.text.secrecy import is_reference, is_secret
+
+T = TypeVar("T")
 
 Value = str | int | float | bool | Callable[..., Any]
 """A setting's value; some clients take callables, for example to refresh a token."""
@@ -53,7 +55,7 @@ class ClientProperties(Mapping[str, Value]):
         Raises:
             ConfigError: a variable is not set, or a file can't be read, on this machine.
         """
-        return {name: _resolved(name, value) for name, value in self._given.items()}
+        return {name: resolved("properties", name, value) for name, value in self._given.items()}
 
     def scrubbed(self, text: str) -> str:
         """Return a text, for example an error of the client, without the secrets."""
@@ -61,7 +63,7 @@ class ClientProperties(Mapping[str, Value]):
             if not _is_secret(name, value):
                 continue
             try:
-                secret = _resolved(name, value)
+                secret = resolved("properties", name, value)
             except ConfigError:
                 continue  # this process can't resolve it, so the text can't have it from here
             if isinstance(secret, str) and len(secret) >= _SHORTEST_SECRET:
@@ -96,19 +98,24 @@ def _is_secret(name: str, value: Value) -> bool:
     return is_reference(value) or (is_secret(name) and not callable(value))
 
 
-def _resolved(name: str, value: Value) -> Value:
+def resolved(what: str, name: str, value: T) -> T | str:
+    """Return a setting's value, or what it refers to; ``what`` names the settings in errors.
+
+    Raises:
+        ConfigError: a variable is not set, or a file can't be read, on this machine.
+    """
     if not isinstance(value, str):
         return value
     kind, _, where = value.partition(":")
     match kind:
         case "env":
             if where not in os.environ:
-                raise ConfigError(f"properties: {name!r} is {value!r}, but this process has no such variable")
+                raise ConfigError(f"{what}: {name!r} is {value!r}, but this process has no such variable")
             return os.environ[where]
         case "file":
             try:
                 return Path(where).read_text().rstrip("\r\n")
             except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(f"properties: {name!r} is {value!r}, which can't be read here: {error}") from None
+                raise ConfigError(f"{what}: {name!r} is {value!r}, which can't be read here: {error}") from None
         case _:
             return value

@@ -13,7 +13,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from state.delta.log.damage import LOG_FOLDER, damage_of_log, set_checkpoints_aside
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
-from txtopo.files.objects import ObjectFolder
+from txtopo.files.objects import ObjectFolder, with_secrets
 from txtopo.files.places import is_address, local_path
 from txtopo.text.native import plain_text
 from txtopo.text.printable import escaped
@@ -112,13 +112,14 @@ class Location:
         1. Entry 7 is put, where the listing has been already.
         2. Entry 8 is put, where it comes later: it has 8 and not 7.
         """
+        options = None if self.options is None else with_secrets(self.options.items())
         for _ in range(LISTINGS_MAX - 1):
             try:
-                return DeltaTable(self.address, version=version, storage_options=self.options)
+                return DeltaTable(self.address, version=version, storage_options=options)
             except DeltaError as error:
                 if not _GAP.search(str(error)):
                     raise
-        return DeltaTable(self.address, version=version, storage_options=self.options)
+        return DeltaTable(self.address, version=version, storage_options=options)
 
     def existing(self) -> DeltaTable | None:
         """Return a fresh handle of the table, or None if there is no table."""
