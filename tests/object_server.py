@@ -128,8 +128,10 @@ class _LateObjects(Objects):
     faults: dict[str, Any]
 
     def _listed(self) -> dict[str, Any]:
-        before = self._now_secs() - self.faults["late_secs"]
-        return {key: each for key, each in super()._listed().items() if each.modified_secs <= before}
+        late_secs, now_secs = self.faults["late_secs"], self._now_secs()
+        return {
+            key: each for key, each in super()._listed().items() if not 0 <= now_secs - each.modified_secs < late_secs
+        }
 
 
 class _Handler(BucketHandler):
