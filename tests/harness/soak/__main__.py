@@ -1,4 +1,4 @@
-"""Soaks by name: ``python -m tests.harness.soak transactions|trees|kafka|outputs|changes|mirror``; each takes ``--help``.
+"""Soaks by name: ``python -m tests.harness.soak transactions|trees|kafka|outputs|changes|mirror|chain``; each takes ``--help``.
 
 Each kills processes at random for as long as it is told to, and then checks that nothing was lost, doubled or confirmed
 too early.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import click
 
+from tests.harness.soak.chain.command import main as chain
 from tests.harness.soak.changes.command import main as changes
 from tests.harness.soak.kafka.command import main as kafka
 from tests.harness.soak.mirror.command import main as mirror
@@ -22,6 +23,7 @@ SOAKS = {
     "outputs": outputs,
     "changes": changes,
     "mirror": mirror,
+    "chain": chain,
 }
 soak = click.Group("soak", SOAKS)
 
