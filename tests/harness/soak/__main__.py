@@ -1,4 +1,4 @@
-"""Soaks by name: ``python -m tests.harness.soak transactions|trees|kafka|outputs|changes|mirror|chain``; each takes ``--help``.
+"""Soaks by name: ``python -m tests.harness.soak transactions|trees|kafka|outputs|changes|mirror|chain|sql``; each takes ``--help``.
 
 Each kills processes at random for as long as it is told to, and then checks that nothing was lost, doubled or confirmed
 too early.
@@ -13,6 +13,7 @@ from tests.harness.soak.changes.command import main as changes
 from tests.harness.soak.kafka.command import main as kafka
 from tests.harness.soak.mirror.command import main as mirror
 from tests.harness.soak.outputs.command import main as outputs
+from tests.harness.soak.sql.command import main as sql
 from tests.harness.soak.transactions.command import main as transactions
 from tests.harness.soak.trees.command import main as trees
 
@@ -24,6 +25,7 @@ SOAKS = {
     "changes": changes,
     "mirror": mirror,
     "chain": chain,
+    "sql": sql,
 }
 soak = click.Group("soak", SOAKS)
 

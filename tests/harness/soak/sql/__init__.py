@@ -1,0 +1,1 @@
+"""Writers of tables of PostgreSQL beside topologies that read these."""
