@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -17,6 +18,8 @@ from state.delta.log.data_files import DataFile, files_of
 from state.delta.log.entries import RESTORED_KEY, entries_from, entry_path, read_entry
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
+from state.delta.log.put import KNOWN_READER_FEATURES
+from state.delta.log.vectors import VECTORS_FEATURE
 from state.delta.read.points import rollbacks
 from state.delta.read.reading import can_read_files
 from txtopo.api.data.types import ddl_name
@@ -31,6 +34,9 @@ __all__ = ["Changes", "Entry", "InputTable"]
 
 Changes = Literal["refuse", "skip", "emit"]
 """What to do about a version that changes or deletes rows."""
+
+_ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
+"""The beginning of the path of a file that is not in the table's folder."""
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 
@@ -193,8 +199,15 @@ class InputTable:
 
     def _read(self, files: Iterable[InputFile], kind: str | None, version: int) -> list[InputFile]:
         """Return files with the columns of the change data feed, as if the table were partitioned by them."""
+        files = list(files)
+        elsewhere = next((each.file.path for each in files if _ABSOLUTE.match(each.file.path)), None)
+        if elsewhere is not None:
+            raise InputError(
+                f"version {version} of the table at {self.location.address} has the file {elsewhere} of another table, "
+                "as a shallow clone has; read that table, or make a deep clone"
+            )
         if self.changes != "emit":
-            return list(files)
+            return files
         told = {"_commit_version": str(version), **({} if kind is None else {"_change_type": kind})}
         return [
             attrs.evolve(each, file=attrs.evolve(each.file, partition={**each.file.partition, **told}))
@@ -204,9 +217,11 @@ class InputTable:
     def _check(self, table: DeltaTable) -> None:
         where = f"the table at {self.location.address}"
         if not can_read_files(table):
+            features = {*(table.protocol().reader_features or ())} - KNOWN_READER_FEATURES - {VECTORS_FEATURE}
             raise ConfigError(
-                f"{where} has a feature by which its files have other columns than the table, such as column mapping; "
-                "read it by a DataFrameSpout, or write it to a table without that"
+                f"{where} has the table feature {', '.join(sorted(features)) or 'columnMapping'}, by which its files "
+                "may have other columns than it has, or of other types; read it by a DataFrameSpout, or write it to a "
+                "table without that"
             )
         owner = Owner.of(table)
         if owner is not None and owner.kind is StateKind.EXPIRING:
@@ -285,10 +300,13 @@ class InputTable:
         Raises:
             InputError: some that was read is taken back.
         """
+        owner, unread = Owner.of(table), version
         for restored, turn in self.turns(table, version):
-            if restored < version <= turn:
-                version = self.after_turn(Owner.of(table), turn, restored, version)
-        return version
+            if restored < version:
+                unread = max(unread, self.after_turn(owner, turn, restored, version))
+            elif restored < unread <= turn:
+                unread = turn + 1
+        return unread
 
     def after_turn(self, owner: Owner | None, turn: int, restored: int, version: int) -> int:
         """Return the version to read next at a version up to one that has brought back the rows of an earlier one.
@@ -296,7 +314,12 @@ class InputTable:
         Raises:
             InputError: transactions were read that are taken back.
         """
-        read = [read_entry(self.location, each) for each in range(restored + 1, version)]
+        former = self.turns(self._at(turn), restored + 1)
+        read = [
+            read_entry(self.location, each)
+            for each in range(restored + 1, version)
+            if not any(before < each <= after < turn for before, after in former)  # which was passed over
+        ]
         if not any(each is None or each.txid is not None for each in read):
             return turn + 1 if all(each is None or each.is_harmless for each in read) else version
         first = next((each for each in read if each is not None and each.txid is not None), None)
@@ -310,6 +333,12 @@ class InputTable:
             f"{self.location.address} brings back the rows of version {restored}, and transactions hold later ones. Go "
             f"back, too, to before them, and run again: {way}. What was taken back is not read any more"
         )
+
+    def _at(self, version: int) -> DeltaTable:
+        try:
+            return self.location.handle(version)
+        except WORLD_ERRORS as error:
+            raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> SourceFailure:
         return SourceFailure(f"the table at {self.location.address} can't be read now", cause=plain_text(error))

@@ -191,18 +191,46 @@ def test_wrong_columns(path: str) -> None:
         DeltaTransactionalSpout(f"{path}-other")
 
 
-def test_a_table_of_a_catalog(path: str) -> None:
-    """A table that only its catalog commits to is refused in words that say so."""
-    features = {"readerFeatures": ["catalogManaged"], "writerFeatures": ["catalogManaged", "inCommitTimestamp"]}
+def list_features(path: str, readers: Sequence[str], writers: Sequence[str]) -> None:
+    """Let a table list features from its first version on."""
     entry = Path(path, "_delta_log", f"{0:020}.json")
     actions = [json.loads(line) for line in entry.read_text().splitlines()]
     for action in actions:
         if "protocol" in action:
+            features = {"readerFeatures": readers, "writerFeatures": [*readers, *writers]}
             action["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
     entry.write_text("\n".join(map(json.dumps, actions)))
+
+
+def test_a_table_of_a_catalog(path: str) -> None:
+    """A table that only its catalog commits to is refused in words that say so."""
+    list_features(path, ["catalogManaged"], ["inCommitTimestamp"])
     with pytest.raises(SourceFailure, match="can't be read now") as caught:
         DeltaTransactionalSpout(path)
     assert "its commits are its catalog's (the feature catalogManaged)" in str(caught.value)
+
+
+@pytest.mark.parametrize("feature", ["columnMapping", "typeWidening"])
+def test_a_feature_that_changes_what_files_have(path: str, feature: str) -> None:
+    """It is refused by name, with what to do instead."""
+    list_features(path, [feature], [])
+    with pytest.raises(ConfigError, match=f"has the table feature {feature}, .* read it by a DataFrameSpout"):
+        DeltaTransactionalSpout(path)
+
+
+def test_features_that_only_writers_heed(path: str) -> None:
+    """Clustering, row tracking and the like are no matter of a reader's, nor are checkpoints of another form."""
+    list_features(path, ["v2Checkpoint", "timestampNtz"], ["clustering", "domainMetadata", "rowTracking"])
+    assert sorted(plan(DeltaTransactionalSpout(path))[1]) == [0, 1]
+
+
+def test_a_shallow_clone(path: str, tmp_path: Path) -> None:
+    """A file of another table is named, rather than taken for one that a vacuum has removed."""
+    spout = DeltaTransactionalSpout(path, starting_version=1)
+    entry = Path(path, "_delta_log", f"{1:020}.json")
+    entry.write_text(entry.read_text().replace('"path":"', f'"path":"file://{tmp_path}/other/'))
+    with pytest.raises(InputError, match=r"has the file file:///.* of another table, as a shallow clone has"):
+        plan(spout)
 
 
 def test_a_log_that_was_cleaned_up(path: str) -> None:
