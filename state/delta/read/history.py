@@ -215,11 +215,16 @@ class FoundTable:
             with _telling(location, txid):
                 return read(StoredRows(location, latest, pa.schema(latest.schema())))
         with _telling(location, txid):
-            found = latest if txid is None else _as_of(location, latest, owner.application, txid)
-            stored = StoredRows(location, found, shown_schema(latest, owner.kind), live)
-            if txid is not None and is_exact:
-                stored = rows_between(stored, owner.application, txid, latest)
-            return read(stored)
+            schema = shown_schema(latest, owner.kind)
+            if txid is None:
+                return read(StoredRows(location, latest, schema, live))
+            found = _kept_as_of(location, latest, owner.application, txid)
+            if found is None:
+                if not is_last_write(location, latest, owner, 0, txid):
+                    raise _not_kept(location, latest, owner.application, txid)
+                return read(StoredRows(location, latest, schema, live, is_empty=True))
+            stored = StoredRows(location, found, schema, live)
+            return read(rows_between(stored, owner.application, txid, latest) if is_exact else stored)
 
 
 def _existing(location: Location) -> DeltaTable | None:
@@ -292,6 +297,14 @@ def _telling(location: Location, txid: int | None) -> Iterator[None]:
 
 
 def _as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable:
+    found = _kept_as_of(location, latest, application, txid)
+    if found is None:
+        raise _not_kept(location, latest, application, txid)
+    return found
+
+
+def _kept_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:
+    """Return what :func:`version_as_of` does of a transaction that the table has reached."""
     last = latest.transaction_version(application)
     if last is None or txid > last:
         held = "nothing has been written to it yet" if last is None else f"its last transaction is {last}"
@@ -299,15 +312,16 @@ def _as_of(location: Location, latest: DeltaTable, application: str, txid: int) 
             f"transaction {txid} is not in the table at {location.address}: {held}; ask for that or an earlier one",
             txid=txid,
         )
-    found = version_as_of(location, latest, application, txid)
-    if found is None:
-        _, oldest = ShownPoints.of(location, latest, application).around(txid)
-        raise StateAccessError(
-            f"the table at {location.address} no longer keeps its version as of transaction {txid}: its log "
-            f"begins later; the oldest that it keeps is as of transaction {oldest}",
-            txid=txid,
-        )
-    return found
+    return version_as_of(location, latest, application, txid)
+
+
+def _not_kept(location: Location, latest: DeltaTable, application: str, txid: int) -> StateAccessError:
+    _, oldest = ShownPoints.of(location, latest, application).around(txid)
+    return StateAccessError(
+        f"the table at {location.address} no longer keeps its version as of transaction {txid}: its log "
+        f"begins later; the oldest that it keeps is as of transaction {oldest}",
+        txid=txid,
+    )
 
 
 def version_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:

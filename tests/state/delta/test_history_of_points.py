@@ -16,6 +16,8 @@ import state.delta.writer
 from state import read_table
 from state.delta import merging
 from state.delta.log.data_files import DATA_FOLDER
+from state.delta.read.history import look_up
+from tests.journals import entered
 from tests.state.delta.delta_tables import maintain, merge_at_once
 from tests.state.delta.expiring.expiring_tables import held
 from tests.state.delta.table_life import (
@@ -30,8 +32,12 @@ from tests.state.delta.table_life import (
 )
 from tests.variants import variants
 from txtopo.api.state import History
-from txtopo.errors import LostLead
+from txtopo.errors import LostLead, StateAccessError
 from txtopo.files.folder import LocalFolder
+from txtopo.journal.ending import METADATA_DIR
+from txtopo.journal.entries import JournalHeader, JournalTable
+from txtopo.journal.folders import find_journal
+from txtopo.journal.writer import JournalWriter
 
 
 @pytest.mark.slow
@@ -153,6 +159,26 @@ def test_a_point_is_read_while_the_log_has_versions_whose_files_are_gone(tmp_pat
     for txid in range(1, 51):
         life.run([txid], point_every=4)
         life.check(*(point for point in life.points if 290 <= (txid - point) * 10 <= 400))
+
+
+@pytest.mark.slow
+def test_a_table_is_empty_as_of_points_before_its_first_write(tmp_path, monkeypatch):
+    """Others were written before, as the journal shows; without it nobody knows, and so it is between later points."""
+    life = Life(monkeypatch, tmp_path / "t")
+    life.run(range(5, 50))
+    life.maintain(RECENT_SECS + 61)
+    with pytest.raises(StateAccessError, match="no longer keeps its version as of transaction 3"):
+        read_table(life.path, 3)
+    tables, states = {"s": JournalTable("t", life.opened.identity)}, {"s": None, "other": None}
+    header = JournalHeader("topology", "life", 1, {"spout": "repeatable"}, 0, None, tables, states)
+    writer = JournalWriter(find_journal(LocalFolder(tmp_path / METADATA_DIR), "topology"), header, 1 << 40)
+    for txid in range(1, 50):
+        writer.enter(entered(txid, txid, 1, "other" if txid < 5 else "s"))
+    for is_near in (False, True):
+        assert read_table(life.path, 3, nearest=is_near).num_rows == 0
+    assert look_up(life.path, ["1"], txid=3).found == 0
+    with pytest.raises(StateAccessError, match="no longer keeps its version as of transaction 7"):
+        read_table(life.path, 7)
 
 
 @pytest.mark.slow
