@@ -14,7 +14,15 @@ from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
 from state import DeltaState, KafkaState, read_table
 from tests.crashes import Crash, run_with_crash
 from txtopo import Config, Fields, TransactionalTopologyBuilder
-from txtopo.errors import ConfigError, DivergenceError, FieldsError, InternalError, LostLead, StateAccessError
+from txtopo.errors import (
+    ConfigError,
+    DivergenceError,
+    FieldsError,
+    InternalError,
+    LostLead,
+    StateAccessError,
+    StopError,
+)
 from txtopo.testing.inline import run_inline
 
 FIELDS = Fields("key: string", "value: string")
@@ -269,6 +277,32 @@ def test_going_back(kafka, topic):
     opened.publish(2, opened.prepare(2, opened.write_rows([])))
     assert opened.last_txid == 2
     opened.close()
+
+
+class Impatient(Pipeline):
+    """The same, whose state does not wait for long."""
+
+    @property
+    def state(self):
+        return KafkaState(self.servers, self.topic, FIELDS, publish_secs=0.2)
+
+
+def test_a_transaction_that_hangs(pipeline):
+    """A start that meets one on its marks says how to end it, and writes nothing; once it is ended, all goes on."""
+    from confluent_kafka import Producer
+
+    run_inline(pipeline(), CONFIG, until=2)
+    other = Producer({"bootstrap.servers": pipeline.servers, "transactional.id": "hanging"})
+    other.init_transactions()
+    other.begin_transaction()
+    other.produce(pipeline.state.marks_topic, "hanging", "of nobody")
+    other.flush()
+    with pytest.raises(StopError, match=r"kafka-transactions\.sh .* find-hanging.*'abort' ends it"):
+        run_inline(Impatient(pipeline.servers, pipeline.topic)(), CONFIG)
+    assert len([value for part in values(pipeline.servers, pipeline.topic) for value in part]) == 4
+    other.abort_transaction()
+    run_inline(pipeline(), CONFIG)
+    pipeline.check()
 
 
 @pytest.mark.slow
