@@ -341,7 +341,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
             return
         try:
             self._put_merged()
-            self._merging.begin(writer.files, writer.taken, is_upkeep_due=is_log_due)
+            self._merging.begin(writer.files, self._gone_until, is_upkeep_due=is_log_due)
             if not is_log_due:
                 log_upkeep.delete_removed(self._upkeep, writer.removed, self._files_needed, writer.is_head)
                 return
@@ -371,6 +371,11 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
             if self._writer.put_next(change, None):
                 self._landed(None)
 
+    @property
+    def _gone_until(self) -> int:
+        """The time up to which rows have expired that nobody asks for any more, so that merged files lack them."""
+        return self._writer.taken
+
     def _put_merged(self) -> None:
         """Put the files that were merged, if they are.
 
@@ -379,7 +384,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         """
         writer = self._writer
         # If somebody has removed what it was to read, and moved the rows before, there is nothing to put.
-        ended = writer.reading(lambda: self._merging.ended(writer.files, writer.taken, self._dead))
+        ended = writer.reading(lambda: self._merging.ended(writer.files, self._gone_until, self._dead))
         if ended is None:
             return
         change, grown = ended.change, writer.rows_grown

@@ -42,6 +42,7 @@ from txtopo.api.time_to_live import TimeToLive
 from txtopo.api.values import StateKind
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import Positions
+from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.columnar.rows_file import read_rows_file, schema_of
 from txtopo.errors import ConfigError, FieldsError, StateFailure
 from txtopo.files.durable import beside
@@ -192,6 +193,8 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         OpenedDeltaTable.__init__(self, declared, writer, rows.schema(), upkeep, policy)
         ReadsKeys.__init__(self, rows, cache, writer, writer.reading)
         self._reducer = Reducer(rows, declared.expires)
+        self._txid_before = writer.last_txid
+        """The last transaction when it began, or when keys expired otherwise than for a transaction."""
         self._hold: Callable[[Segments], None] | None = None
         self._put: pa.Table | None = None
         """What the prepared write makes of the rows in memory, and its rows, if their values are to be cached."""
@@ -272,8 +275,15 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         for _ in writer.tries():
             taken = until if until is not None and until > writer.taken else None
             if writer.put_next(Change(taken=taken, ttl=ttl), None):
+                self._txid_before = writer.last_txid
                 self._landed(None)
                 return
+
+    @property
+    def _gone_until(self) -> int:
+        # What has expired by a former time to live is on record before a transaction has found it so, which tells those
+        # keys to whoever reads the changes of the table. That may have been recorded by a coordinator that has died.
+        return BEFORE_ALL if self._writer.last_txid == self._txid_before else self._writer.taken
 
     def hold_rows(self, bytes_max: int) -> None:
         """Hold rows in so much memory, and begin to load them; see :class:`HoldsRows`."""

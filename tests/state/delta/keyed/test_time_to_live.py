@@ -386,6 +386,21 @@ def test_a_longer_time_to_live_brings_nothing_back(tmp_path: Path) -> None:
     assert live(tmp_path, txid=1) == {"a": (1, at(0)), "b": (2, at(8))}
 
 
+def test_what_a_former_time_to_live_ends_is_there_until_a_transaction_removes_it(tmp_path: Path) -> None:
+    """Upkeep after a restart with another time to live, and before a transaction is written, drops no row that this tells."""
+    options = {"deletion_vectors": True}
+    states = opened(declared(tmp_path, ttl=5, **options))
+    for txid in range(1, 41):
+        put(states, txid, 0, {f"word-{txid}": (1, txid % 3)})
+    put(states, 41, 20, {})
+    for epoch in (2, 3):  # the first one dies
+        states = opened(declared(tmp_path, ttl=50, **options), epoch)
+        views = {name: each.begin(42) for name, each in group_states(states).items()}
+        assert states["keys"].is_upkeep_due or epoch > 2, "it has many files"
+        maintain(states["keys"])
+    assert views["keys"].remove_expired().num_rows == 40
+
+
 def test_a_longer_time_to_live_brings_nothing_back_that_nobody_has_touched(tmp_path: Path) -> None:
     """What has expired stays so though nothing was written since; what has not lives longer, over further restarts."""
     states = opened(declared(tmp_path, ttl=5))
