@@ -32,8 +32,8 @@ from tests.harness.benchmarks.nexmark.answers import QUERIES, Answers, Differenc
 from tests.harness.benchmarks.session import benchmark_session
 from txtopo import Config, run
 
-WARM_UP_FILES = 2
-"""A query runs over so many files first."""
+WARM_UP_FILES, WARM_UP_EACH = 2, 20_000
+"""A query runs over so many files first, of so many events at most."""
 
 
 def queries() -> dict[str, ModuleType]:
@@ -143,9 +143,10 @@ class Bench:
 
     def __init__(self, folder: Path, made: Events, size: int) -> None:
         self._folder, self._made, self._size = folder, made, size
-        few = attrs.evolve(made, count=min(made.count, size * WARM_UP_FILES))
-        for name, some in (("events", made), ("few", few)):
-            some.write(folder / name, range(0, some.count, size))
+        each = min(size, WARM_UP_EACH)
+        few = attrs.evolve(made, count=min(made.count, each * WARM_UP_FILES))
+        made.write(folder / "events", range(0, made.count, size))
+        few.write(folder / "few", range(0, few.count, each))
 
     @property
     def events(self) -> Path:
