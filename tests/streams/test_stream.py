@@ -249,6 +249,12 @@ MISTAKES = [
     (lambda f, o, t: o.union([o]), "is no stream"),
     (lambda f, o, t: o.append("_txtopo"), "is no name of a table"),
     (lambda f, o, t: o.append("_delta_log"), "is no name of a table"),
+    (lambda f, o, t: o.append("b") or f.source("x", FilesTransactionalSpout("in", ORDER), bad="b"), "table 'b' is there already"),
+    (lambda f, o, t: f.source("x", FilesTransactionalSpout("in", ORDER), bad="b").append("b"), "table 'b' is there already"),
+    (lambda f, o, t: f.source("x", FilesTransactionalSpout("in", ORDER), bad="_internal"), "is no name of a table"),
+    (lambda f, o, t: [o.select("id").to(name, DeltaRows("out/t", Fields("id: long"))) for name in "ab"], "folder 'out/t' is there already"),
+    (lambda f, o, t: o.select(["id", "shop"]), "write each as an argument of its own"),
+    (lambda f, o, t: o.with_columns(n=pl.lit(float("nan"))), "write .is_nan()"),
     # What would mean something else than it says.
     (lambda f, o, t: o.filter(pl.col("id").is_in(pl.col("price"))), "looks a value up in a whole column"),
     (lambda f, o, t: o.with_columns(n=pl.col("id").replace(pl.col("price"), pl.col("id"))), "looks a value up in a whole column"),

@@ -181,6 +181,8 @@ def _parsed(polars: Any, given: Any) -> tuple[pl.Expr, str]:
             raise FieldsError(f"{given!r} is no expression in SQL: {_first_line(error)}") from error
     if isinstance(given, polars.Expr):
         return given, str(given).replace("\n", " ")
+    if isinstance(given, list | tuple | dict):
+        raise ConfigError(f"{given!r} is no expression; write each as an argument of its own, or name=…")
     shown = repr(given) if "\n" not in repr(given) else f"a {type(given).__name__}"
     raise ConfigError(f"{shown} is no expression; write pl.col('price') * 2, or the same in SQL: 'price * 2'")
 
@@ -205,7 +207,11 @@ class _Reading:
 
     def expression(self, tree: Any) -> pl.Expr:
         """Return a tree as an expression."""
-        made: pl.Expr = self._polars.Expr.deserialize(io.BytesIO(json.dumps(tree).encode()), format="json")
+        try:
+            made: pl.Expr = self._polars.Expr.deserialize(io.BytesIO(json.dumps(tree).encode()), format="json")
+        except Exception as error:
+            how = "for NaN and infinity write .is_nan() and .is_infinite()"
+            raise FieldsError(f"{self._text} can't be sent to executors: {_first_line(error)}; {how}") from error
         return made
 
     def type_of(self, value: pl.Expr) -> Any:

@@ -91,6 +91,8 @@ class Step:
     states: Mapping[str, State] = attrs.field(factory=dict)
     references: Mapping[str, Any] = attrs.field(factory=dict)
     is_sink: bool = False
+    bad: tuple[str, ...] = ()
+    """The table of a source's bad records, which is no state."""
     needs: tuple[Step, ...] = ()
     """Steps that must be there, although nothing of them is read: those whose tables are looked up."""
     made_of: Mapping[str, Sequence[tuple[int | str, str]]] = attrs.field(factory=dict)
@@ -153,9 +155,10 @@ class Graph:
 
     def add(self, step: Step) -> Step:
         """Add a step; raise a TopologyError if one of its names is another's."""
-        names = [*(("step", name) for name in [step.name] if name), *(("table", name) for name in step.states)]
+        names = [(what, name) for what in ("step", "table", "folder") for name in _names(step, what) if name]
         for what, name in reversed(names):
-            self._check_name(what, name)
+            if what != "folder":
+                self._check_name(what, name)
         for what, name in names:
             other = next((each for each in self.steps if name in _names(each, what)), None)
             if other is not None:
@@ -258,8 +261,10 @@ def streams_of(component: Any) -> Mapping[str, Fields]:
     return declarer.streams
 
 
-def _names(step: Step, what: str) -> Iterable[str]:
-    return [step.name] if what == "step" else step.states
+def _names(step: Step, what: str) -> Iterable[str | None]:
+    if what == "folder":
+        return [state.address for state in step.states.values()]
+    return [step.name] if what == "step" else [*step.states, *step.bad]
 
 
 class _Building:

@@ -275,7 +275,7 @@ class Stream(Outputs):
             "union",
             inputs=inputs,
             base="-and-".join(bases),
-            streams=_default(self.fields),
+            streams={DEFAULT_STREAM: self.fields.with_attempt()},
             clock_after=clock,
             is_changes=any(each._is_changes for each in streams),
         )
@@ -400,8 +400,7 @@ class Stream(Outputs):
         if self._is_changes or other._is_changes:
             raise TopologyError("a stream of changes is joined with tables only; join before group_by(…)")
         within = None if upper is None else (duration(lower, "lower"), duration(upper, "upper"))
-        named = name or f"{self._base}-join-{other._base}"
-        join = StreamsJoined(named, how, within, optional_duration(ttl, "ttl"))
+        join = StreamsJoined(name or f"{self._base}-join-{other._base}", how, within, optional_duration(ttl, "ttl"))
         left, right = self._alone(), other._alone()
         other_keys = list(right._keys(other_keys))
         if left._made() == right._made() and keys != other_keys:  # it is grouped in two ways, so it comes twice
@@ -698,7 +697,7 @@ class Stream(Outputs):
             raise FieldsError(
                 f"each tuple has a field {ATTEMPT_FIELD!r} of its own, the attempt; give yours another name"
             )
-        streams = _default(fields)
+        streams = {DEFAULT_STREAM: fields.with_attempt()}
         flags: dict[str, Any] = {"clock_after": clock, "is_changes": self._is_changes, "together": together}
         return self._step(made.verb, component=made, streams=streams, **flags)
 
@@ -992,10 +991,6 @@ def _by(fields: Fields, keys: Sequence[str]) -> Grouping:
     if not keys:
         return Grouping(GroupingKind.GLOBAL)
     return Grouping(GroupingKind.FIELDS, fields=fields.subset(keys))
-
-
-def _default(fields: Fields) -> Mapping[str, Fields]:
-    return {DEFAULT_STREAM: fields.with_attempt()}
 
 
 def _ports_in(port: Port) -> set[Port]:
