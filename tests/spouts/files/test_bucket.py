@@ -4,7 +4,9 @@ import bz2
 import gzip
 import itertools
 import logging
+import os
 import pickle
+import uuid
 from collections import Counter
 
 import attrs
@@ -24,6 +26,9 @@ from txtopo.api.data.fields import Fields
 from txtopo.errors import BucketUnreachable, ConfigError, InputError
 from txtopo.files.objects import ObjectFolder
 from txtopo.testing.conformance.spout import TransactionalSpoutConformance
+
+BUCKET = "TXTOPO_BUCKET"
+"""The variable with the address of a bucket."""
 
 _PLACES = itertools.count()
 
@@ -65,6 +70,22 @@ class TestConformanceOnS3(TransactionalSpoutConformance):
         return FilesTransactionalSpout(
             filled(on_server, contents), batch_bytes=333, storage_options=dict(on_server.options)
         )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BUCKET not in os.environ, reason=f"{BUCKET} names no bucket to try it in")
+@pytest.mark.parametrize("watch", [False, True])
+class TestConformanceElsewhere(TransactionalSpoutConformance):
+    """In a bucket of any kind, with the options in the environment."""
+
+    is_endless = True
+    transactions_max = 7
+
+    @pytest.fixture
+    def spout(self, watch):
+        folder = ObjectFolder(f"{os.environ[BUCKET]}/{uuid.uuid4()}")
+        filled(folder, {name: "".join(f"{name} {n}\n" for n in range(40)) for name in ("a.txt", "b/c d%20é.txt")})
+        return FilesTransactionalSpout(str(folder), batch_bytes=100, watch=watch, settle_secs=0)
 
 
 class TestConformanceOfGrowing(TransactionalSpoutConformance):
