@@ -43,11 +43,11 @@ def topology(stage: int = 0, rows: int = 1000, factor: int = 1, folder: str = ".
 
 def main(stage: int, rows: int, factor: int, mode: str) -> None:
     """Run one to its end, in the working directory: without Spark, or in one of Spark's modes."""
-    config = Config(max_spout_pending=6, group_transactions_max=2)
+    settings = {"topology.max.spout.pending": 6, "topology.group.transactions.max": 2}
     if mode == "inline":
-        run_inline(topology(stage, rows, factor), config)
+        run_inline(topology(stage, rows, factor), Config(settings))
     else:
-        run(topology(stage, rows, factor), Config({**config, "topology.processing.mode": mode}))
+        run(topology(stage, rows, factor), Config({**settings, "topology.processing.mode": mode}))
 
 
 if __name__ == "__main__":
