@@ -35,6 +35,8 @@ def said(output, *, source="orders", without=(), more=(), key="shop", window="1m
     return flow
 
 
+@pytest.mark.slow
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "changes",
     [{}, {"more": ["filter"]}, {"without": ["rows"]}, {"without": ["totals"]}, {"without": ["distinct"]}],
@@ -58,6 +60,8 @@ def test_another_size_of_a_window_with_a_name(tmp_path):
     assert sum(row["n"] for row in table(flow, "minutes")) == len(ROWS)
 
 
+@pytest.mark.slow
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
