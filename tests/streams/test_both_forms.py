@@ -342,7 +342,6 @@ def tables_in(job: Job, folder: Path) -> Mapping[str, list[str]]:
     }
 
 
-@pytest.mark.slow
 @pytest.mark.few(3)
 def test_equal_tables(tmp_path: Path, job: Job) -> None:
     """The rows of all tables, and the transactions that wrote them, are the same in both forms."""

@@ -35,7 +35,6 @@ def said(output, *, source="orders", without=(), more=(), key="shop", window="1m
     return flow
 
 
-@pytest.mark.slow
 @pytest.mark.few(2)
 @pytest.mark.parametrize(
     "changes",
@@ -60,7 +59,6 @@ def test_another_size_of_a_window_with_a_name(tmp_path):
     assert sum(row["n"] for row in table(flow, "minutes")) == len(ROWS)
 
 
-@pytest.mark.slow
 @pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("changes", "words"),
