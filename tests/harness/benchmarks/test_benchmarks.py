@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.harness.benchmarks.core_secs import CoreSecs
 from tests.harness.benchmarks.groups import main as groups_main
 from tests.harness.benchmarks.history import EACH
 from tests.harness.benchmarks.inputs import DrawnWords, LargeRows, Rows, TouchedKeys, WrongTotalsError, check_totals
+from tests.harness.benchmarks.joins import main as joins_main
 from tests.harness.benchmarks.measuring import Bench
 from tests.harness.benchmarks.outcome import Line, Outcome, Role, Target, Unit, print_outcome, write_json
 from tests.harness.benchmarks.workloads.beside_peers import small
@@ -113,6 +115,16 @@ def test_lower_is_better() -> None:
     assert [verdict.ratio for verdict in outcome.verdicts()] == [20, 5]
     assert [verdict.is_reached for verdict in outcome.verdicts()] == [True, False]
     assert outcome.best(LINES[0], Role.PEER) == attrs.evolve(LINES[1])
+
+
+@pytest.mark.slow
+def test_how_fast_a_join_is() -> None:
+    """The command says how fast rows are joined with those that are kept; each new one has found about one."""
+    said = CliRunner().invoke(joins_main, ["--rows", "2000", "--each", "20", "--transactions", "2", "--groups", "1"])
+    assert said.exit_code == 0, said.output
+    assert re.fullmatch(
+        r"2,000 rows kept: [\d,]+ rows a CPU-second, [\d,]+ without .*; [01]\.\d\d pairs a row\n", said.output
+    )
 
 
 @pytest.mark.slow
