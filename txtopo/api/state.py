@@ -493,9 +493,10 @@ class FindsRows(FoldsRows):
 class ExpiresKeys(ABC):
     """Is a keyed state whose keys may expire; see :mod:`txtopo.api.time_to_live`.
 
-    It may drop keys that have expired at any time, and may return them as long as it has them: txtopo leaves them out.
-    In :meth:`FoldsRows.fold` each part has the time up to which keys have expired for its transaction, and the fold is
-    cut where a key has.
+    It may drop a key once a transaction was written, since it was opened, for which the key had expired, not before:
+    that transaction tells of it whoever follows the table's changes. It may return such keys as long as it has them:
+    txtopo leaves them out. In :meth:`FoldsRows.fold` each part has the time up to which keys have expired for its
+    transaction, and the fold is cut where a key has.
     """
 
     @abstractmethod
