@@ -23,7 +23,7 @@ from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
 from txtopo.api.dataset import Dataset
 from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
-from txtopo.api.state import CanBeRepaired, State, StateKind, TableDescription, Writes
+from txtopo.api.state import CanBeRenamed, CanBeRepaired, State, StateKind, TableDescription, Writes
 from txtopo.columnar.rows_file import in_memory, rows_of_bytes, rows_to_bytes
 from txtopo.errors import ConfigError, FailedException, FieldsError, StateAccessError
 from txtopo.network.kafka_connection import kafka_address, kafka_servers
@@ -122,12 +122,16 @@ class KafkaState(State):
 
     def table(self) -> KafkaTable:
         """Return the marks for inspection."""
-        return KafkaTable(self._marks(), self.servers, publishes_again=self.publishes_again)
+        return KafkaTable(self, self._marks())
 
     @property
     def dataset(self) -> Dataset:
         """The topic, of the first of the brokers; see :attr:`State.dataset`."""
         return Dataset(kafka_address(self.servers), self.topic)
+
+    def writer(self, marks: KafkaMarks) -> KafkaWriter:
+        """Return a producer that has fenced all former ones of the state, and settled their transactions."""
+        return KafkaWriter(marks, f"txtopo-{self.marks_topic}", self.transaction_secs)
 
     def _marks(self) -> KafkaMarks:
         return KafkaMarks(self.servers, self.properties, self.topic, self.marks_topic)
@@ -281,7 +285,7 @@ class OpenedKafkaState(KeylessRows, CanBeRepaired):
         """
         if self._writer is None:
             self._look()
-            self._writer = KafkaWriter(self._marks, self._transactional_id, self.declared.transaction_secs)
+            self._writer = self.declared.writer(self._marks)
             try:
                 self._marks.wait_until_stable(self.declared.retry_secs)
                 self._mark = self._look()
@@ -317,9 +321,12 @@ class OpenedKafkaState(KeylessRows, CanBeRepaired):
         if found is None:
             attrs.evolve(self._mark, txid=None).check_seen(self._mark.txid, address)
             return self._mark
+        is_ours = found.identity == self._mark.identity
+        if is_ours:
+            found.check_epoch(self._epoch, address)  # before the owner, which a rename at a later epoch has changed
         found.check_owner(self._owner, address)
         found.check_epoch(self._epoch, address)
-        if found.identity == self._mark.identity:
+        if is_ours:
             found.check_seen(self._mark.txid, address)
         return found
 
@@ -330,28 +337,23 @@ class OpenedKafkaState(KeylessRows, CanBeRepaired):
             raise no_keys(self._form.state)
         return self._form.schema().empty_table()
 
-    @property
-    def _transactional_id(self) -> str:
-        return f"txtopo-{self._marks.marks_topic}"
 
-
-class KafkaTable(MarkedTable):
+class KafkaTable(MarkedTable, CanBeRenamed):
     """The marks of a KafkaState, for inspection."""
 
-    def __init__(self, marks: KafkaMarks, servers: str, *, publishes_again: bool) -> None:
+    def __init__(self, declared: KafkaState, marks: KafkaMarks) -> None:
+        self._declared = declared
         self._marks = marks
-        self._servers = servers
-        self._publishes_again = publishes_again
 
     @property
     def address(self) -> str:
         """The servers and the topic."""
-        return f"kafka://{self._servers}/{self._marks.topic}"
+        return f"kafka://{self._declared.servers}/{self._marks.topic}"
 
     @property
     def no_past(self) -> str:
         """Why no earlier transaction can be returned to; see :attr:`StateTable.no_past`."""
-        return "" if self._publishes_again else _NO_PAST
+        return "" if self._declared.publishes_again else _NO_PAST
 
     def look(self) -> TableDescription | None:
         """Return what the last mark says; see :meth:`StateTable.look`."""
@@ -368,7 +370,7 @@ class KafkaTable(MarkedTable):
         """Return those of many transactions that the topology may go back to."""
         mark = self.mark()
         last = 0 if mark is None else mark.txid or 0
-        return {txid for txid in txids if txid == last or (txid < last and self._publishes_again)}
+        return {txid for txid in txids if txid == last or (txid < last and self._declared.publishes_again)}
 
     def asides(self) -> list[int]:
         """Return none: no topic is ever moved."""
@@ -386,6 +388,25 @@ class KafkaTable(MarkedTable):
         del number
         if self.mark() is not None:
             raise ConfigError(self.why_it_stays())
+
+    def rename(self, topology_id: str, name: str, epoch: int) -> None:
+        """Write a mark with the new names, which no producer of before can follow; see :meth:`CanBeRenamed.rename`.
+
+        The transactional id is made of the topic's name, so it stays.
+        """
+        found = self.mark()
+        if found is None:
+            return
+        found.check_epoch(epoch, self.address)
+        writer = self._declared.writer(self._marks)
+        try:
+            self._marks.wait_until_stable(self._declared.retry_secs)
+            mark = self.mark() or found
+            mark.check_epoch(epoch, self.address)
+            owner = Owner(topology_id, name, mark.owner.incarnation)
+            writer.write([], attrs.evolve(mark, owner=owner, epoch=epoch), self._declared.transaction_secs)
+        finally:
+            writer.abandon()
 
     def mark(self) -> Mark | None:
         """Return the state's mark; None if there is none."""

@@ -279,6 +279,29 @@ def test_going_back(kafka, topic):
     opened.close()
 
 
+def test_a_rename(kafka, topic):
+    """The marks get the new names, what was published stays, and whoever had it under the former ones is fenced."""
+    state = KafkaState(kafka.servers, topic, FIELDS)
+    opened = state.open("out", "topic", "life", 1)
+    for txid in (1, 2):
+        opened.publish(txid, opened.prepare(txid, opened.write_rows([])))
+    before = state.table().look()
+    for _ in range(2):
+        state.table().rename("other", "renamed", 2)
+    assert state.table().look() == attrs.evolve(before, topology_id="other", state="renamed", epoch=2)
+    with pytest.raises(LostLead):
+        opened.publish(3, opened.prepare(3, opened.write_rows([])))
+    opened.close()
+    with pytest.raises(DivergenceError):
+        state.open("out", "topic", "life", 3)
+    with pytest.raises(LostLead):
+        state.table().rename("late", "renamed", 1)
+    opened = state.open("other", "renamed", "life", 3)
+    assert opened.last_txid == 2
+    opened.publish(3, opened.prepare(3, opened.write_rows([])))
+    opened.close()
+
+
 class Impatient(Pipeline):
     """The same, whose state does not wait for long."""
 

@@ -65,7 +65,9 @@ class Renaming:
         ]
         for name in unable:
             if rename.is_of_id or name in rename.states:
-                raise ConfigError(f"state {name!r} can't be renamed: only Delta tables can; {NOTHING_CHANGED}")
+                raise ConfigError(
+                    f"state {name!r} can't be renamed: its table has no way to get another owner; {NOTHING_CHANGED}"
+                )
         used = [name for name in rename.states if name in marks and name not in rename.since]
         if used:
             raise StopError(f"the topology had a state {used[0]!r} before: choose another name; {NOTHING_CHANGED}")
