@@ -203,7 +203,7 @@ class KeyedGroup(GroupState):
         is_left = np.ones(keys.num_rows, dtype=bool)
         is_left[own] = False
         left = np.flatnonzero(is_left)
-        if len(left):
+        if len(left) or not parts:  # the state knows what no rows look like
             try:
                 others, durable = self.finds.rows_among(keys.take(left) if len(left) < len(is_left) else keys)
             except FailedException as error:

@@ -405,6 +405,15 @@ def test_a_misfit_folded_into_a_key_that_was_put_is_told_while_its_owner_is_know
         view.check()
 
 
+def test_nothing_is_folded(tmp_path) -> None:
+    """A committer without rows folds nothing, also where a key is asked for then."""
+    group = group_state(opened(tmp_path))
+    view = group.begin(1)
+    view.multi_reduce({}, operator.add)
+    view.finish()
+    assert group.begin(2).get("a") is None
+
+
 def test_a_large_table_is_not_held(tmp_path) -> None:
     """Of a table with more rows than are kept, those of the group's keys are read, and the result is the same."""
     state = DeltaState(tmp_path / "t", KEY, VALUE, cached_keys_max=1).open("topology", "s", "life", 1)
