@@ -63,6 +63,8 @@ def test_the_other_one_goes_on_and_goes_back(command_line, tmp_path: pathlib.Pat
     assert "✔" in command_line.told("audit", "second")
     command_line.told("rewind", "first", "8", "--yes")
     run("first")
-    with pytest.raises(InputError, match=r"version \d+ of the table at .*first/rows \(.*\) changes or deletes rows"):
+    with pytest.raises(
+        InputError, match=r"'first' has gone back: version \d+ of the table at .*first/rows brings back"
+    ):
         run("second")
     assert read_table("second/copy").num_rows == 100

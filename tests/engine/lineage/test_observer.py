@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import subprocess
 import sys
 import threading
 
@@ -16,6 +15,7 @@ from openlineage.client.serde import Serde
 from committers import AppendCommitter, Count, ReduceCommitter, Sum
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState
+from tests.processes import ran
 from tests.waiting import wait_for
 from txtopo import BasicBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.attempts import TransactionAttempt
@@ -130,11 +130,10 @@ run_inline(topology(), ON)
 
 
 @pytest.mark.slow
-def test_a_run_that_was_killed_is_ended_by_the_next_with_what_it_had_committed(events, monkeypatch):
+def test_a_run_that_was_killed_is_ended_by_the_next_with_what_it_had_committed(events):
     """Of a killed run nothing is lost and nothing told twice: what its journal has, and what recovery finishes."""
-    monkeypatch.setenv("TXTOPO_FAILPOINTS", "table.write.after=kill:4")
-    assert subprocess.run([sys.executable, "-c", CHILD], check=False).returncode == -9
-    monkeypatch.delenv("TXTOPO_FAILPOINTS")
+    killed = ran("-c", CHILD, failpoints="table.write.after=kill:4")
+    assert killed.returncode == -9, killed.stderr
     run_inline(topology(), ON)
     told = events()
     assert sorted(kinds(told)) == ["ABORT", "COMPLETE", "START", "START"]
