@@ -15,9 +15,13 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class MemorySampler:
-    """Samples the resident memory of a process while it is entered; None for this one."""
+    """Samples the resident memory of a process while it is entered; None for this one.
 
-    def __init__(self, pid: int | None = None) -> None:
+    Its own memory alone leaves out pages of mapped files, which the system may take back.
+    """
+
+    def __init__(self, pid: int | None = None, *, is_own: bool = False) -> None:
+        self._look = own_mib if is_own else resident_mib
         self._pid = pid
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._sample, name="memory-sampler", daemon=True)
@@ -32,7 +36,7 @@ class MemorySampler:
         return statistics.median(self._mib[:tenth]), statistics.median(self._mib[-tenth:])
 
     def __enter__(self) -> Self:
-        self._mib.append(resident_mib(self._pid))
+        self._mib.append(self._look(self._pid))
         self._thread.start()
         return self
 
@@ -42,7 +46,7 @@ class MemorySampler:
 
     def _sample(self) -> None:
         while not self._over.wait(_PERIOD_SECS):
-            self._mib.append(resident_mib(self._pid))
+            self._mib.append(self._look(self._pid))
 
 
 def jvm_of(pid: int) -> int:
@@ -67,8 +71,19 @@ def jvm_heap_mib(spark: SparkSession) -> float:
 
 def resident_mib(pid: int | None = None) -> float:
     """Return the resident memory of a process; None for this one."""
-    pid = pid or os.getpid()
-    return int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * _PAGE_BYTES / 2**20
+    return _pages(pid)[0] * _PAGE_BYTES / 2**20
+
+
+def own_mib(pid: int | None = None) -> float:
+    """Return the same without pages of files, mapped or in shared memory."""
+    resident, shared = _pages(pid)
+    return (resident - shared) * _PAGE_BYTES / 2**20
+
+
+def _pages(pid: int | None) -> tuple[int, int]:
+    """Return how many pages of a process are resident, and how many of these are of files."""
+    _, resident, shared, *_ = Path(f"/proc/{pid or os.getpid()}/statm").read_text(encoding="ascii").split()
+    return int(resident), int(shared)
 
 
 def _jvm(spark: SparkSession) -> object:

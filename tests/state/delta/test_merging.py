@@ -50,11 +50,13 @@ class Rows:
         self.path, self.epoch, self.txid = path, 0, 0
         self.rows: Counter = Counter()
         self.former = [self.rows]
+        self.opened: list[Any] = []
         self.open()
 
     def open(self) -> None:
         self.epoch += 1
         self.state = rows_tables.opened(self.path, epoch=self.epoch, partition_by="day", **OFTEN)
+        self.opened.append(self.state)
 
     def write(self, how: str, new: list[tuple[str, int]]) -> None:
         self.txid += 1
@@ -82,11 +84,13 @@ class Expiring:
         self.rows: list[tuple[str, int]] = []
         self.mark = -1
         self.former = [(self.rows, self.mark)]
+        self.opened: list[Any] = []
         self.open()
 
     def open(self) -> None:
         self.epoch += 1
         self.state = expiring_tables.opened(self.path, epoch=self.epoch, key="k", **OFTEN)
+        self.opened.append(self.state)
 
     def write(self, how: str, what: Any) -> None:
         self.txid += 1
@@ -162,6 +166,8 @@ def test_any_steps(kind: type[Rows | Expiring], bytes_max: int | None, data: st.
         table.check()
         table.open()
         table.check()
+        for each in table.opened:  # one that was followed may still look after its log
+            each.close()
 
 
 def begun(state: Any, gate: Event, has_begun: Event) -> None:

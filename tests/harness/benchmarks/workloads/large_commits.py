@@ -26,6 +26,9 @@ SIZES = (100_000, 1_000_000, 10_000_000)
 
 PYTHON, JVM = "Python peak MiB", "JVM peak MiB"
 
+_MIRROR_BYTES = 16 * 1024 * 1024
+"""What the driver may keep of a table between groups: here the memory of a transaction is measured, not that."""
+
 _EXECUTORS = "local-cluster[1,2,3072]"
 """One executor with two cores, in a process of its own."""
 
@@ -65,7 +68,7 @@ def _run(keys: TouchedKeys, folder: Path) -> Sample:
         assert driver.stdin is not None
         assert driver.stdout is not None
         driver.stdout.readline()  # it has a session
-        with MemorySampler(driver.pid) as python, MemorySampler(jvm_of(driver.pid)) as jvm:
+        with MemorySampler(driver.pid, is_own=True) as python, MemorySampler(jvm_of(driver.pid)) as jvm:
             driver.stdin.write("go\n")
             driver.stdin.flush()
             said = driver.stdout.readline()
@@ -85,7 +88,9 @@ def _drive(keys: int, folder: Path) -> None:
         sys.stdin.readline()
         made = topology(folder, TouchedKeys(keys, keys), 2, is_reduced=True, deletion_vectors=True)
         # A batch of 10,000,000 rows shows no progress while it is made, which on a busy machine takes a minute.
-        report = run(made, Config({"topology.message.timeout.secs": 600}), spark=spark)
+        report = run(
+            made, Config({"topology.message.timeout.secs": 600, "topology.state.bytes.max": _MIRROR_BYTES}), spark=spark
+        )
         print(json.dumps({"commit_ms": report.commit_secs * 1000}), flush=True)
         sys.stdin.readline()
 
