@@ -165,7 +165,7 @@ def test_history_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Who was away for longer than the history is told so, unless the version that was read last is still kept."""
     monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
     wall = Wall()
-    config = Config(group_transactions_max=1)
+    config = Config(group_transactions_max=1, rewind_hours=1)
     events: list[Event] = [(n % 4, f"v{n}") for n in range(30)]
     run_inline(customers(tmp_path, events[:3]), config, wall_secs=wall)
     table = tmp_path / "customers"
@@ -173,7 +173,7 @@ def test_history_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     run_inline(customers(tmp_path, events), config, wall_secs=wall)
     between = steps(table, begun, fields=FED)[0][:3]
     for _ in range(3):
-        wall.secs += 1000
+        wall.secs += 2 * 3600  # beyond the last point that is kept, whatever the hour
         events += [(n % 4, f"w{n}") for n in range(160)]
         run_inline(customers(tmp_path, events), config, wall_secs=wall)
     with pytest.raises(InputError, match=r"from \d+ on are gone .*topology.history.recent.secs.*begin anew"):
