@@ -15,7 +15,7 @@ from contextlib import ExitStack
 import attrs
 
 from txtopo.api.components.planned import NEVER
-from txtopo.api.state import HoldsRows, OpenedState, UsesExecutors
+from txtopo.api.state import HoldsRows, OpenedState, State, UsesExecutors
 from txtopo.assembly.environment import Environment
 from txtopo.assembly.feed.asked_spout import AskedSpout
 from txtopo.assembly.feed.feed import SpoutFeed
@@ -104,20 +104,7 @@ def assembled(
         )
         feed = make_feed(threads)
         stack.callback(feed.close)
-        store = environment.make_store() if environment.make_store else make_store(plan, config)
-        stack.callback(store.close)
-        environment.on_stage("recovering")
-        if environment.has_files:
-            check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
-        coordinator_state = take_lead(plan, states, store, stack)
-        environment.observer.leads(coordinator_state.incarnation, coordinator_state.epoch)
-        if DEAD_LETTERS not in states and _has_dead_letters_to_publish(coordinator_state):
-            states |= dead_letters_of(plan, config, environment.make_dead_letters)
-        recovered = recover_states(plan, config, states, coordinator_state, stack)
-        recovered = _complete(recovered, references, coordinator_state)
-        if plan.references and environment.has_files:
-            journal_before = find_journal(metadata_dir_of(plan, config), plan.topology_id)
-            references.remember(seen_by_undone(journal_before, recovered.committed.txid))
+        coordinator_state, states, recovered = _take_over(plan, config, environment, states, references, stack)
         skew.look(recovered.states, recovered.states)
         feed.open_store(*coordinator_state.source_place)
         header = journal_header(plan, config, states, recovered, coordinator_state)
@@ -158,6 +145,32 @@ def assembled(
         # Late errors come from threads of bolts, in the driver and on executors; the run loop takes them at each tick.
         task_factory.record_late = runner.record_late = parts.late.append
         yield Assembly(RunLoop(parts), _start_of(coordinator_state, recovered))
+
+
+def _take_over(  # noqa: PLR0913, PLR0917 - what a run is made of
+    plan: Plan,
+    config: Config,
+    environment: Environment,
+    states: dict[str, State],
+    references: References,
+    stack: ExitStack,
+) -> tuple[CoordinatorState, dict[str, State], RecoveredRun]:
+    """Take the lead and recover; the states come back with that for dead letters, if it has some to publish."""
+    journal = find_journal(metadata_dir_of(plan, config), plan.topology_id)
+    store = environment.make_store() if environment.make_store else make_store(plan, config)
+    stack.callback(store.close)
+    environment.on_stage("recovering")
+    if environment.has_files:
+        check_format(journal)
+    coordinator_state = take_lead(plan, states, store, stack)
+    environment.observer.leads(coordinator_state.incarnation, coordinator_state.epoch)
+    if DEAD_LETTERS not in states and _has_dead_letters_to_publish(coordinator_state):
+        states |= dead_letters_of(plan, config, environment.make_dead_letters)
+    recovered = recover_states(plan, config, states, coordinator_state, stack)
+    recovered = _complete(recovered, references, coordinator_state)
+    if plan.references and environment.has_files:
+        references.remember(seen_by_undone(journal, recovered.committed.txid))
+    return coordinator_state, states, recovered
 
 
 def _has_dead_letters_to_publish(coordinator_state: CoordinatorState) -> bool:

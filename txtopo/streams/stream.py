@@ -577,9 +577,6 @@ class Stream(Outputs):
         for name, kind in ((deleted, pa.bool_()), (unchanged, pa.list_(pa.string())), (time, TIMESTAMP)):
             if name is not None and self._type(name) != kind:
                 raise FieldsError(f"field {name!r} is {ddl_name(self._type(name))}, not {ddl_name(kind)}")
-        for name in order:
-            if pa.types.is_nested(self._type(name)):
-                raise FieldsError(f"field {name!r} is {ddl_name(self._type(name))}, which has no order")
         if DIFF in self.fields:
             raise FieldsError(f"changes of the table have a field {DIFF!r} of their own; give yours another name")
         own = {*keys, *order, *(self._field(each) for each in (deleted, unchanged) if each is not None)}
