@@ -67,6 +67,14 @@ class ObjectStore:
         """Set the time of what is put from now on, in seconds since 1970; before, it is that of the machine."""
         self._clock.value = secs
 
+    def set_latency(self, secs: float) -> None:
+        """Answer each request so much later, also several at a time."""
+        self._orders.update(latency_secs=secs)
+
+    def asked(self) -> list[str]:
+        """Return the requests since the last call: the kind and the name in its bucket, of a listing the prefix."""
+        return list(self._orders.update())
+
     def requests(self) -> Counter[str]:
         """Return the number of requests so far, by kind."""
         return Counter(dict(zip(KINDS, self._counts, strict=True)))
@@ -103,23 +111,27 @@ class _Orders:
     _orders: Any
     _done: Any
 
-    def update(self, **what: Any) -> None:
+    def update(self, **what: Any) -> Any:
+        """Set what is given; return what the server was asked for since the last time."""
         self._orders.put(what)
-        self._done.get()
+        return self._done.get()
 
 
 def _serve(clock: Any, counts: Any, orders: Any, port: Any) -> None:
-    faults: dict[str, Any] = {"each": 0, "ignores": False, "late_secs": 0.0}
+    faults: dict[str, Any] = {"each": 0, "ignores": False, "late_secs": 0.0, "latency_secs": 0.0}
     objects = _LateObjects(now_secs=lambda: clock.value or time.time())
     objects.faults = faults
-    counted = type("Counted", (_Handler,), {"counts": counts, "faults": faults, "seen": Counter()})
+    counted = type("Counted", (_Handler,), {"counts": counts, "faults": faults, "seen": Counter(), "asked": []})
     with bucket_server(objects, handler=counted) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port.put(server.options)
         while True:
             faults.update(orders.get())
             counted.seen.clear()
-            port.put(None)
+            with counts.get_lock():
+                asked = counted.asked[:]
+                counted.asked.clear()
+            port.put(asked)
 
 
 class _LateObjects(Objects):
@@ -138,10 +150,14 @@ class _Handler(BucketHandler):
     counts: Any
     faults: dict[str, Any]
     seen: Counter[str]
+    asked: list[str]
 
     def answer_to(self, kind: str, serve: Callable[[], Answer]) -> Answer | None:
+        time.sleep(self.faults["latency_secs"])
         with self.counts.get_lock():
             self.counts[KINDS.index(kind)] += 1
+            name = self._query.get("prefix", "") if kind == "LIST" else self._key.partition("/")[2]
+            self.asked.append(f"{kind} {name}")
             is_faulty = self._is_faulty(kind)
         if not is_faulty:
             return serve()

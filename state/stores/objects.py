@@ -363,9 +363,10 @@ class ObjectLead(Lead):
 
     def _beat(self) -> None:
         """Write nothing each third of the lease in which nothing else was written, until the lead ends."""
-        while not self._ended.wait(self._lease_secs / 6):
+        every_secs = self._lease_secs / 3
+        while not self._ended.wait(max(every_secs / 10, self._written + every_secs - time.monotonic())):
             with contextlib.suppress(StopError), self._log.lock:
-                if self._lost is None and time.monotonic() - self._written > self._lease_secs / 6:
+                if self._lost is None and time.monotonic() - self._written >= every_secs:
                     self._put(Entry(self._term))
 
     def _cut(self, base: Base) -> None:
