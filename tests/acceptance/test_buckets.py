@@ -75,6 +75,31 @@ def lives(tmp_path: Path) -> Callable[..., int]:
     return live
 
 
+STAGED = """
+import committers.spill
+from tests.acceptance.topologies import words_topology
+from tests.acceptance.test_buckets import DATA, OUTPUT
+from txtopo import Config
+from txtopo.testing.inline import run_inline
+committers.spill.FILE_ROWS_MIN = committers.spill.ROWS_REDUCED_MIN = 1
+run_inline(words_topology(OUTPUT, DATA), Config(group_transactions_max=2, received_bytes_max=1))
+"""
+
+
+@pytest.mark.slow
+def test_what_is_staged_is_in_the_bucket(bucket_server: Server, lives: Callable[..., int]) -> None:
+    """What jobs leave for the commit phase needs no disk either, and nothing of it stays behind after kills."""
+    assert lives("group.decide.before=kill:2", STAGED) == -9
+    staged = ObjectFolder(f"{OUTPUT}/_txtopo/staging", tuple(bucket_server.options.items()))
+    assert list(staged.walk())
+    assert lives("table.write.after=kill:3", STAGED) == -9
+    assert lives(code=STAGED) == 0
+    assert not list(staged.walk())
+    assert read_words(OUTPUT) == counts_of(DATA)
+    assert read_total(OUTPUT) == sum(counts_of(DATA).values())
+    assert audited(ObjectFolder(f"{OUTPUT}/_txtopo"), "words", with_rows=True).findings == []
+
+
 @pytest.mark.slow
 def test_input_in_the_bucket_and_machines_that_are_lost(bucket_server: Server, lives: Callable[..., int]) -> None:
     """Each line of each object is a row once, also of those that come later with names that sort before."""

@@ -73,6 +73,17 @@ def test_what_may_no_longer_be_written(server: Server, fault: str, code: str, be
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kinds", ["PUT", "GET"])
+def test_what_is_staged_and_can_not_be_had(server: Server, kinds: str) -> None:
+    """Where a store takes or gives only half of what is staged, those transactions are processed again."""
+    server.fail("denied", 2, kinds=kinds, below="/staging/")
+    report = run_inline(words_topology(OUTPUT, DATA), Config(group_transactions_max=2, received_bytes_max=1))
+    server.fail("denied", 0)
+    assert report.failures > 0
+    assert is_whole()
+
+
+@pytest.mark.slow
 def test_listings_that_are_late(server: Server) -> None:
     """Tables are found by listing their logs, as all readers do: while what was put is not listed, a start is refused.
 

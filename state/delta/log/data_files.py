@@ -35,7 +35,7 @@ from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import StateFailure
 from txtopo.files.durable import paths_in
-from txtopo.files.folder import Folder
+from txtopo.files.folder import Folder, LocalFolder
 
 __all__ = [
     "DATA_FOLDER",
@@ -405,13 +405,15 @@ class DataFolder:
             for part in parts:
                 file = part.rows
                 if not isinstance(file, RowsFile):
-                    file = write_rows_file(str(self._root() / WAITING_FOLDER), f"{part.txid}{ROWS_MARK}", file, keys)
+                    file = write_rows_file(
+                        LocalFolder(self._root() / WAITING_FOLDER), f"{part.txid}{ROWS_MARK}", file, keys
+                    )
                     held.append(file)
                 files.append(file)
             yield files
         finally:
             for file in held:
-                Path(file.path).unlink(missing_ok=True)
+                file.folder.delete(file.path)
 
     def remove_waiting(self) -> None:
         """Remove the files of rows that a killed driver has given to executors."""
