@@ -6,6 +6,7 @@ It is a process of its own: the client's library waits for answers without letti
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import threading
 import time
@@ -26,6 +27,7 @@ _FAULTS = {
     "broken": Answer.error(500, "InternalError"),
     "denied": Answer.error(403, "AccessDenied"),
     "expired": Answer.error(400, "ExpiredToken"),
+    "full": Answer.error(403, "QuotaExceeded"),
 }
 """What is answered instead, by the name of a fault; ``lost``: nothing, and the request was carried out."""
 
@@ -66,6 +68,10 @@ class ObjectStore:
     def set_clock(self, secs: float) -> None:
         """Set the time of what is put from now on, in seconds since 1970; before, it is that of the machine."""
         self._clock.value = secs
+
+    def limit_puts(self, secs: float) -> None:
+        """Refuse a PUT of a name that was put within the last seconds, as Google's store does."""
+        self._orders.update(between_secs=secs)
 
     def set_latency(self, secs: float) -> None:
         """Answer each request so much later, also several at a time."""
@@ -118,10 +124,12 @@ class _Orders:
 
 
 def _serve(clock: Any, counts: Any, orders: Any, port: Any) -> None:
-    faults: dict[str, Any] = {"each": 0, "ignores": False, "late_secs": 0.0, "latency_secs": 0.0}
+    faults: dict[str, Any] = {"each": 0, "ignores": False, "late_secs": 0.0, "latency_secs": 0.0, "between_secs": 0.0}
     objects = _LateObjects(now_secs=lambda: clock.value or time.time())
     objects.faults = faults
-    counted = type("Counted", (_Handler,), {"counts": counts, "faults": faults, "seen": Counter(), "asked": []})
+    counted = type(
+        "Counted", (_Handler,), {"counts": counts, "faults": faults, "seen": Counter(), "asked": [], "put_secs": {}}
+    )
     with bucket_server(objects, handler=counted) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port.put(server.options)
@@ -151,6 +159,7 @@ class _Handler(BucketHandler):
     faults: dict[str, Any]
     seen: Counter[str]
     asked: list[str]
+    put_secs: dict[str, float]
 
     def answer_to(self, kind: str, serve: Callable[[], Answer]) -> Answer | None:
         time.sleep(self.faults["latency_secs"])
@@ -159,12 +168,23 @@ class _Handler(BucketHandler):
             name = self._query.get("prefix", "") if kind == "LIST" else self._key.partition("/")[2]
             self.asked.append(f"{kind} {name}")
             is_faulty = self._is_faulty(kind)
+            is_too_soon = kind == "PUT" and self._is_too_soon()
+        if is_too_soon:
+            return Answer.error(429, "SlowDown")
         if not is_faulty:
             return serve()
         fault = self.faults["fault"]
         if fault == "lost":
             serve()
         return _FAULTS[fault]
+
+    def _is_too_soon(self) -> bool:
+        now_secs, key = time.monotonic(), self._key
+        if now_secs - self.put_secs.get(key, -math.inf) < self.faults["between_secs"]:
+            self.asked.append(f"REFUSED {key.partition('/')[2]}")
+            return True
+        self.put_secs[key] = now_secs
+        return False
 
     def _is_faulty(self, kind: str) -> bool:
         faults = self.faults

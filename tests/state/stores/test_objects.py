@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -265,3 +266,20 @@ def test_a_write_is_one_request(server: Server) -> None:
         assert (store.read("t/last"), store.children("t")) == (b"19", ["last", "of"])
     assert dict(requests) == {"PUT": 20}
     store.close()
+
+
+def test_the_object_of_a_probe_that_was_killed_goes(server: Server) -> None:
+    """A later leader removes it once it is a day old: a younger one may be somebody's."""
+    place = ObjectStorePlace(f"s3://bucket/{next(_PLACES)}", server.options)
+    folder = ObjectFolder(place.address, tuple(server.options.items()))
+    server.set_clock(time.time() - 25 * 3600)
+    folder.put("probe-old", b"1")
+    server.set_clock(0)
+    folder.put("probe-new", b"1")
+    first = place.open()
+    write_many(first.take_lead("t", "one"), 0, 700)
+    first.close()
+    second = place.open()
+    second.take_lead("t", "two")
+    second.close()
+    assert [name for name in folder.names() if name.startswith("probe-")] == ["probe-new"]
