@@ -59,6 +59,7 @@ def test_one_prefix_is_throttled(server: Server) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("fault", "code"), [("denied", "AccessDenied"), ("expired", "ExpiredToken"), ("full", "QuotaExceeded")]
 )
