@@ -20,6 +20,7 @@ from state import DeltaRows, read_table
 from state.delta.log.location import Location
 from state.delta.read.consistent import read_tables
 from tests.acceptance.topologies import counts_of, make_data, read_total, read_words, words_topology
+from tests.azurite import AzuriteServer
 from tests.crashes import dying
 from tests.object_server import ObjectStore as Server
 from tests.processes import ran
@@ -134,6 +135,25 @@ def test_a_machine_that_is_lost_with_its_disk(bucket_server: Server, lives: Call
     assert audited(ObjectFolder(f"{OUTPUT}/_txtopo"), "words", with_rows=True).findings == []
     report = run_inline(words_topology(OUTPUT, DATA), Config())
     assert (report.transactions, report.committed_txid) == (0, view.txid)
+
+
+AZURE = "az://bucket/shop"
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_lost_on_azure(
+    azure: AzuriteServer, lives: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same on Azure's protocol: exact wherever it was killed, with a proof."""
+    for name, value in azure.options.items():
+        monkeypatch.setenv(name.upper(), value)
+    for step in ("group.decide.after=kill:2", "table.write.after=kill:3"):
+        assert lives(step, STAGED.replace("OUTPUT", "AZURE")) == -9
+    assert lives(code=STAGED.replace("OUTPUT", "AZURE")) == 0
+    assert read_words(AZURE) == counts_of(DATA)
+    assert read_total(AZURE) == sum(counts_of(DATA).values())
+    assert audited(ObjectFolder(f"{AZURE}/_txtopo"), "words", with_rows=True).findings == []
+    assert not list(ObjectFolder(f"{AZURE}/_txtopo/staging").walk())
 
 
 def test_all_of_it_is_in_the_bucket(bucket_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

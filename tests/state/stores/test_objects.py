@@ -19,6 +19,7 @@ pytest.importorskip("obstore")
 from state.stores.holder import Holder
 from state.stores.objects import ObjectLead, ObjectStore
 from state.stores.replica import Entry, Term
+from tests.azurite import AzuriteServer
 from tests.object_server import ObjectStore as Server, object_store
 from tests.waiting import wait_for
 from txtopo.api.store import Put, Store
@@ -73,6 +74,13 @@ class TestObjectStoreOnS3(StoreConformance):
     @pytest.fixture
     def place(self, server: Server) -> ObjectStorePlace:
         return ObjectStorePlace(f"s3://bucket/{next(_PLACES)}", server.options)
+
+
+@pytest.mark.slow
+class TestObjectStoreOnAzure(StoreConformance):
+    @pytest.fixture
+    def place(self, azure: AzuriteServer) -> ObjectStorePlace:
+        return ObjectStorePlace(f"az://bucket/{next(_PLACES)}", azure.options)
 
 
 @pytest.mark.slow
