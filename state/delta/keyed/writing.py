@@ -142,7 +142,8 @@ class FileWrites(PreparedWrites):
 
     def _replaced(self, data: DataFolder, rows: RowFormat, files: Collection[DataFile]) -> dict[str, BitMap64]:
         """Return the positions of all dead rows of the files, by path, in which it replaces or removes one."""
-        schema, dead = pa.schema([rows.schema().field(name) for name in rows.key]), {}
+        schema = pa.schema([rows.schema().field(name) for name in rows.key])
+        dead: dict[str, BitMap64] = {}
         befores = {file.path: data.dead(file) for file in files}
         for new in (*self._new, *self.without):  # one at a time: executors may have written any number of keys
             sought = KeyNumbers(data.read(new, schema))
