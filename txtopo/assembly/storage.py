@@ -58,7 +58,7 @@ def metadata_dir_of(plan: Plan, config: Config) -> Folder:
 def said_metadata_dir(plan: Plan, config: Config) -> str | None:
     """Return the metadata directory by ``topology.state.dir``, or by the topology's output; None if none says it."""
     if config.state_dir is not None:
-        return config.state_dir
+        return str(config.state_dir)
     is_kept = plan.output is not None and any(state.is_durable for state in plan.states.values())
     return f"{str(plan.output).rstrip('/')}/{METADATA_DIR}" if is_kept else None
 
