@@ -7,6 +7,7 @@ the last minutes of the first hour and of the last one there are five a second, 
 
 from __future__ import annotations
 
+import math
 import sys
 import tempfile
 import time
@@ -62,7 +63,9 @@ def main(
     first = [*[step_secs] * round((3600 - busy_secs) / step_secs), *busy]
     others = [*[step_secs] * round(((hours - 1) * 3600 - busy_secs) / step_secs), *busy]
     compared = COMPARED if step_secs > BUSY_STEP_SECS else len(first) // 2
-    clock, load = SimulatedClock(time.time() - hours * 3600), Load(keys, touched, has_vectors, row_bytes)
+    # From a full hour on: then as many points are made while groups are compared, whenever this is called.
+    clock = SimulatedClock((time.time() // 3600 - math.ceil(hours)) * 3600)
+    load = Load(keys, touched, has_vectors, row_bytes)
     with tempfile.TemporaryDirectory(prefix="txtopo-history-") as scratch:
         life = Life(Path(scratch) / "old", load, clock, [*first, *others])
         began = time.monotonic()
