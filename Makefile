@@ -35,11 +35,12 @@ fast test: export PYTEST_DEBUG_TEMPROOT := $(firstword $(wildcard /dev/shm) $(TM
 fast: export HYPOTHESIS_PROFILE ?= fast
 long: export HYPOTHESIS_PROFILE ?= long
 
+# FOLDERS may name some of the folders of tests.
 fast:
 	$(call side_by_side,4,$(FAST_PARTS))
 
 $(FAST_PARTS):
-	$(call logged,pytest -q -m 'not spark and not slow' --part $(subst fast-,,$@)/$(words $(FAST_PARTS)))
+	$(call logged,pytest -q -m 'not spark and not slow' --part $(subst fast-,,$@)/$(words $(FAST_PARTS)) $(FOLDERS))
 
 # A part that has passed is not run again until `make long-again`, or until the sources have changed.
 long: $(CLASSES)

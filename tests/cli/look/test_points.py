@@ -15,6 +15,7 @@ from state.delta.read.history import version_as_of
 from tests.acceptance.topologies import SumDeltas
 from tests.cli.mend.test_repair import MODULE
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
+from tests.variants import variants
 from txtopo import Config
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
@@ -85,7 +86,7 @@ def test_the_points_are_listed(command_line, place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("wish", "goes_to"), [(4, 3), (5, 5), (3, 3), (2, 1), (1, 1), (0, 0)])
+@pytest.mark.parametrize(("wish", "goes_to"), variants((4, 3), (5, 5), (0, 0), long=[(3, 3), (2, 1), (1, 1)]))
 def test_a_wish_goes_to_the_point_before(command_line, place, wish, goes_to):
     """What is in the way of the wish itself is said, and where it goes, before anything is moved."""
     before = place.seen()
