@@ -173,6 +173,7 @@ def test_pending_transactions_are_not_called_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("is_opaque", [False, True], ids=["repeatable", "opaque"])
 @pytest.mark.parametrize("is_real_time", [False, True], ids=["micro-batch", "real-time"])
 def test_under_seeded_disasters(tmp_path: Path, *, is_opaque: bool, is_real_time: bool) -> None:
@@ -250,6 +251,7 @@ def topology():
 """
 
 
+@pytest.mark.slow
 def test_going_back_forking_and_replaying(command_line: Any) -> None:
     """A fork begins as planned, and knows who waited; after a rewind the bound holds at once; replays see the same."""
     command_line.write_module("job", MODULE)
