@@ -451,7 +451,7 @@ def test_the_memory_of_a_merge_does_not_grow_with_its_rows(tmp_path: Path) -> No
     """What is read, and the new file, pass in portions; that of positions needs a bit a row, and not 8 bytes."""
     peaks = {rows: _peak_of_a_merge(tmp_path / str(rows), rows) for rows in (1_600_000, 4_800_000)}
     few, many = peaks.values()
-    assert many < few * 1.1, peaks
+    assert many < few * 1.5, peaks
 
 
 def _peak_of_a_merge(path: Path, rows: int) -> int:
