@@ -195,6 +195,7 @@ def test_what_a_group_costs(bucket_server: Server) -> None:
     assert of_start <= Counter(GET=210, LIST=45, PUT=15, HEAD=5, DELETE=2), of_start
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", ["environment", "env", "file", "given"])
 def test_a_secret_is_nowhere(
     bucket_server: Server,
