@@ -155,7 +155,7 @@ class HashIndex:
 
     def slots_of(self, hashes: Hashes, are_same: Callable[[Positions, Positions], Mask]) -> Positions:
         """Return the slot of each key, as :meth:`find` finds it; -1 for keys that are not there."""
-        slots, left = self._home_of(hashes), np.arange(len(hashes))
+        slots, left = self._home_of(hashes), np.arange(0 if self.is_empty else len(hashes))
         found = np.full(len(hashes), -1, dtype=np.int64)
         while len(left):
             own = self._at_hashes(hashes, slots, left)

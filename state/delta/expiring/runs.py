@@ -105,6 +105,7 @@ class ReadsRuns(KeylessRows, ExpiresRows):
         KeylessRows.__init__(self, form)
         self._expires = declared.expires
         self._key = tuple(declared.key)
+        self._empty = form.schema().empty_table()
 
     @property
     @abstractmethod
@@ -137,4 +138,4 @@ class ReadsRuns(KeylessRows, ExpiresRows):
         return self._shown(self._index.of_keys(self._runs_there, keys, after))
 
     def _shown(self, parts: Sequence[pa.Table]) -> pa.Table:
-        return pa.concat_tables([self._form.schema().empty_table(), *parts]).select(self._form.fields.names)
+        return pa.concat_tables([self._empty, *parts]).select(self._form.fields.names)
