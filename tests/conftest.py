@@ -29,7 +29,7 @@ from txtopo.spark.session.sessions import spark_session
 _PATIENT = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True)
 _PROFILES = {
     "fast": hypothesis.settings(_PATIENT, derandomize=True, max_examples=12, stateful_step_count=20),
-    "whole": hypothesis.settings(_PATIENT, derandomize=True),
+    "whole": hypothesis.settings(_PATIENT, derandomize=True, max_examples=40),
     "long": hypothesis.settings(_PATIENT, max_examples=500, stateful_step_count=100),
 }
 for _name, _profile in _PROFILES.items():

@@ -265,7 +265,7 @@ def _make_keeping(  # noqa: PLR0913, PLR0917 - the parts of a run that say what 
 
 
 def _snapshots(header: JournalHeader, plan: Plan, config: Config) -> SnapshotWriter | None:
-    if not has_metadata_dir(header, config):
+    if not has_metadata_dir(header, plan, config):
         return None
     return SnapshotWriter(snapshots_in(metadata_dir_of(plan, config)), header, config.given)
 
