@@ -285,13 +285,28 @@ def test_mistakes(tmp_path) -> None:
         with pytest.raises(TopologyError, match=message):
             ReduceCommitter("t", Fields("k: string"), values=values, diff="diff")
     with pytest.raises(
-        FieldsError, match="Sum needs integers or decimals, if rows are taken back, but field 'n' is double"
+        FieldsError, match="aggregate 'n' needs integers or decimals, if rows are taken back, but field 'n' is double"
     ):
         ReduceCommitter("t", Fields("k: string"), values={**count, "n": Sum("n: double")}, diff="diff").changes()
     with pytest.raises(TopologyError, match="no function"):
         ReduceCommitter("t", "k", "n", diff="diff")
     with pytest.raises(TopologyError, match="tells no changes"):
         ReduceCommitter("t", "k", "n").changes()
+
+
+def test_a_diff_that_is_null(tmp_path) -> None:
+    """It is refused by name: the row would be counted by none of the aggregates, or by some of them."""
+    fields = Fields("shelf: int", "price: long", "diff: long")
+    committer = ReduceCommitter(
+        "t", Fields("shelf: int"), values={"n": Count(), "low": Min("price: long")}, diff="diff"
+    )
+    builder = TransactionalTopologyBuilder(
+        "t", "rows", MemoryTransactionalSpout({0: [[1, 2, 1], [1, 1, None]]}, fields, 2)
+    )
+    builder.set_committer_bolt("t", committer).fields_grouping("rows", Fields("shelf"))
+    builder.set_state("t", committer.state(tmp_path / "t"))
+    with pytest.raises(FieldsError, match="field 'diff' is null: such a row neither comes"):
+        run_inline(builder.build())
 
 
 def test_more_values_than_may_be(tmp_path) -> None:
