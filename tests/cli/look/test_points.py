@@ -114,6 +114,7 @@ def test_a_fork_goes_on_from_the_point_before(command_line, place, wish, goes_to
     assert read_tables("side").txid == goes_to
 
 
+@pytest.mark.slow
 def test_before_the_oldest_point_nothing_is_changed(command_line, place):
     """Tables are never emptied for a wish that no point is left for; the oldest one is named."""
     words = place.folder / "words"
