@@ -37,11 +37,12 @@ from txtopo.files.folder import Folder, LocalFolder
 from txtopo.journal.entries import DEAD_LETTERS, JournalHeader
 from txtopo.journal.folders import check_format, find_journal
 from txtopo.journal.holds import Hold, holds_in
+from txtopo.journal.writer import KeptJournal
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
-from txtopo.transactional.commit.keeping import Keeping, KeptJournal
+from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.core.events import Recovered
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.spout_policy import policy_of
