@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import os
 import shutil
@@ -57,7 +58,49 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if "kafka" in getattr(item, "fixturenames", ()) and "kafka" not in parameters:
             item.add_marker("slow")
     for _, variants in itertools.groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
-        _mark_but_few([item for item in variants if item.get_closest_marker("slow") is None])
+        _mark_but_few([item for item in _covering(list(variants)) if item.get_closest_marker("slow") is None])
+
+
+def _covering(variants: list[pytest.Item]) -> list[pytest.Item]:
+    """Mark variants of a test as long: all but so many that each value of each parameter, or each pair, occurs."""
+    covering = variants[0].get_closest_marker("covering")
+    if covering is None:
+        return variants
+    candidates = [item for item in variants if item.get_closest_marker("long") is None]
+    wanted = {id(item): set(itertools.combinations(_values(item), *covering.args)) for item in candidates}
+    left = set().union(*wanted.values())
+    used: collections.Counter[object] = collections.Counter()
+    chosen: list[pytest.Item] = []
+    while left:
+        # Of those that cover as much, one that is not slow, as the fast suite takes some, and of values that are rare.
+        best = max(
+            candidates,
+            key=lambda item: (
+                len(wanted[id(item)] & left),
+                item.get_closest_marker("slow") is None,
+                -sum(used[value] for value in _values(item)),
+            ),
+        )
+        chosen.append(best)
+        used.update(_values(best))
+        left -= wanted[id(best)]
+    for item in candidates:
+        if item not in chosen:
+            item.add_marker("long")
+            item.add_marker("slow")
+    return [item for item in variants if item in chosen]
+
+
+def _values(variant: pytest.Item) -> list[tuple[object, ...]]:
+    """Return what it has of each `parametrize`, and of each fixture that has variants."""
+    params = variant.callspec.params
+    marks = [mark.args[0] for mark in variant.iter_markers("parametrize")]
+    groups = [names.replace(" ", "").split(",") if isinstance(names, str) else names for names in marks]
+    of_fixtures = params.keys() - set(itertools.chain(*groups))
+    return [
+        (*names, *(id(params[name]) for name in names))
+        for names in [*groups, *([name] for name in sorted(of_fixtures))]
+    ]
 
 
 def _mark_but_few(variants: list[pytest.Item]) -> None:

@@ -59,6 +59,7 @@ def test_one_prefix_is_throttled(server: Server) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("fault", "code"), [("denied", "AccessDenied"), ("expired", "ExpiredToken")])
 @pytest.mark.parametrize("below", ["/_txtopo/coordinator/", "/shop/words/", "/_txtopo/journal/"])
 def test_what_may_no_longer_be_written(server: Server, fault: str, code: str, below: str) -> None:

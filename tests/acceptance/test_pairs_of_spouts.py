@@ -13,19 +13,24 @@ from tests.acceptance.pairs_of_spouts import FRAME, KINDS, WORDS, check, filled,
 from tests.cli.conftest import command_line
 from tests.crashes import crash_everywhere, run_with_crash
 from tests.processes import ran
+from tests.variants import variants
 from txtopo import Config, run
 from txtopo.servers.kafka import KafkaBroker
 from txtopo.testing import run_inline
 
 __all__ = ["command_line"]
 
+NEIGHBOURS = [*zip(KINDS, KINDS[1:] + KINDS[:1], strict=True)]
 PAIRS = [*itertools.combinations_with_replacement(KINDS, 2)]
+"""All of them; each kind is twice among the neighbours."""
 CONFIG = Config(max_spout_pending=3, group_transactions_max=2)
 MODULE = "tests.acceptance.pairs_of_spouts"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kinds", PAIRS, ids=" + ".join)
+@pytest.mark.parametrize(
+    "kinds", variants(*NEIGHBOURS, long=[(pair,) for pair in PAIRS if pair not in NEIGHBOURS]), ids=" + ".join
+)
 def test_killed_at_durable_steps(tmp_path: Path, kinds: tuple[str, str]) -> None:
     """At every 23rd of all durable steps: each row is there once, and saw the version that is recorded for it.
 

@@ -170,6 +170,7 @@ def test_crashes(tmp_path: Path, by_key: bool, every: int, command_line) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("by_key", [False, True], ids=["columns", "by key"])
 @pytest.mark.parametrize("every", [1, 50])
 def test_a_longer_time_to_live_at_a_restart(tmp_path: Path, by_key: bool, every: int, command_line) -> None:
@@ -225,6 +226,7 @@ topology_to_replay = built(Path({output!r}), STREAM, by_key={by_key})
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("by_key", [False, True], ids=["columns", "by key"])
 @pytest.mark.parametrize("group", [1, 3])
 def test_replays(tmp_path: Path, by_key: bool, group: int, command_line) -> None:

@@ -76,7 +76,6 @@ def run_later(monkeypatch, place: Place, secs: float, **settings: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize("first", [2, 4, 7, 9, 13])
 def test_what_it_reads_is_as_it_was(tmp_path, template, place, first):
     """The tables are those of a topology whose states were begun empty there."""

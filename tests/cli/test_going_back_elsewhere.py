@@ -150,6 +150,7 @@ def check_copied() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("kept", "is_shortened"),
     [
@@ -176,6 +177,7 @@ def test_retention(command_line, retained, kept, is_shortened):
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("kept", "former", "is_shortened"),
     [

@@ -140,6 +140,7 @@ def again(command_line, tmp_path, monkeypatch) -> Callable[[], None]:
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(("name", "finisher"), variants(*FAST, slow=OTHERS))
 @pytest.mark.parametrize("share", variants(0, slow=[4], long=[1, 2, 3, 5, 6, 7]))
 def test_it_is_finished_or_refused(command_line, again, name, finisher, share):
@@ -169,6 +170,7 @@ def test_it_is_finished_or_refused(command_line, again, name, finisher, share):
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("point", ["recovery.begin.after", "recovery.begun.after", "recovery.confirm.after"])
 @pytest.mark.parametrize("txid", variants("4", slow=["2", "5"]))
 def test_a_state_that_was_begun_empty_by_a_start_that_died(command_line, again, point, txid):
@@ -202,6 +204,7 @@ def test_a_fork_needs_all_states_too(command_line, again):
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("restored", ["the store", "store and journal"])
 @pytest.mark.parametrize("point", ["repair.begin.after", "repair.table.after", "repair.journal.after"])
 @pytest.mark.parametrize("name", ["rewind", "start anew"])
@@ -270,6 +273,7 @@ def test_what_is_gone_that_only_an_unseen_timeline_has_read(command_line, again,
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("restored", ["the store", "store and journal"])
 @pytest.mark.parametrize("point", ["recovery.begin.after", "recovery.aside.after"])
 def test_a_backup_from_the_midst_of_a_start(command_line, again, point, restored):

@@ -52,14 +52,22 @@ def restore(place, txid, *names):
         shutil.copytree(place.folder / "backups" / str(txid) / name, place.folder / name)
 
 
+@pytest.fixture(scope="module")
+def before_the_rewind(tmp_path_factory):
+    """A folder whose topology ran with backups at every transaction: it is the same for all tests."""
+    place = Place(tmp_path_factory.mktemp("before"))
+    for txid in BACKUPS:
+        ran(place, FORMER, until=txid)
+        back_up(place, txid)
+    return place.folder
+
+
 @pytest.fixture
-def rewound(command_line, place):
+def rewound(command_line, place, before_the_rewind):
     """Return a function that runs with backups at every transaction, rewinds, and runs on with other batches."""
 
     def prepare(to, until):
-        for txid in BACKUPS:
-            ran(place, FORMER, until=txid)
-            back_up(place, txid)
+        shutil.copytree(before_the_rewind, place.folder, dirs_exist_ok=True)
         command_line.told("rewind", "counting", str(to), "--yes", "--set", f"take={LATTER}")
         return ran(place, LATTER, until=until)
 
@@ -90,19 +98,23 @@ def check_repaired(command_line, place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("to", [pytest.param(1, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize("txid", variants(*BACKUPS[1::2], slow=BACKUPS[::2]))
+@pytest.mark.parametrize(
+    ("to", "txid"),
+    variants(
+        (3, 2), (3, 5), long=[(to, txid) for to in (1, 3) for txid in BACKUPS if (to, txid) not in {(3, 2), (3, 5)}]
+    ),
+)
 @pytest.mark.parametrize(
     "kind",
     [
         "store",
         "store and journal",
         "all but the store",
-        pytest.param("store and a table", marks=pytest.mark.slow),
-        pytest.param("journal and a table", marks=pytest.mark.slow),
-        pytest.param("all tables", marks=pytest.mark.slow),
-        pytest.param("journal", marks=pytest.mark.slow),
-        pytest.param("a table", marks=pytest.mark.slow),
+        "store and a table",
+        "journal and a table",
+        "all tables",
+        "journal",
+        "a table",
     ],
 )
 def test_nothing_is_lost_or_doubled(command_line, place, rewound, to, txid, kind):
@@ -139,7 +151,7 @@ def test_nothing_is_lost_or_doubled(command_line, place, rewound, to, txid, kind
     assert audited.exit_code == (kind == "journal"), audited.output
 
 
-@pytest.mark.parametrize("store", ["newer", pytest.param("wiped", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("store", variants("newer", slow=["wiped"]))
 def test_transactions_do_not_run_again_unasked(command_line, place, store):
     """No table is rolled back, and yet whatever else took their rows, a topic or a state in memory, gets them twice."""
     ran(place, FORMER, until=2)
@@ -178,10 +190,9 @@ def test_a_fork_of_two_timelines_is_refused(command_line, place, rewound, kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "txid", [2, pytest.param(3, marks=pytest.mark.slow), 4, pytest.param(5, marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("kind", ["store", "store and a table", pytest.param("a table", marks=pytest.mark.slow)])
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("txid", [2, 3, 4, 5])
+@pytest.mark.parametrize("kind", ["store", "store and a table", "a table"])
 def test_with_a_shortened_journal(command_line, place, rewound, txid, kind):
     """It begins with the rewind: what is restored is repaired if nothing before that is needed, and refused otherwise."""
     rewound(3, 5)

@@ -66,6 +66,7 @@ def totals(output):
 
 
 @pytest.mark.few(1)
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
 @pytest.mark.parametrize(
     "function",
@@ -158,7 +159,6 @@ class Looking(ReduceCommitter):
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
     """Keys that are many travel in files, which are gone as soon as their transaction was committed."""
@@ -376,7 +376,7 @@ def of_rows(rows):
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("fields", [PRICED, UNPRICED], ids=["typed", "untyped"])
 @pytest.mark.parametrize("way", ["executors", "marks", "driver", "files", "key by key", "combined"])
 def test_several_values(tmp_path, monkeypatch, fields, way) -> None:

@@ -193,7 +193,6 @@ def test_version_that_somebody_else_wrote(cluster: InlineCluster, tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize("is_upsert", [True, False])
 def test_table_refuses_a_value(cluster: InlineCluster, tmp_path: Path, is_upsert: bool) -> None:
     """A tuple that only the table refuses, because a column is not null or narrower, or for a constraint, fails alone."""

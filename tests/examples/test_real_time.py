@@ -26,6 +26,7 @@ def tables_in(folder: Path) -> dict[str, pa.Table]:
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("layout", variants("auto", long=("together", "spread")))
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_same_tables(tmp_path: Path, name: str, layout: str) -> None:

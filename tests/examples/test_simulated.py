@@ -27,7 +27,6 @@ def test_no_example_is_forgotten() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize("is_real_time", [False, True], ids=["micro-batch", "real-time"])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_transactional(tmp_path: Path, name: str, is_real_time: bool) -> None:

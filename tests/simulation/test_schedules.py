@@ -80,7 +80,7 @@ def fast_seeds(name: str) -> int:
 
 
 def whole_seeds(name: str) -> int:
-    return GATE_SEEDS if name in GATE else FAST_SEEDS // (10 if name in LARGE else 1)
+    return GATE_SEEDS if name in GATE else fast_seeds(name)
 
 
 @pytest.mark.few(2)
@@ -88,14 +88,9 @@ def whole_seeds(name: str) -> int:
     ("name", "first", "last"),
     [
         *((name, 1, fast_seeds(name)) for name in CI_SEEDS),
-        *(
-            pytest.param(name, fast_seeds(name) + 1, whole_seeds(name), marks=pytest.mark.slow)
-            for name in CI_SEEDS
-            if name not in GATE
-        ),
         *(pytest.param(name, FAST_SEEDS + 1, GATE_SEEDS, marks=pytest.mark.slow) for name in GATE),
         *(
-            pytest.param(name, whole_seeds(name) + 1, 4 * seeds, marks=[pytest.mark.slow, pytest.mark.long])
+            pytest.param(name, whole_seeds(name) + 1, 4 * seeds, marks=pytest.mark.long)
             for name, seeds in CI_SEEDS.items()
         ),
     ],

@@ -353,7 +353,7 @@ def test_equal_tables(tmp_path: Path, job: Job) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.few(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("at", [9, 26])
 def test_equal_after_a_crash(tmp_path: Path, job: Job, at: int) -> None:
     """A flow that dies at a durable step goes on to the tables of the builder's topology that nothing befell."""
@@ -365,7 +365,7 @@ def test_equal_after_a_crash(tmp_path: Path, job: Job, at: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.few(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("is_real_time", [False, True], ids=["micro-batch", "real-time"])
 def test_equal_in_the_simulator(tmp_path: Path, job: Job, *, is_real_time: bool) -> None:
     """Both forms go through the same disasters unharmed."""

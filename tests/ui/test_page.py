@@ -49,6 +49,7 @@ def pressed(browser, name: str) -> bool:
     return browser.find(f"#{name}").get_attribute("aria-pressed") == "true"
 
 
+@pytest.mark.covering(2)
 @BOTH
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 380])

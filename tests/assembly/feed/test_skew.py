@@ -173,6 +173,7 @@ def test_pending_transactions_are_not_called_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("is_opaque", [False, True], ids=["repeatable", "opaque"])
 @pytest.mark.parametrize("is_real_time", [False, True], ids=["micro-batch", "real-time"])
 def test_under_seeded_disasters(tmp_path: Path, *, is_opaque: bool, is_real_time: bool) -> None:

@@ -22,7 +22,6 @@ with Interrupts(lambda: None{}):
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize("is_running", [True, False])
 @pytest.mark.parametrize(
     ("argument", "said"),

@@ -124,6 +124,7 @@ def everything_in(folder):
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("opaque", "layout"),
     [

@@ -170,6 +170,7 @@ FINISHERS = ("a start", "a start without the state", "the backfill", "a backfill
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("point", ["backfill.plan.after", pytest.param("backfill.enter.after", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("by", FINISHERS)
 def test_a_join_that_died_is_finished_by_what_comes_next(command_line, module, inline, point, by):
@@ -205,6 +206,7 @@ def test_a_join_that_died_is_finished_by_what_comes_next(command_line, module, i
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("by", ["a start", "the backfill", "repair", "rewind"])
 @pytest.mark.parametrize("fault", ["gone", "written"])
 def test_a_join_refuses_a_table_that_is_no_longer_as_it_was_left(command_line, module, inline, fault, by):
@@ -236,6 +238,7 @@ def test_a_join_refuses_a_table_that_is_no_longer_as_it_was_left(command_line, m
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("code", ["with the state", "without it"])
 @pytest.mark.parametrize("step", variants(None, slow=["repair.journal.after", "repair.backfill.after"]))
 def test_a_backfill_of_an_undone_timeline_is_moved_aside(command_line, module, inline, code, step):
@@ -305,6 +308,7 @@ def test_a_repair_that_goes_back_moves_it_aside_too(command_line, module, inline
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("fault", ["table", "store", "store and table"])
 @pytest.mark.parametrize(
     "point", variants("backfill.enter.after", slow=[None, "group.decide.after", "backfill.plan.before"])

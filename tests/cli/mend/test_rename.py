@@ -102,7 +102,6 @@ def check(command_line, committed: int, **names: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_renamed(command_line, kind):
     """The run goes on with the new names; a rewind, the audit and the like go back to before the rename."""
@@ -155,6 +154,7 @@ def renamed(command_line, **names: str) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kind", variants("both", slow=["id", "swap"]))
 @pytest.mark.parametrize("share", variants(0, slow=[1, 2, 3]))
 def test_killed_at_any_step(command_line, tmp_path, kind, share):

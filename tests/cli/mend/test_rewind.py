@@ -367,6 +367,7 @@ def config():
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("finisher", variants("rewind", slow=["repair"]))
 @pytest.mark.parametrize("step", variants(*STEPS[1::3], long=[each for each in STEPS if each not in STEPS[1::3]]))
 def test_a_crash_at_a_step_is_finished_or_undone(command_line, place, step, finisher):
@@ -601,6 +602,7 @@ def test_code_that_lacks_a_state_undoes_not_even_one_transaction(command_line, p
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("finisher", variants("rewind", slow=["repair"]))
 @pytest.mark.parametrize("step", ["repair.begin.after", "repair.journal.after", "repair.end.before"])
 def test_who_finishes_it_needs_all_states_too(command_line, place, step, finisher):
@@ -809,6 +811,7 @@ def test_an_opaque_source_and_a_table_of_rows(command_line, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("group", [1, 2])
 @pytest.mark.parametrize("to", [4, 0, 6])
 @pytest.mark.parametrize("dies_at", ["group.decide.after", None, "table.write.after"])

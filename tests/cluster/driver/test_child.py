@@ -13,7 +13,6 @@ from txtopo.errors import SubmissionError
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("text", "secs", "why"),
     [

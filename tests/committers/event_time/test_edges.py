@@ -45,6 +45,7 @@ def run_edges(root: Path, committer: Any, **of_clock: Any) -> dict[str, list[dic
 
 
 @pytest.mark.few(1)
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("late_rows", [None, ROWS], ids=["reduced", "whole"])
 @pytest.mark.parametrize(
     "window",

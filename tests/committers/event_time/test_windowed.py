@@ -261,7 +261,6 @@ def expected_of(rows: list[Any]) -> tuple[Any, ...]:
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize("is_spilled", [False, True])
 @pytest.mark.parametrize("fields", [Fields(*SALES), Fields(*(each.split(":")[0] for each in SALES))])
 def test_all_aggregates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: Fields, is_spilled: bool) -> None:

@@ -43,6 +43,7 @@ def test_whatever_the_cut(name: str, ends: list[int], seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("at", [15, 40])
 @pytest.mark.parametrize("name", QUERIES)
 def test_a_run_that_dies(tmp_path: Path, name: str, at: int) -> None:

@@ -90,6 +90,7 @@ def totals(folder: Path, stage: int, factor: int = 1, count: int = COUNT) -> Tra
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("made", [copying, totals])
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_the_first_goes_back(

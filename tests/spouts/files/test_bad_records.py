@@ -326,7 +326,7 @@ def test_csv_lines_may_end_with_carriage_returns(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
+@pytest.mark.covering(2)
 @pytest.mark.parametrize(("size", "letters"), [(16 * 1024 * 1024, []), (16 * 1024 * 1024 + 1, [(7, 2)])])
 @pytest.mark.parametrize("quote", ['"', None])
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

@@ -125,7 +125,6 @@ def test_members(tmp_path, suffix):
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize("suffix", [".gz", ".bz2"])
 def test_zeros_after_a_member(tmp_path, suffix):
     """They fill the blocks of a tape."""
@@ -135,7 +134,6 @@ def test_zeros_after_a_member(tmp_path, suffix):
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize("quote", ['"', None])
 def test_a_bomb_is_a_bad_record(tmp_path, quote):
     """A file that unpacks to one endless line is read in parts; its neighbours are read, and it is a bad record."""

@@ -134,6 +134,7 @@ def order(table: DeltaTable) -> None:
 
 
 @pytest.mark.few(2)
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("optimize", [compact, order])
 @pytest.mark.parametrize("deed", ["write", "upkeep", "opening", "roll back"])
 def test_one_that_has_looked_before_us(table, deed, optimize):
@@ -271,6 +272,7 @@ def alter(table: Table) -> None:
 
 
 @pytest.mark.few(1)
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("change", [double, lose, exchange, revalue, remove, alter])
 @pytest.mark.parametrize("after", variants("another", "start", long=["nothing", "upkeep"]))
 def test_one_that_changes_rows(table, change, after):
@@ -321,6 +323,7 @@ def test_one_whose_old_files_are_gone(table, is_same):
 
 
 @pytest.mark.few(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("operation", ["OPTIMIZE", "CLUSTER BY", "an unknown operation"])
 def test_one_by_another_name(table, operation):
     """What moves rows and does nothing else is harmless, whatever it is called."""
@@ -357,6 +360,7 @@ def test_a_change_that_is_found_as_we_read_for_a_write(table):
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("optimize", [order, append_nothing])
 def test_many_in_a_row_that_are_faster(table, optimize):
     """Somebody who takes the version that we are about to put, again and again, is outlasted, in a write and in upkeep."""
@@ -451,6 +455,7 @@ class KilledCompactor(threading.Thread):
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kind", DYING)
 @pytest.mark.parametrize(("transactions", "keys"), variants((20, 20), long=[(200, 2_000), (100, 100_000)]))
 def test_one_after_another_beside_a_run_with_kills(tmp_path, monkeypatch, kind, transactions, keys):

@@ -99,7 +99,6 @@ def test_files_go_as_soon_as_nobody_needs_them(tmp_path, monkeypatch, deletion_v
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize("by", ["a newer coordinator", "a pause"])
 def test_who_may_not_lead_any_more_deletes_nothing(tmp_path, monkeypatch, by):
     """A newer one may have taken an old file into the table again; so a look comes first."""

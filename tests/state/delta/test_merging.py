@@ -384,7 +384,7 @@ def write(state: Any, kind: str, txid: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("every", variants(27, slow=[9], long=[1]))
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_death_at_each_step_beside_a_merge(

@@ -124,6 +124,7 @@ def test_nothing_is_seen_until_it_is_published(place):
 
 
 @pytest.mark.few(1)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("moment", ["prepared", "opened", "checked"])
 def test_rows_that_were_moved_meanwhile(place, moment):
     """An OPTIMIZE and a VACUUM at any moment change nothing: no row is lost, doubled, or comes back."""
@@ -148,6 +149,7 @@ def test_rows_that_were_moved_meanwhile(place, moment):
 
 
 @pytest.mark.few(1)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("way", ["left", "rolled back", "adopted", "adopted and rolled back", "rolled back too far"])
 def test_rows_that_were_changed_meanwhile(place, way):
     """What somebody adds is never written over. Once it is rolled back, the write is made; if it was accepted, one that

@@ -100,6 +100,7 @@ def cleaned_up(path) -> None:
 
 
 @pytest.mark.few(5)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("deed", ["write", "marker", "upkeep", "roll back", "adopt"])
 @pytest.mark.parametrize(
     ("step", "times"), [*((step, 1) for step in STEPS), ("folder.drafted", 2), ("folder.named", 2)]

@@ -42,6 +42,7 @@ def theirs(folder, name):
 
 
 @pytest.mark.few(1)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", ["state/__init__.py", "spouts.py", "committers/__init__.py"])
 @pytest.mark.parametrize("how", ["show", "submit", "script"])
 def test_a_name_of_a_package_of_ours(tmp_path, name, how):
@@ -54,7 +55,6 @@ def test_a_name_of_a_package_of_ours(tmp_path, name, how):
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "command"),
     [("txtopo", ("-c", "RUN", "show", "job")), ("state", ("-c", "from committers import ReduceCommitter"))],

@@ -146,6 +146,7 @@ STEPS = ["group.decide.after", "table.write.before", "table.write.after", "group
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("is_large", [False, True], ids=["note in a value", "note elsewhere"])
 def test_a_machine_lost_with_its_disk(tmp_path, monkeypatch, step, is_large):
@@ -283,6 +284,7 @@ def test_rows_of_an_attempt_that_failed_are_never_written(tmp_path):
 
 
 @pytest.mark.few(1)
+@pytest.mark.covering(1)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("error", [InternalError, ClusterError, RuleError, StopError, FailedException])
 @pytest.mark.parametrize("step", ["table.prepare", "group.journal", "group.decide", "group.commit", "table.maintain"])

@@ -62,6 +62,7 @@ exact with every spout."""
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @KINDS
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 def test_crash_at_each_step(monkeypatch: pytest.MonkeyPatch, opaque: bool, kind: StateKind, before: bool) -> None:

@@ -617,6 +617,7 @@ STEPS = [f"repair.{step}.{side}" for step in ("begin", "table", "journal", "end"
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("remedy", ["go_to", "anew"])
 def test_a_repair_that_was_cut_short_is_finished_by_the_next(place, name, remedy):

@@ -51,6 +51,7 @@ def test_at_every_step_of_a_run(tmp_path, config):
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @WAYS
 @pytest.mark.parametrize(
     ("step", "times"),

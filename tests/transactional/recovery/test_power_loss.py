@@ -90,6 +90,7 @@ def test_a_note_that_is_in_a_draft(tmp_path, disk, monkeypatch):
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("vectors", [False, True], ids=["files", "vectors"])
 @pytest.mark.parametrize("are_entries_lucky", [False, True], ids=["nothing more", "log entries too"])
 def test_after_upkeep(tmp_path, disk, monkeypatch, are_entries_lucky, vectors):

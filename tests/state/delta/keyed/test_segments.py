@@ -228,6 +228,7 @@ STORIES = {
 
 
 @pytest.mark.few(5)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("rows", "vectors"), [("held", True), ("mapped", True), ("held", False), ("mapped", False)], ids=str
 )

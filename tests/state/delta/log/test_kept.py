@@ -48,7 +48,6 @@ def shown(path, txid):
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @VECTORS
 def test_the_versions_of_points_are_kept(tmp_path, deletion_vectors):
     """They are read, by number too, compared and returned to; those in between are not, and nothing else is shown."""

@@ -206,7 +206,7 @@ def shown(found: TableDifference):
 
 
 @pytest.mark.slow
-@pytest.mark.few(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.parametrize("is_read_whole", [False, True])
 def test_versions_differ_as_their_rows_do(kind, is_read_whole, monkeypatch):

@@ -165,7 +165,6 @@ def test_files_after_the_first_rows_are_not_read(in_order, portions):
 
 
 @pytest.mark.slow
-@pytest.mark.few(1)
 @pytest.mark.parametrize("keys", [(), ("1234",)])
 def test_a_look_holds_a_portion_and_what_it_shows(tmp_path, monkeypatch, keys):
     """However many rows there are, and wherever the key is."""

@@ -201,6 +201,7 @@ def test_rows_are_read_as_they_were_put(filled, reader):
 
 
 @pytest.mark.few(1)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_a_filter_finds_what_a_plain_computation_finds(filled, reader):
     """Whatever the kind of table and the filter."""
@@ -226,6 +227,7 @@ CONDITIONS = (
 
 
 @pytest.mark.few(2)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("reader", SQL_READERS, ids=lambda reader: reader.__name__)
 def test_a_combined_condition_finds_what_it_would_find_without_statistics(filled, tmp_path, reader):
     """Negations, alternatives, beginnings of texts, and columns beside each other."""

@@ -127,6 +127,7 @@ def check_versions(path: str, key: str, random_: random.Random, top: int) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("vectors", [True, False])
 @pytest.mark.parametrize("kind", [StateKind.TRANSACTIONAL, StateKind.OPAQUE])
 def test_a_table_of_a_topology(tmp_path: Path, kind: StateKind, *, vectors: bool) -> None:
