@@ -45,6 +45,7 @@ class SchemaServer:
                 self.answered(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
 
             def answered(self, given: Any) -> None:
+                self.given = given
                 outer.asked.append(self.path)
                 if outer.fails is not None:
                     self.close_connection = True

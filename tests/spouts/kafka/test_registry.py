@@ -9,6 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -16,9 +17,15 @@ import pytest
 from confluent_kafka import schema_registry
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
 
+from committers import AppendCommitter
 from spouts.kafka import Debezium, KafkaRecord, SchemaRegistry
+from spouts.kafka.log import TopicPartition
+from state import DeltaRows, read_table
+from tests.spouts.kafka.in_memory import OpaqueInMemory, TransactionalInMemory
 from tests.spouts.kafka.schema_server import SchemaServer
-from txtopo.errors import ConfigError, FailedException, InputError, SourceFailure
+from txtopo import BasicBolt, Config, Fields, TransactionalTopology, TransactionalTopologyBuilder
+from txtopo.errors import ConfigError, FailedException, InputError, PoisonTransaction, SourceFailure
+from txtopo.testing import MemoryLog, run_inline
 
 ORDER = {
     "type": "record",
@@ -339,6 +346,62 @@ def test_changes_of_a_database_in_avro(registry: SchemaRegistry) -> None:
     changes = shipped(Debezium({}, read=registry.deserializer("avro")))
     assert changes(record(value)) == {"id": 7, "deleted": False, "unchanged": []}
     assert changes(record(None)) is None
+
+
+class Written(BasicBolt):
+    """Makes the bytes for another topic."""
+
+    output_fields = Fields("attempt", "id: long", "value: binary")
+
+    def __init__(self, write: Callable[[Any], bytes]) -> None:
+        self.write = write
+
+    def execute(self, tuple: Any, collector: Any) -> None:
+        collector.emit((tuple.attempt, tuple["id"], self.write({"id": tuple["id"]})))
+
+
+def copying(folder: Path, registry: SchemaRegistry, kind: type, log: MemoryLog) -> TransactionalTopology:
+    """Read records by their schemas, and write them by one."""
+    schema = json.dumps({"type": "record", "name": "out", "fields": [{"name": "id", "type": "long"}]})
+    options = {"dead_letter": folder / "bad", "batch_records_max": 2, "until_end": True}
+    spout = kind(log, "orders", Fields("id: long"), deserializer=registry.deserializer("avro"), **options)
+    builder = TransactionalTopologyBuilder("copying", "orders", spout)
+    builder.set_bolt("write", Written(registry.serializer("avro", "copies", schema))).shuffle_grouping("orders")
+    builder.set_bolt("append", AppendCommitter("rows")).shuffle_grouping("write")
+    builder.set_state("rows", DeltaRows(folder / "rows", Fields("id: long", "value: binary")))
+    return builder.build()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [TransactionalInMemory, OpaqueInMemory])
+@pytest.mark.parametrize("policy", ["WAIT", "SKIP"])
+def test_runs_through_an_outage(served: SchemaServer, tmp_path: Path, kind: type, policy: str) -> None:
+    """Down at the start and midway: no record is lost, doubled, skipped or called bad; only the unknown id is bad."""
+    registry = SchemaRegistry(served.url, {"max.retries": 0})
+    log = MemoryLog()
+    log.create_topic("orders", 1)
+    for number in range(6):  # each record has a schema of its own, so that each asks the registry
+        schema = {"type": "record", "name": f"in{number}", "fields": [{"name": "id", "type": "long"}]}
+        log.put(
+            TopicPartition("orders", 0), None, registry.serializer("avro", "in", json.dumps(schema))({"id": number})
+        )
+    log.put(TopicPartition("orders", 0), None, b"\0\0\0\0\x63abc")
+    config = Config(transaction_max_attempts=2, transaction_max_attempts_policy=policy)
+    served.fails = lambda to: to.send(503, {})
+    for _ in range(2):
+        with pytest.raises(PoisonTransaction, match="did not answer 2 times"):
+            run_inline(copying(tmp_path, registry, kind, log), config)
+    known = len(served.asked)
+    served.fails = lambda to: to.send(503, {}) if len(served.asked) % 2 else to.send(*served.answer(to.path, to.given))
+    report = run_inline(copying(tmp_path, registry, kind, log))
+    served.fails = None
+    assert report.failures >= 6
+    assert len(served.asked) > known
+    rows = sorted(read_table(tmp_path / "rows").to_pylist(), key=lambda row: row["id"])
+    assert [row["id"] for row in rows] == list(range(6))
+    assert [registry.deserializer("avro")(record(row["value"])) for row in rows] == [{"id": n} for n in range(6)]
+    (bad,) = read_table(tmp_path / "bad").to_pylist()
+    assert (bad["offset"], "is not in the registry" in bad["reason"]) == (6, True)
 
 
 def test_wrong_arguments(registry: SchemaRegistry) -> None:
