@@ -29,7 +29,7 @@ from txtopo.spark.session.sessions import spark_session
 _PATIENT = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow], print_blob=True)
 _PROFILES = {
     "fast": hypothesis.settings(_PATIENT, derandomize=True, max_examples=12, stateful_step_count=20),
-    "whole": hypothesis.settings(_PATIENT, derandomize=True),
+    "whole": hypothesis.settings(_PATIENT, derandomize=True, max_examples=40),
     "long": hypothesis.settings(_PATIENT, max_examples=500, stateful_step_count=100),
 }
 for _name, _profile in _PROFILES.items():
@@ -48,14 +48,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the session of Spark or the Kafka broker, or is long, so that the fast suite leaves it out."""
+    """Mark what uses the session of Spark, the Kafka broker or PostgreSQL, or is long, so that the fast suite leaves it out."""
     for item in items:
         if item.get_closest_marker("long") is not None:
             item.add_marker("slow")  # a variant that only `make long` runs, of a test that is fast
         parameters = item.callspec.params if hasattr(item, "callspec") else {}  # a parameter may be named spark, too
         if "spark" in getattr(item, "fixturenames", ()) and "spark" not in parameters:
             item.add_marker("spark")
-        if "kafka" in getattr(item, "fixturenames", ()) and "kafka" not in parameters:
+        servers = {"kafka", "postgres"}.intersection(getattr(item, "fixturenames", ()))
+        if servers - parameters.keys():
             item.add_marker("slow")
     for _, variants in itertools.groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
         _mark_but_few([item for item in _covering(list(variants)) if item.get_closest_marker("slow") is None])

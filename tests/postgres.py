@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import pytest
 
+from tests.variants import variants
 from tests.waiting import wait_for
 from txtopo.servers.server import Server, free_port
 
@@ -152,7 +153,7 @@ def schema(postgres: PostgresServer) -> str:
     return name
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=variants("sqlite", slow=["postgresql"]))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str | None]:
     """The URL of an empty database, and the schema to use in it: of each kind."""
     if request.param == "sqlite":

@@ -1,11 +1,10 @@
-"""Durations and windows as users write them: ``"30s"``, ``"1d"``."""
+"""Durations as users write them: ``"30s"``, ``"1d"``."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
 
-from committers.event_time.windows import Tumbling, Window
 from txtopo.errors import ConfigError
 
 Duration = dt.timedelta | str
@@ -43,11 +42,6 @@ def optional_duration(given: Duration | None, what: str) -> dt.timedelta | None:
     return None if given is None else duration(given, what)
 
 
-def window_of(given: Window | Duration) -> Window:
-    """Return a window: one of the kinds, or a tumbling one of a duration."""
-    return given if isinstance(given, Window) else Tumbling(duration(given, "the size of a window"))
-
-
 def short(given: dt.timedelta) -> str:
     """Return a duration as a part of a name, such as ``90s``."""
     micros = given // dt.timedelta(microseconds=1)
@@ -56,14 +50,3 @@ def short(given: dt.timedelta) -> str:
         if micros % size == 0:
             return f"{micros // size}{unit}"
     return f"{micros}us"
-
-
-def window_name(window: Window) -> str:
-    """Return a kind of windows as a part of a name, such as ``5m``, ``1h-every-5m``, ``sessions-30m``, ``days``."""
-    if window.merges:
-        return f"sessions-{short(dt.timedelta(microseconds=window.gap))}"
-    size, slide = getattr(window, "size", None), getattr(window, "slide", None)
-    if size is None or slide is None:
-        return type(window).__name__.lower()
-    name = short(dt.timedelta(microseconds=size))
-    return name if slide == size else f"{name}-every-{short(dt.timedelta(microseconds=slide))}"

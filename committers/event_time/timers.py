@@ -44,7 +44,7 @@ class TimerCommitter(BatchBolt, ICommitter):
     def __init__(self, values: str, timers: str, *, clock: str, key: Fields) -> None:
         if EXPIRES in key:
             raise FieldsError(f"a TimerCommitter has a column {EXPIRES!r} of its own; give your key another name")
-        self._values_name, self._timers_name, self._clock, self._key = values, timers, clock, key
+        self._values_name, self.timers_name, self._clock, self._key = values, timers, clock, key
 
     def timers_state(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
         """Return the state of timers; ``options`` are the table's."""
@@ -88,7 +88,7 @@ class TimerCommitter(BatchBolt, ICommitter):
     ) -> None:
         """Start with no rows; a subclass that overrides it calls this one."""
         self._values = context.state(self._values_name)
-        self._timers = context.state(self._timers_name)
+        self._timers = context.state(self.timers_name)
         self._watermark: Watermark | None = None
         self._rows: dict[Any, list[Tuple]] = {}
         self._set: list[tuple[Any, ...]] = []

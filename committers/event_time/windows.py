@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from committers.event_time.durations import Duration, duration, short
 from committers.event_time.times import MICROS_MAX, Micros, micros_in, micros_of, timestamps
 from txtopo.api.arguments import checked_arguments, checked_class
 from txtopo.api.data.utc import MICROS_MIN, MICROSECOND, datetime_at, micros_at
@@ -62,7 +63,7 @@ class Sliding(Window):
     """Windows of a fixed size, one of which begins every ``slide``: at 1970-01-01 00:00 UTC, and so on.
 
     Args:
-        size: the size of a window.
+        size: the size of a window: a timedelta, or a text such as ``"10m"``.
         slide: how long after a window the next one begins; at most ``size``.
 
     Raises:
@@ -73,8 +74,8 @@ class Sliding(Window):
     slide: int
 
     @checked_arguments
-    def __init__(self, size: dt.timedelta, slide: dt.timedelta) -> None:
-        sizes = micros_of(size, "the size of a window"), micros_of(slide, "the slide of a window")
+    def __init__(self, size: Duration, slide: Duration) -> None:
+        sizes = _micros(size, "the size of a window"), _micros(slide, "the slide of a window")
         if sizes[1] > sizes[0]:
             raise ConfigError(
                 f"windows of {size} that begin every {slide} leave out rows; slide must be at most the size"
@@ -118,7 +119,7 @@ class Tumbling(Sliding):
     """
 
     @checked_arguments
-    def __init__(self, size: dt.timedelta) -> None:
+    def __init__(self, size: Duration) -> None:
         super().__init__(size, size)
 
 
@@ -227,8 +228,8 @@ class Sessions(Window):
     gap: int = attrs.field()
 
     @checked_arguments
-    def __init__(self, gap: dt.timedelta) -> None:
-        self.__attrs_init__(micros_of(gap, "the gap of sessions"))
+    def __init__(self, gap: Duration) -> None:
+        self.__attrs_init__(_micros(gap, "the gap of sessions"))
 
     def panes(self, times: Micros) -> tuple[Micros, Micros]:
         """Return the session of each event if it were the only one."""
@@ -239,6 +240,26 @@ class Sessions(Window):
         timed = panes.filter(pc.is_valid(panes[START]))
         merged = with_windows(timed, *sessions(timed, keys))
         return pa.concat_tables([merged, panes.filter(pc.is_null(panes[START]))])
+
+
+def _micros(given: Duration, what: str) -> int:
+    return micros_of(duration(given, what), what)
+
+
+def window_of(given: Window | Duration) -> Window:
+    """Return a window: one of the kinds, or a tumbling one of a duration."""
+    return given if isinstance(given, Window) else Tumbling(duration(given, "the size of a window"))
+
+
+def window_name(window: Window) -> str:
+    """Return a kind of windows as a part of a name, such as ``5m``, ``1h-every-5m``, ``sessions-30m``, ``days``."""
+    if window.merges:
+        return f"sessions-{short(dt.timedelta(microseconds=window.gap))}"
+    size, slide = getattr(window, "size", None), getattr(window, "slide", None)
+    if size is None or slide is None:
+        return type(window).__name__.lower()
+    name = short(dt.timedelta(microseconds=size))
+    return name if slide == size else f"{name}-every-{short(dt.timedelta(microseconds=slide))}"
 
 
 def _distinct(numbers: Micros) -> tuple[Micros, Micros]:

@@ -59,6 +59,11 @@ class Events:
     late_us: int = 0
     start: dt.datetime = dt.datetime(2026, 3, 1, 23, 59, tzinfo=dt.UTC)
 
+    @property
+    def lasts_max(self) -> dt.timedelta:
+        """How long an auction lasts at most: twice the time in which a hundred of them begin."""
+        return dt.timedelta(milliseconds=max(2 * (100 * _EACH // _AUCTIONS * self.every_us // 1_000), 1))
+
     def write(self, folder: Path, ends: Sequence[int]) -> None:
         """Write a folder of files for each stream, and the Delta table ``side``.
 
@@ -111,8 +116,7 @@ class Events:
 
     def _auctions(self, rng: np.random.Generator, numbers: Numbers) -> pa.Table:
         count, people = len(numbers), numbers // _EACH
-        hundred = 100 * _EACH // _AUCTIONS * self.every_us // 1_000
-        lasts_ms = 1 + (rng.random(count) * max(2 * hundred, 1)).astype(np.int64)
+        lasts_ms = 1 + (rng.random(count) * (self.lasts_max // dt.timedelta(milliseconds=1))).astype(np.int64)
         seller = np.where(rng.integers(0, 4, count) > 0, people // _HOT_EVERY * _HOT_EVERY, _recent_people(rng, people))
         first, more = _prices(rng, count), _prices(rng, count)
         return pa.table(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-
 from examples.nexmark.events import DELAY
 from examples.nexmark.sources import EVENTS, spout
 from txtopo import TransactionalTopology
@@ -15,6 +13,6 @@ def topology(events: str = EVENTS, output: str = f"{EVENTS}-q11") -> Transaction
     flow = Flow("nexmark-q11", output, parallelism=2)
     bids = flow.source("bids", spout(events, "bid", "bidder", "dateTime"))
     timed = bids.event_time("dateTime", delay=DELAY, close_at_end=True)
-    sessions = timed.group_by("bidder").window(Sessions(dt.timedelta(seconds=10))).agg(num=Count())
+    sessions = timed.group_by("bidder").window(Sessions("10s")).agg(num=Count())
     sessions.rename({"window_start": "starttime", "window_end": "endtime"}).append("answer")
     return flow.build()

@@ -38,11 +38,10 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from state.delta.log.data_files import PORTION_ROWS, DataFile, DataFolder
+from state.delta.log.data_files import PORTION_ROWS, DataFile, DataFolder, without
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.log.put import Change
-from state.delta.log.vectors import bitmap_of, live_positions, positions_in
-from txtopo.columnar.key_index import Positions
+from state.delta.log.vectors import bitmap_of, portions_in, positions_in
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, are_over, times_of
 
@@ -181,7 +180,7 @@ class OldFile:
     """
 
     path: str
-    live: Positions
+    live: BitMap64
     dead: BitMap64
     expired: int
     last: int
@@ -357,17 +356,16 @@ class Merging:
         """Return what there is to put of some merged files; None if the table has gone back."""
         removed, dead, at = [], BitMap64(), 0
         for old in merged.old:
-            file, live = files.get(old.path), old.live
+            file = files.get(old.path)
             if file is not None:
                 removed.append(file)
                 now = dead_now(file)
                 if old.dead - now:
                     return None
-                places = _places_among(live, positions_in(now - old.dead))
-                dead |= bitmap_of(at + places)
+                dead |= _places_among(old.live, now - old.dead, at)
             elif old.last > until:
-                dead |= BitMap64(range(at, at + len(live)))
-            at += len(live)
+                dead |= BitMap64(range(at, at + len(old.live)))
+            at += len(old.live)
         added = merged.files
         if dead and removed and self._policy.has_vectors:
             added = self._data.with_dead(added, {file.path: dead for file in added})
@@ -401,26 +399,24 @@ class Merging:
 
     def _left(self, file: DataFile, until: int, old: list[OldFile]) -> Iterator[pa.Table]:
         """Yield the rows of a file that are not over, and then add it to the old ones."""
-        policy, dead, at, last, expired = self._policy, self._data.dead(file), 0, BEFORE_ALL, 0
-        time = policy.time
-        live = [np.empty(0, dtype=np.int64)]
+        policy, dead, live = self._policy, self._data.dead(file), BitMap64()
+        time, at, last, expired = policy.time, 0, BEFORE_ALL, 0
         # Those in memory need not be read: of a merge of 8 files that takes a third.
         held = policy.held(file)
         portions = self._data.portions(file, self._schema, with_dead=True) if held is None else _portions(held)
         for rows in portions:
-            count = rows.num_rows
-            is_left = np.zeros(count, dtype=np.bool_)
-            is_left[live_positions(count, _between(dead, at, at + count))] = True
+            first, at = at, at + rows.num_rows
+            all_own = BitMap64(range(first, at))
+            own = all_own - dead
             if time:
-                is_over = are_over(rows, time, until).to_numpy()
-                expired += int((is_left & is_over).sum())
-                is_left &= ~is_over
-            left = rows.filter(pa.array(is_left))
+                over = own & bitmap_of(first + np.flatnonzero(are_over(rows, time, until).to_numpy()))
+                expired += len(over)
+                own -= over
+            live |= own
+            left = without(all_own - own, rows, first)
             last = max(last, int(times_of(left, time).max(initial=BEFORE_ALL)) if time else AFTER_ALL)
-            live.append(at + np.flatnonzero(is_left))
-            at += count
             yield left
-        old.append(OldFile(file.path, np.concatenate(live), dead, expired, last))
+        old.append(OldFile(file.path, live, dead, expired, last))
 
     def _is_over(self, file: DataFile, until: int) -> bool:
         """Whether most rows of a file are dead, or have expired; its times are read once."""
@@ -440,14 +436,10 @@ def _portions(rows: pa.Table) -> Iterator[pa.Table]:
         current_probe().step()
 
 
-def _places_among(live: Positions, died: Positions) -> Positions:
-    """Return where in ``live`` those of ``died`` are that it has; both are in rising order."""
-    at = np.searchsorted(live, died)
-    at = at[at < len(live)]
-    places: Positions = at[live[at] == died[: len(at)]]
+def _places_among(live: BitMap64, died: BitMap64, first: int) -> BitMap64:
+    """Return the places among the rows of ``live``, of which the first one has ``first``, of those that have died."""
+    places, died = BitMap64(), died & live
+    for own in portions_in(live) if died else ():
+        places |= bitmap_of(first + own.searchsorted(positions_in(died & BitMap64(range(own[0], own[-1] + 1)))))
+        first += len(own)
     return places
-
-
-def _between(dead: BitMap64, first: int, end: int) -> BitMap64:
-    """Return the positions of dead rows from ``first`` to before ``end``, as positions behind ``first``."""
-    return bitmap_of(positions_in(dead & BitMap64(range(first, end))) - first)

@@ -74,14 +74,14 @@ class KafkaMarks:
         while name not in self.partitions() and time.monotonic() < deadline:
             time.sleep(_POLL_SECS)
 
-    def record_bytes_max(self) -> int | None:
-        """Return how large a record of the topic may be; None if Kafka does not say."""
-        resource = self.library.admin.ConfigResource(self.library.admin.ConfigResource.Type.TOPIC, self.topic)
+    def settings(self, topic: str) -> dict[str, str]:
+        """Return the settings of a topic; none if Kafka does not tell this user."""
+        resource = self.library.admin.ConfigResource(self.library.admin.ConfigResource.Type.TOPIC, topic)
         try:
             found = self._admin.describe_configs([resource])[resource].result(ANSWER_SECS)
-            return int(found["max.message.bytes"].value)
-        except (self.library.KafkaException, KeyError):  # this user may not ask
-            return None
+        except self.library.KafkaException:
+            return {}
+        return {name: entry.value for name, entry in found.items() if entry.value is not None}
 
     def wait_until_stable(self, secs: float) -> None:
         """Wait until no transaction on the marks is open, so that what is visible will stay the last.
@@ -170,25 +170,39 @@ class KafkaWriter:
     After an error nobody knows what has become of a transaction. Another producer of the same id settles that: Kafka
     ends the former one's transactions before it lets this one begin.
 
+    Args:
+        marks: the topics.
+        transactional_id: the id.
+        transaction_secs: how long a transaction may take.
+        batch_bytes: how large a batch of records may be.
+
     Raises:
         StateFailure: Kafka does not answer.
-        ConfigError: librdkafka refuses a property.
+        ConfigError: librdkafka refuses a property, or the brokers so long a transaction.
     """
 
-    def __init__(self, marks: KafkaMarks, transactional_id: str, transaction_secs: float) -> None:
+    def __init__(self, marks: KafkaMarks, transactional_id: str, transaction_secs: float, batch_bytes: int) -> None:
         self._marks = marks
         self._producer = marks.connection.make(
             marks.library.Producer,
             {
                 "partitioner": "murmur2_random",  # as Java's producer has it
                 "linger.ms": 5,
+                "batch.size": batch_bytes,  # librdkafka's own may be more than the topic takes
                 **marks.connection.properties.resolved(),
                 "transactional.id": transactional_id,
                 "transaction.timeout.ms": int(1000 * transaction_secs),
             },
         )
-        with marks.failing("transactions can't be begun"):
+        try:
             self._producer.init_transactions(ANSWER_SECS)
+        except marks.library.KafkaException as error:
+            if error.args[0].name() == "INVALID_TRANSACTION_TIMEOUT":
+                raise ConfigError(
+                    f"transaction_secs is {transaction_secs:g}, and the brokers of {marks.connection.servers} do not "
+                    "allow it: take less, or set their transaction.max.timeout.ms, by default 15 minutes"
+                ) from None
+            raise marks.failure("transactions can't be begun", error) from None
 
     def write(self, rows: Iterable[pa.Table], mark: Mark, secs: float) -> None:
         """Write records and a mark in one transaction.

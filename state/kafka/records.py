@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,7 +15,7 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.errors import FieldsError
 
-__all__ = ["checked_record_fields", "misfit_of_records", "records_of"]
+__all__ = ["RecordLimits", "checked_record_fields", "misfit_of_records", "records_of"]
 
 _BYTES = (pa.string(), pa.binary())
 
@@ -25,6 +27,9 @@ _KINDS: dict[str, tuple[pa.DataType, ...]] = {
     "headers": tuple(pa.map_(pa.string(), kind) for kind in _BYTES),
 }
 """The types that the field of each part may have."""
+
+_UNLIMITED = (1 << 63) - 1
+"""Kafka's word for times without a limit."""
 
 _OVERHEAD_BYTES = 512
 """What a record of a batch of its own takes besides its parts, at most, with some to spare."""
@@ -45,21 +50,76 @@ def checked_record_fields(fields: Fields) -> None:
         raise FieldsError(f"a KafkaState needs the field 'value: string' or 'value: binary'; {fields} have none")
 
 
-def misfit_of_records(rows: pa.Table, partitions: int, bytes_max: int) -> tuple[int, str] | None:
+@attrs.frozen
+class RecordLimits:
+    """What records of a topic must be, so that Kafka takes them.
+
+    Args:
+        partitions: how many the topic has.
+        bytes_max: how large a batch of records may be.
+        needs_key: whether the topic is compacted.
+        age_ms_max: how far in the past a record's time may be; None: as far as one likes.
+        ahead_ms_max: how far in the future.
+    """
+
+    partitions: int = 1
+    bytes_max: int = 1_000_000
+    needs_key: bool = False
+    age_ms_max: int | None = None
+    ahead_ms_max: int | None = None
+
+    @staticmethod
+    def of_settings(partitions: int, settings: Mapping[str, str], client_bytes_max: int) -> RecordLimits:
+        """Return the limits of a topic with some settings, which are none if Kafka does not tell them."""
+
+        def ms_max(name: str) -> int | None:
+            # Brokers before 3.6 have one setting for both, and some have all three.
+            given = [int(settings.get(each, _UNLIMITED)) for each in (name, "message.timestamp.difference.max.ms")]
+            is_kept = settings.get("message.timestamp.type") != "LogAppendTime"
+            return min(given) if is_kept and min(given) < _UNLIMITED else None
+
+        return RecordLimits(
+            partitions,
+            min(client_bytes_max, int(settings.get("max.message.bytes", client_bytes_max))),
+            "compact" in settings.get("cleanup.policy", ""),
+            ms_max("message.timestamp.before.max.ms"),
+            ms_max("message.timestamp.after.max.ms"),
+        )
+
+
+def misfit_of_records(rows: pa.Table, limits: RecordLimits) -> tuple[int, str] | None:
     """Return the first row that Kafka would refuse, and why; None if it takes all.
 
     What it would refuse only once a group is decided would stop every run until it is mended.
     """
-    for name in rows.column_names:
-        column = rows[name]
-        if name == "partition":
-            at = pc.index(pc.or_(pc.less(column, 0), pc.greater_equal(column, partitions)), True).as_py()
+    if limits.needs_key:
+        keys = rows["key"] if "key" in rows.column_names else pa.chunked_array([pa.nulls(rows.num_rows)])
+        at = pc.index(pc.is_null(keys), True).as_py()
+        if at >= 0:
+            return at, "the topic is compacted, so its records need keys"
+    if "partition" in rows.column_names:
+        column = rows["partition"]
+        at = pc.index(pc.or_(pc.less(column, 0), pc.greater_equal(column, limits.partitions)), True).as_py()
+        if at >= 0:
+            return at, f"partition {column[at]} is none of the topic, which has {limits.partitions}"
+    if "timestamp" in rows.column_names:
+        column, now_ms = rows["timestamp"], int(1000 * time.time())
+        ms = pc.divide(column.cast(pa.int64()), 1000)
+        for is_wrong, why in (
+            (pc.less(ms, 0), "is before 1970, which Kafka can't keep"),
+            (
+                pc.less(ms, now_ms - (limits.age_ms_max or now_ms)),
+                "is older than message.timestamp.before.max.ms allows",
+            ),
+            (
+                pc.greater(ms, _UNLIMITED if limits.ahead_ms_max is None else now_ms + limits.ahead_ms_max),
+                f"is more than {limits.ahead_ms_max} ms ahead, the topic's message.timestamp.after.max.ms",
+            ),
+        ):
+            at = pc.index(is_wrong, True).as_py()
             if at >= 0:
-                return at, f"partition {column[at]} is none of the topic, which has {partitions}"
-        if name == "timestamp":
-            at = pc.index(pc.less(column.cast(pa.int64()), 0), True).as_py()
-            if at >= 0:
-                return at, f"timestamp {column[at]} is before 1970, which Kafka can't keep"
+                return at, f"timestamp {column[at]} {why}"
+    bytes_max = limits.bytes_max
     sizes = [_sizes(rows[name]) for name in ("key", "value", "headers") if name in rows.column_names]
     total = sizes[0]
     for size in sizes[1:]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from state.delta.rows.format import KeylessRows, RowsFormat, checked_rows_fields, fitted_rows, no_keys
 from state.delta.schema import TXID_FIELD
 from state.kafka.client import KafkaMarks, KafkaWriter, checked_library
-from state.kafka.records import checked_record_fields, misfit_of_records
+from state.kafka.records import RecordLimits, checked_record_fields, misfit_of_records
 from state.marks import Mark, MarkedTable, Owner
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
@@ -25,7 +25,7 @@ from txtopo.api.dataset import Dataset
 from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
 from txtopo.api.state import CanBeRenamed, CanBeRepaired, State, StateKind, TableDescription, Writes
 from txtopo.columnar.rows_file import in_memory, rows_of_bytes, rows_to_bytes
-from txtopo.errors import ConfigError, FailedException, FieldsError, StateAccessError
+from txtopo.errors import ConfigError, DivergenceError, FailedException, FieldsError, StateAccessError, StateFailure
 from txtopo.network.kafka_connection import kafka_address, kafka_servers
 from txtopo.text.client_properties import ClientProperties, Value
 
@@ -45,6 +45,9 @@ _NO_PAST = (
 )
 
 _FIELDS = Fields("key: string", "value: string")
+
+_LIMITS = RecordLimits()
+"""Those of librdkafka."""
 
 
 class KafkaState(State):
@@ -129,9 +132,10 @@ class KafkaState(State):
         """The topic, of the first of the brokers; see :attr:`State.dataset`."""
         return Dataset(kafka_address(self.servers), self.topic)
 
-    def writer(self, marks: KafkaMarks) -> KafkaWriter:
+    def writer(self, marks: KafkaMarks, limits: RecordLimits = _LIMITS) -> KafkaWriter:
         """Return a producer that has fenced all former ones of the state, and settled their transactions."""
-        return KafkaWriter(marks, f"txtopo-{self.marks_topic}", self.transaction_secs)
+        batch_bytes = min(_LIMITS.bytes_max, limits.bytes_max)
+        return KafkaWriter(marks, f"txtopo-{self.marks_topic}", self.transaction_secs, batch_bytes)
 
     def _marks(self) -> KafkaMarks:
         return KafkaMarks(self.servers, self.properties, self.topic, self.marks_topic)
@@ -188,21 +192,23 @@ class OpenedKafkaState(KeylessRows, CanBeRepaired):
         self._epoch = epoch
         self._writer: KafkaWriter | None = None
         self._mark = Mark.new(owner, declared.kind.value, epoch)
-        self._partitions = 1
-        self._bytes_max = 0
+        self._limits = _LIMITS
 
     def begin(self) -> None:
         """Make the topics if they are missing, fence, and record the epoch."""
-        there = self._marks.partitions()
+        there, marks = self._marks.partitions(), self._marks.marks_topic
+        if marks in there:
+            _check_marks_topic(marks, there[marks], self._marks.settings(marks))
         if self._marks.topic not in there:
+            last = (self._look().txid or 0) if marks in there else 0
+            if last:
+                raise DivergenceError(f"{self._gone()}; the state is at transaction {last}", txid=last)
             self._marks.create(self._marks.topic, {})
-        if self._marks.marks_topic not in there:
-            self._marks.create(self._marks.marks_topic, {"cleanup.policy": "compact"}, partitions=1)
-        self._partitions = self._marks.partitions().get(self._marks.topic, 1)
-        own = int(self.declared.properties.get("message.max.bytes", 1_000_000))  # type: ignore[arg-type] # librdkafka's
-        self._bytes_max = min(own, self._marks.record_bytes_max() or own)
-        # Before anything is fenced, a coordinator that is too late leaves without a trace.
-        self._look()
+        if marks not in there:
+            self._marks.create(marks, {"cleanup.policy": "compact"}, partitions=1)
+        partitions = self._marks.partitions().get(self._marks.topic, 1)
+        own = int(self.declared.properties.get("message.max.bytes", _LIMITS.bytes_max))  # type: ignore[arg-type]
+        self._limits = RecordLimits.of_settings(partitions, self._marks.settings(self._marks.topic), own)
         self._commit([], lambda mark: attrs.evolve(mark, epoch=self._epoch))
 
     @property
@@ -218,7 +224,7 @@ class OpenedKafkaState(KeylessRows, CanBeRepaired):
     def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table:
         """Return rows with the fields, in memory; see :meth:`TakesRows.rows_to_write`."""
         fitted = in_memory(super().rows_to_write(rows, mode))
-        found = misfit_of_records(fitted, self._partitions, self._bytes_max) if fitted.num_rows else None
+        found = misfit_of_records(fitted, self._limits) if fitted.num_rows else None
         if found is not None:
             raise FieldsError(f"state {self._owner.state!r}, row {found[0]}: {found[1]}; nothing was written")
         return fitted
@@ -284,8 +290,10 @@ class OpenedKafkaState(KeylessRows, CanBeRepaired):
         ended it, and then the mark says how. 3. A coordinator that is too late finds a newer epoch in the mark.
         """
         if self._writer is None:
-            self._look()
-            self._writer = self.declared.writer(self._marks)
+            self._look()  # a coordinator that is too late leaves without a trace
+            if self._mark.txid and self._marks.topic not in self._marks.partitions():
+                raise StateFailure(self._gone())
+            self._writer = self.declared.writer(self._marks, self._limits)
             try:
                 self._marks.wait_until_stable(self.declared.retry_secs)
                 self._mark = self._look()
@@ -308,6 +316,12 @@ class OpenedKafkaState(KeylessRows, CanBeRepaired):
                     self._look()  # raises LostLead if it was fenced by a newer epoch
             raise
         self._mark = mark
+
+    def _gone(self) -> str:
+        return (
+            f"topic {self._marks.topic!r} of {self.declared.servers} is gone: create it again, with as many partitions "
+            "as it had. The records that it had are not published again"
+        )
 
     def _abandon(self) -> None:
         if self._writer is not None:
@@ -413,6 +427,20 @@ class KafkaTable(MarkedTable, CanBeRenamed):
         if self._marks.marks_topic not in self._marks.partitions():
             return None
         return self._marks.read()
+
+
+def _check_marks_topic(name: str, partitions: int, settings: Mapping[str, str]) -> None:
+    """Refuse a topic for marks, made by somebody else, that would forget the last one or have it where nobody looks.
+
+    Raises:
+        ConfigError: it is none for marks.
+    """
+    if partitions != 1 or settings.get("cleanup.policy", "compact") != "compact":
+        raise ConfigError(
+            f"topic {name!r}, of the marks of what is published, must have 1 partition and cleanup.policy=compact, so "
+            f"that the last mark is kept: it has {partitions} and {settings.get('cleanup.policy', 'compact')}. Set the "
+            "policy with kafka-configs.sh; a topic without marks may be deleted, and is made anew"
+        )
 
 
 def topic_name(text: str) -> str:

@@ -297,7 +297,7 @@ class Database:
                     yield _Sqlite(connection, name)
         except (sa.exc.DBAPIError, sa.exc.TimeoutError) as error:
             why = getattr(error, "orig", None) or error
-            raise StateFailure(f"{what} in {self.shown}: {self._discreet(why)}", cause=self._discreet(why)) from None
+            raise StateFailure(f"{what} in {self.shown}: {self._discreet(why)}") from None
         except Exception as error:
             # COPY speaks with the driver itself.
             if type(error).__module__.partition(".")[0] != "psycopg":
@@ -313,10 +313,12 @@ class Database:
         return escaped(text.replace(self.password, "***") if self.password else text)
 
 
-# A commit that was answered must outlast the server, and nobody who is stopped midway may hold the locks.
+# A commit that was answered must outlast the server, and nobody who is stopped midway may hold the locks. In other time
+# zones than UTC the first and the last hours of what a timestamp can be are of years that Python does not have.
 _SETTINGS = (
     f"SELECT set_config('lock_timeout', '{WAIT_SECS}s', true), "
     f"set_config('idle_in_transaction_session_timeout', '{IDLE_SECS}s', true), "
+    "set_config('TimeZone', 'UTC', true), "
     "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)"
 )
 
@@ -370,6 +372,7 @@ def database_of(url: str, *, keeps_connection: bool = False) -> Database:
             "keepalives_idle": WAIT_SECS,
             "tcp_user_timeout": 1000 * WAIT_SECS,
             "application_name": "txtopo",
+            "client_encoding": "UTF8",  # PGCLIENTENCODING may name one that lacks characters
         }
         options = {"connect_args": {n: v for n, v in defaults.items() if n not in parsed.query}}
     try:

@@ -58,12 +58,19 @@ class SqlTable(MarkedTable, CanBeRenamed):
         Raises:
             DivergenceError: the table is not the state's.
             LostLead: a newer epoch has opened it.
+            ConfigError: the database can't keep all texts.
             StateFailure: the database failed.
         """
         # One transaction: a crash leaves the table and its mark, or neither.
         with self.transaction("can't be opened") as (rows, marks):
             if self.database.is_postgresql:
                 rows.run(f"SELECT pg_advisory_xact_lock({_LOCK})")
+                (encoding,) = rows.run("SHOW server_encoding").first()
+                if encoding != "UTF8":
+                    raise ConfigError(
+                        f"the database of {self.address} keeps texts in {encoding}, which lacks characters that a "
+                        "record may have: use one with the encoding UTF8"
+                    )
             if not self._has(rows, MARKS_TABLE):
                 create_marks(marks)
             mark, is_there = read_mark(marks, self.name, locks=True), self._has(rows, self.name)
@@ -74,7 +81,10 @@ class SqlTable(MarkedTable, CanBeRenamed):
                 self._check(rows, mark)
             else:
                 if mark is not None and mark.txid is not None:
-                    raise DivergenceError(f"the table {self.address} is gone; it was at {mark.txid}", txid=mark.txid)
+                    raise DivergenceError(
+                        f"the table {self.address} is gone; it was at {mark.txid}: restore it, or run 'txtopo repair'",
+                        txid=mark.txid,
+                    )
                 rows.create(self.columns)
             mark = attrs.evolve(mark or Mark.new(owner, self.kind.value, epoch), epoch=epoch)
             put_mark(marks, self.name, mark)
@@ -171,10 +181,12 @@ class SqlTable(MarkedTable, CanBeRenamed):
         if mark is not None and mark.kind != self.kind.value:
             return f"it is {mark.kind}, not {self.kind.value}"
         inspector, dialect = sa.inspect(rows.connection), rows.connection.dialect
-        found = {
-            str(each["name"]): str(each["type"].compile(dialect)).upper()
-            for each in inspector.get_columns(self.name, self.schema)
-        }
+        try:
+            columns = inspector.get_columns(self.name, self.schema)
+            primary = inspector.get_pk_constraint(self.name, self.schema).get("constrained_columns", [])
+        except sa.exc.NoSuchTableError:
+            return "SQLite takes it for one that is there, whose name differs in capital letters only"
+        found = {str(each["name"]): str(each["type"].compile(dialect)).upper() for each in columns}
         declared = {name: rows.type_of(kind) for name, kind in self.columns.types.items()}
         wrong = [
             f"{name} {found.get(name, 'is missing')}, not {kind}"
@@ -185,7 +197,6 @@ class SqlTable(MarkedTable, CanBeRenamed):
         if wrong or more:
             return f"its columns are {', '.join([*wrong, *more])}"
         key = list(self.columns.schema.names[: self.columns.keys])
-        primary = inspector.get_pk_constraint(self.name, self.schema).get("constrained_columns", [])
         if self.columns.keys and sorted(primary) != sorted(key):
             return f"its primary key is ({', '.join(primary)}), not ({', '.join(key)})"
         return None

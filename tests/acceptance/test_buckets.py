@@ -157,6 +157,7 @@ def test_what_a_group_costs(bucket_server: Server, monkeypatch: pytest.MonkeyPat
     assert found.total() <= (3 * 2 + 2) * groups + 4 * begins
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", ["environment", "env", "file", "given"])
 def test_a_secret_is_nowhere(
     bucket_server: Server,

@@ -104,7 +104,8 @@ def test_on_spark(tmp_path: Path, spark: Any, mode: str) -> None:
     assert counts(tmp_path) == TAKEN
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("is_real_time", [False, True], ids=["micro-batch", "real-time"])
 @pytest.mark.parametrize("first", [rows, opaque_rows])
 def test_under_seeded_disasters(tmp_path: Path, first: Any, *, is_real_time: bool) -> None:

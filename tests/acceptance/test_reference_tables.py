@@ -80,10 +80,11 @@ def test_killed_at_any_durable_step(tmp_path: Path) -> None:
         versions_seen(root)
         if is_over:
             break
-        at += 5
+        at += 9
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("mode", ["micro-batch", "real-time"])
 @pytest.mark.parametrize("step", ["metadata.save.after", "group.decide.after"])
 def test_killed_on_spark(tmp_path: Path, mode: str, step: str) -> None:

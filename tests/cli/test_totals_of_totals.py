@@ -8,6 +8,7 @@ import pytest
 
 import txtopo.cli.mend.backfill
 from state import read_table, read_tables
+from tests.variants import variants
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
 from txtopo.testing.inline import inline_environment, run_inline
@@ -104,11 +105,8 @@ def tables(folder: str) -> dict[str, list[str]]:
     }
 
 
-VARIANTS = pytest.mark.parametrize("options", [{}, {"vectors": "yes"}, {"opaque": "yes"}], ids=str)
-
-
 @pytest.mark.slow
-@VARIANTS
+@pytest.mark.parametrize("options", variants({"vectors": "yes"}, {"opaque": "yes"}, long=[{}]), ids=str)
 def test_back_and_on_again(module, options) -> None:
     """Replays find what was there, the audit proves it, and a rewind and a fork end where the first run did.
 

@@ -363,6 +363,7 @@ def log_as_of(path: Path, txid: int) -> Counter:
     return shown
 
 
+@pytest.mark.slow
 @settings(
     max_examples=examples(24), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )  # 1 s an example

@@ -34,12 +34,15 @@ from tests.spouts.kafka.in_memory import TransactionalInMemory
 from txtopo import PlainTopology, TransactionalTopology
 from txtopo.testing import MemoryLog
 
+CLICKS, LINES = 1_100, 1
+"""How many clicks the clickstream has, and how many times its lines each text."""
+
 
 def _words(folder: Path, output: str) -> TransactionalTopology:
     texts = folder / "texts"
     texts.mkdir(exist_ok=True)
     for number in range(12):
-        (texts / f"{number}.txt").write_text("a word and another word\nthe end\n" * (number + 1))
+        (texts / f"{number}.txt").write_text("a word and another word\nthe end\n" * (number + 1) * LINES)
     return transactional_words.topology(str(texts), output, 2)
 
 
@@ -60,7 +63,7 @@ def _going_back(_: Path, output: str) -> TransactionalTopology:
 
 def reading_clicks() -> contextlib.AbstractContextManager[None]:
     """Have the clickstream's spout read some clicks in memory."""
-    records = ["not a click" if each is None else json.dumps(each) for each in clicks(0, 1_100)]
+    records = ["not a click" if each is None else json.dumps(each) for each in clicks(0, CLICKS)]
     return _reading(clickstream, {"clicks": records})
 
 

@@ -15,7 +15,7 @@ from txtopo import Fields
 from txtopo.errors import TxtopoError
 from txtopo.row_wise.bolt import RowsBolt
 from txtopo.row_wise.expressions import expression
-from txtopo.row_wise.steps import Filter, Select, WithColumns
+from txtopo.row_wise.steps import EachRow, Filter, Select, WithColumns
 from txtopo.streams import Flow
 from txtopo.testing import run_inline
 
@@ -164,3 +164,14 @@ def test_nothing_is_emitted_of_nothing():
     bolt.collector = None
     empty = pa.RecordBatch.from_pylist([], schema=pa.schema([pa.field("attempt", pa.null()), *ORDER.arrow_schema()]))
     bolt.execute(empty)
+
+
+def test_bolts_of_a_place_share_what_does_not_change():
+    """Each attempt's bolt is its own, but its expressions are unpickled once a process; functions are not shared."""
+    seen = []
+    steps = [Filter(expression("price > 4", PLAIN)), EachRow(lambda row: seen.append(row) or row, PLAIN, is_flat=False)]
+    pickled = cloudpickle.dumps(RowsBolt(PLAIN, steps))
+    one, other = (cloudpickle.loads(pickled) for _ in range(2))
+    assert one is not other
+    assert one._stages[0] is other._stages[0]
+    assert one._stages[1] is not other._stages[1]

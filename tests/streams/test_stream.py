@@ -17,8 +17,10 @@ from committers import AppendCommitter, TimerCommitter
 from spouts import FilesTransactionalSpout
 from state import DeltaReference, DeltaRows, DeltaState, KafkaState, MemoryState, SqlRows, SqlState
 from tests.streams.flows import ORDER, memory, ran
-from txtopo import ArrowBatchBolt, BasicBolt, Fields
+from txtopo import ArrowBatchBolt, BasicBolt, Config, Fields
+from txtopo.assembly.storage import metadata_dir_of
 from txtopo.errors import TopologyError, UnusedStreamWarning
+from txtopo.files.folder import LocalFolder
 from txtopo.streams import ArgMax, Count, CountDistinct, Flow, Last, Max, Mean, Sessions, Sliding, Sum, TopN, Tumbling
 from txtopo.testing import run_inline
 
@@ -525,6 +527,24 @@ def test_the_builder_goes_on(flow, orders):
     assert ids(flow) == {"orders", "append-all"}
 
 
+@pytest.mark.parametrize("where", ["elsewhere", "in a database"])
+def test_the_metadata_is_in_the_output(flow, orders, tmp_path, where):
+    """Wherever a flow's tables are, its metadata is below its output, with the builder that goes on, too."""
+    fields = orders.fields
+    orders.to(
+        "rows",
+        DeltaRows(tmp_path / "rows", fields)
+        if where == "elsewhere"
+        else SqlRows(f"sqlite:///{tmp_path}/a.db", "rows", fields),
+    )
+    for topology in (flow.build(), flow.builder.build()):
+        run_inline(topology)
+        assert metadata_dir_of(topology.plan, Config()).parent == LocalFolder(tmp_path / "out")
+    assert {each.name for each in (tmp_path / "out").iterdir()} == {"_txtopo"}
+    assert {each.name for each in (tmp_path / "out/_txtopo").iterdir()} >= {"coordinator.sqlite", "journal"}
+    assert not (tmp_path / "_txtopo").exists()
+
+
 def said(flow, *, steps):
     """Say a flow with some of its steps, in an order."""
     source = flow.source("orders", memory(ROWS))
@@ -790,12 +810,9 @@ class Alarm(TimerCommitter):
 
 
 def test_timers(flow):
-    """A committer of event time in a flow is told the watermark by the stream's clock."""
+    """A committer of event time in a flow is told the watermark by the stream's clock; its timers are a table of the flow."""
     alarm = Alarm("seen", "timers", clock="orders-clock", key=Fields("shop: string"))
-    states = {
-        "seen": DeltaState(flow._graph.internal("seen"), Fields("shop: string"), Fields("at: timestamp")),
-        "timers": alarm.timers_state(flow._graph.internal("timers")),
-    }
+    states = {"seen": DeltaState(flow._graph.internal("seen"), Fields("shop: string"), Fields("at: timestamp"))}
     timed = flow.source("orders", memory([row for row in ROWS if row[2]])).event_time(
         "at", delay="1h", close_at_end=True
     )
@@ -804,3 +821,4 @@ def test_timers(flow):
         ("Bonn", 70 * SECOND),
         ("Cork", 460 * SECOND),
     }
+    assert Path(flow._graph.internal("timers")).is_dir()

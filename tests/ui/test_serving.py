@@ -103,6 +103,7 @@ def test_one_page_for_a_folder(output, monkeypatch):
         pass
 
 
+@pytest.mark.slow
 def test_page_of_a_killed_run(output):
     """It goes on, the next run takes it over, and it ends with that one; a run that finds it meanwhile leaves it."""
     launch = (

@@ -41,11 +41,12 @@ from txtopo.files.folder import LocalFolder
 from txtopo.journal.entries import DEAD_LETTERS, JournalHeader
 from txtopo.journal.folders import check_format, find_journal
 from txtopo.journal.holds import Hold, holds_in
+from txtopo.journal.writer import KeptJournal
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
-from txtopo.transactional.commit.keeping import Keeping, KeptJournal
+from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.core.events import Recovered
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.spout_policy import policy_of
@@ -265,7 +266,7 @@ def _make_keeping(  # noqa: PLR0913, PLR0917 - the parts of a run that say what 
 
 
 def _snapshots(header: JournalHeader, plan: Plan, config: Config) -> SnapshotWriter | None:
-    if not has_metadata_dir(header, config):
+    if not has_metadata_dir(header, plan, config):
         return None
     return SnapshotWriter(snapshots_in(metadata_dir_of(plan, config)), header, config.given)
 

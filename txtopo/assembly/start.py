@@ -16,6 +16,7 @@ from txtopo.assembly.storage import (
     make_store,
     metadata_dir_of,
     optional_states,
+    said_metadata_dir,
     store_words,
 )
 from txtopo.config import Config
@@ -149,13 +150,13 @@ def begun_journal(
 ) -> JournalWriter | None:
     """Begin a file of the topology's journal; None if it keeps none."""
     bytes_max = config["topology.journal.bytes.max"]
-    if not has_metadata_dir(header, config) or not bytes_max:
+    if not has_metadata_dir(header, plan, config) or not bytes_max:
         return None
     metadata_dir = metadata_dir_of(plan, config)
     folder = begin_journal(metadata_dir, plan.topology_id, header.incarnation)
     return JournalWriter(folder, header, bytes_max, lambda: min((hold.after for hold in holds()), default=None))
 
 
-def has_metadata_dir(header: JournalHeader, config: Config) -> bool:
+def has_metadata_dir(header: JournalHeader, plan: Plan, config: Config) -> bool:
     """Whether a run has a metadata directory; one with only in-memory states has none by default."""
-    return bool(header.tables) or config.state_dir is not None
+    return bool(header.tables) or said_metadata_dir(plan, config) is not None

@@ -45,13 +45,22 @@ _memory_places: weakref.WeakKeyDictionary[Any, MemoryPlace] = weakref.WeakKeyDic
 
 
 def metadata_dir_of(plan: Plan, config: Config) -> Folder:
-    """Return the metadata directory of a topology: ``topology.state.dir``, or a folder beside its tables."""
-    if config.state_dir is not None:
-        return folder_at(config.state_dir, _options_of(plan, config.state_dir))
+    """Return the metadata directory of a topology: where it was said to be, or a folder beside its tables."""
+    said = said_metadata_dir(plan, config)
+    if said is not None:
+        return folder_at(said, _options_of(plan, said))
     for state in plan.states.values():
         if state.home is not None:
             return folder_at(state.home, state.storage_options).below(METADATA_DIR)
     return folder_at(DEFAULT_METADATA_DIR)
+
+
+def said_metadata_dir(plan: Plan, config: Config) -> str | None:
+    """Return the metadata directory by ``topology.state.dir``, or by the topology's output; None if none says it."""
+    if config.state_dir is not None:
+        return str(config.state_dir)
+    is_kept = plan.output is not None and any(state.is_durable for state in plan.states.values())
+    return f"{str(plan.output).rstrip('/')}/{METADATA_DIR}" if is_kept else None
 
 
 def _options_of(plan: Plan, place: str) -> Mapping[str, str] | None:

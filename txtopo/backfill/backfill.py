@@ -215,7 +215,8 @@ def _join(place: BackfillPlace) -> None:
         assert committed is not None, "it has just run"
         marks = {name: committed.states[name] for name in place.part.new}
         folder = place.topology.metadata_dir.parent
-        addresses = {name: address_from(folder, place.plan.states[name].address or "") for name in marks}
+        found = {name: place.plan.states[name].address for name in marks}
+        addresses = {name: address_from(folder, each) for name, each in found.items() if each is not None}
         place.topology.join(committed.txid, marks, addresses)
         # A crash before this leaves the scratch tables, which the next call removes.
         place.folder.delete_all(SCRATCH)

@@ -40,6 +40,9 @@ def backfills_of(metadata_dir: Folder, parts: Sequence[JournalPart]) -> dict[str
         for name, table in own[-1].header.tables.items() if own else ():
             if known.get(name) == table.identity:  # that of a scratch table is another one
                 found[name] = _counting(own, parts, name)
+        # A state in another system has no table in the journal, and none is a scratch one.
+        elsewhere = [name for name in _states_of(folder) if own and name not in own[-1].header.tables]
+        found |= {name: _counting(own, parts, name) for name in elsewhere if _joined(own, parts, name) is not None}
     return found
 
 
@@ -85,16 +88,32 @@ def _counting(own: Sequence[JournalPart], parts: Sequence[JournalPart], name: st
     The topology may go back to before that: to where an earlier call of the backfill has died before it joined, because
     the table has that moment.
     """
-    end = max((entry.last for part in own for entry in part.entries), default=0)
-    identity = own[-1].header.tables[name].identity
-    headers = [part.header for part in parts]
-    joined = (
-        at
-        for at, header in enumerate(headers, 1)
-        if header.committed == end and name in header.tables and header.tables[name].identity == identity
-    )
-    bound = min((header.committed for header in headers[next(joined, len(headers)) :]), default=end)
+    joined = _joined(own, parts, name)
+    since = () if joined is None else parts[joined + 1 :]
+    bound = min((part.header.committed for part in since), default=_end_of(own))
     return [attrs.evolve(part, entries=tuple(e for e in part.entries if e.last <= bound)) for part in own]
+
+
+def _joined(own: Sequence[JournalPart], parts: Sequence[JournalPart], name: str) -> int | None:
+    """Return the part of a topology's journal with which a backfill's state has joined it; None if it has not."""
+    end, table = _end_of(own), _identity_in(own[-1], name)
+    # Where no identity tells two lives of a state apart, it is the one that it has now.
+    away = [at for at, part in enumerate(parts) if table is None and name not in part.header.states]
+    for at, part in list(enumerate(parts))[max(away, default=-1) + 1 :]:
+        if part.header.committed == end and name in part.header.states and _identity_in(part, name) == table:
+            return at
+    return None
+
+
+def _identity_in(part: JournalPart, name: str) -> str | None:
+    """Return the identity of a state's table; None if it has none in Delta."""
+    table = part.header.tables.get(name)
+    return None if table is None else table.identity
+
+
+def _end_of(parts: Sequence[JournalPart]) -> int:
+    """Return the last transaction that a backfill has entered; 0 if there is none."""
+    return max((entry.last for part in parts for entry in part.entries), default=0)
 
 
 def rename_in_backfills(metadata_dir: Folder, rename: Rename) -> None:

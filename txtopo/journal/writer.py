@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -25,7 +26,26 @@ PART_BYTES_MAX = 64 * 1024 * 1024
 """Once a file is larger, the next entry begins a new one."""
 
 
-class JournalWriter:
+class KeptJournal(ABC):
+    """A journal whose oldest files go."""
+
+    @abstractmethod
+    def end_part(self) -> None:
+        """Let the next entry begin a new file, so that what came before can go without it."""
+
+    @abstractmethod
+    def keep_after(self, txid: int, before_ms: int, before_any: Callable[[], None]) -> None:
+        """Remove the files whose transactions are all up to ``txid`` and were planned before a time, in ms since 1970.
+
+        ``before_any`` is called before the first one is removed, if any is, and raises if this coordinator leads no
+        more.
+
+        Raises:
+            OSError: a file can't be read or removed.
+        """
+
+
+class JournalWriter(KeptJournal):
     """Writes the entries of one coordinator.
 
     Args:
@@ -57,18 +77,14 @@ class JournalWriter:
         self._begin_part()
 
     def end_part(self) -> None:
-        """Let the next entry begin a new file, so that what came before can go without it."""
+        """See :meth:`KeptJournal.end_part`."""
         self._is_part_over = self._has_entries
 
     def keep_after(self, txid: int, before_ms: int, before_any: Callable[[], None]) -> None:
-        """Remove the files whose transactions are all up to ``txid`` and were planned before a time, in ms since 1970.
+        """Remove the oldest files; see :meth:`KeptJournal.keep_after`.
 
-        The one that is written stays. ``before_any`` is called before the first one is removed, if any is, and raises
-        if this coordinator leads no more. The oldest go first, each durably: a crash, also of the machine, leaves a
-        journal without a gap, and the next call goes on.
-
-        Raises:
-            OSError: a file can't be read or removed.
+        The one that is written stays. The oldest go first, each durably: a crash, also of the machine, leaves a journal
+        without a gap, and the next call goes on.
         """
         unneeded = self._before(self._own_past(), txid, before_ms)
         if unneeded:

@@ -5,7 +5,9 @@ Polars gets the columns that expressions read, and returns those that they make;
 
 from __future__ import annotations
 
+import functools
 import itertools
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -58,9 +60,16 @@ class RowsBolt(ArrowBatchBolt):
 
 
 class _Columns:
-    """Steps of expressions and names that follow each other."""
+    """Steps of expressions and names that follow each other.
+
+    Every attempt has a bolt of its own, but nothing in here changes, so those of a process share it: to unpickle it and
+    to make its schema anew took a third of the time of a batch of 50 rows with a filter and two expressions.
+    """
 
     def __init__(self, fields: Fields, steps: Sequence[Filter | WithColumns | Select]) -> None:
+        self._made_of = fields, steps
+        self._has_filter = any(isinstance(step, Filter) for step in steps)
+        self._has_expressions = any(map(_expressions_of, steps))
         origins: dict[str, str | None] = {name: name for name in fields}
         self._inputs: dict[str, None] = {}
         """The columns that expressions read."""
@@ -76,19 +85,25 @@ class _Columns:
         self._steps, self._fields, self._origins = steps, fields, origins
         """The origin of a field is the column of the input that it is; None if an expression has made it."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _columns_of, (pickle.dumps(self._made_of),)
+
     def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows after the steps."""
         schema = self._fields.arrow_schema()
-        if not any(map(_expressions_of, self._steps)):
+        if not self._has_expressions:
             return pa.RecordBatch.from_arrays([batch.column(old) for old in self._origins.values()], schema=schema)
         made = self._computed(batch)
-        if any(isinstance(step, Filter) for step in self._steps) and len(made[_ROW]) < batch.num_rows:
+        if self._has_filter and len(made[_ROW]) < batch.num_rows:
             batch = batch.take(made[_ROW].to_arrow())
         columns = [
             made[name].to_arrow(compat_level=_oldest()) if old is None else batch.column(old)
             for name, old in self._origins.items()
         ]
-        exact = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
+        exact = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(columns, schema, strict=True)
+        ]
         return pa.RecordBatch.from_arrays(exact, schema=schema)
 
     def _computed(self, batch: pa.RecordBatch) -> Mapping[str, Any]:
@@ -138,6 +153,12 @@ class _Columns:
         (values,) = batch.select(list(self._inputs)).slice(row, 1).to_pylist()
         shown = ", ".join(f"{name}: {value!r}" for name, value in values.items())
         raise FieldsError(f"an integer is too large in {expression.text}, for {shown}; cast to a larger type before")
+
+
+@functools.lru_cache(maxsize=256)
+def _columns_of(pickled: bytes) -> _Columns:
+    """Return the steps of some bytes, which are the same for all bolts of a place."""
+    return _Columns(*pickle.loads(pickled))  # noqa: S301 - our own bytes
 
 
 def _oldest() -> Any:

@@ -287,14 +287,18 @@ class _Building:
             raise TopologyError("the flow writes nothing; end a stream with append('table') or another sink")
         first, *others = spouts
         self.builder = TransactionalTopologyBuilder(
-            graph.topology_id, first.name, graph.placed_spout(first), first.parallelism or graph.parallelism
+            graph.topology_id,
+            first.name,
+            graph.placed_spout(first),
+            first.parallelism or graph.parallelism,
+            output=graph.output,
         )
         for spout in others:
             self.builder.add_spout(spout.name, graph.placed_spout(spout), spout.parallelism or graph.parallelism)
         for step in self._steps:
             if step.name and step.inputs:
                 self._declare(step)
-        # Tables of the output come first: the metadata goes beside the first one.
+        # What users look for comes first.
         states = {name: state for step in self._steps for name, state in step.states.items()}
         for name in sorted(states, key=lambda name: f"/{INTERNAL}/" in (states[name].address or "")):
             self.builder.set_state(name, graph.placed(name, states[name]))

@@ -27,10 +27,10 @@ from committers.aggregates.aggregation import Aggregation
 from committers.aggregates.fields import fields_of
 from committers.changes import CHANGES, DIFF
 from committers.event_time import TimerCommitter, Window
-from committers.event_time.durations import Duration, duration, optional_duration, window_name, window_of
+from committers.event_time.durations import Duration, duration, optional_duration
 from committers.event_time.timed import ClockedCommitter
 from committers.event_time.times import TIMESTAMP
-from committers.event_time.windows import END, START
+from committers.event_time.windows import END, START, window_name, window_of
 from committers.groups import GroupsBolt
 from state import DeltaRows, DeltaState, read_table
 from txtopo import BasicBolt, Fields
@@ -473,8 +473,8 @@ class Stream(Outputs):
             name: the bolt's component id.
             bolt: the bolt; each of its streams has typed fields.
             by: the field or fields by which it is grouped; none: any task gets any row.
-            states: the states that it asks for, by name. A committer of event time, such as a
-                :class:`~committers.TimerCommitter`, is told the watermark by the stream's clock, whose id it names.
+            states: the states that it asks for, by name; the timers of a :class:`~committers.TimerCommitter` are kept
+                without. A committer of event time is told the watermark by the stream's clock, whose id it names.
         """
         if not isinstance(bolt, Bolt):
             raise ConfigError(f"{bolt!r} is no bolt; map(f, fields) takes a function")
@@ -484,6 +484,8 @@ class Stream(Outputs):
                 raise FieldsError(f"{type(bolt).__name__} emits {fields} on {stream!r}; give each field a type")
         is_committer = isinstance(bolt, ICommitter) and not isinstance(bolt, BasicBolt)
         is_timed = isinstance(bolt, TimerCommitter | ClockedCommitter)
+        if isinstance(bolt, TimerCommitter):
+            states = {bolt.timers_name: bolt.timers_state(self._graph.internal(bolt.timers_name)), **(states or {})}
         return self._step(
             "through",
             name=name,

@@ -7,21 +7,20 @@ keys are looked up among the rows; those that are looked up alone are cached, al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Protocol
 
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from state.delta.keyed.segments import Marks, Segments
+from state.delta.keyed.segments import Segments
 from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.mirror import Mirror, Source
 from state.delta.schema import RowFormat
 from txtopo.api.data.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.values import StateValue
-from txtopo.columnar.key_index import Positions
 
 __all__ = ["TableCache"]
 
@@ -90,28 +89,14 @@ class TableCache:
         """Whether written values are cached."""
         return self._is_complete
 
-    def found_among(self, source: Source, keys: pa.Table) -> tuple[Positions, pa.Table]:
-        """Return the rows of those of some keys that exist, and the position of each one's key among them.
+    def segments(self, source: Source) -> Segments:
+        """Return the rows of the source's version; those that are not held are read."""
+        return self._mirror.of(source)
 
-        ``keys`` is a table of the key columns.
-        """
-        return self._mirror.of(source).found_among(keys)
-
-    def expired_rows(self, source: Source, time: str, until: int) -> pa.Table:
-        """Return the rows whose time, in a column, is at or before a time in µs since 1970 UTC."""
-        return self._mirror.of(source).over(time, until)
-
-    def marked(self, source: Source, rows: pa.Table, *, with_vectors: bool) -> Marks:
-        """Return what a write of some rows makes of the source's version; see :meth:`Segments.marked`."""
-        return self._mirror.of(source).marked(rows, with_vectors=with_vectors)
-
-    def kept(self, portions: Iterable[pa.Table]) -> pa.Table:
-        """Return rows as they are to be held; see :meth:`Segments.kept`."""
-        return self._mirror.held.kept(portions)
-
-    def rows_of(self, file: DataFile) -> pa.Table | None:
-        """Return all rows of a file, also those that are dead; None if they are not held. In any thread."""
-        return self._mirror.held.rows_of(file.path)
+    @property
+    def held(self) -> Segments:
+        """The rows that are held, of whatever version; also for other threads."""
+        return self._mirror.held
 
     def dead(self, source: Source, file: DataFile) -> BitMap64:
         """Return the positions of the dead rows of a file of the source's version."""
@@ -170,7 +155,7 @@ class TableCache:
         return found
 
     def _searched(self, source: CachedTable, keys: Sequence[Key]) -> list[StateValue | None]:
-        own, rows = self.found_among(source, self._rows.fit_keys([*keys]).table)
+        own, rows = self.segments(source).found_among(self._rows.fit_keys([*keys]).table)
         found: list[StateValue | None] = [None] * len(keys)
         for position, value in zip(own.tolist(), self._rows.read_values(rows), strict=True):
             found[position] = value

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from state.delta.log.data_files import FILE_ROWS, DataFile
-from state.delta.log.vectors import bitmap_of, live_positions, positions_in
+from state.delta.log.vectors import bitmap_of, portions_in, positions_in
 from state.delta.merging import Put
 from state.delta.mirror import Read
 from state.delta.schema import TXID_FIELD
@@ -73,9 +73,9 @@ class _Segment:
         return self.first + int(self.rows.num_rows)
 
     @property
-    def live(self) -> Positions:
+    def live(self) -> BitMap64:
         """The positions of the rows that are not dead."""
-        return live_positions(self.rows.num_rows, self.dead)
+        return BitMap64(range(self.rows.num_rows)) - self.dead
 
     @property
     def live_rows(self) -> pa.Table:
@@ -196,7 +196,7 @@ class Segments:
         for path in gone:
             segment = self._by_path.pop(path, None)
             if segment is not None and self._index is not None:
-                self._index.remove(segment.slots[segment.live])
+                self._index.remove(segment.slots[positions_in(segment.live)])
         turned = [file for file in files.values() if file.path in self._by_path]
         self._turn(
             {file.path: (file, read(file)[1]) for file in turned if not self._by_path[file.path].file.is_in(files)}
@@ -207,7 +207,7 @@ class Segments:
             slots = self._array(0 if self._index is None else rows.num_rows, np.int32)
             segment = _Segment(file, rows, self._numbers_for(rows.num_rows), dead, slots)
             self._by_path[file.path] = segment
-            self._add(file.path, segment.live)
+            self._add(file.path, positions_in(segment.live))
 
     def _turn(self, dead: Mapping[str, tuple[DataFile, BitMap64]]) -> None:
         """Have other rows of files be dead: more of them, or fewer in a table that has gone back."""
@@ -379,19 +379,20 @@ class Segments:
         rows = put.merged.rows[0] if put.merged.rows else self._schema.empty_table()
         first, slots = self._numbers_for(rows.num_rows), self._array(rows.num_rows, np.int32)
         for old in put.merged.old:
-            live, segment = old.live, self._by_path.pop(old.path, None)
-            if segment is not None and self._index is not None:
-                slots[at : at + len(live)] = segment.slots[live]
-                if old.expired:
-                    self._index.remove(segment.slots[np.setdiff1d(segment.live, live)])
-            at += len(live)
+            segment, first_at, at = self._by_path.pop(old.path, None), at, at + len(old.live)
+            if segment is None or self._index is None:
+                continue
+            for live in portions_in(old.live):
+                slots[first_at : first_at + len(live)] = segment.slots[live]
+                first_at += len(live)
+            self._index.remove(segment.slots[positions_in(segment.live - old.live)])
         for file in put.added:
             self._by_path[file.path] = made = _Segment(file, rows, first, put.dead, slots)
-            if self._index is not None:
-                live = made.live
-                is_found = slots[live] >= 0  # not a row of a file that is gone, since all of its rows have expired
-                self._index.renumber(slots[live[is_found]], first + live[is_found])
-                self._add(file.path, live[~is_found])
+            for live in portions_in(made.live):
+                if self._index is not None:
+                    is_found = slots[live] >= 0  # not a row of a file that is gone, since all of its rows have expired
+                    self._index.renumber(slots[live[is_found]], first + live[is_found])
+                    self._add(file.path, live[~is_found])
 
     def _numbers_for(self, count: int) -> int:
         """Return the first one of new numbers for some rows."""
@@ -418,7 +419,7 @@ class Segments:
 
     def _key_index(self) -> HashIndex:
         if self._index is None:
-            self._index = self._made_index(0, lambda segment: self._hashes_at(segment, segment.live))
+            self._index = self._made_index(0, self._hashes_at)
         return self._index
 
     def _has_made_room(self, count: int) -> bool:
@@ -426,33 +427,36 @@ class Segments:
         index = self._key_index()
         if index.has_room(count):
             return False
-        self._index = self._made_index(count, lambda segment: index.hashes_at(segment.slots[segment.live]))
+        self._index = self._made_index(count, lambda segment, at: index.hashes_at(segment.slots[at]))
         self._found = None
         return True
 
-    def _made_index(self, more: int, hashes_of_live: Callable[[_Segment], Hashes]) -> HashIndex:
-        """Return an index of all rows with room for more, given the hashes of a segment's rows that are not dead."""
+    def _made_index(self, more: int, hashes_at: Callable[[_Segment, Positions], Hashes]) -> HashIndex:
+        """Return an index of all rows with room for more, given the hashes of a segment's rows by their positions."""
         count, at = self.num_rows, 0
         index = HashIndex(count + more, lambda: current_probe().step(), self._array)
         hashes, numbers = self._array(count, np.uint64), self._array(count, np.int32)
         for segment in self._by_path.values():
-            live = segment.live
-            hashes[at : at + len(live)] = hashes_of_live(segment)
-            numbers[at : at + len(live)] = segment.first + live
-            at += len(live)
+            for live in portions_in(segment.live):
+                hashes[at : at + len(live)] = hashes_at(segment, live)
+                numbers[at : at + len(live)] = segment.first + live
+                at += len(live)
         slots, at, made = index.add(hashes, numbers), 0, {}
         for path, segment in self._by_path.items():
-            live, own = segment.live, self._array(segment.rows.num_rows, np.int32)
-            own[live] = slots[at : at + len(live)]
+            own = self._array(segment.rows.num_rows, np.int32)
+            for live in portions_in(segment.live):
+                own[live] = slots[at : at + len(live)]
+                at += len(live)
             made[path] = attrs.evolve(segment, slots=own)
-            at += len(live)
         self._by_path.update(made)  # those of the former index, until there is disk for all of it
         return index
 
     def _hashes_at(self, segment: _Segment, at: Positions) -> Hashes:
         """Return the hashes of the keys of rows of a segment, by their positions."""
         keys = segment.rows.select(self._keys)
-        return _hashes(keys) if len(at) == keys.num_rows else _hashes(rows_at(keys, at))
+        # Most lie side by side, and need not be copied.
+        is_slice = len(at) and at[-1] - at[0] == len(at) - 1
+        return _hashes(keys.slice(at[0], len(at)) if is_slice else rows_at(keys, at))
 
 
 def _hashes(keys: pa.Table) -> Hashes:

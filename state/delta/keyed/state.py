@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any, Protocol, TypeVar, assert_never
 
 import attrs
 import pyarrow as pa
@@ -13,11 +13,9 @@ import pyarrow.compute as pc
 from pyroaring import BitMap64
 
 from state.delta.declared import DeclaredDeltaTable
-from state.delta.keyed.cache import TableCache
-from state.delta.keyed.comparison import ComparesKeys
+from state.delta.keyed.cache import CachedTable, TableCache
 from state.delta.keyed.folding import Reducer, TooManyKeys
 from state.delta.keyed.ranges import RangeTask, fold_on_executors
-from state.delta.keyed.reading import ReadsKeys
 from state.delta.keyed.segments import Segments
 from state.delta.keyed.writing import FileWrites, RowWrites
 from state.delta.log.data_files import DataFile, DataFolder
@@ -27,7 +25,7 @@ from state.delta.merging import Ended, Policy
 from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
-from state.delta.read.past import PastDeltaTable
+from state.delta.read.past import Change as PastChange, Compares, PastDeltaTable
 from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
 from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
@@ -37,9 +35,19 @@ from txtopo.api.data.types import ddl_name
 from txtopo.api.data.utc import micros_at
 from txtopo.api.map_state import Key
 from txtopo.api.reduction import Folding, PreparedWrites, Reducible, RowsFile, TransactionRows
-from txtopo.api.state import Executors, FindsRows, HoldsRows, KeyedWrites, SchemaEvolution, Writes, by_key
+from txtopo.api.state import (
+    Executors,
+    ExpiresKeys,
+    FindsRows,
+    HoldsRows,
+    KeyedWrites,
+    OpenedState,
+    SchemaEvolution,
+    Writes,
+    by_key,
+)
 from txtopo.api.time_to_live import TimeToLive
-from txtopo.api.values import StateKind
+from txtopo.api.values import StateKind, StateValue
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.rows_by_time import BEFORE_ALL
@@ -48,6 +56,8 @@ from txtopo.errors import ConfigError, FieldsError, StateFailure
 from txtopo.files.durable import beside
 
 __all__ = ["DeltaState", "OpenedDeltaState", "PastDeltaState", "read_table"]
+
+R = TypeVar("R")
 
 _TIME_TYPE = pa.timestamp("us", tz="UTC")
 
@@ -181,13 +191,53 @@ def _time_of(value: Fields, time: str | None) -> str:
     return time
 
 
+class Reading(Protocol):
+    """Does what reads a table, and says what it means if that fails."""
+
+    def __call__(self, read: Callable[[], R], /) -> R:
+        """Return the result of ``read``."""
+
+
+class ReadsKeys(OpenedState, ExpiresKeys):
+    """An opened keyed table.
+
+    Args:
+        rows: the format of its rows.
+        cache: of what it has.
+        source: which version that is.
+        reading: does what reads it.
+    """
+
+    def __init__(self, rows: RowFormat, cache: TableCache, source: CachedTable, reading: Reading) -> None:
+        self._rows = rows
+        self._cache = cache
+        self._source = source
+        self._reading = reading
+
+    def multi_get(self, keys: Sequence[Key]) -> list[StateValue | None]:
+        """Return the value of each key; see :meth:`OpenedState.multi_get`."""
+        return self._reading(lambda: self._cache.multi_get(self._source, keys))
+
+    def check(self, values: KeyedWrites) -> None:
+        """Raise a ``FieldsError`` if a key or value does not fit."""
+        self._rows.check(values)
+
+    def expired_rows(self, until: int) -> pa.Table:
+        """Return the rows of keys whose time is at or before another one; see :class:`ExpiresKeys`."""
+        return self._reading(lambda: self._cache.segments(self._source).over(self.declared.expires, until))
+
+
 class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
     """A Delta table of keys and values opened by one coordinator; made by :meth:`DeltaState.open`."""
 
     def __init__(self, declared: DeltaState, writer: TableWriter, upkeep: Upkeep) -> None:
         rows = declared.format(writer.fence.state)
         cache = TableCache(rows, DataFolder(writer.location), declared.cached_keys_max)
-        options = {"time": declared.expires, "kept": cache.kept, "held": cache.rows_of}
+        options = {
+            "time": declared.expires,
+            "kept": lambda portions: cache.held.kept(portions),  # noqa: PLW0108 - loading replaces what is held
+            "held": lambda file: cache.held.rows_of(file.path),
+        }
         has_vectors = declared.deletion_vectors
         policy = Policy.of_tiers(**options) if has_vectors else Policy.of_bins(upkeep.files_max, **options)
         OpenedDeltaTable.__init__(self, declared, writer, rows.schema(), upkeep, policy)
@@ -213,7 +263,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
 
     def rows_among(self, keys: pa.Table) -> tuple[Positions, pa.Table]:
         """Return the rows of those of some keys that exist as of this coordinator's last write."""
-        return self._writer.reading(lambda: self._cache.found_among(self._writer, keys))
+        return self._writer.reading(lambda: self._cache.segments(self._writer).found_among(keys))
 
     def rows_as_kept(self, rows: pa.Table) -> pa.Table | None:
         """Return rows of key and value fields as they are kept; None if they don't fit."""
@@ -308,7 +358,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         """Write rows, and what becomes of the files that they touch: which rows are dead, or the others once more."""
         keys, data, held = list(self._rows.key), self._data, self._writer.files
         gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(keys)
-        marks = self._cache.marked(self._writer, writes.rows, with_vectors=self.declared.deletion_vectors)
+        marks = self._cache.segments(self._writer).marked(writes.rows, with_vectors=self.declared.deletion_vectors)
         removed = [held[path] for path in marks.dead]
         turned = [file for file in removed if file.path not in marks.stay]
         vectors_put: Callable[[], list[DataFile]] = (
@@ -381,6 +431,47 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         else:
             self._cache.clear()
         self._hold = self._put = None
+
+
+@attrs.frozen
+class ComparesKeys(Compares):
+    """Compares keys and their values."""
+
+    rows: RowFormat
+
+    def is_comparable(self, txid: int, last: int) -> bool:
+        """Return whether values say if a later transaction has put them anew, or none can have."""
+        return self.rows.kind is not StateKind.NON_TRANSACTIONAL or txid == last
+
+    def put_now(self, txid: int, writes: Writes, then: pa.Table, table: pa.Table) -> pa.Table:  # noqa: ARG002 - a key has one row
+        """Return the rows of the keys that a transaction puts."""
+        own = KeyedWrites.of(self.rows.kind, txid, by_key(writes))
+        values = {key: own[key] for key, put_by in zip(own.keys_put, own.txids, strict=True) if put_by == txid}
+        return self.rows.fit(txid, values).table
+
+    def difference(self, change: PastChange) -> str | None:
+        """Describe the first key that differs; None if none does."""
+        then, now, txid = self.rows.read(change.then), self.rows.read(change.now), change.txid
+        for key, value in then.items():
+            if key not in now:
+                return f"key {key!r} was {_shown(value)}, but is not put now"
+            # By repr(): NaN then equals itself, and 1 differs from 1.0.
+            if repr(now[key]) != repr(value):
+                return f"key {key!r} was {_shown(value)}, but is {_shown(now[key])} now"
+        others = [key for key in now if key not in then]
+        for key, held in zip(others, change.table.multi_get(others), strict=True):
+            is_later = change.may_be_removed if held is None else getattr(held, "txid", 0) > txid
+            if not is_later:
+                return f"key {key!r} is {_shown(now[key])} now, but was not put then"
+        removed = [key for key, value in by_key(change.writes).items() if value is None]
+        for key, held in zip(removed, change.table.multi_get(removed), strict=True):
+            if held is not None and getattr(held, "txid", 0) <= txid:
+                return f"key {key!r} is removed now, but was {_shown(held)} then"
+        return None
+
+
+def _shown(value: StateValue | None) -> str:
+    return "gone" if value is None else repr(value.value)
 
 
 class PastDeltaState(ReadsKeys, PastDeltaTable):

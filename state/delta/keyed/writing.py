@@ -15,7 +15,7 @@ It is computed from the rows of one version. When it is published, others may ha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -140,15 +140,18 @@ class FileWrites(PreparedWrites):
         former = {file.path for file in self.removed}
         return [file for file in self.added if file.path not in former]
 
-    def _replaced(self, data: DataFolder, rows: RowFormat, files: Iterable[DataFile]) -> dict[str, BitMap64]:
+    def _replaced(self, data: DataFolder, rows: RowFormat, files: Collection[DataFile]) -> dict[str, BitMap64]:
         """Return the positions of all dead rows of the files, by path, in which it replaces or removes one."""
-        schema, dead = pa.schema([rows.schema().field(name) for name in rows.key]), {}
-        numbers = KeyNumbers(pa.concat_tables([data.read(file, schema) for file in (*self._new, *self.without)]))
-        for file in files:
-            before = data.dead(file)
-            at = np.flatnonzero(numbers_in(data, file, before, numbers, schema) >= 0)
-            if len(at):
-                dead[file.path] = bitmap_of(at) | before
+        schema = pa.schema([rows.schema().field(name) for name in rows.key])
+        dead: dict[str, BitMap64] = {}
+        befores = {file.path: data.dead(file) for file in files}
+        for new in (*self._new, *self.without):  # one at a time: executors may have written any number of keys
+            sought = KeyNumbers(data.read(new, schema))
+            for file in files:
+                before = befores[file.path]
+                at = np.flatnonzero(numbers_in(data, file, before, sought, schema) >= 0)
+                if len(at):
+                    dead[file.path] = dead.get(file.path, before) | bitmap_of(at)
         return dead
 
 

@@ -19,7 +19,7 @@ import functools
 import struct
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -38,8 +38,8 @@ __all__ = [
     "dead_rows",
     "has_vectors",
     "is_vector_file",
-    "live_positions",
     "places_of",
+    "portions_in",
     "positions_in",
     "vector_file",
     "vector_in",
@@ -61,6 +61,9 @@ _NUMBER_LETTERS = 20
 
 _FILE, _ENDING = "deletion_vector_", ".bin"
 """What is before a file's number in its name, and after it."""
+
+_PORTION = 1 << 18
+"""From how many rows positions are of one portion."""
 
 _VERSION = b"\x01"
 _MAGIC = struct.pack("<I", 1681511377)
@@ -152,16 +155,18 @@ def is_vector_file(place: str) -> bool:
     return place.rpartition("/")[2].startswith(_FILE) and place.endswith(_ENDING)
 
 
-def live_positions(count: int, dead: BitMap64) -> npt.NDArray[np.int64]:
-    """Return the positions of a file's rows that are not dead."""
-    is_live = np.ones(count, dtype=np.bool_)
-    is_live[positions_in(dead)] = False
-    return np.flatnonzero(is_live)
-
-
-def positions_in(dead: BitMap64) -> npt.NDArray[np.int64]:
+def positions_in(bitmap: BitMap64) -> npt.NDArray[np.int64]:
     """Return the positions in a bitmap, in their order."""
-    return np.array(dead.to_array(), dtype=np.int64)
+    return np.array(bitmap.to_array(), dtype=np.int64)
+
+
+def portions_in(bitmap: BitMap64) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the positions in a bitmap, in their order, in portions: as an array each takes 8 bytes."""
+    end = bitmap.max() + 1 if bitmap else 0
+    for first in range(0, end, _PORTION):
+        portion = bitmap & BitMap64(range(first, first + _PORTION))
+        if portion:
+            yield positions_in(portion)
 
 
 def bitmap_of(positions: npt.NDArray[np.int64]) -> BitMap64:

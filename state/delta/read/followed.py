@@ -18,7 +18,7 @@ from pyroaring import BitMap64
 from state.delta.log.data_files import DataFile, DataFolder, files_of
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner, taken_application, taken_until
-from state.delta.log.vectors import live_positions, positions_in, vector_in
+from state.delta.log.vectors import positions_in, vector_in
 from state.delta.read.reading import can_read_files, read_rows
 from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.key_index import hashes_of
@@ -48,7 +48,11 @@ class _Read:
     @property
     def rows(self) -> pa.Table:
         """Its live rows."""
-        return self.all.take(pa.array(live_positions(self.all.num_rows, self.dead))) if self.dead else self.all
+        return (
+            self.all.take(pa.array(positions_in(BitMap64(range(self.all.num_rows)) - self.dead)))
+            if self.dead
+            else self.all
+        )
 
     def without(self, other: _Read | None) -> pa.Table:
         """Return its live rows that are not live in the same file as another version has it, or in none."""

@@ -251,6 +251,7 @@ def topology():
 """
 
 
+@pytest.mark.slow
 def test_going_back_forking_and_replaying(command_line: Any) -> None:
     """A fork begins as planned, and knows who waited; after a rewind the bound holds at once; replays see the same."""
     command_line.write_module("job", MODULE)

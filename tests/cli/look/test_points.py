@@ -15,6 +15,7 @@ from state.delta.read.history import version_as_of
 from tests.acceptance.topologies import SumDeltas
 from tests.cli.mend.test_repair import MODULE
 from tests.transactional.recovery.divergences import TRANSACTIONS, Place
+from tests.variants import variants
 from txtopo import Config
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
@@ -85,7 +86,7 @@ def test_the_points_are_listed(command_line, place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("wish", "goes_to"), [(4, 3), (5, 5), (3, 3), (2, 1), (1, 1), (0, 0)])
+@pytest.mark.parametrize(("wish", "goes_to"), variants((4, 3), (5, 5), (0, 0), long=[(3, 3), (2, 1), (1, 1)]))
 def test_a_wish_goes_to_the_point_before(command_line, place, wish, goes_to):
     """What is in the way of the wish itself is said, and where it goes, before anything is moved."""
     before = place.seen()
@@ -113,6 +114,7 @@ def test_a_fork_goes_on_from_the_point_before(command_line, place, wish, goes_to
     assert read_tables("side").txid == goes_to
 
 
+@pytest.mark.slow
 def test_before_the_oldest_point_nothing_is_changed(command_line, place):
     """Tables are never emptied for a wish that no point is left for; the oldest one is named."""
     words = place.folder / "words"

@@ -1,4 +1,4 @@
-"""Durations and windows as texts."""
+"""Durations as texts."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import datetime as dt
 
 import pytest
 
-from committers import Days, Hours, Sessions, Sliding, Tumbling
-from committers.event_time.durations import duration, optional_duration, short, window_name, window_of
+from committers.event_time.durations import duration, optional_duration, short
 from txtopo.errors import ConfigError
 
 SECOND = dt.timedelta(seconds=1)
@@ -29,25 +28,7 @@ def test_no_durations(given):
         duration(given, "delay")
 
 
-@pytest.mark.parametrize(
-    ("window", "name"),
-    [
-        (Tumbling(90 * SECOND), "90s"),
-        (Tumbling(3600 * SECOND), "1h"),
-        (Sliding(3600 * SECOND, 300 * SECOND), "1h-every-5m"),
-        (Sessions(1800 * SECOND), "sessions-30m"),
-        (Days(), "days"),
-        (Hours(), "hours"),
-        (Tumbling(SECOND / 1000 * 1.5), "1500us"),
-    ],
-)  # fmt: skip
-def test_names_of_windows(window, name):
-    """They are read from the window alone, so that a name does not depend on how it was written."""
-    assert window_name(window) == window_name(window_of(window)) == name
-
-
-def test_windows():
-    """A duration is the size of tumbling windows."""
-    assert window_of("90s") == window_of(90 * SECOND) == Tumbling(90 * SECOND)
+def test_written_and_read():
+    """A duration as a part of a name is the shortest whole number of a unit."""
     assert optional_duration(None, "idle_after") is None
     assert short(dt.timedelta()) == "0d"

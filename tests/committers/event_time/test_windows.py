@@ -30,7 +30,7 @@ from committers import (
 )
 from committers.event_time import Window
 from committers.event_time.times import MICROS_MAX, TIMESTAMP
-from committers.event_time.windows import sessions
+from committers.event_time.windows import sessions, window_name, window_of
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, read_table
 from tests.budgets import examples
@@ -370,3 +370,29 @@ def test_a_row_within_a_session_does_not_end_it() -> None:
     assert found == [[0, 0, 15, 0, 5], [110, 110, 25, 110, 9]]
     found = [each.tolist() for each in sessions(rows.slice(0, 3), ["key"])]
     assert found == [[0, 0, 15], [100, 100, 25]]
+
+
+@pytest.mark.parametrize(
+    ("window", "name"),
+    [
+        (Tumbling(90 * SECOND), "90s"),
+        (Tumbling("60m"), "1h"),
+        (Sliding("1h", 300 * SECOND), "1h-every-5m"),
+        (Sessions("30m"), "sessions-30m"),
+        (Days(), "days"),
+        (Hours(), "hours"),
+        (Tumbling(SECOND / 1000 * 1.5), "1500us"),
+    ],
+)
+def test_names_of_windows(window, name):
+    """They are read from the window alone, so that a name does not depend on how it was written."""
+    assert window_name(window) == window_name(window_of(window)) == name
+
+
+def test_sizes_as_texts():
+    """A duration is the size of tumbling windows, and sizes are written as texts wherever durations are."""
+    assert window_of("90s") == window_of(90 * SECOND) == Tumbling(90 * SECOND) == Tumbling("90s")
+    assert Sessions("30m") == Sessions(1800 * SECOND)
+    for wrong in ("30", "0s", "-1m"):
+        with pytest.raises(ConfigError, match="gap"):
+            Sessions(wrong)

@@ -15,6 +15,7 @@ from openlineage.client.serde import Serde
 from committers import AppendCommitter, Count, ReduceCommitter, Sum
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState
+from tests.engine.lineage.shapes import misfits
 from tests.processes import ran
 from tests.waiting import wait_for
 from txtopo import BasicBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
@@ -66,12 +67,15 @@ def topology(bolt=None, rows=ROWS):
 
 @pytest.fixture(autouse=True)
 def events(tmp_path, monkeypatch):
-    """What was told so far."""
+    """What was told so far; at the end all of it must be as OpenLineage allows."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", "file")
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__LOG_FILE_PATH", str(tmp_path / "told"))
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__APPEND", "true")
-    return lambda: list(map(json.loads, (tmp_path / "told").read_text().splitlines()))
+    told = tmp_path / "told"
+    yield lambda: list(map(json.loads, told.read_text().splitlines()))
+    for line in told.read_text().splitlines() if told.exists() else ():
+        assert list(misfits(json.loads(line))) == []
 
 
 def kinds(events):

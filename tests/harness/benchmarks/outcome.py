@@ -227,6 +227,11 @@ def processor() -> str:
 _PACKAGES = ("pyspark", "delta-spark", "deltalake", "pyarrow")
 
 
+def versions() -> dict[str, str]:
+    """Return the versions of Python and the packages that figures depend on."""
+    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
+
+
 def write_json(folder: Path, outcome: Outcome, **settings: Any) -> Path:
     """Write an outcome with all rounds, the settings and the versions to ``WORKLOAD.json``, and return its path."""
     document = {
@@ -236,7 +241,7 @@ def write_json(folder: Path, outcome: Outcome, **settings: Any) -> Path:
         "verdicts": [attrs.asdict(verdict) for verdict in outcome.verdicts()],
         "settings": settings,
         "cores": os.cpu_count(),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+        "versions": versions(),
     }
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{outcome.workload}.json"

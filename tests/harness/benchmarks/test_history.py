@@ -28,6 +28,7 @@ from tests.harness.benchmarks.history import (
     moved,
     times,
 )
+from tests.harness.benchmarks.nexmark.costs import Cost, Series, published
 from tests.harness.benchmarks.peers import DeltaRsPeer, MergePeer
 
 
@@ -136,3 +137,26 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     keep(made, "quiet", tmp_path)
     assert history(tmp_path) == [made]
     assert list(made.workloads) == [Figures("latency", "ms", True, {"txtopo p50": [3.0, 4.0]})]
+
+
+def test_the_table_of_nexmark(tmp_path: Path) -> None:
+    """It is drawn from the kept costs: both systems side by side, what differs said, medians, and who is behind."""
+    own = Cost("q1", 5, 20_000, 100_000, secs=1.0, core_secs=2.0, rows=9, missing=0, surplus=0)
+    peer = attrs.evolve(own, lines=7, secs=4.0, core_secs=5.0, missing=1)
+    large, slow = (attrs.evolve(each, each=50_000, secs=secs) for each, secs in ((own, 2.0), (peer, 0.5)))
+    series = Series(
+        "2026-11-29", "a machine", 2, {"python": "3.11"}, "micro-batch", [(own, peer), (large, slow), (own, None)]
+    )
+    series.keep(tmp_path / "kept.json")
+    text = published(tmp_path / "kept.json")
+    assert "| q1 | 5, 7 | 9, 9 (1 missing, 0 too many) | 100, 25 | 4.0 | 20.0, 50.0 | 2.5 |" in text
+    assert "| median | | | | 4.0 | | 2.5 |" in text
+    assert text.endswith("txtopo does 0.5x as many events a second in the median, and is behind in q1 (0.50x).")
+    assert published(tmp_path / "none.json") == "A series on a quiet machine is still to be published."
+
+
+def test_what_was_not_compared() -> None:
+    """A cost without rows to compare is not right, and says so."""
+    nothing = Cost("q5", 5, 20_000, 100_000, secs=1.0, core_secs=2.0, rows=0, missing=0, surplus=0)
+    assert not nothing.is_right
+    assert str(nothing).endswith("NOTHING WAS COMPARED")

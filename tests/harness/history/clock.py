@@ -33,6 +33,8 @@ class SimulatedClock:
 
     def __init__(self, began_secs: float) -> None:
         self.now_secs = began_secs
+        self.listed = 0
+        """How many names in folders were listed by it."""
         self._real = [time.time()]
         self._simulated = [began_secs]
 
@@ -57,15 +59,22 @@ class SimulatedClock:
     @contextmanager
     def instead_of_the_real_one(self) -> Iterator[None]:
         """Let files and log entries be of this clock's times, and what goes on beside groups end within their time."""
-        listed = LocalFolder.list
+        listed, named = LocalFolder.list, LocalFolder.names
 
         def list_of(folder: LocalFolder, below: str = "", after: str = "") -> Iterator[Item]:
             for item in listed(folder, below, after):
+                self.listed += 1
                 yield attrs.evolve(item, modified_secs=self.at(item.modified_secs))
+
+        def names_of(folder: LocalFolder, below: str = "") -> list[str]:
+            names = named(folder, below)
+            self.listed += len(names)
+            return names
 
         times = types.SimpleNamespace(time=lambda: self.now_secs, clock_gettime=lambda _clock: self.now_secs)
         with (
             mock.patch.object(LocalFolder, "list", list_of),
+            mock.patch.object(LocalFolder, "names", names_of),
             mock.patch.object(state.delta.writer, "time", times),
             mock.patch.object(state.delta.upkeep.rounds, "ThreadPoolExecutor", _AtOnce),
             mock.patch.object(state.delta.merging, "ThreadPoolExecutor", _AtOnce),

@@ -42,6 +42,7 @@ NUMBER_DIGITS = 12
 _HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 RECENT_SECS = 300
 IDLE_STEP_SECS = 20
+_MEASURED_EVERY = 50
 
 
 @attrs.frozen
@@ -137,6 +138,31 @@ class _Spout(TransactionalSpout):
         return _Rows(self._life.load)
 
 
+@attrs.frozen
+class Cost:
+    """What this process has cost up to a moment; all but the first is the same however busy the machine is."""
+
+    cpu_secs: float
+    reads: int
+    bytes_read: int
+    writes: int
+    bytes_written: int
+    listed: int
+    """The names in folders that were listed."""
+
+    @staticmethod
+    def until_now(clock: SimulatedClock) -> Cost:
+        """Return it. Of system calls the kernel counts those of delta-rs, too."""
+        lines = Path("/proc/self/io").read_text().splitlines()
+        io = {name: int(count) for name, count in (line.split(": ") for line in lines)}
+        return Cost(time.process_time(), io["syscr"], io["rchar"], io["syscw"], io["wchar"], clock.listed)
+
+    def since(self, before: Cost, groups: int) -> Cost:
+        """Return what a group has cost since another moment."""
+        pairs = zip(attrs.astuple(self), attrs.astuple(before), strict=True)
+        return Cost(*((now - then) / groups for now, then in pairs))
+
+
 @attrs.define(eq=False)
 class Life:
     """A topology in a folder, and its time."""
@@ -150,13 +176,20 @@ class Life:
     """The last transaction that it is to commit."""
     is_waiting: Callable[[], bool] = lambda: False
     """Whether it goes on after that, and waits for input."""
-    cpu_secs: dict[int, float] = attrs.field(factory=dict)
-    """The processor time of this process at the beginning of each transaction."""
+    costs: dict[int, Cost] = attrs.field(factory=dict)
+    """What this process had cost at the beginning of a transaction, by its number, of the first and every 50th."""
 
     def pass_one(self, txid: int) -> None:
         """Take note that a transaction begins, and let the time pass until then."""
         self.clock.go_on(self.steps_secs[txid - 1])
-        self.cpu_secs[txid] = time.process_time()
+        if txid == 1 or txid % _MEASURED_EVERY == 0:
+            self.costs[txid] = Cost.until_now(self.clock)
+
+    def cost_of(self, groups: int, last: int) -> Cost:
+        """Return what one of some groups has cost, up to about a transaction."""
+        end = max(txid for txid in self.costs if txid <= last)
+        start = max((txid for txid in self.costs if txid <= end - groups), default=1)
+        return self.costs[end].since(self.costs[start], end - start)
 
     def run(self, last: int, **settings: Any) -> None:
         """Run up to a transaction, each in a group of its own."""

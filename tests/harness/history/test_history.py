@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from state import DeltaState
-from tests.harness.history.__main__ import broken_points, broken_sizes
+from tests.harness.history.__main__ import broken_costs, broken_points, broken_sizes
 from tests.harness.history.clock import SimulatedClock
-from tests.harness.history.life import TABLES, Life, Load
+from tests.harness.history.life import TABLES, Cost, Life, Load
 from txtopo import Fields
 from txtopo.assembly import run_loop
 from txtopo.transactional.recovery.points import SLOT_MS
 
 HOURS = 2
-STEP_SECS = 30
+STEP_SECS = 60
 
 
 @pytest.mark.slow
@@ -33,6 +33,18 @@ def test_tables_cost_about_their_live_rows(tmp_path: Path, has_vectors: bool) ->
     last = int(life.clock.now_secs * 1000) // SLOT_MS
     assert slots >= {*range(last - 11, last)}
     assert min(point.txid for point in life.points()) == 1
+
+
+def test_what_a_group_costs(tmp_path: Path) -> None:
+    """The last groups are compared with those up to an early one, by as many of each as are asked for, or more."""
+    life = Life(tmp_path, Load(), SimulatedClock(0), ())
+    life.last = 150
+    life.costs = {txid: Cost(txid**2, txid, txid, txid, txid, txid) for txid in (1, 50, 100, 150)}
+    assert life.cost_of(50, 149) == Cost(150, 1, 1, 1, 1, 1)
+    assert life.cost_of(60, 150) == Cost(200, 1, 1, 1, 1, 1)
+    costly = [*broken_costs(life, 100, 50, is_counted=False)]
+    assert costly == ["cpu_secs of a group"]
+    assert [*broken_costs(life, 100, 50, is_counted=True)] == []
 
 
 @pytest.mark.slow

@@ -112,6 +112,7 @@ def users(folder: Path, minutes: Sequence[int], *, has_vectors: bool) -> Transac
     return builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_vectors", [False, True])
 def test_keys_that_expire(tmp_path: Path, has_vectors: bool) -> None:
     """A key that expires is deleted by the version that says so, also where its file was merged since or is old."""
@@ -202,6 +203,7 @@ def test_what_a_commit_group_changes(tmp_path: Path, has_vectors: bool) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_history_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who was away for longer than the history is told so, unless the version that was read last is still kept."""
     monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -22,6 +24,8 @@ from state.delta import merging
 from state.delta.expiring import state as expiring_state
 from state.delta.log import data_files
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
+from state.delta.log.location import Location
+from state.delta.log.vectors import bitmap_of
 from state.delta.merging import FILE_BYTES, Merging, Policy, in_bins, is_mostly_dead
 from tests.budgets import examples
 from tests.crashes import Crash, survives
@@ -32,8 +36,11 @@ from tests.state.delta.foreign import live_files
 from tests.state.delta.rows import rows_tables
 from tests.state.delta.vector_tables import VectorTable
 from tests.variants import variants
+from tests.waiting import wait_for
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
+from txtopo.columnar.mapped import mapped_rows
+from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.transactional.commit.write_buffer import group_state
 
 OFTEN = {"upkeep_every_writes": 1, "files_max": 1}
@@ -437,3 +444,43 @@ def test_merges_that_are_in_vain_become_rare(tmp_path: Path, monkeypatch: pytest
         write(txid)
     assert merged_in(tmp_path)
     assert read_table(tmp_path).num_rows == 2 * 69
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_merge_does_not_grow_with_its_rows(tmp_path: Path) -> None:
+    """What is read, and the new file, pass in portions; that of positions needs a bit a row, and not 8 bytes."""
+    peaks = {rows: _peak_of_a_merge(tmp_path / str(rows), rows) for rows in (1_600_000, 4_800_000)}
+    few, many = peaks.values()
+    assert many < few * 1.5, peaks
+
+
+def _peak_of_a_merge(path: Path, rows: int) -> int:
+    """Return the most bytes of arrays while a file of some rows, of which each third is dead, is merged."""
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+    (path / DATA_FOLDER).mkdir(parents=True)
+    data = DataFolder(Location.resolve(str(path), None))
+    numbers = np.arange(rows)
+    dead = bitmap_of(numbers[::3])
+    file = data.put("keys", pa.table([numbers * 7919 % 1_000_003, numbers], schema=schema))
+    (file,) = data.with_dead([file], {file.path: dead})
+    merging = Merging(
+        data,
+        schema,
+        Policy(lambda files, _, __: [files], has_vectors=True, kept=lambda portions: mapped_rows(schema, portions)),
+    )
+    del numbers
+    pool, former = pa.proxy_memory_pool(pa.default_memory_pool()), pa.default_memory_pool()
+    pa.set_memory_pool(pool)
+    tracemalloc.start()
+    try:
+        merging.begin({file.path: file}, BEFORE_ALL, is_upkeep_due=True)
+        wait_for("the end of the merge", lambda: merging.is_due({}))
+        ended = merging.ended({file.path: file}, BEFORE_ALL, lambda _: dead)
+        peak = tracemalloc.get_traced_memory()[1] + (pool.max_memory() or 0)
+    finally:
+        tracemalloc.stop()
+        pa.set_memory_pool(former)
+        merging.close()
+    assert ended is not None
+    assert [each.rows for each in ended.change.added] == [rows - len(range(0, rows, 3))]
+    return peak

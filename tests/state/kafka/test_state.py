@@ -14,6 +14,7 @@ from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
 from state import DeltaState, KafkaState, read_table
 from tests.crashes import Crash, run_with_crash
 from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.errors import (
     ConfigError,
     DivergenceError,
@@ -21,6 +22,7 @@ from txtopo.errors import (
     InternalError,
     LostLead,
     StateAccessError,
+    StateFailure,
     StopError,
 )
 from txtopo.testing.inline import run_inline
@@ -217,8 +219,6 @@ def test_the_parts_of_a_record(kafka, topic):
     opened = KafkaState(kafka.servers, topic, fields).open("out", "records", "life", 1)
     time = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
     rows = [(b"k", "v", 1, time, {"a": b"1", "b": None}), (b"k", None, 1, None, None), (None, "", 0, None, {})]
-    from txtopo.api.reduction import RowsMode, TransactionRows
-
     fitted = opened.rows_to_write(rows, RowsMode.APPEND)
     opened.publish(1, opened.prepare(1, opened.write_rows([TransactionRows(1, fitted, RowsMode.APPEND)])))
     found = read(kafka.servers, topic)
@@ -227,15 +227,101 @@ def test_the_parts_of_a_record(kafka, topic):
     assert first.headers() == [("a", b"1"), ("b", None)]
     assert (tombstone.key(), tombstone.value(), tombstone.headers()) == (b"k", None, None)
     assert [(each.key(), each.value()) for each in found[0]] == [(None, b"")]
+    ahead = dt.datetime.now(dt.UTC) + dt.timedelta(hours=2)
     for bad, why in (
         ((b"k", "v", 2, time, {}), "none of the topic"),
         ((b"k", "v", -1, time, {}), "none of the topic"),
         ((b"k", "x" * 1_000_000, 0, time, {}), "the topic takes"),
         ((b"k", "v", 0, dt.datetime(1969, 1, 1, tzinfo=dt.UTC), {}), "before 1970"),
+        ((b"k", "v", 0, ahead, {}), "more than 3600000 ms ahead"),
     ):
         with pytest.raises(FieldsError, match=why):
             opened.rows_to_write([rows[0], bad], RowsMode.APPEND)
     opened.close()
+
+
+def publish(opened, txid, rows):
+    """Publish rows as a transaction."""
+    fitted = opened.rows_to_write(rows, RowsMode.APPEND)
+    opened.publish(txid, opened.prepare(txid, opened.write_rows([TransactionRows(txid, fitted, RowsMode.APPEND)])))
+
+
+@pytest.mark.parametrize(
+    ("settings", "rows", "why"),
+    [
+        ({"cleanup.policy": "compact"}, [["k", "v"], [None, "v"]], "row 1: the topic is compacted, .* need keys"),
+        ({"message.timestamp.before.max.ms": "60000"}, [["v", dt.datetime(2026, 1, 1, tzinfo=dt.UTC)]], "older than"),
+        ({"max.message.bytes": "20000"}, [["k", "v" * 19_900]], "the topic takes 20000"),
+    ],
+    ids=["compacted", "old", "large"],
+)
+def test_what_a_topic_would_refuse_is_refused_before(kafka, topic, settings, rows, why):
+    """Such a record is an error of its transaction, for after the decision nobody could write it."""
+    kafka.create_topic(f"{topic}-strict", 1, settings)
+    fields = FIELDS if isinstance(rows[0][1], str) else Fields("value: string", "timestamp: timestamp")
+    opened = KafkaState(kafka.servers, f"{topic}-strict", fields).open("out", "records", "life", 1)
+    with pytest.raises(FieldsError, match=why):
+        opened.rows_to_write(rows, RowsMode.APPEND)
+    opened.close()
+
+
+def test_batches_are_as_small_as_the_topic_needs_them(kafka, topic):
+    """Many records go to a topic that takes less at once than the client would send."""
+    kafka.create_topic(f"{topic}-small", 1, {"max.message.bytes": "20000"})
+    opened = KafkaState(kafka.servers, f"{topic}-small", FIELDS).open("out", "records", "life", 1)
+    sizes = [1, 19_400, 700, 19_400, 10_000, *range(300)]
+    publish(opened, 1, [["k", "v" * size] for size in sizes])
+    opened.close()
+    assert [len(message.value()) for message in read(kafka.servers, f"{topic}-small", 1)[0]] == sizes
+
+
+def test_a_topic_that_is_deleted(kafka, topic):
+    """Nobody makes another one, whose partitions may be fewer; once the user has, what follows is published."""
+    state = KafkaState(kafka.servers, topic, FIELDS, transaction_secs=1)
+    opened = state.open("out", "records", "life", 1)
+    publish(opened, 1, [["k", "1"]])
+    kafka.delete_topic(topic)
+    with pytest.raises(StateFailure):
+        publish(opened, 2, [["k", "2"]])
+    with pytest.raises(StateFailure, match="is gone: create it again, with as many partitions"):
+        publish(opened, 2, [["k", "2"]])
+    with pytest.raises(DivergenceError, match=r"is gone: .*; the state is at transaction 1"):
+        state.open("out", "records", "life", 2)
+    kafka.create_topic(topic, 2)
+    publish(opened, 2, [["k", "2"]])
+    opened.close()
+    assert sorted(values(kafka.servers, topic)) == [[], ["2"]]
+
+
+@pytest.mark.parametrize(("partitions", "settings"), [(1, {}), (2, {"cleanup.policy": "compact"})])
+def test_marks_in_a_topic_that_would_forget_them(kafka, topic, partitions, settings):
+    """Where records are deleted after a week, an idle topology would begin anew: such a topic is refused."""
+    kafka.create_topic(f"{topic}.txtopo", partitions, settings)
+    with pytest.raises(ConfigError, match="must have 1 partition"):
+        KafkaState(kafka.servers, topic, FIELDS).open("out", "records", "life", 1)
+
+
+def test_a_transaction_that_may_take_longer_than_brokers_allow(kafka, topic):
+    """It is refused at once, with both settings' names."""
+    state = KafkaState(kafka.servers, topic, FIELDS, transaction_secs=3600)
+    with pytest.raises(ConfigError, match=r"transaction_secs is 3600.*transaction\.max\.timeout\.ms"):
+        state.open("out", "records", "life", 1)
+
+
+def test_two_states_of_one_topic(kafka, topic):
+    """Each has a topic of marks of its own; with the same one, the second is refused by name."""
+    fields = Fields("value: string")
+    one = KafkaState(kafka.servers, topic, fields).open("out", "one", "life", 1)
+    two = KafkaState(kafka.servers, topic, fields, marks_topic=f"{topic}.two").open("out", "two", "life", 1)
+    for txid in (1, 2):
+        publish(one, txid, [[f"one {txid}"]])
+        publish(two, txid, [[f"two {txid}"], [None]] if txid == 2 else [])
+    found = [message.value() for part in read(kafka.servers, topic) for message in part]
+    assert sorted(map(str, found)) == ["None", "b'one 1'", "b'one 2'", "b'two 2'"]
+    with pytest.raises(DivergenceError, match=r"belongs to state 'one'.*give the state a place of its own"):
+        KafkaState(kafka.servers, topic, fields).open("out", "three", "life", 1)
+    for each in (one, two):
+        each.close()
 
 
 @pytest.mark.parametrize(

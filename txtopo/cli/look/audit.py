@@ -211,9 +211,7 @@ def _proof_lines(report: AuditReport, method: str) -> list[str]:
             f"it proved, define in the spout {method}"
         )
     if report.elsewhere:
-        lines.append(
-            f"states      not proved, because the newest epoch has no table of them: {', '.join(report.elsewhere)}"
-        )
+        lines.append(f"states      not proved, because they are not in Delta: {', '.join(report.elsewhere)}")
     lines += [
         f"table       {name}: not proved, because its table is gone; it left the topology after transaction {txid}"
         for name, txid in report.departed.items()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from txtopo.assembly.snapshot import Writer
-from txtopo.assembly.storage import metadata_dir_of
+from txtopo.assembly.storage import metadata_dir_of, said_metadata_dir
 from txtopo.attempts import TransactionAttempt, epoch_and_try
 from txtopo.config import Config
 from txtopo.files.folder import LocalFolder
@@ -125,7 +125,7 @@ def place_of(topology: Topology, config: Config) -> Path | None:
     if not isinstance(topology, TransactionalTopology):
         return None
     states = topology.plan.states.values()
-    if config.state_dir is None and all(state.address is None for state in states):
+    if said_metadata_dir(topology.plan, config) is None and all(state.address is None for state in states):
         return None
     metadata_dir = metadata_dir_of(topology.plan, config)
     return folder_of(metadata_dir.root, topology.id) if isinstance(metadata_dir, LocalFolder) else None

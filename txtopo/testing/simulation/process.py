@@ -18,7 +18,7 @@ from txtopo.config import Config
 from txtopo.errors import JobFailure
 from txtopo.failpoints import durable_step
 from txtopo.journal.entries import JournalEntry, JournalHeader
-from txtopo.journal.writer import first_needed
+from txtopo.journal.writer import KeptJournal, first_needed
 from txtopo.testing.checkers import CoreChecker
 from txtopo.testing.simulation.faults import Fault
 from txtopo.testing.simulation.pool import PooledRunner
@@ -251,7 +251,7 @@ class Process:
 
 
 @attrs.frozen(eq=False)
-class SimulatedJournal:
+class SimulatedJournal(KeptJournal):
     """One coordinator's part of the journal; ``parts`` are those of all."""
 
     header: JournalHeader
@@ -264,7 +264,7 @@ class SimulatedJournal:
         """Do nothing: each coordinator has one part."""
 
     def keep_after(self, txid: int, before_ms: int, before_any: Callable[[], None]) -> None:
-        """Remove old parts; see :meth:`JournalWriter.keep_after`."""
+        """Remove old parts; see :meth:`KeptJournal.keep_after`."""
         own = sorted(
             (part for part in self.parts if part.header.epoch <= self.header.epoch), key=lambda part: part.header.epoch
         )

@@ -112,7 +112,7 @@ def make_subject(
         at_one_time, timed_rows = _faultless(timed)
         if timed_rows != rows:
             subject, world, rows = timed, at_one_time, timed_rows
-    transactions = [each for part in world.journal() for entry in part.entries for each in entry.transactions]
+    transactions = [each for part in world.durable.journal() for entry in part.entries for each in entry.transactions]
     spouts = topology.plan.semantics
     tuples = sum(each.fingerprints.get(spout, (0, 0))[0] for each in transactions for spout in spouts)
     oracle = Oracle(rows, tuples, len(transactions), world.has_failures)

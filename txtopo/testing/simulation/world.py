@@ -1,44 +1,38 @@
-"""The world of one schedule: what outlives its coordinators, and the moves it makes with them."""
+"""The world of one schedule: the moves that it makes with coordinators, and the faults that strike them."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager
 from typing import Any
 
 import attrs
 
 from state.delta.upkeep.schedule import ENTRIES_SECS
 from state.memory import MemoryState
-from state.stores.memory import MemoryPlace, MemoryStore
-from txtopo.api.components.planned import Planned
 from txtopo.api.data.fields import Fields
 from txtopo.api.state import Key, State, StateTable
-from txtopo.api.store import Store
 from txtopo.assembly.environment import Environment
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config
 from txtopo.errors import DivergenceError, FailedException, JobFailure, PoisonTransaction, StopError, TxtopoError
 from txtopo.failpoints import ProcessDeath, armed
 from txtopo.files.places import folder_at
-from txtopo.files.records import from_json
-from txtopo.journal.entries import JournalHeader, JournalPart
+from txtopo.journal.entries import JournalHeader
 from txtopo.testing.checkers import (
     AttemptChecker,
     CoreChecker,
     Oracle,
-    Rows,
     TableChecker,
     Version,
-    Violation,
-    check_input,
-    check_journal,
     require,
 )
+from txtopo.testing.simulation.checks import Checks
+from txtopo.testing.simulation.durable import Durable
 from txtopo.testing.simulation.faults import ANSWERING, LONG_RATES, MOVING, OF_WORKERS, RATES, CrashError, Fault, is_at
-from txtopo.testing.simulation.history import Disk, check_gone, check_promised
+from txtopo.testing.simulation.history import Disk
 from txtopo.testing.simulation.process import (
     ObservedCoordinator,
     Process,
@@ -47,7 +41,7 @@ from txtopo.testing.simulation.process import (
     Surroundings,
 )
 from txtopo.testing.simulation.schedule import Kinds, Log, Simulated
-from txtopo.testing.simulation.tables import SimulatedState, SimulatedStateTable, SimulatedTable
+from txtopo.testing.simulation.tables import SimulatedStateTable, SimulatedTable
 from txtopo.testing.simulation.threads import Clock, Delivery
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import TransactionalTopology
@@ -64,7 +58,6 @@ from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.operations.repair import carry_out
 from txtopo.transactional.recovery.operations.rewind import Past
 from txtopo.transactional.recovery.plans import GoTo, recorded_plan
-from txtopo.transactional.recovery.points import KeptPoint, KeptPoints
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]
@@ -176,7 +169,6 @@ class World(Surroundings):
         """Whether a transaction failed without a fault."""
         self.has_dried_up = False
         """Whether an endless source has given all that it had."""
-        self.violation: BaseException | None = None
         self.is_real_time = subject.is_real_time
         self._subject = subject
         self._may_dry_up = subject.oracle is None or subject.dries_up
@@ -192,16 +184,11 @@ class World(Surroundings):
         self._faults = self._draw_faults(kinds)
         self._aged_secs = 0
         self._histories = self.random.sample(HISTORIES, 2 if self.random.random() < CHANGING else 1)
-        self._points: dict[KeptPoint, dict[str, Rows]] = {}
-        """The points on record, each with the rows of all tables."""
         self._striking: dict[str, list[Fault]] = {}
         """By failpoint, the kinds that can strike there."""
         self._moving = [fault for fault in self._faults if fault in MOVING]
         self._answering = [fault for fault in self._faults if fault in ANSWERING]
-        self._store_place: Any = MemoryPlace()
-        self.tables: dict[str, SimulatedTable] = {}
-        self._states: dict[str, SimulatedState] = {}
-        self._journal: list[SimulatedJournal] = []
+        self.durable = Durable(self._plan.topology_id, self._table)
         self._processes: list[Process] = []
         self.acting: list[Process] = []
         """A stack: the last process is acting, inside failpoints of the others, which are paused."""
@@ -209,9 +196,15 @@ class World(Surroundings):
         self._tries_max = self.random.choice((1, 2)) if self._skips else None
         # Tables may differ from the oracle's if transactions are given up, or if others begin.
         oracle = subject.oracle if self._begins_alike and not self._skips else None
-        self._tables = TableChecker(oracle, subject.invariant)
-        self._attempts = AttemptChecker(policy_of(self._plan.kinds))
-        states = {name: self._state(name, state) for name, state in self._plan.states.items()}
+        self._checks = Checks(
+            self._plan,
+            self.durable,
+            TableChecker(oracle, subject.invariant),
+            AttemptChecker(policy_of(self._plan.kinds)),
+            self._histories,
+            self.wall_secs,
+        )
+        states = {name: self.durable.state(name, state) for name, state in self._plan.states.items()}
         self._topology = TransactionalTopology(attrs.evolve(self._plan, states=states))
 
     def _draws_long(self, subject: Subject, kinds: Sequence[Fault]) -> bool:
@@ -239,8 +232,8 @@ class World(Surroundings):
                     "once faults stop, everything commits within a bound of moves",
                 )
                 self._move()
-                if self.violation is not None:  # raised here, since the code under test may have swallowed it
-                    raise self.violation
+                if self._checks.violation is not None:  # raised here: the code under test may have swallowed it
+                    raise self._checks.violation
                 if self._may_dry_up and self._moves > self._active_move + IDLE_MOVES_MAX and not self.has_faults:
                     self._stop_dried_up()
         self._check_end()
@@ -343,7 +336,7 @@ class World(Surroundings):
     def kill(self, process: Process) -> None:
         """Kill a process; its lead becomes free, as the system frees an flock."""
         process.die()
-        self._store_place.forget_holder(self._plan.topology_id)
+        self.durable.free_lead()
 
     def pause_current(self) -> None:
         """Pause the acting process, let others work for a while, and resume it."""
@@ -353,12 +346,12 @@ class World(Surroundings):
         # Without its lead a successor can start, and the process is a zombie when it resumes:
         # 1. it has passed a check, such as that of a table's fence; 2. it is paused; 3. a successor takes the lead and
         # writes; 4. it resumes behind the check.
-        self._store_place.forget_holder(self._plan.topology_id)
+        self.durable.free_lead()
         for _ in range(self.random.randrange(1, 80)):
             if self._is_finished(paused_too=False):
                 break
             self._move()
-            if self.violation is not None:
+            if self._checks.violation is not None:
                 break
         process.is_paused = False
         self._paused -= 1
@@ -367,7 +360,7 @@ class World(Surroundings):
 
     def take_lead_away(self) -> None:
         """Free the lead behind its holder's back, and let another process take it."""
-        self._store_place.forget_holder(self._plan.topology_id)
+        self.durable.free_lead()
         self._start()
 
     def switch_partition(self) -> None:
@@ -411,11 +404,8 @@ class World(Surroundings):
         """Check that the metadata of an attempt is durable before the attempt emits."""
         if assigned.planned.has_input:
             self._active_move = self._moves
-        with self.keeping():
-            if self._leads(process):  # a zombie may emit anything: fences refuse its writes
-                path = f"{self._plan.topology_id}/metadata/{assigned.attempt.txid:020d}"
-                durable = self._store_place.values.get(path)
-                self._attempts.emits(assigned, None if durable is None else _decoded_metadata(durable))
+        if self.durable.has_epoch(process.epoch):  # a zombie may emit anything: fences refuse its writes
+            self._checks.emits(assigned)
 
     def failed(self, txids: set[int], struck: int) -> None:
         """Check the failed transactions of a job, in which ``struck`` faults have struck."""
@@ -423,9 +413,7 @@ class World(Surroundings):
         oracle = self._subject.oracle
         # Only where user code never fails by itself is each failure a fault's.
         if oracle is not None and not oracle.has_failures and self._repeats:
-            with self.keeping():
-                if len(txids) > struck:
-                    raise Violation(f"a failing transaction fails alone (promise 5): {txids}, {struck} struck")
+            self._checks.fail_alone(txids, struck)
 
     def now(self) -> str:
         """Return the time, and the process that acts."""
@@ -484,7 +472,7 @@ class World(Surroundings):
         self._processes.append(process)
         if self._goes_back():
             with self._acting(process):
-                process.rewind(self._plan.topology_id, self._store(), self._go_back)
+                process.rewind(self._plan.topology_id, self.durable.store(), self._go_back)
             return
         with self._acting(process):
             pending_max = self.random.randrange(1, 9)
@@ -500,19 +488,15 @@ class World(Surroundings):
             )
             self.log(f"starts with at most {pending_max} pending transactions")
             process.begin(self._topology, config, self._environment(process), self._subject.until)
-            if self._leads(process):  # then recovery is over, and nothing may be half-written
+            if self.durable.has_epoch(process.epoch):  # then recovery is over, and nothing may be half-written
                 self._settled()
             self._look_for_end(process)
 
-    @property
-    def _is_going_back(self) -> bool:
-        return f"{self._plan.topology_id}/repair" in self._store_place.values
-
     def _goes_back(self) -> bool:
         """Draw whether the topology goes back, as it must if that was begun."""
-        if self._is_going_back:
+        if self.durable.is_going_back:
             return True
-        can = self._begins_alike and not self._skips and self.has_faults and bool(self._promised())
+        can = self._begins_alike and not self._skips and self.has_faults and bool(self._checks.promised())
         return can and self.strikes(Fault.REWINDS, "before a start")
 
     def _go_back(self, coordinator_state: CoordinatorState) -> None:
@@ -524,26 +508,27 @@ class World(Surroundings):
             folder_at("/nowhere"),
             {},
             (),
-            self.tables,
+            self.durable.tables,
         )
         plan = recorded_plan(coordinator_state)
         if plan is None:
-            points = [point.txid for point in self._promised()]
+            points = [point.txid for point in self._checks.promised()]
             if not points:  # the last one has aged out meanwhile
                 return
-            past = Past.of(subject, lambda _: self.journal(), CoordinatorRecord.of(coordinator_state, 0))
+            past = Past.of(subject, lambda _: self.durable.journal(), CoordinatorRecord.of(coordinator_state, 0))
             if self.random.random() < OFFERED:
                 offered = (point.txid for point in past.standing[1:] if point.txid)
                 points = [txid for txid in offered if txid not in points] or points
             wanted = self.random.choice(points)
             point, reasons = past.nearest(wanted)
-            with self.keeping():
+            with self._checks.keeping():
                 require(point.txid == wanted, f"each point can be gone back to: not {wanted}, {reasons}")
             plan = past.plan(point, 1)
             self.log(f"goes back to {wanted}")
         assert isinstance(plan, GoTo), "nothing else is planned"
-        known = self._attempts.metadata
-        self._attempts.metadata = {txid: each for txid, each in known.items() if txid <= plan.txid}
+        attempts = self._checks.attempts
+        known = attempts.metadata
+        attempts.metadata = {txid: each for txid, each in known.items() if txid <= plan.txid}
         carry_out(subject, coordinator_state, plan)
 
     def _environment(self, process: Process) -> Environment:
@@ -554,20 +539,18 @@ class World(Surroundings):
             runner.close()  # not in a `finally`: a process that dies closes nothing
 
         def make_coordinator(limits: Limits) -> Coordinator:
-            checker = CoreChecker(self._attempts, policy_of(self._plan.kinds), limits.timeout_ms)
+            checker = CoreChecker(self._checks.attempts, policy_of(self._plan.kinds), limits.timeout_ms)
             return ObservedCoordinator(limits, checker, self.log if self.is_logged else None)
 
         def make_journal(header: JournalHeader) -> SimulatedJournal:
             process.epoch = header.epoch
-            own = SimulatedJournal(header, self._journal, self._check_journal)
-            self._journal.append(own)
-            return own
+            return self.durable.begin_journal(header, self._checks.journal)
 
         return Environment(
             make_runner=make_runner,
             make_threads=lambda _: process.threads,
             make_coordinator=make_coordinator,
-            make_store=self._store,
+            make_store=self.durable.store,
             make_prototypes=lambda _: self._subject.prototypes,
             make_journal=make_journal,
             make_dead_letters=self._dead_letters,
@@ -577,19 +560,9 @@ class World(Surroundings):
         for fault in self._answering:
             self._answer(fault, delivery, job_id)
 
-    @contextlib.contextmanager
-    def keeping(self) -> Iterator[None]:
+    def keeping(self) -> AbstractContextManager[None]:
         """Record a violation even if the code under test swallows it as an error of user code."""
-        try:
-            yield
-        except Exception as error:
-            self._violated(error)
-            raise
-
-    def _violated(self, error: BaseException) -> None:
-        """Note the first error that no fault explains."""
-        if self.violation is None:
-            self.violation = error
+        return self._checks.keeping()
 
     @contextlib.contextmanager
     def _acting(self, process: Process) -> Iterator[None]:
@@ -601,14 +574,14 @@ class World(Surroundings):
             self.log("dies")
         except (StopError, FailedException, PoisonTransaction) as error:
             # No fault may part coordinator state and tables, but who has been paused finds a way back half-way.
-            if isinstance(error, DivergenceError) and not self._is_going_back:
-                self._violated(error)
+            if isinstance(error, DivergenceError) and not self.durable.is_going_back:
+                self._checks.violated(error)
             # Not the message, which may name process ids: the log of a seed is the same each time.
             self.log(f"ends: {type(error).__name__}")
             if not process.is_over:
                 process.die()
         except TxtopoError as error:
-            self._violated(error)
+            self._checks.violated(error)
         finally:
             self.acting.pop()
 
@@ -632,62 +605,12 @@ class World(Surroundings):
                 for _ in range(UPKEEP_PAUSES if (fault, failpoint) == (Fault.PAUSES, "upkeep") else 1):
                     self._strike_at(fault, failpoint)
 
-    # Checks.
-
-    def _promised(self, hours: int | None = None) -> list[KeptPoint]:
-        """Return the points on record that are to be there; note the rows of new ones.
-
-        Without ``hours``, a setting, whichever settings a run had.
-        """
-        value = self._store_place.values.get(f"{self._plan.topology_id}/points")
-        if value is None:
-            return []
-        on_record = from_json(_decoded(value), KeptPoints).until(self._committed())
-        self._points = {
-            point: self._points.get(point) or {n: each.disk.rows_as_of(point.txid) for n, each in self.tables.items()}
-            for point in on_record.points
-        }
-        hours = hours or min(each for _, each in self._histories)
-        return list(on_record.at(int(self.wall_secs() * 1000), hours).points)
-
-    def _check_past(self, disk: Disk) -> None:
-        """Check that what is promised of a table's past is there, when something of it was deleted."""
-        name = next(name for name, table in self.tables.items() if table.disk is disk)
-        recent_secs = min(secs for secs, _ in self._histories)
-        points = {point.txid: self._points[point][name] for point in self._promised()}
-        with self.keeping():
-            check_promised(name, disk, points, recent_secs)
-
-    def _check_journal(self) -> None:
-        """Check that the journal has all that the oldest point needs, when a part of it was cut."""
-        needed = min((point.txid for point in self._promised()), default=self._committed())
-        first = self._journal_begins_after()
-        with self.keeping():
-            require(first <= needed, f"the journal begins by the oldest point, {needed}: after {first}")
-
-    def _on_version(self, name: str, before: Version, version: Version) -> None:
-        if self.is_logged:
-            self.log(f"table {name!r}: version {version.number}, txid {version.txid}, epoch {version.epoch}")
-        if self.on_version is not None:
-            self.on_version(name, version)
-        with self.keeping():
-            self._tables.written(name, before, version)
-
-    def _journal_begins_after(self) -> int:
-        """Return the transaction that the journal begins after; the first part need not be that of the lowest one.
-
-        A coordinator that was paused in its start may put an old header when the parts after it are cut.
-        """
-        parts = self.journal()
-        return min((each.header.committed for each in parts if each.entries or each is parts[-1]), default=0)
+    # The end.
 
     def _settled(self) -> None:
-        if self._has_committed_input():
+        if self.durable.has_committed_input:
             self._active_move = self._moves
-        self._promised()
-        with self.keeping():
-            rows = {name: table.newest.rows for name, table in self.tables.items() if name in self._plan.states}
-            self._tables.settled(self._committed(), rows)
+        self._checks.settled()
 
     def _is_finished(self, *, paused_too: bool = True) -> bool:
         for process in self._processes:
@@ -698,42 +621,30 @@ class World(Surroundings):
     def _is_complete(self) -> bool:
         oracle = self._subject.oracle
         if oracle is not None and self._begins_alike:
-            return self._committed() == oracle.transactions
+            return self.durable.committed == oracle.transactions
         return self.has_dried_up or any(
             process.reason in {StopReason.EXHAUSTED, StopReason.UNTIL} for process in self._processes
         )
 
-    def _committed(self) -> int:
-        value = self._store_place.values.get(f"{self._plan.topology_id}/committed")
-        return 0 if value is None else int(_decoded(value)["txid"])
-
-    def _has_committed_input(self) -> bool:
-        value = self._store_place.values.get(f"{self._plan.topology_id}/committed")
-        return value is None or from_json(_decoded(value)["planned"], Planned).has_input
-
     def _check_end(self) -> None:
-        after = self._journal_begins_after()
-        entries = check_journal(self.journal(), self._committed(), after)
-        self._check_what_is_gone()
-        oracle = self._subject.oracle
-        if oracle is not None and not after:
-            check_input(entries, set(self._plan.semantics), oracle.tuples)
-            if self._plan.is_cut_by_input and not self._repeats and not self._skips:
-                for name in self._plan.states:
-                    self._check_values(name, oracle)
+        is_cut_anew = self._plan.is_cut_by_input and not self._repeats and not self._skips
+        self._checks.input(self._subject.oracle, is_cut_anew=is_cut_anew)
+        if self.can_age and self._faults:
+            self._keep_up_at_the_end()
 
-    def _check_what_is_gone(self) -> None:
+    def _keep_up_at_the_end(self) -> None:
         """Let one more coordinator do the upkeep while two periods pass, and check that nothing else is left."""
         process = Process(self, len(self._processes) + 1)
         recent_secs, hours = self._histories[0]
+        durable = self.durable
 
         def keep_up(coordinator_state: CoordinatorState) -> None:
             keeping = Keeping(
-                coordinator_state, self._committed(), self.wall_secs, recent_secs=recent_secs, rewind_hours=hours
+                coordinator_state, durable.committed, self.wall_secs, recent_secs=recent_secs, rewind_hours=hours
             )
             states = [
-                self._states[name].open(self._plan.topology_id, name, table.incarnation, process.epoch)
-                for name, table in self.tables.items()
+                durable.states[name].open(durable.topology_id, name, table.incarnation, process.epoch)
+                for name, table in durable.tables.items()
                 if table.incarnation is not None
             ]
             for secs in (0, *[max(recent_secs, ENTRIES_SECS) + PERIOD_SECS] * 2, UNNAMED_SECS):
@@ -744,54 +655,29 @@ class World(Surroundings):
                 while process.threads.works:
                     process.threads.do(process.threads.works[0])
 
-        if not self.can_age or not self._faults:
-            return
         self.has_faults = False
         with self._acting(process):
-            process.rewind(self._plan.topology_id, self._store(), keep_up)
-        if self.violation is not None:
-            raise self.violation
-        txids = [point.txid for point in self._promised(hours)]
-        for name, table in self.tables.items():
-            check_gone(name, table.disk, txids)
+            process.rewind(durable.topology_id, durable.store(), keep_up)
+        self._checks.gone(hours)
 
-    def _check_values(self, name: str, oracle: Oracle) -> None:
-        """Compare only the final values: an opaque source may cut other batches, and then txids differ."""
-        last = oracle.as_of(name, oracle.transactions)
-        require(
-            {key: row.value for key, row in self.tables[name].newest.rows.items()}
-            == {key: row.value for key, row in last.items()},
-            f"every total is as if each tuple had come once (promise 10): table {name!r}",
-        )
+    # Tables.
 
-    # Leaves.
-
-    def _leads(self, process: Process) -> bool:
-        return bool(self._store_place.epochs[self._plan.topology_id] == process.epoch)
-
-    def _store(self) -> Store:
-        store: Store = MemoryStore(self._store_place)
-        return store
-
-    def _state(self, name: str, of: State) -> SimulatedState:
-        table = self.tables.get(name)
-        if table is None:
-            disk = Disk(self.wall_secs, functools.partial(self._reach, "upkeep"), self._check_past)
-            table = SimulatedTable(name, self._on_version, disk=disk, make_thread=self._thread)
-            self.tables[name] = table
-            self._states[name] = SimulatedState(of, table)
-        return self._states[name]
+    def _table(self, name: str) -> SimulatedTable:
+        disk = Disk(self.wall_secs, functools.partial(self._reach, "upkeep"), self._checks.past)
+        return SimulatedTable(name, self._on_version, disk=disk, make_thread=self._thread)
 
     def _thread(self) -> Executor:
         return self.moving.threads.beside()
 
-    def _dead_letters(self, _path: Any, key: Fields, value: Fields) -> State:
-        return self._state("dead-letters", MemoryState(key, value))
+    def _on_version(self, name: str, before: Version, version: Version) -> None:
+        if self.is_logged:
+            self.log(f"table {name!r}: version {version.number}, txid {version.txid}, epoch {version.epoch}")
+        if self.on_version is not None:
+            self.on_version(name, version)
+        self._checks.written(name, before, version)
 
-    def journal(self) -> list[JournalPart]:
-        """Return the journal as a reader finds it."""
-        parts = (JournalPart(each.header, tuple(each.entries)) for each in self._journal)
-        return sorted(parts, key=lambda part: part.header.epoch)
+    def _dead_letters(self, _path: Any, key: Fields, value: Fields) -> State:
+        return self.durable.state("dead-letters", MemoryState(key, value))
 
 
 @attrs.frozen
@@ -829,14 +715,3 @@ def _config(  # noqa: PLR0913 - what is drawn
         rewind_hours=history[1],
         transaction_max_attempts_policy="SKIP",
     )
-
-
-@functools.lru_cache(maxsize=10_000)
-def _decoded(value: bytes) -> Any:
-    """Return a decoded value; callers share it and must not change it."""
-    return json.loads(value)
-
-
-def _decoded_metadata(value: bytes) -> tuple[Any, Planned]:
-    metadata, planned = value.split(b"\n")
-    return _decoded(metadata), from_json(_decoded(planned), Planned)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -44,10 +45,20 @@ class TransactionalTopologyBuilder:
         spout_id: the first spout's component id.
         spout: the source of the transactions.
         parallelism: the number of tasks that emit a transaction; 1 by default.
+        output: the folder, or the address in an object store, in which metadata is kept unless ``topology.state.dir``
+            says where; None: beside the first table.
     """
 
-    def __init__(self, topology_id: str, spout_id: str, spout: AnySpout, parallelism: int | None = None) -> None:
-        self._graph = Graph(topology_id)
+    def __init__(
+        self,
+        topology_id: str,
+        spout_id: str,
+        spout: AnySpout,
+        parallelism: int | None = None,
+        *,
+        output: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self._graph = Graph(topology_id, output=None if output is None else os.fspath(output))
         self._graph.declared.append(Declared(spout_id, spout, parallelism, is_spout=True))
 
     @property
@@ -176,7 +187,7 @@ def _with_own_tables(graph: Graph) -> Graph:
         for spout, name, table in tables
     ]
     states = [(name, table.state) for _, name, table in tables]
-    return Graph(graph.topology_id, [*graph.declared, *committers], [*graph.states, *states], graph.references)
+    return attrs.evolve(graph, declared=[*graph.declared, *committers], states=[*graph.states, *states])
 
 
 def refuse(mistakes: list[str]) -> None:
@@ -254,6 +265,7 @@ def _make_plan(
         edges=edges,
         states=dict(graph.states),
         references=dict(graph.references),
+        output=graph.output,
     )
 
 

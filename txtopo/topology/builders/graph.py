@@ -133,6 +133,7 @@ class Graph:
     declared: list[Declared] = attrs.field(factory=list)
     states: list[tuple[str, Any]] = attrs.field(factory=list)
     references: list[tuple[str, Any]] = attrs.field(factory=list)
+    output: str | None = None
 
     @property
     def spouts(self) -> list[Declared]:

@@ -109,6 +109,8 @@ class Plan:
     """The states that each component of the commit phase requests in its ``prepare``, by component."""
     references: Mapping[str, Reference] = attrs.field(factory=dict)
     """The tables that the topology only reads."""
+    output: str | None = None
+    """The folder in which metadata is if no setting says where; None: beside the first table."""
 
     @cached_property
     def spouts(self) -> tuple[PlannedComponent, ...]:
@@ -197,6 +199,7 @@ class Plan:
             states,
             requested_states={name: own for name, own in self.requested_states.items() if name in components},
             references=self.references,
+            output=self.output,
         )
 
     def of_phase(self, phase: Phase) -> tuple[PlannedComponent, ...]:

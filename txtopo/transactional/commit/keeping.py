@@ -8,36 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, runtime_checkable
 
 from txtopo.api.state import History, KeepsHistory, OpenedState
 from txtopo.journal.holds import Hold
+from txtopo.journal.writer import KeptJournal
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.points import SLOT_MS, thinned_ms
-
-__all__ = ["Keeping", "KeptJournal"]
 
 logger = logging.getLogger("txtopo")
 
 _POLL_SECS = 10
 """How often to look for holds, beside each time that the journal may be cut."""
-
-
-@runtime_checkable
-class KeptJournal(Protocol):
-    """What is kept of a journal."""
-
-    def end_part(self) -> None:
-        """Let the next entry begin a new file."""
-
-    def keep_after(self, txid: int, before_ms: int, before_any: Callable[[], None]) -> None:
-        """Remove the files whose transactions are all up to ``txid`` and were planned before a time.
-
-        ``before_any`` is called before the first one is removed, if any is.
-
-        Raises:
-            OSError: a file can't be removed.
-        """
 
 
 class Keeping:

@@ -210,7 +210,7 @@ def join(journal: Folder, coordinator_state: CoordinatorState, plan: Join, table
         end = read_end(journal)
     if end is not None:
         present = {name: each for name, each in mark.states.items() if each.left_after is None}
-        new = {name: JournalTable(plan.addresses[name], each.identity) for name, each in plan.states.items()}
+        new = {name: JournalTable(each, plan.states[name].identity) for name, each in plan.addresses.items()}
         header = attrs.evolve(
             end.header,
             epoch=coordinator_state.epoch,

@@ -1,8 +1,11 @@
 """Measures queries of Nexmark beside Structured Streaming: ``python -m tests.harness.benchmarks.nexmark q5 q7``.
 
 Without names, all queries. For each number of events a transaction, both systems run a query over the same files, once
-over a few to warm up and once measured; each row is compared with DuckDB's answer. CPU seconds are those of the driver,
-Spark's Python workers and the JVM, without its compilers. At the end stands a table, as :doc:`performance` has it.
+over a few to warm up and once measured; each row is compared with DuckDB's answer, and the command fails if one differs
+or none was compared. CPU seconds are those of the driver, Spark's Python workers and the JVM, without its compilers. At
+the end stands a table in Markdown; ``--keep FILE`` writes it as JSON, too, after each query, and ``--show FILE`` prints
+that of a file. The table of the documentation is that of ``measured.json`` beside this module, put there by
+``python -m tests.harness.benchmarks.history``.
 """
 
 from __future__ import annotations
@@ -11,12 +14,12 @@ import ast
 import datetime as dt
 import importlib
 import inspect
+import os
 import pkgutil
 import shutil
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -29,11 +32,16 @@ from examples.nexmark.events import DELAY, Events
 from tests.harness.benchmarks.core_secs import CoreSecs
 from tests.harness.benchmarks.nexmark import structured_streaming
 from tests.harness.benchmarks.nexmark.answers import QUERIES, Answers, Difference, found_in
+from tests.harness.benchmarks.nexmark.costs import Cost, Series
+from tests.harness.benchmarks.outcome import processor, versions
 from tests.harness.benchmarks.session import benchmark_session
 from txtopo import Config, run
 
 WARM_UP_FILES, WARM_UP_EACH = 2, 20_000
 """A query runs over so many files first, of so many events at most."""
+
+LEAST_SPAN = dt.timedelta(minutes=1)
+"""The least time from the first event to the last: the longest windows and pauses of sessions are of 10 seconds."""
 
 
 def queries() -> dict[str, ModuleType]:
@@ -55,41 +63,10 @@ def lines(query: ModuleType) -> int:
     return sum(number not in left_out and line != "" for number, line in enumerate(source.splitlines(), 1))
 
 
-@attrs.frozen
-class Cost:
-    """What a query has cost a system.
-
-    Args:
-        each: the events of a transaction.
-        secs: by the clock.
-        core_secs: of all processes.
-    """
-
-    query: str
-    lines: int
-    each: int
-    events: int
-    secs: float
-    core_secs: float
-    found: Difference
-
-    @property
-    def rate(self) -> float:
-        """Events a second, by the clock."""
-        return self.events / self.secs
-
-    @property
-    def core_secs_a_million(self) -> float:
-        """CPU seconds per million events."""
-        return self.core_secs * 1e6 / self.events
-
-    def __str__(self) -> str:
-        """Return a line."""
-        return (
-            f"{self.lines} lines; {self.events:,} events, {self.each:,} a transaction: {self.rate:,.0f} events/s, "
-            f"{self.core_secs_a_million:.1f} CPU seconds a million; {self.found.rows:,} rows, "
-            f"{self.found.missing.num_rows:,} missing, {self.found.surplus.num_rows:,} too many"
-        )
+def events_of(count: int, seed: int) -> Events:
+    """Return events over so much time that windows and sessions close, also if they are few."""
+    every_us = Events(count).every_us
+    return Events(count, seed, every_us=max(every_us, LEAST_SPAN // dt.timedelta(microseconds=1) // count))
 
 
 @click.command()
@@ -100,6 +77,10 @@ class Cost:
 @click.option("--transactions", type=click.IntRange(1), help="At most so many of each size.")
 @click.option("--real-time", is_flag=True, help="txtopo in real-time mode.")
 @click.option("--alone", is_flag=True, help="Without Structured Streaming.")
+@click.option("--keep", type=click.Path(dir_okay=False, path_type=Path), help="Write all costs to this file, as JSON.")
+@click.option(
+    "--show", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Print a file's table; run nothing."
+)
 def main(
     names: tuple[str, ...],
     events: int,
@@ -108,13 +89,21 @@ def main(
     transactions: int | None,
     real_time: bool,
     alone: bool,
+    keep: Path | None,
+    show: Path | None,
 ) -> None:
     """Measure queries."""
-    config = Config({"topology.processing.mode": "real-time"}) if real_time else Config()
+    if show is not None:
+        click.echo(Series.read(show).table())
+        return
+    mode = "real-time" if real_time else "micro-batch"
+    config = Config({"topology.processing.mode": mode})
     pairs: list[tuple[Cost, Cost | None]] = []
+    day = dt.datetime.now(tz=dt.UTC).date().isoformat()
+    series = Series(day, processor(), os.cpu_count() or 1, versions(), mode, pairs)
     with tempfile.TemporaryDirectory(prefix="txtopo-nexmark-") as folder, benchmark_session() as spark:
         for size in each:
-            made = Events(min(events, size * (transactions or events)), seed)
+            made = events_of(min(events, size * (transactions or events)), seed)
             bench = Bench(Path(folder, str(size)), made, size)
             with Answers.of(bench.events) as answers:
                 for name, query in queries().items():
@@ -126,10 +115,12 @@ def main(
                     if peer is not None:
                         click.echo(f"{name}: Structured Streaming: {peer}")
                     pairs.append((own, peer))
-    for size in each:
-        beside = [(own, peer) for own, peer in pairs if own.each == size and peer is not None]
-        if beside:
-            click.echo(f"\n{size:,} events a transaction\n\n{table(beside)}")
+                    if keep is not None:
+                        series.keep(keep)
+    click.echo(f"\n{series.table()}")
+    wrong = [cost for pair in pairs for cost in pair if cost is not None and not cost.is_right]
+    if wrong:
+        raise click.ClickException("\n".join(f"{cost.query}: {cost}" for cost in wrong))
 
 
 class Bench:
@@ -159,20 +150,26 @@ class Bench:
             lambda events, output: run(query.topology(str(events), str(output)), config, spark=spark)
         )
         found = answers.difference(name, found_in(query, str(self._output)))
-        return Cost(name, lines(query), self._size, self._made.count, secs, cores, found)
+        return self._cost(name, lines(query), secs, cores, found)
 
     def of_structured_streaming(self, name: str, answers: Answers, spark: SparkSession) -> Cost:
         """Return what a query costs in Structured Streaming; windows that stay open are left out of the answer."""
         session = structured_streaming.session_of(spark)
-        secs, cores = self._measured(lambda events, output: structured_streaming.Run(session, events, output).all(name))
+        lasts = self._made.lasts_max
+        secs, cores = self._measured(
+            lambda events, output: structured_streaming.Run(session, events, output, lasts).all(name)
+        )
         last_us = (self._made.count - 1) * self._made.every_us
         watermark = self._made.start + dt.timedelta(microseconds=last_us) - DELAY
         ends = structured_streaming.OPEN.get(name)
         closed = "true" if ends is None else f"{ends} <= TIMESTAMP '{watermark:%Y-%m-%d %H:%M:%S.%f}'"
-        answer = structured_streaming.Run(session, self.events, self._output).answer(name)
+        answer = structured_streaming.Run(session, self.events, self._output, lasts).answer(name)
         found = answers.difference(name, answer, where=closed)
-        own_lines = structured_streaming.lines(name)
-        return Cost(name, own_lines, self._size, self._made.count, secs, cores, found)
+        return self._cost(name, structured_streaming.lines(name), secs, cores, found)
+
+    def _cost(self, name: str, own_lines: int, secs: float, cores: float, found: Difference) -> Cost:
+        counts = found.rows, found.missing.num_rows, found.surplus.num_rows
+        return Cost(name, own_lines, self._size, self._made.count, secs, cores, *counts)
 
     @property
     def _output(self) -> Path:
@@ -185,23 +182,6 @@ class Bench:
             begun, cores = time.perf_counter(), CoreSecs.now()
             once(events, self._output)
         return time.perf_counter() - begun, sum(CoreSecs.now().since(cores))
-
-
-def table(pairs: Sequence[tuple[Cost, Cost]]) -> str:
-    """Return the costs of txtopo and Structured Streaming as a table in Markdown, with the medians of their ratios."""
-    rows = [
-        "| query | lines | thousand events/s | times | CPU s a million | times |",
-        "|---|---|---|---|---|---|",
-    ]
-    for own, peer in pairs:
-        rates, cores = own.rate / peer.rate, peer.core_secs_a_million / own.core_secs_a_million
-        rows.append(
-            f"| {own.query} | {own.lines}, {peer.lines} | {own.rate / 1e3:,.0f}, {peer.rate / 1e3:,.0f} | {rates:.1f} | "
-            f"{own.core_secs_a_million:.1f}, {peer.core_secs_a_million:.1f} | {cores:.1f} |"
-        )
-    faster = statistics.median(own.rate / peer.rate for own, peer in pairs)
-    cheaper = statistics.median(peer.core_secs_a_million / own.core_secs_a_million for own, peer in pairs)
-    return "\n".join([*rows, f"| median | | | {faster:.1f} | | {cheaper:.1f} |"])
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ Two things are otherwise than in the answers. The watermark never passes the las
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -56,11 +57,13 @@ class Run:
         spark: the session.
         events: the folder with a folder of files for each stream; a file of each is a batch.
         output: the folder of the tables.
+        lasts: how long an auction lasts at most.
     """
 
     spark: SparkSession
     events: Path
     output: Path
+    lasts: dt.timedelta
 
     def of(self, stream: str) -> DataFrame:
         """Return a stream of events."""
@@ -153,14 +156,15 @@ def q3(run: Run) -> Made:
 
 
 def _won(run: Run, *columns: str) -> DataFrame:
-    """Return the bids that came while their auctions were open, a second at most."""
+    """Return the bids that came while their auctions were open."""
     auctions = (
         run.timed("auction").withColumnsRenamed(_OF_AUCTION).select("id", "auction_dateTime", "expires", *columns)
     )
     bids = (
         run.timed("bid").withColumnsRenamed(_OF_BID).select("auction", "bidder", "price", "bid_dateTime", "bid_extra")
     )
-    near = "bid_dateTime >= auction_dateTime AND bid_dateTime <= auction_dateTime + INTERVAL 1 SECOND"
+    lasts = f"INTERVAL '{run.lasts.total_seconds()}' SECOND"
+    near = f"bid_dateTime >= auction_dateTime AND bid_dateTime <= auction_dateTime + {lasts}"
     return auctions.join(bids, F.expr(f"id = auction AND bid_dateTime <= expires AND {near}")).drop("id")
 
 

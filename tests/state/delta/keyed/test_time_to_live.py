@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from committers import EventClock
@@ -16,10 +17,11 @@ from state import DeltaState, StateKind, read_table
 from state.delta import merging
 from tests.budgets import examples
 from tests.state.delta.delta_tables import held_merges, hold_no_rows, maintain, reread
+from tests.state.delta.foreign import live_files, move_rows
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.reduction import Reduction, Reductions
-from txtopo.errors import ConfigError, FieldsError
+from txtopo.errors import ConfigError, FieldsError, StateAccessError
 from txtopo.transactional.commit.views import GroupState
 from txtopo.transactional.commit.write_buffer import group_states
 
@@ -57,7 +59,7 @@ def live(root: Path, **options: Any) -> dict[str, tuple[int, dt.datetime | None]
     return {row["word"]: (row["n"], row["at"]) for row in rows}
 
 
-words = st.sampled_from("abc")
+words = st.sampled_from(["a", "b", "", "ä" * 3_000])
 values = st.tuples(st.integers(1, 5), st.one_of(st.integers(-8, 4), st.integers(-1, 4), st.none()))
 calls = st.one_of(
     st.tuples(st.just("reduce"), st.lists(st.tuples(words, values), min_size=1, max_size=4)),
@@ -75,6 +77,8 @@ class Model:
         self.epoch = self.txid = 0
         self.durable: tuple[dict[str, Any], int, int] = ({}, -100, -100)
         """The values by key, the watermark, and the time up to which keys had expired at the last write."""
+        self.former: dict[int, tuple[int, int, Any]] = {}
+        """For each group by its last transaction those of the two tables, and ``durable``."""
         self._reopen()
 
     def _reopen(self) -> None:
@@ -154,7 +158,8 @@ class Model:
     def _same(self, found: Any, old: Any) -> None:
         assert (None if found is None else tuple(found)) == old
 
-    def end_group(self, how: str) -> None:
+    def end_group(self, how: str, deed: str = "nothing") -> None:
+        """End the group; ``deed`` is what somebody else does once it is prepared."""
         if self.last == self.txid:
             return
         writes = {name: each.writes() for name, each in self.group.items()}
@@ -163,10 +168,38 @@ class Model:
             return
         notes = {name: reread(self.states[name].prepare(self.last, each)) for name, each in writes.items() if each}
         self.txid, self.durable = self.last, self.now
+        self.disturb(deed)
         if how == "prepare and restart":
             self._reopen()
         for name, note in notes.items():
             self.states[name].publish(self.txid, note)
+        self.former[self.txid] = (self.states["keys"].last_txid or 0, self.states["clock"].last_txid or 0, self.durable)
+        self._begin_group()
+
+    def disturb(self, deed: str) -> None:
+        """Move the rows of the keys to other files, as somebody else: once or twice, and vacuum what they were in."""
+        path = self.root / "keys"
+        for _ in range(("nothing", "move", "move twice").index(deed)):
+            moved = live_files(path)
+            if moved:
+                move_rows(path, moved)
+                DeltaTable(path).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+
+    def go_back(self, groups: int) -> None:
+        """Go back some groups."""
+        reached = sorted(txid for txid in self.former if txid <= self.txid)[: -groups or None]
+        if not reached:
+            return
+        keys, clock, durable = self.former[reached[-1]]
+        if not keys or not clock:
+            return
+        try:
+            self.states["keys"].roll_back(keys)
+        except StateAccessError:  # somebody has removed what it needs
+            return
+        self.states["clock"].roll_back(clock)
+        self.txid, self.durable = reached[-1], durable
+        self.former = {txid: each for txid, each in self.former.items() if txid <= self.txid}
         self._begin_group()
 
     def check(self) -> None:
@@ -180,7 +213,8 @@ transactions = st.tuples(st.integers(0, 6), st.lists(calls, min_size=1, max_size
 groups = st.tuples(
     st.lists(transactions, min_size=1, max_size=5),
     st.sampled_from(["write", "write", "prepare and restart", "lose"]),
-    st.sampled_from(["nothing", "merge", "merge slowly"]),
+    st.sampled_from(["nothing", "merge", "merge slowly", "move", "move twice", "go back"]),
+    st.sampled_from(["nothing", "nothing", "move", "move twice"]),
 )
 
 
@@ -196,7 +230,7 @@ groups = st.tuples(
 def test_a_table_and_a_dict_agree(
     is_held: bool, has_executors: bool, only_folds: bool, has_vectors: bool, story: Any
 ) -> None:
-    """Keys expire by the watermark before each transaction, whatever becomes of groups, and wherever the fold is."""
+    """Keys expire by the watermark before each transaction, whatever becomes of groups, wherever the fold is, and whoever moves rows."""
     folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(dir=folder) as root:
         if not is_held:
@@ -204,16 +238,20 @@ def test_a_table_and_a_dict_agree(
         patch.setattr(merging, "_REWRITTEN_ROWS_MIN", 1)
         gate, _ = held_merges(patch)
         model = Model(Path(root), has_executors=has_executors, only_folds=only_folds, has_vectors=has_vectors)
-        for own, how, upkeep in story:
+        for own, how, upkeep, deed in story:
             for each in own:
                 model.transaction(*each)
-            model.end_group(how)
+            model.end_group(how, deed)
             if upkeep == "merge slowly":
                 gate.clear()
                 model.states["keys"].maintain()
             elif upkeep == "merge":
                 gate.set()
                 maintain(model.states["keys"])
+            elif upkeep == "go back":
+                model.go_back(1)
+            else:
+                model.disturb(upkeep)
             model.check()
         gate.set()
         maintain(model.states["keys"])

@@ -82,7 +82,8 @@ class Ways:
         return None
 
     def _is_forgotten(self, checkpoint: Checkpoint, name: str) -> bool:
-        return name in self.backfilled and name not in checkpoint.states
+        is_later = name in self.backfilled and name not in checkpoint.states
+        return is_later and self.tables[name].why_it_stays() is None
 
     def _can_have(self, checkpoint: Checkpoint, name: str) -> bool:
         """Whether a state has missed nothing at a checkpoint, or only what is on record."""

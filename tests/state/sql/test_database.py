@@ -1,0 +1,109 @@
+"""What differs from one database to the next: names, encodings, time zones."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+import sqlalchemy as sa
+
+from state import SqlState
+from txtopo import Fields
+from txtopo.api.values import TransactionalValue
+from txtopo.errors import ConfigError, DivergenceError, StateFailure
+
+WORD, N = Fields("word: string"), Fields("n: long")
+
+
+@pytest.fixture
+def server(postgres):
+    """What runs statements, each alone."""
+    engine = sa.create_engine(postgres.url.replace("postgresql:", "postgresql+psycopg:"), isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        yield connection.exec_driver_sql
+    engine.dispose()
+
+
+def written(state, values):
+    """Write values as transaction 1, and return what is read of each key."""
+    opened = state.open("t", "s", "life", 1)
+    opened.write(1, {key: TransactionalValue(1, value) for key, value in values.items()})
+    found = [each.value for each in opened.multi_get(list(values))]
+    opened.close()
+    return found
+
+
+def test_names_are_quoted(place):
+    """Reserved words, quotes, spaces and capital letters are names as others are."""
+    url, schema = place
+    fields = Fields("from: string", 'Order\'s "by": long')
+    state = SqlState(url, 'Select "all" from', Fields("select: string"), fields, schema=schema)
+    assert written(state, {"a\"'": ("it's", 1)}) == [("it's", 1)]
+    assert state.snapshot().column_names == ["select", "from", 'Order\'s "by"', "txid"]
+    assert state.table().look().misfit is None
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+def test_times_do_not_depend_on_the_time_zone_of_the_server(postgres, schema, server, zone):
+    """The first and the last moments that a timestamp can be are read as they were written."""
+    first, last = dt.datetime(1, 1, 1, tzinfo=dt.UTC), dt.datetime(9999, 12, 31, 23, 59, tzinfo=dt.UTC)
+    state = SqlState(postgres.url, "times", Fields("at: timestamp"), Fields("of: timestamp"), schema=schema)
+    server(f"ALTER ROLE tests SET timezone = '{zone}'")
+    try:
+        assert written(state, {first: last, last: first}) == [last, first]
+        assert sorted(state.snapshot()["at"].to_pylist()) == [first, last]
+    finally:
+        server("ALTER ROLE tests RESET timezone")
+
+
+def test_texts_do_not_depend_on_the_client_s_encoding(postgres, schema, monkeypatch):
+    """PGCLIENTENCODING is for other programs: what a text can be is kept."""
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    assert written(SqlState(postgres.url, "texts", WORD, Fields("text: string"), schema=schema), {"žlutý": "キー"}) == [
+        "キー"
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_that_lacks_characters(postgres, server, encoding):
+    """It is refused before anything is written: after a decision nobody could write them."""
+    name = f"in_{encoding.lower()}"
+    server(f"CREATE DATABASE {name} ENCODING '{encoding}' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'")
+    with pytest.raises(ConfigError, match=f"keeps texts in {encoding}.*use one with the encoding UTF8"):
+        SqlState(postgres.url.replace("/postgres", f"/{name}"), "texts", WORD, N).open("t", "s", "life", 1)
+
+
+def test_tables_of_sqlite_whose_names_differ_in_capital_letters_only(tmp_path):
+    """SQLite takes them for one, so the second is refused by name."""
+    url = f"sqlite:///{tmp_path / 'a.db'}"
+    SqlState(url, "counts", WORD, N).open("t", "s", "life", 1).close()
+    with pytest.raises(DivergenceError, match="differs in capital letters only"):
+        SqlState(url, "Counts", WORD, N).open("t", "other", "life", 1)
+
+
+def test_a_schema_that_is_not_there(postgres):
+    """The server's words say so, once."""
+    with pytest.raises(StateFailure, match=r'schema "nowhere" does not exist') as found:
+        SqlState(postgres.url, "t", WORD, N, schema="nowhere").open("t", "s", "life", 1)
+    assert str(found.value).count("does not exist") == 1
+
+
+def test_columns_that_are_renamed_and_a_table_that_is_dropped(postgres, schema, server):
+    """A write fails and may be tried again; the next start says how the table differs, and goes on once it is as it was."""
+    state = SqlState(postgres.url, "changed", WORD, N, schema=schema)
+    opened = state.open("t", "s", "life", 1)
+    opened.write(1, {"a": TransactionalValue(1, 1)})
+    server(f'ALTER TABLE "{schema}".changed RENAME COLUMN n TO m')
+    with pytest.raises(StateFailure, match='column "n"'):
+        opened.write(2, {"a": TransactionalValue(2, 2)})
+    with pytest.raises(DivergenceError, match="n is missing, not BIGINT, m BIGINT, which is not declared"):
+        state.open("t", "s", "life", 2)
+    server(f'ALTER TABLE "{schema}".changed RENAME COLUMN m TO n')
+    opened.write(2, {"a": TransactionalValue(2, 2)})
+    server(f'DROP TABLE "{schema}".changed')
+    with pytest.raises(StateFailure, match="does not exist"):
+        opened.write(3, {"a": TransactionalValue(3, 3)})
+    opened.close()
+    with pytest.raises(DivergenceError, match="is gone; it was at 2: restore it"):
+        state.open("t", "s", "life", 2)

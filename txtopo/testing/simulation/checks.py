@@ -1,0 +1,152 @@
+"""The promises of one schedule, checked at each version of a table, when nothing is half-written, and at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
+
+from txtopo.testing.checkers import (
+    AttemptChecker,
+    Oracle,
+    Rows,
+    TableChecker,
+    Version,
+    Violation,
+    check_input,
+    check_journal,
+    require,
+)
+from txtopo.testing.simulation.durable import Durable
+from txtopo.testing.simulation.history import Disk, check_gone, check_promised
+from txtopo.topology.plans.plan import Plan
+from txtopo.transactional.core.actions import AssignedAttempt
+from txtopo.transactional.recovery.points import KeptPoint
+
+
+@attrs.define(eq=False)
+class Checks:
+    """Checks a schedule.
+
+    The code under test may swallow what a check raises, as an error of user code; so the first one is kept.
+
+    Args:
+        plan: what the topology consists of; its states may be any.
+        durable: what is checked.
+        tables: checks each version of a table.
+        attempts: checks each attempt that emits.
+        histories: how long versions are kept, in seconds, and points, in hours; each process has one of them.
+        wall_secs: returns the time.
+    """
+
+    _plan: Plan
+    _durable: Durable
+    _tables: TableChecker
+    attempts: AttemptChecker
+    _histories: Sequence[tuple[int, int]]
+    _wall_secs: Callable[[], float]
+    violation: BaseException | None = None
+    """The first error that no fault explains."""
+    _points: dict[KeptPoint, dict[str, Rows]] = attrs.field(factory=dict, init=False)
+    """The points on record, each with the rows of all tables."""
+
+    @contextlib.contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep what is raised within, even if the code under test swallows it."""
+        try:
+            yield
+        except Exception as error:
+            self.violated(error)
+            raise
+
+    def violated(self, error: BaseException) -> None:
+        """Keep an error that no fault explains, if it is the first one."""
+        if self.violation is None:
+            self.violation = error
+
+    def promised(self, hours: int | None = None) -> list[KeptPoint]:
+        """Return the points on record that are to be there; note the rows of new ones.
+
+        Without ``hours``, a setting, whichever settings a process had.
+        """
+        on_record = self._durable.points
+        if on_record is None:
+            return []
+        tables = self._durable.tables
+        self._points = {
+            point: self._points.get(point) or {name: each.disk.rows_as_of(point.txid) for name, each in tables.items()}
+            for point in on_record.points
+        }
+        hours = hours or min(each for _, each in self._histories)
+        return list(on_record.at(int(self._wall_secs() * 1000), hours).points)
+
+    def emits(self, assigned: AssignedAttempt) -> None:
+        """Check that the metadata of an attempt is durable before the attempt emits."""
+        with self.keeping():
+            self.attempts.emits(assigned, self._durable.metadata_of(assigned.attempt.txid))
+
+    def fail_alone(self, txids: set[int], struck: int) -> None:
+        """Check that no more transactions of a job fail than faults have struck in it."""
+        with self.keeping():
+            if len(txids) > struck:
+                raise Violation(f"a failing transaction fails alone (promise 5): {txids}, {struck} struck")
+
+    def written(self, table: str, before: Version, version: Version) -> None:
+        """Check a new version of a table."""
+        with self.keeping():
+            self._tables.written(table, before, version)
+
+    def settled(self) -> None:
+        """Check the moment in which nothing may be half-written."""
+        self.promised()
+        with self.keeping():
+            tables = self._durable.tables
+            rows = {name: table.newest.rows for name, table in tables.items() if name in self._plan.states}
+            self._tables.settled(self._durable.committed, rows)
+
+    def past(self, disk: Disk) -> None:
+        """Check that what is promised of a table's past is there, when something of it was deleted."""
+        name = next(name for name, table in self._durable.tables.items() if table.disk is disk)
+        recent_secs = min(secs for secs, _ in self._histories)
+        points = {point.txid: self._points[point][name] for point in self.promised()}
+        with self.keeping():
+            check_promised(name, disk, points, recent_secs)
+
+    def journal(self) -> None:
+        """Check that the journal has all that the oldest point needs, when a part of it was cut."""
+        needed = min((point.txid for point in self.promised()), default=self._durable.committed)
+        first = self._durable.journal_begins_after
+        with self.keeping():
+            require(first <= needed, f"the journal begins by the oldest point, {needed}: after {first}")
+
+    def input(self, oracle: Oracle | None, *, is_cut_anew: bool) -> None:
+        """Check at the end that the journal has each transaction once, and all input.
+
+        Args:
+            oracle: the expected result, if there is one.
+            is_cut_anew: whether other transactions have the same input, so that only the final values can be compared.
+        """
+        after = self._durable.journal_begins_after
+        entries = check_journal(self._durable.journal(), self._durable.committed, after)
+        if oracle is not None and not after:
+            check_input(entries, set(self._plan.semantics), oracle.tuples)
+            if is_cut_anew:
+                for name in self._plan.states:
+                    self._final_values(name, oracle)
+
+    def _final_values(self, name: str, oracle: Oracle) -> None:
+        last = oracle.as_of(name, oracle.transactions)
+        require(
+            {key: row.value for key, row in self._durable.tables[name].newest.rows.items()}
+            == {key: row.value for key, row in last.items()},
+            f"every total is as if each tuple had come once (promise 10): table {name!r}",
+        )
+
+    def gone(self, hours: int) -> None:
+        """Check that nothing is left but what is needed, after an upkeep with this setting."""
+        if self.violation is not None:
+            raise self.violation
+        txids = [point.txid for point in self.promised(hours)]
+        for name, table in self._durable.tables.items():
+            check_gone(name, table.disk, txids)
