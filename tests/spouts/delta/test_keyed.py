@@ -30,6 +30,11 @@ from txtopo.testing.context import PlainContext
 
 EVENT = Fields("id: long", "name: string", "lsn: long", "deleted: boolean")
 
+KEPT = {"topology.history.recent.secs": 24 * 3600}
+"""For a reader that comes later than in 5 minutes: the machine is busy, or its clock was set."""
+
+GROUPS = Config({**KEPT, "topology.group.transactions.max": 2})
+
 Event = tuple[int, str | None]
 """A key and its name; None deletes it."""
 
@@ -85,7 +90,7 @@ def test_a_copy_of_a_table(rounds: list[tuple[list[Event], int]], has_vectors: b
         run_inline(customers(folder, events, has_vectors=has_vectors))
         for more, at in rounds:
             events += more
-            run_inline(customers(folder, events, has_vectors=has_vectors), Config(group_transactions_max=2))
+            run_inline(customers(folder, events, has_vectors=has_vectors), GROUPS)
             run_with_crash(lambda: mirror(folder, batch_files_max=files), Crash(at))
             run_inline(mirror(folder, batch_files_max=files))
             assert rows_of(folder / "mirror" / "copy") == rows_of(folder / "customers")
@@ -118,7 +123,7 @@ def test_keys_that_expire(tmp_path: Path, has_vectors: bool) -> None:
     """A key that expires is deleted by the version that says so, also where its file was merged since or is old."""
     minutes = [0, 1, 2, 7, 8, 11, 13, 21, 40, 41, 43, 44, 50, 52, 70, 71, 75]
     for end in (1, 4, 5, 8, 9, 12, len(minutes)):
-        run_inline(users(tmp_path, minutes[:end], has_vectors=has_vectors), Config(group_transactions_max=2))
+        run_inline(users(tmp_path, minutes[:end], has_vectors=has_vectors), GROUPS)
         run_inline(mirror(tmp_path, "users", "user"))
         names = ("user", "n", "at")
         assert rows_of(tmp_path / "mirror" / "copy", names) == rows_of(tmp_path / "users", names, live=True)
@@ -128,7 +133,9 @@ def test_keys_that_expire(tmp_path: Path, has_vectors: bool) -> None:
 def test_snapshots_of_points(tmp_path: Path, has_vectors: bool) -> None:
     """A reader may begin with the rows as of any transaction that ends a group, expired keys left out, and goes on."""
     minutes = [0, 1, 2, 7, 8, 11, 13, 21, 40, 41, 43, 44]
-    run_inline(users(tmp_path, minutes, has_vectors=has_vectors), Config(group_transactions_max=1))
+    run_inline(
+        users(tmp_path, minutes, has_vectors=has_vectors), Config({**KEPT, "topology.group.transactions.max": 1})
+    )
     fields = Fields("user: string", "n: long", "at: timestamp", "_change_type: string")
     for txid in range(1, len(minutes) + 1):
         transactions = steps(tmp_path / "users", fields=fields, as_of_txid=txid, batch_bytes=1)[1]
@@ -193,7 +200,7 @@ def test_what_a_commit_group_changes(tmp_path: Path, has_vectors: bool) -> None:
     (version,) = {row[-1] for row in first[0]}
     assert sorted(first[0]) == [(n, name, 1, "insert", version) for n, name in events]
     events += [(1, "ann"), (2, None), (4, "dan"), (4, "eve")]
-    run_inline(customers(tmp_path, events, has_vectors=has_vectors), Config(group_transactions_max=2))
+    run_inline(customers(tmp_path, events, has_vectors=has_vectors), GROUPS)
     _, (changes,) = steps(table, begun, fields=FED)
     assert [row[:4] for row in changes] == [
         (2, "bob", 3, "delete"),
