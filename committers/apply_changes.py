@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.changes import CHANGES, DIFF, emit_changes
+from committers.changes import CHANGES, DIFF, emit_changes, emit_expired
 from committers.inputs import Inputs, field_mistakes
 from committers.spill import ReducingCommitter
 from committers.versions import INTERVALS, REPEAT, Change, Version, VersionId, Versions
@@ -28,7 +28,6 @@ from txtopo import (
 from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.data.types import ddl_name, python_values
 from txtopo.api.map_state import MapState, RowChanges, joined_columns
-from txtopo.api.state import State
 from txtopo.columnar.conversion import cast_rows
 from txtopo.columnar.folding import places
 from txtopo.columnar.key_index import Mask, Positions, are_equal
@@ -67,7 +66,8 @@ class ApplyChanges(ReducingCommitter):
     transaction; one that comes in a later transaction ends the version before.
 
     The stream ``changes`` has what a transaction changes in the table: rows as they were before with ``diff`` -1, and
-    as they are after with 1, for a ``ReduceCommitter`` with ``diff``. It costs nothing if nobody reads it.
+    as they are after with 1, for a ``ReduceCommitter`` with ``diff``. It costs nothing if nobody reads it. Rows of a
+    :meth:`state` with a ``ttl`` are told with -1, and removed, by the first transaction that finds them expired.
 
     It counts the keys for which events were ``applied``, and the rows that were ``deleted``.
 
@@ -181,15 +181,6 @@ class ApplyChanges(ReducingCommitter):
         """Declare the stream of changes."""
         declarer.declare_stream(CHANGES, self.changes().with_attempt())
 
-    def output_mistakes(self, streams: Collection[str], states: Mapping[str, State]) -> Iterator[str]:
-        """Return why its changes can't be read."""
-        state = states.get(self._state_name)
-        if CHANGES in streams and state is not None and state.time_to_live is not None:
-            yield (
-                f"has the stream {CHANGES!r}, but the keys of state {self._state_name!r} expire, which it would not "
-                "tell; leave out the ttl, or do not subscribe to it"
-            )
-
     def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
         """Return the fields that a stream lacks."""
         return field_mistakes(self._schema.names, inputs)
@@ -262,9 +253,12 @@ class ApplyChanges(ReducingCommitter):
         """Apply the events to the tables."""
         self._make_columns()
         rows = [*self._rows, *map(read_rows_file, self._files)]
-        if not rows:
-            return
-        events = self._in_order(pa.concat_tables(rows))
+        if rows:
+            self._apply(self._in_order(pa.concat_tables(rows)))
+        if self._tells:
+            emit_expired(self.collector, self.context, self._table, lambda each: each)
+
+    def _apply(self, events: _Events) -> None:
         last = events.rows.filter(pa.array(events.is_last))
         keys = last.select(list(self._key))
         row = _Found.of(self._table, keys, self._values + self._sequence)
@@ -281,12 +275,14 @@ class ApplyChanges(ReducingCommitter):
             risen = keys.filter(pa.array(is_put & grave.is_there))
             self._graves.put_rows(last.select([*self._key, *self._grave]).filter(pa.array(is_deleted)), risen)
         is_gone = is_deleted & row.is_there
-        self._table.put_rows(after.filter(pa.array(is_put)), keys.filter(pa.array(is_gone)))
+        is_there = is_put.copy()
+        is_there[is_put] = self._table.put_rows(after.filter(pa.array(is_put)), keys.filter(pa.array(is_gone)))
         if self._tells:
             before = pa.Table.from_arrays([*keys.columns, *row.values.columns], schema=self._row_schema)
             # What has no new event stays as it was.
-            was, is_there = row.is_there & is_applied, is_put
-            emit_changes(self.collector, RowChanges(before, after, was, is_there), lambda each: each)
+            emit_changes(
+                self.collector, RowChanges(before, after, row.is_there & is_applied, is_there), lambda each: each
+            )
         self.context.count("applied", int(is_applied.sum()))
         self.context.count("deleted", int(is_gone.sum()))
 

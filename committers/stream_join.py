@@ -212,7 +212,8 @@ class StreamJoin(TakesBothStreams, ICommitter):
 
     def _concatenated(self, side: int) -> pa.Table:
         schema = self._layout.sides[side].schema.append(pa.field(UNTIL, pa.timestamp("us", tz="UTC")))
-        return pa.concat_tables([schema.empty_table(), *(rows.cast(schema) for rows in self._rows[side])])
+        parts = [rows.cast(schema) for rows in self._rows[side]]
+        return pa.concat_tables(parts) if parts else schema.empty_table()
 
     def _with_key(self, side: int, rows: pa.Table) -> pa.Table:
         """Return the rows that may have partners: no part of their key is null."""

@@ -79,11 +79,11 @@ def _covering(variants: list[pytest.Item]) -> list[pytest.Item]:
             key=lambda item: (
                 len(wanted[id(item)] & left),
                 item.get_closest_marker("slow") is None,
-                -sum(used[value] for value in _values(item)),
+                -sum(used[each] for each in wanted[id(item)]),
             ),
         )
         chosen.append(best)
-        used.update(_values(best))
+        used.update(wanted[id(best)])
         left -= wanted[id(best)]
     for item in candidates:
         if item not in chosen:

@@ -11,7 +11,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from committers.aggregates.aggregate import Aggregate, refused
+from committers.aggregates.aggregate import Aggregate
 from committers.aggregates.fields import cast, fields_of, is_binary, is_text, missing_field, typed_fields
 from committers.aggregates.numbers import Count, Sum
 from state.delta.columns import is_key_type, no_equality
@@ -50,9 +50,12 @@ class Aggregation:
             raise FieldsError(f"column {twice!r} would be there twice in {', '.join(names)}; rename an aggregate")
         if self.has_types:
             assert len(self.partial_fields) >= len(self.result_schema), "types that do not go together were refused"
-            for each in self.aggregates.values() if self.diff else ():
+            for name, each in self.aggregates.items() if self.diff else ():
                 if isinstance(each, Sum) and pa.types.is_floating(each.partial_types[0]):
-                    raise refused(each, "integers or decimals, if rows are taken back", each.field[0], each.kind)
+                    raise FieldsError(
+                        f"aggregate {name!r} needs integers or decimals, if rows are taken back, but field "
+                        f"{each.field[0]!r} is {ddl_name(each.kind)}; name another field or aggregate"
+                    )
 
     @property
     def is_typed(self) -> bool:
@@ -131,6 +134,8 @@ class Aggregation:
         columns = {name: _column(rows, name, kind) for name, kind in types.items()}
         made = [columns[name] for name in self.key]
         diffs = _column(rows, self.diff, pa.int64()) if self.diff else None
+        if diffs is not None and diffs.null_count:
+            raise FieldsError(f"field {self.diff!r} is null: such a row neither comes nor is taken back; give 1 or -1")
         for name, each in self.aggregates.items():
             inputs = zip(each.operands.names, each.operands.types, strict=True)
             given = [columns[field] if kind == types[field] else _column(rows, field, kind) for field, kind in inputs]

@@ -30,6 +30,16 @@ _POLL_SECS = 0.1
 _WINDOW = 16
 """How far from the end of the marks they are read first: a mark and the end of its transaction take two offsets."""
 
+_ELECTING = {
+    "_NOENT",
+    "_TRANSPORT",
+    "LEADER_NOT_AVAILABLE",
+    "NOT_LEADER_FOR_PARTITION",
+    "FENCED_LEADER_EPOCH",
+    "UNKNOWN_LEADER_EPOCH",
+}
+"""The errors of a partition that nobody leads now, or of a client that no broker has told yet who does."""
+
 _KEY = b"mark"
 
 
@@ -153,10 +163,10 @@ class KafkaMarks:
                 try:
                     return int(answers[partition].result().offset)
                 except library.KafkaException as error:
-                    # Nobody leads the partition now, or no broker has told the client yet.
-                    if error.args[0].name() != "_NOENT" or time.monotonic() > deadline:
+                    if error.args[0].name() not in _ELECTING or time.monotonic() > deadline:
                         raise
                 time.sleep(_POLL_SECS)
+                admin.list_topics(self.marks_topic, timeout=ANSWER_SECS)  # else it goes on with the leader that it knew
 
     @functools.cached_property
     def _admin(self) -> Any:

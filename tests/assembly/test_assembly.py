@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from spouts import MemoryTransactionalSpout
-from state import DeltaState, MemoryState
+from state import DeltaExpiringRows, DeltaState, MemoryState
+from state.delta.expiring.state import OpenedDeltaExpiringRows
+from state.delta.keyed.state import OpenedDeltaState
 from tests.acceptance.topologies import CountTuples
 from tests.bolts import Take
 from tests.topologies import committing
@@ -76,3 +78,17 @@ def test_what_a_killed_run_has_spilled(tmp_path: Path) -> None:
     run_inline(builder.build(), Config(state_dir=str(tmp_path)))
     assert [path.name for path in (tmp_path / "staging").iterdir()] == ["c"]
     assert others.is_dir()
+
+
+def test_states_share_the_memory_for_their_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``topology.state.bytes.max`` is for all states that hold rows, those in memory aside, in equal parts."""
+    given: list[int] = []
+    for kind in (OpenedDeltaState, OpenedDeltaExpiringRows):
+        monkeypatch.setattr(kind, "hold_rows", lambda _state, bytes_max: given.append(bytes_max))
+    keyed = DeltaState(tmp_path / "total", Fields("name: string"), Fields("n: long"))
+    expiring = DeltaExpiringRows(tmp_path / "open", Fields("at: timestamp"), expires="at")
+    other = MemoryState(Fields("k"), Fields("v"))
+    spout = MemoryTransactionalSpout({0: [["a"]]}, Fields("word"), 1)
+    topology = committing(spout, CountTuples(), total=keyed, open=expiring, other=other)
+    run_inline(topology, Config({"topology.state.bytes.max": 1_000_001}))
+    assert given == [500_000, 500_000]

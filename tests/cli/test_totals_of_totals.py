@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import pathlib
+import random
+from collections import Counter
 
 import pytest
 
 import txtopo.cli.mend.backfill
 from state import read_table, read_tables
+from tests.cli.conftest import CommandLine
+from tests.crashes import Crash, survives
 from tests.variants import variants
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
@@ -139,3 +143,86 @@ def test_a_level_that_is_new(module) -> None:
     run()
     assert tables("out") == tables("plain")
     assert read_table("out/sizes").num_rows
+
+
+class Story:
+    """A chain that runs and goes back at random, beside the same one undisturbed.
+
+    Args:
+        module: the command line, in whose folder both run.
+        seed: says what happens, with which rows.
+    """
+
+    def __init__(self, module: CommandLine, seed: int) -> None:
+        self._module, self._random = module, random.Random(seed)
+        drawn = self._random
+        rows = [[f"i{drawn.randrange(5)}", drawn.choice([None, 0, 1, 2]), drawn.randrange(6), n] for n in range(36)]
+        shown = "[" + ", ".join(f"[{i!r}, {s}, {p}, NOON + dt.timedelta(minutes={n})]" for i, s, p, n in rows) + "]"
+        shelves = [[drawn.randrange(3), f"s{n}"] for n in range(12)]
+        text = MODULE.replace(
+            next(line for line in MODULE.splitlines() if line.startswith("ROWS = ")), f"ROWS = {shown}"
+        ).replace('SHELVES = [[shelf % 4, f"s{shelf}"] for shelf in range(12)]', f"SHELVES = {shelves!r}")
+        module.write_module("totals", text)
+        self._options = drawn.choice([{}, {"vectors": "yes"}, {"opaque": "yes"}])
+        self._settings = [f"--set={name}={value}" for name, value in self._options.items()]
+        run("plain", **self._options)
+        self._committed = 0
+        self.told: list[str] = []
+
+    def step(self, number: int) -> None:
+        """Go on, or back if something is committed, or look at what was."""
+        kinds = ["on", "crash", *(["rewind", "replay", "fork"] if self._committed > 1 else [])]
+        kind, txid = self._random.choice(kinds), self._random.randint(1, max(1, self._committed))
+        self.told.append(f"{kind} {txid} of {self._committed}")
+        if kind == "on":
+            run(until=min(12, self._committed + self._random.randint(1, 5)), **self._options)
+        elif kind == "crash":
+            most = min(12, self._committed + 3)
+            survives(lambda: run(until=most, **self._options), Crash(self._random.randint(1, 60)))
+            run(until=most, **self._options)  # which recovers
+        elif kind == "rewind":
+            ended = self._module("rewind", "totals", str(txid), "--yes", *self._settings)
+            assert ended.exit_code == 0 or "were committed together" in ended.output, (ended.output, self.told)
+        elif kind == "replay":
+            replayed = self._module("replay", "totals", str(txid), *self._settings)
+            assert replayed.exit_code == 0, (replayed.output, self.told)
+            assert "✘" not in replayed.output, (replayed.output, self.told)
+        else:
+            side = f"side{number}"
+            ended = self._module("fork", "totals", str(txid), side, *self._settings)
+            assert ended.exit_code == 0 or "were committed together" in ended.output, (ended.output, self.told)
+            if ended.exit_code == 0:
+                run(fork=side, **self._options)
+                assert tables(side) == tables("plain"), self.told
+        self._committed = read_tables("out").txid or 0
+        self.told.append(f"committed {self._committed}")
+
+    def end(self) -> None:
+        """Run to the end, and compare all with the undisturbed run, and the changes at every transaction."""
+        run(**self._options)
+        assert tables("out") == tables("plain"), self.told
+        for txid in range(1, 13):
+            logs = [shown_at(folder, txid) for folder in ("out", "plain")]
+            assert logs[0] == logs[1], (txid, self.told)
+            assert not -logs[0], "nothing is taken back that is not there"
+        assert "every transaction was committed once" in self._module.told("audit", "out"), self.told
+
+
+def shown_at(folder: str, txid: int) -> Counter[str]:
+    """What the changes of the totals up to a transaction add up to."""
+    shown: Counter[str] = Counter()
+    for row in read_table(f"{folder}/log").to_pylist():
+        diff = row.pop("diff")
+        if row.pop("txid") <= txid:
+            shown[str(row)] += diff
+    return Counter({row: count for row, count in shown.items() if count})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
+def test_any_story(module, seed: int) -> None:
+    """However a chain with a left join, ranks and levels runs, dies, and goes back, it is that of an undisturbed run."""
+    story = Story(module, seed)
+    for number in range(6):
+        story.step(number)
+    story.end()

@@ -285,13 +285,28 @@ def test_mistakes(tmp_path) -> None:
         with pytest.raises(TopologyError, match=message):
             ReduceCommitter("t", Fields("k: string"), values=values, diff="diff")
     with pytest.raises(
-        FieldsError, match="Sum needs integers or decimals, if rows are taken back, but field 'n' is double"
+        FieldsError, match="aggregate 'n' needs integers or decimals, if rows are taken back, but field 'n' is double"
     ):
         ReduceCommitter("t", Fields("k: string"), values={**count, "n": Sum("n: double")}, diff="diff").changes()
     with pytest.raises(TopologyError, match="no function"):
         ReduceCommitter("t", "k", "n", diff="diff")
     with pytest.raises(TopologyError, match="tells no changes"):
         ReduceCommitter("t", "k", "n").changes()
+
+
+def test_a_diff_that_is_null(tmp_path) -> None:
+    """It is refused by name: the row would be counted by none of the aggregates, or by some of them."""
+    fields = Fields("shelf: int", "price: long", "diff: long")
+    committer = ReduceCommitter(
+        "t", Fields("shelf: int"), values={"n": Count(), "low": Min("price: long")}, diff="diff"
+    )
+    builder = TransactionalTopologyBuilder(
+        "t", "rows", MemoryTransactionalSpout({0: [[1, 2, 1], [1, 1, None]]}, fields, 2)
+    )
+    builder.set_committer_bolt("t", committer).fields_grouping("rows", Fields("shelf"))
+    builder.set_state("t", committer.state(tmp_path / "t"))
+    with pytest.raises(FieldsError, match="field 'diff' is null: such a row neither comes"):
+        run_inline(builder.build())
 
 
 def test_more_values_than_may_be(tmp_path) -> None:
@@ -488,3 +503,97 @@ def test_totals_of_a_database(tmp_path, batch, kind) -> None:
                 found[row["shop"], row["n"], row["sum"]] += row["diff"]
         assert +found == Counter((shop, len(own), sum(own)) for shop, own in totals.items()), f"as of {txid}"
         assert not -found
+
+
+EVENT = st.tuples(
+    st.integers(1, 3),
+    st.sampled_from("xy"),
+    st.integers(0, 9),
+    st.integers(0, 6),
+    st.sampled_from([False, False, True]),
+    st.none() | st.integers(0, 12).map(start_of),
+)
+
+
+def live_rows(batches: list[list], ttl: dt.timedelta) -> list[dict[int, tuple]]:
+    """The rows after each transaction, by hand: one that has expired is forgotten, with its sequence; a delete is not."""
+    rows: dict[int, tuple] = {}
+    graves: dict[int, int] = {}
+    watermark, after = None, []
+    for batch in batches:
+        until = None if watermark is None else watermark - ttl
+
+        def is_over(row: tuple, until=until) -> bool:
+            return until is not None and row[3] is not None and row[3] <= until
+
+        rows = {key: row for key, row in rows.items() if not is_over(row)}
+        for key, *row, is_gone, at in {each[0]: each for each in sorted(batch, key=lambda event: event[3])}.values():
+            known = rows[key][2] if key in rows else graves.get(key)
+            if known is None or row[2] >= known:
+                rows.pop(key, None)
+                graves.pop(key, None)
+                if is_gone:
+                    graves[key] = row[2]
+                elif not is_over((*row, at)):
+                    rows[key] = (*row, at)
+        watermark = max((at for at in (watermark, *(each[5] for each in batch)) if at is not None), default=None)
+        after.append(dict(rows))
+    return after
+
+
+@settings(max_examples=examples(24), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(data=st.data())
+def test_rows_of_a_database_that_expire(data) -> None:
+    """A row that expires leaves the totals in the transaction that finds it so, beside deletes, late and old events."""
+    events = [list(each) for each in data.draw(st.lists(EVENT, min_size=1, max_size=14))]
+    batch, minutes, tasks, group = (data.draw(st.integers(1, most)) for most in (3, 5, 2, 4))
+    fields = Fields("id: long", "shop: string", "price: long", "seq: long", "gone: boolean", "at: timestamp")
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
+    ttl = dt.timedelta(minutes=minutes)
+
+    def build():
+        rows = ApplyChanges(
+            "rows",
+            "graves",
+            key=Fields("id: long"),
+            values=Fields("shop: string", "price: long", "at: timestamp"),
+            sequence=Fields("seq: long"),
+            deleted="gone",
+        )
+        shops = ReduceCommitter(
+            "shops", Fields("shop: string"), values={"n": Count(), "sum": Sum("price: long")}, diff="diff"
+        )
+        builder = TransactionalTopologyBuilder("chain", "events", MemoryTransactionalSpout({0: events}, fields, batch))
+        clock = EventClock("clock", time="at", delay=dt.timedelta(0))
+        builder.set_committer_bolt("clock", clock).global_grouping("events")
+        builder.set_state("clock", clock.state(folder / "clock"))
+        builder.set_committer_bolt("rows", rows, tasks).fields_grouping("events", Fields("id"))
+        builder.set_state("rows", rows.state(folder / "rows", ttl=ttl, clock="clock"))
+        builder.set_state("graves", rows.tombstones(folder / "graves"))
+        builder.set_committer_bolt("shops", shops, tasks).fields_grouping("rows", Fields("shop"), CHANGES)
+        builder.set_state("shops", shops.state(folder / "shops"))
+        for name, each in (("rows", rows), ("shops", shops)):
+            builder.set_bolt(f"log of {name}", AppendCommitter(f"{name} log")).shuffle_grouping(name, CHANGES)
+            builder.set_state(f"{name} log", DeltaRows(folder / f"{name}-log", each.changes()))
+        return builder.build()
+
+    config = Config(max_spout_pending=6, group_transactions_max=group)
+    if not run_with_crash(build, Crash(data.draw(st.integers(0, 60))), config):
+        assert run_with_crash(build, Crash(), config)
+    batches = [events[start : start + batch] for start in range(0, len(events), batch)]
+    for txid, rows in enumerate(live_rows(batches, ttl), 1):
+        log = log_as_of(folder / "rows-log", txid)
+        assert log == Counter((key, shop, price, at, seq) for key, (shop, price, seq, at) in rows.items()), (
+            f"as of {txid}"
+        )
+        totals = defaultdict(list)
+        for shop, price, *_ in rows.values():
+            totals[shop].append(price)
+        log = log_as_of(folder / "shops-log", txid)
+        assert +log == Counter((shop, len(own), sum(own)) for shop, own in totals.items()), f"as of {txid}"
+        assert not -log
+    shown = {
+        row["id"]: (row["shop"], row["price"], row["seq"], row["at"]) for row in read_table(folder / "rows").to_pylist()
+    }
+    assert shown == rows
+    shutil.rmtree(folder)

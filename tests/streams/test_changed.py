@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
+from tests.budgets import examples
 from tests.streams.flows import memory, table
 from txtopo.errors import TxtopoError
 from txtopo.streams import Count, Flow, Max, Sum
@@ -81,3 +83,48 @@ def test_what_is_refused(tmp_path, changes, words):
         run_inline(said(tmp_path, **changes).build())
     assert str(raised.value).count(", line ") <= 1
     assert table(said(tmp_path), "rows") == before
+
+
+SINKS = {
+    "rows": lambda stream: stream.append("rows"),
+    "totals": lambda stream: stream.group_by("shop").agg(**SUMS).upsert("totals"),
+    "minutes": lambda stream: stream.group_by("shop").window("1m").agg(n=Count()).append("minutes"),
+    "latest": lambda stream: stream.apply_changes("latest", key="shop", sequence="id"),
+    "ids": lambda stream: stream.distinct("id", within="1h", name="ids-once").select("id").append("ids"),
+}
+IDLE = {
+    "filter": lambda stream: stream.filter("price >= 0"),
+    "column": lambda stream: stream.with_columns(twice="price * 2").drop("twice"),
+    "rename": lambda stream: stream.rename({"price": "cost"}).rename({"cost": "price"}),
+    "select": lambda stream: stream.select("id", "shop", "at", "price", "paid"),
+}
+"""Steps that make nothing else of a row."""
+
+
+def version(output, sinks, idle):
+    """Say a flow of some tables, in an order, with some steps before each that keep nothing."""
+    flow = Flow("f", output)
+    timed = flow.source("orders", memory(ROWS)).event_time("at", delay="1s", close_at_end=True)
+    for name, steps in zip(sinks, idle, strict=True):
+        stream = timed
+        for step in steps:
+            stream = IDLE[step](stream)
+        SINKS[name](stream)
+    return flow
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(12), deadline=None)
+@given(data=st.data(), until=st.integers(1, 4))
+def test_generated_changes(tmp_path_factory, data, until):
+    """Whatever row-wise steps come, go and move, and whichever tables go: those that stay are as if nothing had changed."""
+    idle = st.lists(st.sampled_from(sorted(IDLE)), max_size=2)
+    first = data.draw(st.lists(st.sampled_from(sorted(SINKS)), min_size=1, unique=True))
+    second = data.draw(st.lists(st.sampled_from(first), min_size=1, unique=True))
+    changed, plain = (tmp_path_factory.mktemp("flow") for _ in range(2))
+    run_inline(version(changed, first, [data.draw(idle) for _ in first]).build(), until=until)
+    flow = version(changed, second, [data.draw(idle) for _ in second])
+    run_inline(flow.build())
+    alone = version(plain, second, [[] for _ in second])
+    run_inline(alone.build())
+    assert {name: table(flow, name) for name in second} == {name: table(alone, name) for name in second}

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from committers import TimerCommitter
+from state import DeltaState
 from tests.budgets import examples
 from tests.streams.flows import memory, ran
 from txtopo import Fields
@@ -154,3 +156,70 @@ def _added(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], tuple[Any, ...]]
         number, total = added.get(window, (0, 0))
         added[window] = number + row["rows"], total + (row["total"] or 0)
     return added
+
+
+class Silence(TimerCommitter):
+    """Emits a key after whose last row nothing came for a pause; the guide on flows has it."""
+
+    output_fields = Fields("attempt", "key: string", "since: timestamp")
+    pause = dt.timedelta(seconds=45)
+
+    def on_rows(self, key, rows, old):
+        times = [row["at"] for row in rows if row["at"]]
+        times = [at for at in times if self.watermark is None or at + self.pause > self.watermark]
+        for at in times:
+            self.set_timer(key, at + self.pause)
+        return [*(old or []), *times] or None
+
+    def on_timer(self, key, time, old):
+        later = [at for at in old or [] if at > time - self.pause]
+        if not any(at <= time for at in later):
+            self.collector.emit((self.attempt, key, time - self.pause))
+        return later or None
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(15), deadline=None)
+@given(rows=left_rows(), size=SIZES, delay=st.integers(0, 300), jitter=st.randoms(), tasks=st.integers(1, 3))
+def test_timers(tmp_path_factory, rows, size, delay, jitter, tasks):
+    """Timers fire as one query says, however the input is cut, while no row comes later than the clock waits for it."""
+    rows.sort(key=lambda row: (row[2] or T) + dt.timedelta(seconds=jitter.uniform(0, delay)))
+    output = tmp_path_factory.mktemp("flow")
+    flow = Flow("f", output, parallelism=tasks)
+    timed = flow.source("rows", memory(rows, LEFT, size)).event_time("at", delay=f"{delay}s", close_at_end=True)
+    silence = Silence("recent", "timers", clock="rows-clock", key=Fields("key: string"))
+    recent = DeltaState(output / "recent", key=Fields("key: string"), value=Fields("times: array<timestamp>"))
+    timed.through("silence", silence, by="key", states={"recent": recent}).append("alerts")
+    (alerts,) = ran(flow, "alerts")
+    query = """SELECT key, "at" FROM input WHERE "at" IS NOT NULL
+        QUALIFY coalesce(lead("at") OVER (PARTITION BY key ORDER BY "at") - "at" > INTERVAL 45 SECOND, true)"""
+    assert rows_of(alerts, "key", "since") == answer(database(input=(rows, LEFT)), query)
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(15), deadline=None)
+@given(rows=left_rows(), size=SIZES, delay=st.integers(0, 120), within=st.integers(1, 90), tasks=st.integers(1, 2))
+def test_what_is_late_or_has_no_time(tmp_path_factory, rows, size, delay, within, tasks):
+    """Of distinct and of a join, each row is in exactly one of their streams, or has pairs in the first."""
+    flow = Flow("f", tmp_path_factory.mktemp("flow"), parallelism=tasks)
+    left, right = (
+        flow.source(name, memory(rows, LEFT, size))
+        .event_time("at", delay=f"{delay}s", close_at_end=True)
+        .select("key", "at", **{name: "id"})
+        for name in ("left", "right")
+    )
+    once = left.distinct("left", within=f"{within}s")
+    joined = left.join(right, "key", upper=f"{within}s", rename={"at": "right_at"}, how="full")
+    streams = {"once": once, "once_late": once.late, "once_untimed": once.untimed, "joined": joined}
+    streams |= {name: joined[name] for name in ("left_late", "left_untimed", "right_late", "right_untimed")}
+    for name, stream in streams.items():
+        stream.append(name)
+    found = dict(zip(streams, ran(flow, *streams), strict=True))
+    ids, untimed = sorted(row[0] for row in rows), sorted(row[0] for row in rows if row[2] is None)
+    assert sorted(row["left"] for name in ("once", "once_late", "once_untimed") for row in found[name]) == ids
+    assert sorted(row["left"] for row in found["once_untimed"]) == untimed
+    for side in ("left", "right"):
+        passed = {row[side] for row in found["joined"]} - {None}
+        held_back = [row[side] for name in ("late", "untimed") for row in found[f"{side}_{name}"]]
+        assert sorted([*passed, *held_back]) == ids
+        assert sorted(row[side] for row in found[f"{side}_untimed"]) == untimed

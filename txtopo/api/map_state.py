@@ -89,14 +89,17 @@ class MapState(ABC):
             of_keys: the values of the keys, if ``values`` is a sequence of keys.
         """
 
-    def put_rows(self, rows: pa.Table, removed: pa.Table | None = None) -> None:
+    def put_rows(self, rows: pa.Table, removed: pa.Table | None = None) -> npt.NDArray[np.bool_]:
         """Put a value for each of some keys, and remove others, in columns; see :meth:`multi_put`.
 
-        It is fastest for states that look keys up in columns.
+        It is fastest for states that look keys up in columns. A key that has expired for this transaction is removed.
 
         Args:
             rows: a table whose columns are the key fields and then the value fields, of any names, each key once.
             removed: a table of the key fields, with the keys to remove, each once and none of ``rows``.
+
+        Returns:
+            For each of ``rows`` whether it is there: its time has not passed.
 
         Raises:
             FieldsError: a key or a value does not fit its field.

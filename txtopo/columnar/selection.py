@@ -17,7 +17,9 @@ PORTION_BYTES = 1 << 28
 
 def rows_at(rows: pa.Table, positions: npt.NDArray[np.integer[Any]]) -> pa.Table:
     """Return the rows at some positions, in their order."""
-    if rows.nbytes <= BYTES_MAX:
+    # Of few rows in one piece, nbytes takes three times as long as take().
+    pieces = max((column.num_chunks for column in rows.columns), default=0)
+    if rows.get_total_buffer_size() * pieces <= BYTES_MAX or rows.nbytes <= BYTES_MAX:
         return rows.take(positions)
     wide = rows.cast(pa.schema([field.with_type(_wide(field.type)) for field in rows.schema])).combine_chunks()
     size = max(1, rows.num_rows * PORTION_BYTES // rows.nbytes)

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     )
     from txtopo.testing.conformance.expiring import (
         EXPIRING_FIELDS as EXPIRING_FIELDS,
+        EXPIRING_KEY as EXPIRING_KEY,
+        EXPIRING_VALUE as EXPIRING_VALUE,
+        ExpiringKeysConformance as ExpiringKeysConformance,
         ExpiringRowsConformance as ExpiringRowsConformance,
     )
     from txtopo.testing.conformance.spout import (

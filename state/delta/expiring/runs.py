@@ -12,8 +12,9 @@ from state.delta.mirror import Read
 from state.delta.rows.format import KeylessRows, RowsFormat, arranged, fitted_rows
 from txtopo.api.reduction import Rows, RowsMode
 from txtopo.api.state import ExpiresRows, State
+from txtopo.columnar.keyed_runs import KeyedRuns
 from txtopo.columnar.mapped import kept_rows
-from txtopo.columnar.rows_by_time import Run, keys_in, rows_of_keys
+from txtopo.columnar.rows_by_time import Run
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FieldsError
 
@@ -46,6 +47,7 @@ class Runs:
         self._schema = schema
         self._expires = expires
         self._key = tuple(key)
+        self.index = KeyedRuns(self._key, self._expires, self._together)
         self._bytes_max = bytes_max
         self.by_path: dict[str, Run] = {}
         """The run of each file: of the head's, and of those just written, which the head may come to have."""
@@ -62,7 +64,7 @@ class Runs:
         Raises:
             StateFailure: there is no room in memory, and the mapped file cannot be written.
         """
-        self.by_path[path] = self._kept(Run.of(rows, self._expires, self._key))
+        self.by_path[path] = self._kept(Run.of(rows, self._expires))
 
     def keep(self, paths: Collection[str], taken: int) -> None:
         """Hold only the rows of some files, and of each file at most as many that are taken as others."""
@@ -73,19 +75,27 @@ class Runs:
             self.by_path[path] = run if left is run else self._kept(left)
 
     def prepare(self) -> None:
-        """Make the index of each run, so that the first look-up need not."""
+        """Index the keys of all runs, so that the first look-up need not."""
         if self._key:
-            for run in self.by_path.values():
-                run.prepare()
+            self.index.follow(self.by_path.values())
 
     def clear(self) -> None:
         """Drop everything."""
         self.by_path = {}
+        self.index = KeyedRuns(self._key, self._expires, self._together)
 
     def _kept(self, run: Run) -> Run:
-        room = self._bytes_max - sum(each.rows.nbytes for each in self.by_path.values())
         # It is in order already; its times lie where its rows do.
-        return Run.of(kept_rows(self._schema, [run.rows], room), self._expires, self._key)
+        return Run.as_they_are(kept_rows(self._schema, [run.rows], self._room), self._expires)
+
+    def _together(self, parts: Sequence[pa.Table]) -> pa.Table:
+        """Return rows that are held as one piece, in place of which they are held."""
+        room = self._room + sum(part.nbytes for part in parts)
+        return kept_rows(self._schema, [pa.concat_tables(parts).combine_chunks()], room)
+
+    @property
+    def _room(self) -> int:
+        return self._bytes_max - int(sum(run.rows.nbytes for run in self.by_path.values()))
 
 
 class ReadsRuns(KeylessRows, ExpiresRows):
@@ -95,11 +105,17 @@ class ReadsRuns(KeylessRows, ExpiresRows):
         KeylessRows.__init__(self, form)
         self._expires = declared.expires
         self._key = tuple(declared.key)
+        self._empty = form.schema().empty_table()
 
     @property
     @abstractmethod
     def _runs_there(self) -> Sequence[Run]:
-        """Return all rows that are not taken, and maybe some that are."""
+        """All rows that are not taken, and maybe some that are."""
+
+    @property
+    @abstractmethod
+    def _index(self) -> KeyedRuns:
+        """The index of the keys of runs that are there."""
 
     def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table:
         """Return rows with the table's fields, in memory; see :meth:`TakesRows.rows_to_write`."""
@@ -115,11 +131,11 @@ class ReadsRuns(KeylessRows, ExpiresRows):
 
     def holds(self, keys: pa.Table, after: int) -> pa.BooleanArray:
         """Return for each key whether it has a row that expires after a time."""
-        return pa.array(keys_in(self._runs_there, keys, after))
+        return pa.array(self._index.holds(self._runs_there, keys, after))
 
     def of_keys(self, keys: pa.Table, after: int) -> pa.Table:
         """Return the rows of some keys that expire after a time."""
-        return self._shown(rows_of_keys(self._runs_there, keys, after))
+        return self._shown(self._index.of_keys(self._runs_there, keys, after))
 
     def _shown(self, parts: Sequence[pa.Table]) -> pa.Table:
-        return pa.concat_tables([self._form.schema().empty_table(), *parts]).select(self._form.fields.names)
+        return pa.concat_tables([self._empty, *parts]).select(self._form.fields.names)

@@ -41,6 +41,7 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.api.reduction import Rows, RowsMode, TransactionRows
 from txtopo.api.state import HoldsRows, StateKind
+from txtopo.columnar.keyed_runs import KeyedRuns
 from txtopo.columnar.rows_by_time import BEFORE_ALL, Run, not_over
 from txtopo.columnar.rows_file import in_memory
 from txtopo.columnar.selection import rows_at
@@ -169,6 +170,10 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         runs = self._held().by_path
         return [runs[path] for path in self._writer.files]
 
+    @property
+    def _index(self) -> KeyedRuns:
+        return self._held().index
+
     def write_rows(self, parts: Sequence[TransactionRows]) -> RowsWrites:
         """Write the rows of some transactions that are not taken at the end to a file of no version of the table yet.
 
@@ -265,4 +270,8 @@ class PastDeltaExpiringRows(ReadsRuns, PastDeltaRows):
 
     @functools.cached_property
     def _runs_there(self) -> list[Run]:
-        return [Run.of(self.all, self._expires, self._key)]
+        return [Run.of(self.all, self._expires)]
+
+    @functools.cached_property
+    def _index(self) -> KeyedRuns:
+        return KeyedRuns(self._key, self._expires)

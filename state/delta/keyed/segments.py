@@ -149,6 +149,7 @@ class Segments:
     def __init__(self, schema: pa.Schema, keys: Sequence[str], bytes_max: int) -> None:
         self.bytes_max = bytes_max
         self._schema = schema
+        self._empty = schema.empty_table()  # to make one asks the environment, for each column
         self._keys = list(keys)
         self._by_path: dict[str, _Segment] = {}
         self._index: HashIndex | None = None
@@ -266,7 +267,7 @@ class Segments:
     def _look_up(self, keys: pa.Table, names: Sequence[str]) -> tuple[_Found, Positions, pa.Table]:
         """Return some keys as found, and the columns ``names`` as :meth:`found_among` returns the rows."""
         index, hashes, at = self._key_index(), _hashes(keys), 0
-        slots, owns, found = [_NONE], [_NONE], [self._schema.empty_table().select(names)]
+        slots, owns, found = [_NONE], [_NONE], [self._empty.select(names)]
 
         def are_same(own: Positions, numbers: Positions) -> Mask:
             order = np.argsort(numbers)
@@ -307,11 +308,11 @@ class Segments:
             for (first, rows), start, end in zip(chunks, bounds, bounds[1:], strict=False)
             if start < end
         ]
-        return pa.Table.from_batches(parts, self._schema.empty_table().select(names).schema)
+        return pa.Table.from_batches(parts, self._empty.select(names).schema)
 
     def over(self, column: str, until: int) -> pa.Table:
         """Return the rows whose time in a column is at or before a time in µs since 1970 UTC."""
-        found = [self._schema.empty_table()]
+        found = [self._empty]
         for segment in self._by_path.values():
             at = np.flatnonzero(are_over(segment.rows, column, until).to_numpy())
             if len(at):

@@ -455,7 +455,6 @@ class KilledCompactor(threading.Thread):
 
 
 @pytest.mark.slow
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("kind", DYING)
 @pytest.mark.parametrize(("transactions", "keys"), variants((20, 20), long=[(200, 2_000), (100, 100_000)]))
 def test_one_after_another_beside_a_run_with_kills(tmp_path, monkeypatch, kind, transactions, keys):

@@ -22,7 +22,7 @@ from pyroaring import BitMap64
 from state import DeltaRows, DeltaState, read_table
 from state.delta import merging
 from state.delta.expiring import state as expiring_state
-from state.delta.log import data_files
+from state.delta.log import data_files, vectors
 from state.delta.log.data_files import DATA_FOLDER, DataFile, DataFolder
 from state.delta.log.location import Location
 from state.delta.log.vectors import bitmap_of
@@ -304,6 +304,7 @@ class Sources:
         self, path: Path, monkeypatch: pytest.MonkeyPatch, *times: list[int | None], has_vectors: bool = False
     ) -> None:
         monkeypatch.setattr(data_files, "PORTION_ROWS", 1)
+        monkeypatch.setattr(vectors, "_PORTION", 1)
         schema = pa.schema([("at", pa.timestamp("us", "UTC"))])
         self.data = VectorTable(path).data
         self.files = [self.data.put("rows", pa.table({"at": each}, schema=schema)) for each in times]

@@ -92,6 +92,7 @@ def test_a_run(pipeline):
         pipeline.check()
 
 
+@pytest.mark.covering(1)
 @KINDS
 @pytest.mark.slow
 def test_a_crash_at_every_step(place, kind):

@@ -52,13 +52,18 @@ class World:
 KINDS = pytest.mark.parametrize(
     ("opaque", "kind"),
     [
-        pytest.param(opaque, kind, id=f"{'opaque' if opaque else 'repeatable'}-{kind.value}")
+        pytest.param(
+            opaque,
+            kind,
+            id=f"{'opaque' if opaque else 'repeatable'}-{kind.value}",
+            marks=[pytest.mark.long] if opaque != (kind is StateKind.OPAQUE) else [],
+        )
         for opaque in (False, True)
         for kind in KEYED_KINDS
     ],
 )
 """Spouts, and what a state keeps beside its values. A transaction that was decided never runs again, so every kind is
-exact with every spout."""
+exact with every spout: the other pairs are for ``make long``."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The conformance tests of states whose rows expire, your own and txtopo's: a test class to subclass.
+"""The conformance tests of states whose rows or keys expire, your own and txtopo's: test classes to subclass.
 
 ::
 
@@ -6,6 +6,11 @@
         @pytest.fixture
         def declared(self, tmp_path):
             return MyExpiringState(tmp_path, EXPIRING_FIELDS, expires="ends", key=("word",))
+
+    class TestMyKeysThatExpire(ExpiringKeysConformance):
+        @pytest.fixture
+        def declare(self, tmp_path):
+            return lambda ttl: MyState(tmp_path, EXPIRING_KEY, EXPIRING_VALUE, ttl=ttl, clock="clock")
 """
 
 from __future__ import annotations
@@ -20,16 +25,24 @@ import pyarrow as pa
 import pytest
 
 from txtopo.api.data.fields import Fields
-from txtopo.api.data.utc import datetime_at
+from txtopo.api.data.utc import MICROS_MIN, datetime_at
 from txtopo.api.map_state import MapState
-from txtopo.api.state import CanBeRepaired, OpenedState, State
+from txtopo.api.state import CanBeRepaired, ExpiresKeys, KeyedWrites, OpenedState, State
 from txtopo.errors import FieldsError, LostLead, StateAccessError
 from txtopo.testing.conformance.state import INCARNATION, NAME, TOPOLOGY
 from txtopo.transactional.commit.write_buffer import group_state
 
-__all__ = ["EXPIRING_FIELDS", "ExpiringRowsConformance"]
+__all__ = [
+    "EXPIRING_FIELDS",
+    "EXPIRING_KEY",
+    "EXPIRING_VALUE",
+    "ExpiringKeysConformance",
+    "ExpiringRowsConformance",
+]
 
 EXPIRING_FIELDS = Fields("word: string", "ends: timestamp")
+
+EXPIRING_KEY, EXPIRING_VALUE = Fields("word: string"), Fields("n: long", "at: timestamp")
 
 Row = tuple[str | None, int]
 """A word, and the second after 1970 at which its row expires."""
@@ -89,6 +102,38 @@ def held(view: MapState, words: str) -> str:
     """Return those of some one-letter words that have a row."""
     found = view.holds(pa.table({"word": list(words)})).to_pylist()
     return "".join(word for word, is_held in zip(words, found, strict=True) if is_held)
+
+
+TTL = dt.timedelta(minutes=1)
+"""The time to live of keys."""
+
+Declare = Callable[[dt.timedelta], State]
+
+_SECOND = 1_000_000
+
+
+def keys_of(declare: Declare, epoch: int = 1, ttl: dt.timedelta = TTL) -> Any:
+    """Open a state whose keys expire; skip the test if they do not."""
+    state = opened(declare(ttl), epoch)
+    assert isinstance(state, ExpiresKeys), f"{state} is none whose keys expire"
+    return state
+
+
+def put_keys(
+    state: OpenedState, txid: int, ends: dict[str, int | None], until: int | None, removed: Sequence[str] = ()
+) -> None:
+    """Write keys with their times, in seconds after 1970, and remove others, as txtopo does."""
+    values = [(txid, None if second is None else _second(second)) for second in ends.values()]
+    micros = None if until is None else until * _SECOND
+    writes = KeyedWrites(state.declared.kind, list(ends), values, [txid] * len(ends), removed=removed, until=micros)
+    state.write(txid, writes)
+
+
+def expired(state: Any, until: int) -> list[tuple[str, int]]:
+    """Return the words and transactions of the rows up to a second, sorted."""
+    rows = state.expired_rows(until * _SECOND)
+    assert set(rows.column_names) >= {*EXPIRING_KEY, *EXPIRING_VALUE, "txid"}
+    return sorted(zip(rows["word"].to_pylist(), rows["txid"].to_pylist(), strict=True))
 
 
 class ExpiringRowsConformance:
@@ -313,3 +358,69 @@ class ExpiringRowsConformance:
             declared.expires,
             declared.kind,
         )
+
+
+class ExpiringKeysConformance:
+    """The promises of :class:`~txtopo.api.state.ExpiresKeys`, as tests. Define the fixture ``declare``.
+
+    What the changes of such a state tell rests on them: a key that went before a transaction has told of it would stay
+    for ever in the totals of those who read the changes.
+    """
+
+    @pytest.fixture
+    def declare(self) -> Callable[[dt.timedelta], State]:
+        """Return what declares the state with a time to live: fields ``EXPIRING_KEY`` and ``EXPIRING_VALUE``."""
+        raise NotImplementedError
+
+    def test_nothing_has_expired_at_first(self, declare: Declare) -> None:
+        """Neither before the first write nor after one for which nothing had expired."""
+        state = keys_of(declare)
+        assert state.expired_until(None) < MICROS_MIN
+        put_keys(state, 1, {"a": 5, "b": None}, until=None)
+        assert state.expired_until(None) < MICROS_MIN
+        assert keys_of(declare, epoch=2).expired_until(_second(1_000)) < MICROS_MIN
+
+    def test_rows_up_to_a_time(self, declare: Declare) -> None:
+        """The rows whose time is at or before another one, with the transaction that put them; none without."""
+        state = keys_of(declare)
+        put_keys(state, 1, {"a": 5, "b": None, "c": 7, "d": -3}, until=None)
+        put_keys(state, 2, {"c": 9, "e": 5}, until=None)
+        for again in (state, keys_of(declare, epoch=2)):
+            found = [expired(again, until) for until in (-4, -3, 5, 8, 9)]
+            first = [("a", 1), ("d", 1), ("e", 2)]
+            assert found == [[], first[1:2], first, first, sorted([*first, ("c", 2)])]
+
+    def test_what_had_expired_is_on_record(self, declare: Declare) -> None:
+        """That of the last write is known to the next coordinator, whatever the watermark, and to upkeep."""
+        state = keys_of(declare)
+        put_keys(state, 1, {"a": 5, "b": 50}, until=None)
+        put_keys(state, 2, {"c": 60}, until=20)
+        state.maintain()
+        for again in (state, keys_of(declare, epoch=2)):
+            for watermark in (None, 0, 1_000):
+                assert again.expired_until(None if watermark is None else _second(watermark)) == 20 * _SECOND
+            assert {word for word, _ in expired(again, 100)} - {"a"} == {"b", "c"}
+
+    def test_a_key_stays_until_it_is_told(self, declare: Declare) -> None:
+        """What ended by a former time to live is there until a transaction was written, which has told of it."""
+        state = keys_of(declare)
+        put_keys(state, 1, {"a": 5, "b": 50}, until=None)
+        put_keys(state, 2, {"c": 60}, until=None)
+        # Lives were TTL long; the watermark of the first transaction, at which "a" has ended, is TTL and 30 seconds.
+        for epoch in (2, 3):
+            again = keys_of(declare, epoch, TTL * 2)
+            until = again.expired_until(_second(30) + TTL)
+            again.maintain()
+            assert until == 30 * _SECOND
+            assert expired(again, 30) == [("a", 1)]
+        put_keys(again, 3, {"d": 70}, until=30)
+        again.maintain()
+        assert keys_of(declare, 4, TTL * 2).expired_until(None) == 30 * _SECOND
+        assert {word for word, _ in expired(again, 100)} - {"a"} == {"b", "c", "d"}
+
+    def test_a_removed_key_is_gone(self, declare: Declare) -> None:
+        """A transaction that tells of a key removes it; it is not found again."""
+        state = keys_of(declare)
+        put_keys(state, 1, {"a": 5, "b": 50}, until=None)
+        put_keys(state, 2, {}, until=20, removed=["a"])
+        assert expired(state, 100) == expired(keys_of(declare, epoch=2), 100) == [("b", 1)]

@@ -444,15 +444,22 @@ class KeyedView(TransactionView):
         values = values if isinstance(values, Mapping) else dict(zip(values, of_keys or (), strict=True))
         self._put(list(values), list(map(self._bare, values.values())))
 
-    def put_rows(self, rows: pa.Table, removed: pa.Table | None = None) -> None:
+    def put_rows(self, rows: pa.Table, removed: pa.Table | None = None) -> Mask:
         """Put a value for each of some keys, and remove others: in columns if possible."""
         self._check_running()
         self.probe.step()
+        declared = self._group.opened.declared
+        is_there = self._are_there(rows.rename_columns([*declared.key, *declared.value]))
+        if not is_there.all():
+            gone = rows.filter(pa.array(~is_there)).select(range(len(declared.key)))
+            removed = gone if removed is None else pa.concat_tables([removed.rename_columns(gone.column_names), gone])
+            rows = rows.filter(pa.array(is_there))
         removed = None if removed is None or not removed.num_rows else removed
         if (rows.num_rows or removed is not None) and not self._put_in_columns(rows, removed):
             self.multi_put(dict(self.pairs(rows)))
             if removed is not None:
                 self.multi_remove(joined_columns(list(map(python_values, removed.columns))))
+        return is_there
 
     def _put_in_columns(self, rows: pa.Table, removed: pa.Table | None) -> bool:
         """Put and remove keys in columns if possible, and return whether it was."""
@@ -584,7 +591,7 @@ class KeyedView(TransactionView):
         self._put_rows(after, sought, is_there, was_put)
         return RowChanges(before, after, was, is_there)
 
-    def _are_there(self, rows: pa.Table, counted: str) -> Mask:
+    def _are_there(self, rows: pa.Table, counted: str = "") -> Mask:
         """Return which rows are of keys that have rows, and whose time has not passed."""
         is_there = np.ones(rows.num_rows, dtype=bool)
         if counted:

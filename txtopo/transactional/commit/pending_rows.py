@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 
 from txtopo.api.data.utc import MICROS_MIN, datetime_at
 from txtopo.api.state import ExpiresRows, State
-from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, RowsByTime
+from txtopo.columnar.keyed_runs import RowsByTime
+from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL
 from txtopo.errors import FieldsError, StateAccessError
 
 __all__ = ["PendingRows"]

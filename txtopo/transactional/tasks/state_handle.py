@@ -13,6 +13,8 @@ from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from txtopo.api.data.copying import Copy, Copying
@@ -143,10 +145,10 @@ class StateHandle(MapState, Local):
                 values = dict(zip(keys, self._each(view, values.values(), self._copied_in_whole), strict=True))
             view.multi_put(values)
 
-    def put_rows(self, rows: pa.Table, removed: pa.Table | None = None) -> None:
+    def put_rows(self, rows: pa.Table, removed: pa.Table | None = None) -> npt.NDArray[np.bool_]:
         """Put a value for each of some keys, and remove others, in columns."""
         with self._lock:
-            self._reach_to_write().put_rows(rows, removed)
+            return self._reach_to_write().put_rows(rows, removed)
 
     def multi_update(self, keys: Sequence[Key], function: Updater) -> list[Any]:
         """Replace each key's value by ``function(key, old)``."""

@@ -124,7 +124,7 @@ class Series:
                 rate, cores = own.rate / peer.rate, peer.core_secs_a_million / own.core_secs_a_million
                 rows.append(
                     f"| {own.query} | {own.lines}, {peer.lines} | {_compared(own)}, {_compared(peer)} | "
-                    f"{own.rate / 1e3:,.0f}, {peer.rate / 1e3:,.0f} | {rate:.1f} | "
+                    f"{_thousands(own)}, {_thousands(peer)} | {rate:.1f} | "
                     f"{own.core_secs_a_million:.1f}, {peer.core_secs_a_million:.1f} | {cores:.1f} |"
                 )
             faster = statistics.median(own.rate / peer.rate for own, peer in pairs)
@@ -143,6 +143,11 @@ class Series:
                 ours[own.query] = max(ours.get(own.query, 0.0), own.rate)
                 theirs[own.query] = max(theirs.get(own.query, 0.0), peer.rate)
         return {query: rate / theirs[query] for query, rate in ours.items()}
+
+
+def _thousands(cost: Cost) -> str:
+    """Return thousands of events a second, with two digits at least."""
+    return f"{cost.rate / 1e3:,.0f}" if cost.rate >= 1e4 else f"{cost.rate / 1e3:.2g}"
 
 
 def _compared(cost: Cost) -> str:

@@ -28,7 +28,7 @@ from tests.state.delta.expiring.expiring_tables import (
 )
 from tests.variants import variants
 from txtopo import Config
-from txtopo.columnar import key_index
+from txtopo.columnar import key_index, keyed_runs
 from txtopo.errors import StateAccessError
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.commit.write_buffer import group_state
@@ -75,7 +75,8 @@ def test_other_states_take_nothing(tmp_path):
 
 def test_keys_with_the_same_hash_are_told_apart(tmp_path, monkeypatch):
     """A key is not taken for another one whose hash is the same."""
-    monkeypatch.setattr(key_index, "hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
+    for module in (key_index, keyed_runs):
+        monkeypatch.setattr(module, "hashes_of", lambda keys: np.full(keys.num_rows, 7, np.uint64))
     state = opened(tmp_path, key="k")
     put(state, (1, [("a", 10), ("b", 20)]), (2, [("c", 30)]))
     view = group_state(state).begin(3)

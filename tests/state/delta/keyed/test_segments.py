@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from state import DeltaState, read_table
 from state.delta import merging
 from state.delta.keyed import segments
-from state.delta.log import data_files
+from state.delta.log import data_files, vectors as log_vectors
 from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.vectors import Vector
 from state.delta.merging import in_tiers, is_mostly_dead
@@ -260,6 +260,7 @@ DEEDS = {
 def test_rows_that_die_while_their_segments_are_merged(tmp_path, monkeypatch, rows, deed) -> None:
     """A merge outlasts writes: what they have replaced and removed meanwhile is dead in the new segment, too."""
     monkeypatch.setattr(merging, "_TIER", 3)
+    monkeypatch.setattr(log_vectors, "_PORTION", 3)
     if rows != "held":
         hold_no_rows(monkeypatch)
     gate, begun = held_merges(monkeypatch)

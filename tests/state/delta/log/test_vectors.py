@@ -24,7 +24,7 @@ from state.delta.log.entries import entry_path
 from state.delta.log.live_vectors import live_vectors
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.put import Change
-from state.delta.log.vectors import Vector, dead_rows
+from state.delta.log.vectors import Vector, dead_rows, portions_in
 from tests.budgets import examples
 from tests.state.delta.vector_tables import SCHEMA, VectorTable
 
@@ -304,3 +304,10 @@ def test_what_is_missing_is_told(table: VectorTable) -> None:
     assert f"the file {file.places[1]}, but that has {len(content) - 1} bytes" in str(table.data.missing([file]))
     place.unlink()
     assert table.data.missing([file]) == f"the file {file.places[1]}, but that is gone"
+
+
+def test_positions_come_in_portions() -> None:
+    """Each once, in their order; where there are none is no portion."""
+    positions = [0, 5, (1 << 18) - 1, 1 << 18, 5 << 18]
+    assert [portion.tolist() for portion in portions_in(BitMap64(positions))] == [positions[:3], [1 << 18], [5 << 18]]
+    assert list(portions_in(BitMap64())) == []
