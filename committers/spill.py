@@ -31,9 +31,12 @@ class SpillingCommitter(BatchBolt, ICommitter):
 
     def _spill(self, keys: Sequence[str]) -> None:
         """Write at least ``FILE_ROWS_MIN`` rows to a file, divided into parts by the columns ``keys``."""
-        if sum(rows.num_rows for rows in self._rows) >= FILE_ROWS_MIN and self.context.staging_dir:
+        if sum(rows.num_rows for rows in self._rows) < FILE_ROWS_MIN:
+            return
+        staging = self.context.staging
+        if staging is not None:
             name = f"{self.attempt.txid}-{self.attempt.attempt}-{self.context.this_task_index}"
-            self._files.append(write_rows_file(self.context.staging_dir, name, pa.concat_tables(self._rows), keys))
+            self._files.append(write_rows_file(staging, name, pa.concat_tables(self._rows), keys))
             self._rows = []
 
     def __getstate__(self) -> dict[str, Any]:

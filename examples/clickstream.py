@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -174,9 +173,8 @@ def topology(
     until_end: bool = False,
 ) -> TransactionalTopology:
     """Return the topology; the topic has clicks in JSON, and ``until_end`` ends with those that are there."""
-    tables = Path(output)
     spout = TransactionalKafkaSpout(
-        servers, topic, CLICK, dead_letter=tables / "unreadable", publish_group="clickstream", until_end=until_end
+        servers, topic, CLICK, dead_letter=f"{output}/unreadable", publish_group="clickstream", until_end=until_end
     )
     builder = TransactionalTopologyBuilder("clickstream", "clicks", spout, parallelism)
     builder.set_bolt("sort", Sort(), parallelism).local_or_shuffle_grouping("clicks")
@@ -186,11 +184,11 @@ def topology(
     builder.set_committer_bolt("day-users", DayUsers(), 1).global_grouping("first-visits")
     builder.set_committer_bolt("errors", AppendCommitter("errors"), parallelism).shuffle_grouping("sort", "errors")
     sums = Fields("clicks: long", "bytes: long")
-    builder.set_state("pages", DeltaState(tables / "pages", key=Fields("page: string"), value=sums))
+    builder.set_state("pages", DeltaState(f"{output}/pages", key=Fields("page: string"), value=sums))
     visit = Fields("day: date", "user: string")
-    builder.set_state("visits", DeltaState(tables / "visits", key=visit, value=Fields("n: long")))
-    builder.set_state("days", DeltaState(tables / "days", key=Fields("day: date"), value=Fields("users: long")))
-    builder.set_state("errors", DeltaRows(tables / "errors", _ERROR))
+    builder.set_state("visits", DeltaState(f"{output}/visits", key=visit, value=Fields("n: long")))
+    builder.set_state("days", DeltaState(f"{output}/days", key=Fields("day: date"), value=Fields("users: long")))
+    builder.set_state("errors", DeltaRows(f"{output}/errors", _ERROR))
     return builder.build()
 
 
@@ -207,10 +205,9 @@ class Results:
 
 def results_in(output: str) -> Results:
     """Read the tables."""
-    tables = Path(output)
-    pages = {row["page"]: (row["clicks"], row["bytes"]) for row in read_table(tables / "pages").to_pylist()}
-    users = {row["day"].isoformat(): row["users"] for row in read_table(tables / "days").to_pylist()}
-    return Results(pages, users, read_table(tables / "errors").num_rows, read_table(tables / "unreadable").num_rows)
+    pages = {row["page"]: (row["clicks"], row["bytes"]) for row in read_table(f"{output}/pages").to_pylist()}
+    users = {row["day"].isoformat(): row["users"] for row in read_table(f"{output}/days").to_pylist()}
+    return Results(pages, users, read_table(f"{output}/errors").num_rows, read_table(f"{output}/unreadable").num_rows)
 
 
 def show_results(console: Console, output: str) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import datetime as dt
 import random
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -68,29 +67,28 @@ def readings(hours: int = HOURS) -> Iterator[tuple[str, dt.datetime, float]]:
 
 def topology(output: str = OUTPUT, parallelism: int = 2, hours: int = HOURS) -> TransactionalTopology:
     """Return the topology."""
-    tables = Path(output)
     spout = MemoryTransactionalSpout(list(readings(hours)), READING, READINGS_A_TRANSACTION)
     builder = TransactionalTopologyBuilder("no-reading", "readings", spout)
     clock = EventClock("clock", time="at", delay=dt.timedelta(minutes=1))
     builder.set_committer_bolt("clock", clock).global_grouping("readings")
-    builder.set_state("clock", clock.state(tables / "clock"))
+    builder.set_state("clock", clock.state(f"{output}/clock"))
 
     silence = NoReading("recent", "timers", clock="clock", key=Fields("sensor: string"))
     committer = builder.set_committer_bolt("no-reading", silence, parallelism)
     committer.fields_grouping("readings", Fields("sensor")).all_grouping("clock")
-    recent = DeltaState(tables / "recent", key=Fields("sensor: string"), value=Fields("times: array<timestamp>"))
+    recent = DeltaState(f"{output}/recent", key=Fields("sensor: string"), value=Fields("times: array<timestamp>"))
     builder.set_state("recent", recent)
-    builder.set_state("timers", silence.timers_state(tables / "timers"))
+    builder.set_state("timers", silence.timers_state(f"{output}/timers"))
 
     builder.set_committer_bolt("append", AppendCommitter("alerts")).shuffle_grouping("no-reading")
     alert = Fields("sensor: string", "last_at: timestamp", "noticed_at: timestamp")
-    builder.set_state("alerts", DeltaRows(tables / "alerts", alert))
+    builder.set_state("alerts", DeltaRows(f"{output}/alerts", alert))
     return builder.build()
 
 
 def show_results(console: Console, output: str) -> None:
     """Print the alerts."""
-    alerts = sorted(read_table(Path(output) / "alerts").to_pylist(), key=lambda row: (row["noticed_at"], row["sensor"]))
+    alerts = sorted(read_table(f"{output}/alerts").to_pylist(), key=lambda row: (row["noticed_at"], row["sensor"]))
     for row in alerts[:5]:
         console.print(f"{row['sensor']} has sent nothing since {row['last_at']:%H:%M:%S}")
     console.print(f"{len(alerts):,} alerts")

@@ -308,7 +308,8 @@ def topology(
     The database is a SQLite file with the tables ``orders`` and ``prices``. By default one is made beside the tables,
     of which ``orders`` is the number of orders. Components that can have several tasks have about ``parallelism``.
     """
-    path = Path(output) / "orders.sqlite" if database is None else Path(database)
+    own = OUTPUT if "://" in output else output  # SQLite needs a disk
+    path = Path(own) / "orders.sqlite" if database is None else Path(database)
     if database is None and not path.exists():
         make_database(path, orders)
     builder = TransactionalTopologyBuilder("orders", "orders", OrdersSpout(path), 2)
@@ -329,14 +330,14 @@ def topology(
         "check", "refused"
     ).global_grouping("price", "refused")
     for state, key in (("balances", "customer"), ("sold", "product"), ("ledger", "account"), ("refusals", "reason")):
-        table = DeltaState(Path(output) / state, key=Fields(f"{key}: string"), value=Fields("n: long"))
+        table = DeltaState(f"{output}/{state}", key=Fields(f"{key}: string"), value=Fields("n: long"))
         builder.set_state(state, table)
     return builder.build()
 
 
 def show_results(console: Console, output: str) -> None:
     """Print the ledger and the pieces sold."""
-    owed = sum(read_table(Path(output) / "ledger")["n"].to_pylist())
+    owed = sum(read_table(f"{output}/ledger")["n"].to_pylist())
     console.print(f"customers owe {owed / 100:,.2f}")
-    for row in sorted(read_table(Path(output) / "sold").to_pylist(), key=lambda row: str(row["product"])):
+    for row in sorted(read_table(f"{output}/sold").to_pylist(), key=lambda row: str(row["product"])):
         console.print(f"product {row['product']}: {row['n']:,} pieces")

@@ -77,8 +77,7 @@ def topology(  # noqa: PLR0913 - the parameters of a run
     watch: bool = True,
 ) -> TransactionalTopology:
     """Return the topology, of a topic if there are ``servers``; without ``watch`` it ends with what is there."""
-    tables = Path(output)
-    unreadable = tables / "unreadable"
+    unreadable = f"{output}/unreadable"
     spout: FilesTransactionalSpout | TransactionalKafkaSpout
     if servers:
         spout = TransactionalKafkaSpout(servers, topic, ORDER, dead_letter=unreadable, until_end=not watch)
@@ -97,15 +96,15 @@ def topology(  # noqa: PLR0913 - the parameters of a run
 
     clock = EventClock("clock", time="at", delay=DELAY, idle_after=IDLE, close_at_end=not watch)
     builder.set_committer_bolt("clock", clock).global_grouping("orders")
-    builder.set_state("clock", clock.state(tables / "clock"))
+    builder.set_state("clock", clock.state(f"{output}/clock"))
 
     unique = Deduplicate("seen", clock="clock", time="at", key="id", within=LATENESS, fields=ORDER)
     deduplicated = builder.set_committer_bolt("unique", unique, parallelism)
     deduplicated.fields_grouping("orders", Fields("id")).all_grouping("clock")
-    builder.set_state("seen", unique.state(tables / "seen"))
+    builder.set_state("seen", unique.state(f"{output}/seen"))
     for table, stream in (("orders", "default"), ("late", "late"), ("untimed", "untimed")):
         builder.set_committer_bolt(f"append-{table}", AppendCommitter(table)).shuffle_grouping("unique", stream)
-        builder.set_state(table, DeltaRows(tables / table, ORDER))
+        builder.set_state(table, DeltaRows(f"{output}/{table}", ORDER))
 
     minutes = WindowCommitter(
         "open-minutes",
@@ -118,16 +117,16 @@ def topology(  # noqa: PLR0913 - the parameters of a run
     )
     by_minute = builder.set_committer_bolt("by-minute", minutes)
     by_minute.fields_grouping("unique", Fields("shop")).all_grouping("clock")
-    builder.set_state("open-minutes", minutes.state(tables / "open_minutes"))
+    builder.set_state("open-minutes", minutes.state(f"{output}/open_minutes"))
     builder.set_committer_bolt("append-revenue", AppendCommitter("revenue")).shuffle_grouping("by-minute")
-    builder.set_state("revenue", DeltaRows(tables / "revenue", minutes.results()))
+    builder.set_state("revenue", DeltaRows(f"{output}/revenue", minutes.results()))
 
     values = {"orders": Count(), "revenue": Sum("price"), "largest": Max("price"), "last": Last("price", by="at")}
     totals = builder.set_committer_bolt("totals", ReduceCommitter("totals", "shop", values=values))
     totals.fields_grouping("unique", Fields("shop"))
     prices = [f"{name}: decimal(28,2)" for name in ("revenue", "largest", "last")]
     sums = Fields("orders: long", *prices, "last_at: timestamp")
-    builder.set_state("totals", DeltaState(tables / "totals", key=Fields("shop: string"), value=sums))
+    builder.set_state("totals", DeltaState(f"{output}/totals", key=Fields("shop: string"), value=sums))
     return builder.build()
 
 
@@ -148,14 +147,13 @@ class Results:
 
 def results_in(output: str) -> Results:
     """Read the tables."""
-    tables = Path(output)
-    orders, late, revenue = (read_table(tables / name).to_pylist() for name in ("orders", "late", "revenue"))
+    orders, late, revenue = (read_table(f"{output}/{name}").to_pylist() for name in ("orders", "late", "revenue"))
     by_id = {row["id"]: (row["at"], row["shop"], row["price"]) for row in orders}
     late_by_id = {row["id"]: (row["at"], row["shop"], row["price"]) for row in late}
     minutes = {(row["shop"], row["window_start"]): (row["orders"], row["revenue"]) for row in revenue}
     totals = {
         row["shop"]: (row["orders"], row["revenue"], row["largest"])
-        for row in read_table(tables / "totals").to_pylist()
+        for row in read_table(f"{output}/totals").to_pylist()
     }
     return Results(by_id, late_by_id, minutes, totals, len(orders) - len(by_id) + len(revenue) - len(minutes))
 

@@ -10,7 +10,6 @@ Run it with ``txtopo run examples.ring``, or through a thousand disasters: ``txt
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -83,14 +82,14 @@ def topology(output: str = OUTPUT, turns: int = TURNS, parallelism: int = 2) -> 
     builder = Builder("ring", "spout", spout, parallelism)
     builder.set_committer_bolt("rethread", Rethread(), 1).global_grouping("spout")
     for name in ("next", "back"):
-        table = DeltaState(Path(output) / name, key=Fields("node: long"), value=Fields("neighbour: long"))
+        table = DeltaState(f"{output}/{name}", key=Fields("node: long"), value=Fields("neighbour: long"))
         builder.set_state(name, table)
     return builder.build()
 
 
 def show_results(console: Console, output: str) -> None:
     """Print the ring."""
-    rows = read_table(Path(output) / "next").to_pylist()
+    rows = read_table(f"{output}/next").to_pylist()
     ring = threaded({row["node"]: row["neighbour"] for row in rows})
     node, shown = 0, ["0"]
     for _ in range(NODES):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -128,9 +127,8 @@ def topology(input: str | None = None, output: str = OUTPUT, parallelism: int = 
     builder.set_bolt("bucketize", Bucketize(), parallelism).none_grouping("count")
     builder.set_committer_bolt("buckets", BucketUpdater(), parallelism).fields_grouping("bucketize", Fields("bucket"))
     count = Fields("count: long")
-    tables = Path(output)
-    builder.set_state("word-counts", DeltaState(tables / "word_counts", key=Fields("word: string"), value=count))
-    builder.set_state("buckets", DeltaState(tables / "buckets", key=Fields("bucket: long"), value=count))
+    builder.set_state("word-counts", DeltaState(f"{output}/word_counts", key=Fields("word: string"), value=count))
+    builder.set_state("buckets", DeltaState(f"{output}/buckets", key=Fields("bucket: long"), value=count))
     return builder.build()
 
 
@@ -141,4 +139,4 @@ def config() -> Config:
 
 def show_results(console: Console, output: str) -> None:
     """Print the most common words, a chart of the buckets, and the paths of the tables."""
-    print_report(console, Path(output), BUCKET_SIZE)
+    print_report(console, output, BUCKET_SIZE)

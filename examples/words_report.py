@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 from rich.bar import Bar
 from rich.console import Console
@@ -17,10 +16,10 @@ WORDS_SHOWN = 10
 BUCKETS_SHOWN = 12
 
 
-def print_report(console: Console, output: Path, bucket_size: int) -> None:
+def print_report(console: Console, output: str, bucket_size: int) -> None:
     """Print the most common words, the buckets, and the paths of their tables in ``output``."""
-    words = read_table(output / "word_counts")
-    buckets = read_table(output / "buckets")
+    words = read_table(f"{output}/word_counts")
+    buckets = read_table(f"{output}/buckets")
     counts = dict(zip(words["word"].to_pylist(), words["count"].to_pylist(), strict=True))
     sizes = dict(zip(buckets["bucket"].to_pylist(), buckets["count"].to_pylist(), strict=True))
     console.print()
@@ -29,7 +28,7 @@ def print_report(console: Console, output: Path, bucket_size: int) -> None:
     console.print(_chart(sizes, bucket_size))
     console.print()
     for name, rows in (("word_counts", len(counts)), ("buckets", len(sizes))):
-        console.print(Text.assemble((f"{rows:>9,} rows  ", "dim"), str(output / name)), soft_wrap=True)
+        console.print(Text.assemble((f"{rows:>9,} rows  ", "dim"), f"{output}/{name}"), soft_wrap=True)
 
 
 def _commonest(counts: Mapping[str, int]) -> Table:

@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests import BYTECODE
+from tests.azurite import AzuriteServer
 from tests.object_server import ObjectStore as ObjectServer, object_store
 from txtopo.config import Config
 from txtopo.errors import ConfigError
@@ -143,6 +144,13 @@ def bucket_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
     with object_store() as server:
         for name, value in server.options.items():
             monkeypatch.setenv(name.upper(), value)
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[AzuriteServer]:
+    """One running emulator of Azure for the whole test session; the tests are skipped where it is not installed."""
+    with AzuriteServer() as server:
         yield server
 
 

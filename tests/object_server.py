@@ -6,6 +6,7 @@ It is a process of its own: the client's library waits for answers without letti
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import threading
 import time
@@ -26,6 +27,7 @@ _FAULTS = {
     "broken": Answer.error(500, "InternalError"),
     "denied": Answer.error(403, "AccessDenied"),
     "expired": Answer.error(400, "ExpiredToken"),
+    "full": Answer.error(403, "QuotaExceeded"),
 }
 """What is answered instead, by the name of a fault; ``lost``: nothing, and the request was carried out."""
 
@@ -67,6 +69,18 @@ class ObjectStore:
         """Set the time of what is put from now on, in seconds since 1970; before, it is that of the machine."""
         self._clock.value = secs
 
+    def limit_puts(self, secs: float) -> None:
+        """Refuse a PUT of a name that was put within the last seconds, as Google's store does."""
+        self._orders.update(between_secs=secs)
+
+    def set_latency(self, secs: float) -> None:
+        """Answer each request so much later, also several at a time."""
+        self._orders.update(latency_secs=secs)
+
+    def asked(self) -> list[str]:
+        """Return the requests since the last call: the kind and the name in its bucket, of a listing the prefix."""
+        return list(self._orders.update())
+
     def requests(self) -> Counter[str]:
         """Return the number of requests so far, by kind."""
         return Counter(dict(zip(KINDS, self._counts, strict=True)))
@@ -103,23 +117,29 @@ class _Orders:
     _orders: Any
     _done: Any
 
-    def update(self, **what: Any) -> None:
+    def update(self, **what: Any) -> Any:
+        """Set what is given; return what the server was asked for since the last time."""
         self._orders.put(what)
-        self._done.get()
+        return self._done.get()
 
 
 def _serve(clock: Any, counts: Any, orders: Any, port: Any) -> None:
-    faults: dict[str, Any] = {"each": 0, "ignores": False, "late_secs": 0.0}
+    faults: dict[str, Any] = {"each": 0, "ignores": False, "late_secs": 0.0, "latency_secs": 0.0, "between_secs": 0.0}
     objects = _LateObjects(now_secs=lambda: clock.value or time.time())
     objects.faults = faults
-    counted = type("Counted", (_Handler,), {"counts": counts, "faults": faults, "seen": Counter()})
+    counted = type(
+        "Counted", (_Handler,), {"counts": counts, "faults": faults, "seen": Counter(), "asked": [], "put_secs": {}}
+    )
     with bucket_server(objects, handler=counted) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         port.put(server.options)
         while True:
             faults.update(orders.get())
             counted.seen.clear()
-            port.put(None)
+            with counts.get_lock():
+                asked = counted.asked[:]
+                counted.asked.clear()
+            port.put(asked)
 
 
 class _LateObjects(Objects):
@@ -138,17 +158,33 @@ class _Handler(BucketHandler):
     counts: Any
     faults: dict[str, Any]
     seen: Counter[str]
+    asked: list[str]
+    put_secs: dict[str, float]
 
     def answer_to(self, kind: str, serve: Callable[[], Answer]) -> Answer | None:
+        time.sleep(self.faults["latency_secs"])
         with self.counts.get_lock():
             self.counts[KINDS.index(kind)] += 1
+            name = self._query.get("prefix", "") if kind == "LIST" else self._key.partition("/")[2]
+            self.asked.append(f"{kind} {name}")
             is_faulty = self._is_faulty(kind)
+            is_too_soon = kind == "PUT" and self._is_too_soon()
+        if is_too_soon:
+            return Answer.error(429, "SlowDown")
         if not is_faulty:
             return serve()
         fault = self.faults["fault"]
         if fault == "lost":
             serve()
         return _FAULTS[fault]
+
+    def _is_too_soon(self) -> bool:
+        now_secs, key = time.monotonic(), self._key
+        if now_secs - self.put_secs.get(key, -math.inf) < self.faults["between_secs"]:
+            self.asked.append(f"REFUSED {key.partition('/')[2]}")
+            return True
+        self.put_secs[key] = now_secs
+        return False
 
     def _is_faulty(self, kind: str) -> bool:
         faults = self.faults

@@ -207,7 +207,10 @@ class StateFailure(FailedException):
 
 
 class SourceFailure(FailedException):
-    """A source, such as a Kafka broker, does not answer at the moment; its spout tries again."""
+    """A source does not answer at the moment, such as a Kafka broker or a schema registry: it is asked again.
+
+    That says nothing of a transaction: it is replayed, and never skipped for it.
+    """
 
 
 class JobFailure(FailedException):

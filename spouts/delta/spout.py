@@ -38,7 +38,7 @@ from txtopo.api.data.types import ddl_name
 from txtopo.api.dataset import Dataset
 from txtopo.api.values import KEYED_KINDS
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import ConfigError, FailedException, FieldsError, InputError
+from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
 from txtopo.text.native import plain_text
 
 __all__ = ["DeltaTransactionalSpout"]
@@ -71,6 +71,8 @@ class DeltaTransactionalSpout(TransactionalSpout):
             for at once.
         starting_version: the version whose appended rows come first; None: all rows of the version that is the newest
             when the first transaction begins, then what is appended after it.
+        as_of_txid: the transaction of the topology that writes the table as of which all rows come first, in place of
+            the newest version; then what is appended or changed after it. One that ends a commit group, and is kept.
         changes: what to do about a version that updates or deletes rows, or overwrites the table: ``"refuse"`` it,
             which stops the run; ``"skip"`` it, with the rows that it adds; or ``"emit"`` what changes, from the table's
             change data feed, or by comparing the versions of a table of txtopo. The fields may then be those of the
@@ -95,6 +97,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
         fields: Fields | None = None,
         *,
         starting_version: int | None = None,
+        as_of_txid: int | None = None,
         changes: Literal["refuse", "skip", "emit"] = "refuse",
         batch_bytes: int = 16 * 1024 * 1024,
         batch_files_max: int = 256,
@@ -106,6 +109,8 @@ class DeltaTransactionalSpout(TransactionalSpout):
             check_positive(what, number)
         if starting_version is not None and starting_version < 0:
             raise ConfigError(f"starting_version is {starting_version}; versions begin with 0")
+        if starting_version is not None and as_of_txid is not None:
+            raise ConfigError("give starting_version or as_of_txid, not both: each says what comes first")
         check_secs("poll_secs", poll_secs)
         location = Location.resolve(os.fspath(path), storage_options)
         if fields is None:
@@ -121,6 +126,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
         self.output_fields = self.values.with_attempt()
         self.table = InputTable(location, self.values.arrow_schema(), changes)
         self.starting_version = starting_version
+        self.as_of_txid = as_of_txid
         self.batch_bytes = batch_bytes
         self.batch_files_max = batch_files_max
         self.poll_secs = poll_secs if watch else None
@@ -192,8 +198,10 @@ class _DeltaCoordinator(Coordinator):
                 f"starting_version is {first}; the newest version of the table at {self._table.location.address} is "
                 f"{table.version()}"
             )
-        self._snapshot = table.version() if first is None else None
-        self._go_to(_Place(table.version() if first is None else first), table)
+        as_of = self._spout.as_of_txid
+        whole = int(table.version()) if as_of is None else self._table.version_as_of(table, as_of)
+        self._snapshot = whole if first is None else None
+        self._go_to(_Place(whole if first is None else first), table)
 
     def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
         """Check that what later transactions took is still there, but for what is not read any more."""
@@ -369,7 +377,7 @@ class _DeltaEmitter(Emitter):
             except pa.ArrowException as error:
                 raise InputError(f"{what} can't be read", cause=plain_text(error)) from error
             except OSError as error:
-                raise FailedException(f"{what} can't be read now", cause=plain_text(error)) from error
+                raise SourceFailure(f"{what} can't be read now", cause=plain_text(error)) from error
 
 
 def _of_note(note: Mapping[str, Any]) -> _Read:

@@ -20,7 +20,8 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
 from state.delta.log.put import KNOWN_READER_FEATURES
 from state.delta.log.vectors import VECTORS_FEATURE
-from state.delta.read.points import rollbacks
+from state.delta.read.history import version_as_of
+from state.delta.read.points import ShownPoints, rollbacks
 from state.delta.read.reading import can_read_files
 from txtopo.api.data.types import ddl_name
 from txtopo.api.data.utc import EPOCH
@@ -114,6 +115,27 @@ class InputTable:
             raise self._unreadable(error) from error
         self._check(table)
         return table
+
+    def version_as_of(self, table: DeltaTable, txid: int) -> int:
+        """Return the version after a transaction of the topology that writes the table.
+
+        Raises:
+            ConfigError: no topology of txtopo writes it, or no version that is kept ends with the transaction.
+        """
+        owner, address = Owner.of(table), self.location.address
+        if owner is None:
+            raise ConfigError(f"as_of_txid is {txid}; the table at {address} is of no topology of txtopo")
+        try:
+            found = version_as_of(self.location, table, owner.application, txid)
+            if found is not None and found.transaction_version(owner.application) == txid:
+                return int(found.version())
+            points = ShownPoints.of(self.location, table, owner.application)
+        except WORLD_ERRORS as error:
+            raise self._unreadable(error) from error
+        near = " and ".join(str(each) for each in points.around(txid) if each is not None)
+        raise ConfigError(
+            f"as_of_txid is {txid}; the table at {address} keeps no version that ends with it, but as of {near}"
+        )
 
     def snapshot(self, identity: str, version: int) -> list[InputFile]:
         """Return the files of a version, in the order of their paths.

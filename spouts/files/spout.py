@@ -51,7 +51,7 @@ from txtopo.api.components.spout import Coordinator, Emitter, Metadata, Transact
 from txtopo.api.data.fields import Fields
 from txtopo.api.dataset import Dataset
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import ConfigError, FailedException, InputError
+from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.files.places import is_address
 
 FORMATS: Mapping[str, type[FileFormat]] = {
@@ -270,7 +270,7 @@ class _FilesEmitter(Emitter):
             except (FileNotFoundError, PermissionError) as error:
                 raise InputError(f"{path} cannot be read: {error.strerror}", cause=str(error)) from error
             except OSError as error:
-                raise FailedException(f"{path} could not be read", cause=str(error)) from error
+                raise SourceFailure(f"{path} could not be read", cause=str(error)) from error
 
     def _emit(  # noqa: PLR0913, PLR0917 - what it emits, of what, to where
         self,

@@ -7,6 +7,8 @@ means is the same at each attempt.
 from __future__ import annotations
 
 import datetime as dt
+import functools
+import importlib
 import threading
 import uuid
 from collections.abc import Callable, Mapping
@@ -16,18 +18,24 @@ import attrs
 
 from spouts.kafka.log import KafkaRecord
 from txtopo.api.arguments import checked_arguments
-from txtopo.errors import ConfigError, FailedException, InputError, SourceFailure
+from txtopo.errors import ConfigError, InputError, SourceFailure, TxtopoError
 from txtopo.text.client_properties import ClientProperties, Value
 from txtopo.text.extras import how_to_install
+from txtopo.text.secrecy import without_secrets
 
 __all__ = ["SchemaRegistry"]
 
 Format = Literal["avro", "json", "protobuf"]
 
-_UNANSWERED = "the schema registry does not answer"
 _NOT_FOUND = 404
+_NOT_FOUND_CODES = range(40400, 40500)
 _CONFLICT = 409
 _INVALID = 422
+
+_ID_MAX = 2**31 - 1
+
+_DEFAULTS = {"timeout": 5, "max.retries": 2}
+"""Of the client, which else waits without an end. Three tries and their pauses end before a transaction times out."""
 
 
 @attrs.frozen(init=False)
@@ -57,8 +65,10 @@ class SchemaRegistry:
     @checked_arguments
     def __init__(self, url: str, properties: Mapping[str, Value] | None = None) -> None:
         _library()
+        if "@" in url:
+            raise ConfigError('url has a login, which would be shown; give {"basic.auth.user.info": "env:NAME"} for it')
         given = ClientProperties(properties, {"url": "it is an argument of its own"})
-        self.__attrs_init__(ClientProperties({**dict(given.items()), "url": url}))
+        self.__attrs_init__(ClientProperties({**_DEFAULTS, **dict(given.items()), "url": url}))
 
     @checked_arguments
     def deserializer(
@@ -83,7 +93,7 @@ class SchemaRegistry:
         self,
         format: Format,
         topic: str,
-        schema: str | type,
+        schema: Any,
         *,
         registers: bool = True,
         of: Literal["value", "key"] = "value",
@@ -91,46 +101,127 @@ class SchemaRegistry:
         """Return a function that makes the bytes of a value: of a dict, or of a message of Protobuf.
 
         It raises InputError for a value that does not fit the schema and for a schema that the registry refuses, and
-        FailedException if the registry does not answer.
+        SourceFailure if the registry does not answer. An InputError ends the run, unless the bolt catches it.
 
         Args:
             format: how records are written.
             topic: the topic, whose name is the subject's, with ``-value`` or ``-key``.
-            schema: the schema, in Avro or JSON Schema; for Protobuf the generated class of the messages.
+            schema: the schema, a text in Avro or JSON Schema, or the client's own ``Schema`` with its references to
+                others; for Protobuf the generated class of the messages.
             registers: whether to register the schema if the registry does not have it; otherwise that is an error.
             of: the part of a record that the values are.
 
         Raises:
             ConfigError: the schema is of the wrong kind for the format.
         """
-        if (format == "protobuf") != isinstance(schema, type):
+        is_text = isinstance(schema, str) or hasattr(schema, "schema_str")
+        if not (isinstance(schema, type) if format == "protobuf" else is_text):
             raise ConfigError("schema is a text in Avro or JSON Schema, or the generated class of Protobuf's messages")
-        return _Serializer(self, format, topic, schema, registers, of)
+        write = _OfThread(functools.partial(_writer, self, format, schema, registers))
+        return _Serializer(self, topic, of, write)
 
     def client(self) -> Any:
-        """Return a client of this process."""
-        return _library().SchemaRegistryClient(self._properties.resolved())
+        """Return a client of this process.
+
+        Raises:
+            ConfigError: a secret is not there, or the client refuses a property.
+        """
+        try:
+            return _library().SchemaRegistryClient(self._properties.resolved())
+        except (ValueError, TypeError, OSError) as error:
+            text = self.discreet(error)
+            raise ConfigError("the schema registry's client refuses its properties", cause=text) from None
 
     def discreet(self, error: BaseException) -> str:
         """Return an error without secrets."""
-        return self._properties.scrubbed(f"{type(error).__name__}: {error}")
+        return without_secrets(self._properties.scrubbed(f"{type(error).__name__}: {error}"))
+
+    def failure(self, error: BaseException) -> SourceFailure:
+        """Return the error for an answer that has not come."""
+        what = "the schema registry does not answer; see to it that it runs, and that url and login are right"
+        return SourceFailure(what, cause=self.discreet(error))
 
 
-class _OfProcess:
-    """Makes what can't be pickled once for each thread: Confluent's client is not said to be safe for several."""
+class _Answered:
+    """Confluent's client, whose errors are the registry's own word; whatever keeps that from coming is a SourceFailure.
 
-    def __init__(self, make: Callable[[], Any]) -> None:
+    An answer that is cut off, a page of a proxy, a login that can't be renewed: the client raises something of its own
+    for each, or returns nothing, which the formats' code would pass on as if it were about the record.
+    """
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        self._registry = registry
+        self._client = registry.client()
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+
+        def ask(*arguments: Any, **named: Any) -> Any:
+            try:
+                found = method(*arguments, **named)
+            except Exception as error:
+                if _is_answer(error, name):
+                    raise
+                raise self._registry.failure(error) from None
+            if getattr(found, "schema_id", getattr(found, "schema_str", "")) is None:
+                self._client = self._registry.client()  # this one keeps what it was told
+                raise self._registry.failure(ValueError("an answer without a schema or its id"))
+            return found
+
+        return ask
+
+
+def _is_answer(error: Exception, method: str) -> bool:
+    """Return whether the registry has answered: there is no such thing, or it takes no such schema."""
+    status, code = getattr(error, "http_status_code", None), getattr(error, "error_code", None)
+    if status == _NOT_FOUND:
+        # The registry has codes of its own for it; another one is of whatever is at this URL. But former registries
+        # know no GUIDs, nor a way to ask for one, and a record without a frame may look as if it had one.
+        return code in _NOT_FOUND_CODES or (method == "get_schema_by_guid" and code == _NOT_FOUND)
+    return status in {_CONFLICT, _INVALID}
+
+
+def _is_of_network(error: BaseException) -> bool:
+    """Return whether an error comes of the network: a JSON Schema may refer to one that is anywhere in the web."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) or type(cause).__module__.partition(".")[0] in {"httpx", "httpx2"}:
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
+
+
+_KEPT_MAX = 32
+
+_kept = threading.local()
+
+
+class _OfThread:
+    """What a function makes, made once in each thread, whatever copies there are of this; pickles.
+
+    Each attempt has its own copy of a bolt. Making a serializer anew takes 22 ms for the client's TLS, and asks for
+    each schema again, so that it would need a registry that answers all the time. Confluent's client is not said to be
+    safe for several threads.
+    """
+
+    def __init__(self, make: functools.partial[Any]) -> None:
         self._make = make
         self._local = threading.local()
 
     def __call__(self) -> Any:
         """Return it."""
         if not hasattr(self._local, "made"):
-            self._local.made = self._make()
+            made: dict[Any, Any] = _kept.__dict__.setdefault("made", {})
+            key = self._make.func, self._make.args
+            if key not in made:
+                if len(made) >= _KEPT_MAX:
+                    del made[next(iter(made))]
+                made[key] = self._make()
+            self._local.made = made[key]
         return self._local.made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _OfProcess, (self._make,)
+        return _OfThread, (self._make,)
 
 
 @attrs.frozen
@@ -141,46 +232,32 @@ class _Deserializer:
     format: Format
     message: type | None
     of: str
-    _made: _OfProcess = attrs.field(init=False, eq=False, repr=False)
+    _read: _OfThread = attrs.field(init=False, eq=False, repr=False)
 
-    @_made.default
-    def _default_made(self) -> _OfProcess:
-        return _OfProcess(self._make)
+    @_read.default
+    def _default_read(self) -> _OfThread:
+        return _OfThread(functools.partial(_reader, self.registry, self.format, self.message))
 
     def __call__(self, record: KafkaRecord) -> Mapping[str, Any] | None:
         """Return the values of a record by name; None if it has none."""
         data = getattr(record, self.of)
         if data is None:
             return None
+        if data[:1] == b"\0" and int.from_bytes(data[1:5]) > _ID_MAX:
+            raise ValueError("its schema is not in the registry")  # which takes so large an id for a wrong address
         try:
-            found = self._made()(data, _context(record.topic, self.of))
+            found = self._read()(data, _context(record.topic, self.of))
         except Exception as error:
-            if _is_unanswered(error):
-                raise SourceFailure(
-                    "the schema registry does not answer", cause=self.registry.discreet(error)
-                ) from None
             if getattr(error, "http_status_code", None) == _NOT_FOUND:
-                raise ValueError("its schema is not in the registry") from None
+                raise ValueError(f"its schema is not in the registry: {error}") from None
+            if _is_of_network(error):
+                raise self.registry.failure(error) from None
             raise
         if self.message is not None:
             return _of_message(found)
         if not isinstance(found, dict):
             raise ValueError(f"it is {type(found).__name__}, and has no members by name")  # noqa: TRY004 - of the record
-        return {name: str(value) if isinstance(value, uuid.UUID) else value for name, value in found.items()}
-
-    def _make(self) -> Any:
-        client = self.registry.client()
-        if self.format == "avro":
-            from confluent_kafka.schema_registry.avro import AvroDeserializer  # noqa: PLC0415 - an extra
-
-            return AvroDeserializer(client)
-        if self.format == "json":
-            from confluent_kafka.schema_registry.json_schema import JSONDeserializer  # noqa: PLC0415 - an extra
-
-            return JSONDeserializer(None, schema_registry_client=client)
-        from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer  # noqa: PLC0415 - an extra
-
-        return ProtobufDeserializer(self.message, {"use.deprecated.format": False}, client)
+        return {name: _plain(value) for name, value in found.items()}
 
 
 @attrs.frozen
@@ -188,63 +265,75 @@ class _Serializer:
     """Makes the bytes of values; pickles."""
 
     registry: SchemaRegistry
-    format: Format
     topic: str
-    schema: str | type
-    registers: bool
     of: str
-    _made: _OfProcess = attrs.field(init=False, eq=False, repr=False)
-
-    @_made.default
-    def _default_made(self) -> _OfProcess:
-        return _OfProcess(self._make)
+    _write: _OfThread = attrs.field(eq=False, repr=False)
 
     def __call__(self, value: Any) -> bytes:
         """Return the bytes of a value."""
         try:
-            made: bytes = self._made()(value, _context(self.topic, self.of))
+            made: bytes = self._write()(value, _context(self.topic, self.of))
+        except TxtopoError:
+            raise
         except Exception as error:  # noqa: BLE001 - each format's library raises its own
+            if _is_of_network(error):
+                raise self.registry.failure(error) from None
             text = self.registry.discreet(error)
-            if _is_unanswered(error):
-                raise FailedException(_UNANSWERED, cause=text) from None
             raise InputError(f"a value can't be written to topic {self.topic!r} by its schema", cause=text) from None
         return made
 
-    def _make(self) -> Any:
-        client, options = self.registry.client(), {"auto.register.schemas": self.registers}
-        if self.format == "avro":
-            from confluent_kafka.schema_registry.avro import AvroSerializer  # noqa: PLC0415 - an extra
 
-            return AvroSerializer(client, self.schema, conf=options)
-        if self.format == "json":
-            from confluent_kafka.schema_registry.json_schema import JSONSerializer  # noqa: PLC0415 - an extra
-
-            return JSONSerializer(self.schema, client, conf=options)
-        from confluent_kafka.schema_registry.protobuf import ProtobufSerializer  # noqa: PLC0415 - an extra
-
-        return ProtobufSerializer(self.schema, client, {**options, "use.deprecated.format": False})
+def _reader(registry: SchemaRegistry, format: Format, message: type | None) -> Any:
+    client, options = _Answered(registry), {"subject.name.strategy": _subject}
+    match format:
+        case "avro":
+            return _library("avro").AvroDeserializer(client, conf=options)
+        case "json":
+            return _library("json_schema").JSONDeserializer(None, schema_registry_client=client, conf=options)
+        case "protobuf":
+            conf = {**options, "use.deprecated.format": False}
+            return _library("protobuf").ProtobufDeserializer(message, conf, client)
 
 
-def _library() -> Any:
+def _writer(registry: SchemaRegistry, format: Format, schema: Any, registers: bool) -> Any:  # noqa: FBT001 - inner
+    client, options = _Answered(registry), {"auto.register.schemas": registers, "subject.name.strategy": _subject}
+    match format:
+        case "avro":
+            return _library("avro").AvroSerializer(client, schema, conf=options)
+        case "json":
+            return _library("json_schema").JSONSerializer(schema, client, conf=options)
+        case "protobuf":
+            conf = {**options, "use.deprecated.format": False}
+            return _library("protobuf").ProtobufSerializer(schema, client, conf=conf)
+
+
+def _subject(context: Any, record_name: str | None) -> str:
+    """Return the subject of a topic's schemas; the library's own way also asks the registry for another."""
+    del record_name
+    return f"{context.topic}-{context.field}"
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of Avro as fields take it: a UUID as text, wherever it is."""
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list) else value
+
+
+def _library(part: str | None = None) -> Any:
+    """Return Confluent's package, or a part of it with what that needs."""
     try:
-        from confluent_kafka import schema_registry  # noqa: PLC0415 - an extra of the installation
+        return importlib.import_module("confluent_kafka.schema_registry" + (f".{part}" if part else ""))
     except ImportError:
         raise ConfigError(f"a SchemaRegistry needs Confluent's client: {how_to_install('registry')}") from None
-    return schema_registry
 
 
 def _context(topic: str | None, of: str) -> Any:
     from confluent_kafka.serialization import SerializationContext  # noqa: PLC0415 - an extra of the installation
 
     return SerializationContext(topic, of)
-
-
-def _is_unanswered(error: BaseException) -> bool:
-    """Return whether an error says nothing of the record: the registry, or the way to it, failed."""
-    status = getattr(error, "http_status_code", None)
-    if status is not None:
-        return status not in {_NOT_FOUND, _CONFLICT, _INVALID}
-    return type(error).__module__.partition(".")[0] in {"httpx", "httpx2", "httpcore"} or isinstance(error, OSError)
 
 
 def _of_message(message: Any) -> dict[str, Any]:

@@ -164,7 +164,9 @@ class _OpaqueCoordinator(PartitionedCoordinator):
 
     def is_ready(self) -> bool:
         """Whether there is a row after the last transaction that is final."""
-        if self._has_begun:
+        if not self._spout.watch and self._place is not None and _time_of(self._place) >= self._start:
+            self._has_ended = True  # rows come in the order of their times; else a run would end only with the writers
+        if self._has_begun or self._has_ended:
             return False
         now_secs, due_secs = self._now_secs(), (self._polled_secs or 0.0) + self._spout.poll_secs
         if not self._has_more and (self._polled_secs is None or now_secs >= due_secs):
@@ -172,12 +174,13 @@ class _OpaqueCoordinator(PartitionedCoordinator):
             before = self._opened.settled_before()
             rows = None if before is None else _rows_after(self._opened, self._spout.ordering, self._place, before, 1)
             self._has_more = rows is not None and rows.num_rows > 0
-            self._has_ended = not self._has_more and before is not None and before > self._start
+            is_past = before is not None and before > self._start
+            self._has_ended = not self._spout.watch and not self._has_more and is_past
         return self._has_more
 
     def is_exhausted(self) -> bool:
         """Whether all changes of before the start are taken."""
-        return not self._spout.watch and not self._has_begun and not self.is_ready() and self._has_ended
+        return not self._has_begun and not self.is_ready() and self._has_ended
 
     def close(self) -> None:
         """Close the connection."""
@@ -223,6 +226,10 @@ def _rows_after(
 
 def _is_ordering(kind: pa.DataType) -> bool:
     return not pa.types.is_floating(kind) and not pa.types.is_binary(kind)
+
+
+def _time_of(place: Sequence[str]) -> dt.datetime:
+    return dt.datetime.fromisoformat(place[0])
 
 
 def _text(value: Any) -> str:

@@ -177,6 +177,8 @@ class _SqlCoordinator(Coordinator):
         if self._waiting is None:
             # In this order: who draws a smaller id has locked the table before the largest was drawn.
             largest = self._opened.ask(f"max({self._opened.quoted(self._spout.id)})")
+            if self._position is not None and (largest is None or largest < self._position):
+                self._opened.check_sequence(self._spout.id, self._position)  # rows were deleted, or ids begin again
             self._waiting = None if largest is None else _Largest(largest, self._opened.writers())
         else:
             writers = self._waiting.writers & self._opened.writers()

@@ -73,7 +73,8 @@ WHERE attrelid = CAST(%s AS REGCLASS) AND attnum > 0 AND NOT attisdropped
 """
 
 _SEQUENCE = """
-SELECT s.seqcache, s.seqincrement, s.seqcycle, p.last_value
+SELECT s.seqcache, s.seqincrement, s.seqcycle, p.last_value,
+    CASE WHEN has_sequence_privilege(s.seqrelid, 'SELECT') THEN CAST(CAST(s.seqrelid AS REGCLASS) AS TEXT) END
 FROM pg_sequence AS s JOIN pg_class AS c ON c.oid = s.seqrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace
 LEFT JOIN pg_sequences AS p ON p.schemaname = n.nspname AND p.sequencename = c.relname
 WHERE s.seqrelid = CAST(pg_get_serial_sequence(%s, %s) AS REGCLASS)
@@ -170,8 +171,12 @@ class OpenedTable:
             found = transaction.run(f"SELECT {read} FROM {transaction.table} WHERE {where}", tuple(parameters))  # noqa: S608 - quoted
             try:
                 return transaction.arrow(found.fetchall(), self.columns)
-            except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
-                raise InputError(f"a row of the table {self.address} does not fit the fields: {error}") from error
+            except Exception as error:
+                # A driver has a DataError of its own for a value that Python has not, such as a time before year 1.
+                is_misfit = isinstance(error, pa.ArrowException | ArithmeticError | TypeError | ValueError)
+                if is_misfit or type(error).__name__ == "DataError":
+                    raise InputError(f"a row of the table {self.address} does not fit the fields: {error}") from error
+                raise
 
     def check(self, ordering: Sequence[str], types: Sequence[str]) -> None:
         """Refuse a table that can't be read by some columns, of which the first has one of some types.
@@ -239,9 +244,11 @@ class OpenedTable:
             return
         with self.transaction() as transaction:
             found = transaction.run(_SEQUENCE, (transaction.table, column)).first()
-        if found is None:
-            return
-        cache, step, is_cyclic, drawn = found
+            if found is None:
+                return
+            cache, step, is_cyclic, drawn, name = found
+            if drawn is None and name is not None:  # nothing was drawn since it was made, or set to begin anew
+                drawn = transaction.run(f"SELECT last_value FROM {name}").scalar() - step  # noqa: S608 - the server's
         if cache != 1 or step < 1 or is_cyclic:
             raise InputError(
                 f"ids of the table {self.address} do not rise: the sequence of {column!r} has CACHE {cache}, INCREMENT "

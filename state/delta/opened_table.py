@@ -15,6 +15,7 @@ from state.delta.log.data_files import DataFile, DataFolder, files_in, needed_in
 from state.delta.log.entries import actions_of, entry_path, log_entries
 from state.delta.log.growth import growth_of, lacking, vectors_turned
 from state.delta.log.location import LOG_FOLDER
+from state.delta.log.own_entries import RememberedLog
 from state.delta.log.ownership import WORLD_ERRORS
 from state.delta.log.put import Change
 from state.delta.log.vectors import has_vectors, places_of, vector_in
@@ -57,7 +58,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         self._data = DataFolder(writer.location)
         self._schema = schema
         self._upkeep = upkeep
-        self._log_upkeep = LogUpkeep(DeltaPast(writer.location, writer.fence))
+        self._log_upkeep = LogUpkeep(DeltaPast(RememberedLog.of(writer.location, writer.own_entries), writer.fence))
         self._merging = Merging(self._data, schema, policy)
         self._rows_at_upkeep = writer.rows
         self._executors: Executors | None = None

@@ -31,6 +31,7 @@ from state.delta.log.data_files import DATA_FOLDER, DataFile, files_of
 from state.delta.log.entries import entries_from, entry_path, log_entries
 from state.delta.log.growth import metadata_of
 from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.own_entries import OwnEntries
 from state.delta.log.ownership import WORLD_ERRORS, Fence
 from state.delta.log.put import Change, entry_of, refuse_unknown, tries
 from state.delta.log.sync import CHECKPOINT, sync_files, sync_log
@@ -105,6 +106,7 @@ class TableWriter:
         """A change of rows by somebody else since ``own_version``, in words; None if there is none."""
         self.removed: deque[Removed] = deque(maxlen=_REMOVED_MAX)
         """What this coordinator's versions have removed, oldest first."""
+        self.own_entries = OwnEntries()
         self._metadata: Mapping[str, Any] | None = None
         self._folder = location.folder
         self._partition_by = partition_by
@@ -166,8 +168,8 @@ class TableWriter:
     @property
     def metadata(self) -> Mapping[str, Any]:
         """The table's ``metaData`` as it is, for the log."""
-        if self._metadata is None:
-            self._metadata = metadata_of(self.table)
+        if self._metadata is None:  # nobody has changed it since the last look
+            self._metadata = metadata_of(self._handle)
         return self._metadata
 
     @property
@@ -359,7 +361,11 @@ class TableWriter:
             with contextlib.suppress(FileNotFoundError):  # an older coordinator has removed it
                 return drafted.draft.put_if_absent()
         self.discard_draft()
-        return self._folder.put_if_absent(entry_path(version), self._entry(change, txid, restored, turn, now_ms))
+        entry = self._entry(change, txid, restored, turn, now_ms)
+        is_put = self._folder.put_if_absent(entry_path(version), entry)
+        if is_put and self.location.root is None:
+            self.own_entries.keep(entry_path(version), entry)
+        return is_put
 
     def _entry(self, change: Change, txid: int | None, restored: int | None, turn: int | None, time_ms: int) -> bytes:
         rolled_back_at, turned_at = (None if each is None else self.version + 1 for each in (restored, turn))
@@ -398,6 +404,7 @@ class TableWriter:
         # A crash before this leaves the entry, which goes with the rest of the log.
         if any(item.path == entry_path(version) and item.modified_secs > min(checkpoints) for item in found):
             self._folder.delete(entry_path(version))
+        self.own_entries.clear()
         self._handle = self.fresh_handle()
         self.look()
         return False

@@ -73,6 +73,9 @@ _LOOK_SECS = 0.2
 _PAUSES_SECS = (0.1, 0.3, 1.0)
 """The pauses between tries, the last one again and again."""
 
+_PROBE, _PROBE_SECS = "probe-", 24 * 3600.0
+"""How the name of a probe's object begins, and how long one stays that was not removed: longer than clocks differ."""
+
 logger = logging.getLogger("txtopo")
 
 T = TypeVar("T")
@@ -165,7 +168,7 @@ class ObjectStore(Store):
 
 def _probe(folder: ObjectFolder) -> None:
     """Refuse a store that does not compare: two coordinators on it would both write."""
-    name, first, second = f"probe-{uuid.uuid4().hex}", b"1", b"2"
+    name, first, second = f"{_PROBE}{uuid.uuid4().hex}", b"1", b"2"
     version = folder.replace(name, first, None)
     try:
         taken = folder.put_if_absent(name, second)
@@ -363,9 +366,10 @@ class ObjectLead(Lead):
 
     def _beat(self) -> None:
         """Write nothing each third of the lease in which nothing else was written, until the lead ends."""
-        while not self._ended.wait(self._lease_secs / 6):
+        every_secs = self._lease_secs / 3
+        while not self._ended.wait(max(every_secs / 10, self._written + every_secs - time.monotonic())):
             with contextlib.suppress(StopError), self._log.lock:
-                if self._lost is None and time.monotonic() - self._written > self._lease_secs / 6:
+                if self._lost is None and time.monotonic() - self._written >= every_secs:
                     self._put(Entry(self._term))
 
     def _cut(self, base: Base) -> None:
@@ -392,14 +396,19 @@ class ObjectLead(Lead):
             self._remove(range(former + 1, base.number + 1), base.fences)
 
     def _remove_orphans(self) -> None:
-        """Remove the entries that a base has, and that a leader has left that was killed when it had replaced it."""
+        """Remove the entries that a base has, and that a leader has left that was killed when it had replaced it.
+
+        And the object of a probe that was killed, once it is old enough to be nobody's.
+        """
+        if not self._log.replica.base_number:  # it has not cost much yet
+            self._is_cutting = False
+            return
         with self._cutting_once():
-            numbers = (
-                [int(name) for name in self._log.folder.names(f"{self._log.name}/log")]
-                if self._log.replica.base_number
-                else []
-            )
-            self._remove(numbers, self._log.replica.fences)
+            folder = self._log.folder
+            for item in folder.list():
+                if item.path.startswith(_PROBE) and time.time() - item.modified_secs > _PROBE_SECS:
+                    folder.delete(item.path)
+            self._remove(map(int, folder.names(f"{self._log.name}/log")), self._log.replica.fences)
 
     def _remove(self, numbers: Iterable[int], fences: Collection[int]) -> None:
         kept = set(fences)

@@ -60,7 +60,9 @@ def test_one_prefix_is_throttled(server: Server) -> None:
 
 @pytest.mark.slow
 @pytest.mark.covering(1)
-@pytest.mark.parametrize(("fault", "code"), [("denied", "AccessDenied"), ("expired", "ExpiredToken")])
+@pytest.mark.parametrize(
+    ("fault", "code"), [("denied", "AccessDenied"), ("expired", "ExpiredToken"), ("full", "QuotaExceeded")]
+)
 @pytest.mark.parametrize("below", ["/_txtopo/coordinator/", "/shop/words/", "/_txtopo/journal/"])
 def test_what_may_no_longer_be_written(server: Server, fault: str, code: str, below: str) -> None:
     """The run ends with what the store said, wherever it is refused; when it may again, the next run goes on exactly."""
@@ -69,6 +71,34 @@ def test_what_may_no_longer_be_written(server: Server, fault: str, code: str, be
     with pytest.raises(TxtopoError, match=code):
         run()
     server.fail(fault, 0)
+    run()
+    assert is_whole()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", ["PUT", "GET"])
+def test_what_is_staged_and_can_not_be_had(server: Server, kinds: str) -> None:
+    """Where a store takes or gives only half of what is staged, those transactions are processed again."""
+    server.fail("denied", 2, kinds=kinds, below="/staging/")
+    report = run_inline(words_topology(OUTPUT, DATA), Config(group_transactions_max=2, received_bytes_max=1))
+    server.fail("denied", 0)
+    assert report.failures > 0
+    assert is_whole()
+
+
+@pytest.mark.slow
+def test_a_name_is_put_once_a_second(server: Server) -> None:
+    """Where a store takes no more, as Google's, the journal's object waits for it, and transactions gather.
+
+    So do the run's snapshot and, at the start, the check of the store. No table waits, nor coordinator state.
+    """
+    run(2)
+    server.asked()
+    server.limit_puts(1.0)
+    run(7)
+    refused = {name.partition(" ")[2].rpartition("/")[0] for name in server.asked() if name.startswith("REFUSED")}
+    assert refused == {"shop/_txtopo/journal/words", "shop/_txtopo", "shop/_txtopo/coordinator"}
+    server.limit_puts(0.0)
     run()
     assert is_whole()
 

@@ -7,10 +7,12 @@ import pathlib
 import pytest
 from pyspark.sql import SparkSession
 
-from spouts import OpaqueMemoryTransactionalSpout
-from state import DeltaState, StateKind
+from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
+from state import DeltaState, StateKind, read_table
 from tests.acceptance.topologies import counting, counts_of, make_data, read_words, words_topology
+from tests.object_server import ObjectStore as ObjectServer
 from txtopo import Config, Fields, Topology, run
+from txtopo.files.objects import ObjectFolder
 
 DATA = make_data(3, 50)
 
@@ -36,3 +38,17 @@ def test_spilled(spark: SparkSession, tmp_path: pathlib.Path) -> None:
     assert read_words(tmp_path) == counts_of(DATA)
     assert report.transactions > 1
     assert not list((tmp_path / "_txtopo").glob("staging/*"))
+
+
+@pytest.mark.slow
+def test_spilled_to_a_bucket(spark: SparkSession, bucket_server: ObjectServer) -> None:
+    """Executors and driver find what is staged in the bucket, with the options that the states were given."""
+    options = bucket_server.options
+    words = DeltaState("s3://bucket/o/words", Fields("word: string"), Fields("n: long"), storage_options=options)
+    bucket_server.asked()
+    run(counting(MemoryTransactionalSpout(DATA, Fields("word"), 5), words, 2), Config(received_bytes_max=1))
+    found = read_table("s3://bucket/o/words", storage_options=options)
+    assert dict(zip(found["word"].to_pylist(), found["n"].to_pylist(), strict=True)) == counts_of(DATA)
+    staged = {each.split()[0] for each in bucket_server.asked() if "/staging/" in each}
+    assert staged == {"PUT", "GET", "LIST"}
+    assert not list(ObjectFolder("s3://bucket/o/_txtopo/staging", tuple(options.items())).walk())

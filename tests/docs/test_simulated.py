@@ -45,6 +45,7 @@ SAID: Mapping[str, tuple[str, ...]] = {
     "docs/guides/testing.md": (r"emitted \[55\] after it had acked",),
     # Without an input that is there when a schedule begins.
     "docs/guides/guaranteed-processing.md": ("there is nothing to check", RIGHT),
+    "docs/guides/kafka.md": ("reads Kafka at localhost:9092, which does not answer",),
     "docs/guides/kafka-plain.md": ("there is nothing to check", "is never connected to a broker"),
 }
 """What is said of the topologies of a page, if not all are right: those that it builds, and those of its modules."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import errno
+import functools
 import itertools
 import os
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from tests.full_disk import no_file_larger_than
+from tests.object_server import ObjectStore as ObjectServer
 from txtopo.errors import ConfigError
+from txtopo.files.durable import beside
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.objects import ObjectFolder
 
@@ -362,3 +366,24 @@ def test_what_is_no_address(address: str) -> None:
     """It is refused in one sentence."""
     with pytest.raises(ConfigError, match=r"nothing can be at .*, which is no address"):
         ObjectFolder(address).get("a")
+
+
+def test_what_an_object_takes(bucket_server: ObjectServer) -> None:
+    """One request up to 16 MiB, and a listing from a name on does not page through those before it."""
+    folder = ObjectFolder("s3://bucket/many", tuple(bucket_server.options.items()))
+    with bucket_server.counting() as puts:
+        folder.put("large/1", bytes(16 << 20))
+    assert puts == Counter(PUT=1)
+    with bucket_server.counting() as puts:
+        folder.put("large/2", bytes((16 << 20) + 1))
+    assert puts == Counter(PUT=4)  # it begins, has two parts, and ends
+    assert folder.size("large/2") == (16 << 20) + 1
+    for waiting in [beside(functools.partial(folder.put, f"log/{number:04d}", b"1")) for number in range(1_100)]:
+        waiting()
+    folder.put("log/below/2000", b"1")
+    with bucket_server.counting() as lists:
+        assert [item.path for item in folder.list("log", "1097x")] == ["log/1098", "log/1099"]
+    assert lists == Counter(LIST=1)
+    with bucket_server.counting() as lists:
+        assert len(folder.names("log")) == 1_100
+    assert lists == Counter(LIST=2)

@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+import random
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -17,7 +21,7 @@ from pyspark.sql.datasource import (
     InputPartition,
     SimpleDataSourceStreamReader,
 )
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+from pyspark.sql.types import LongType, Row, StringType, StructField, StructType
 
 from spouts import DataSourceSpout
 from txtopo import Fields
@@ -126,11 +130,35 @@ class TestSimpleReader(TransactionalSpoutConformance):
         return DataSourceSpout(SimpleNumbers, until_end=True)
 
 
-def emitted(spout: DataSourceSpout, metadata: Any) -> list[tuple[Any, ...]]:
+def emitted(spout: DataSourceSpout, metadata: Any, task: int = 0, tasks: int = 1) -> list[tuple[Any, ...]]:
     attempt = TransactionAttempt(1, 1)
     collector = RecordingCollector(attempt, spout.output_fields)
-    spout.emitter({}, PlainContext()).emit_batch(attempt, metadata, collector)
+    spout.emitter({}, PlainContext(tasks=tasks, this_task_index=task)).emit_batch(attempt, metadata, collector)
     return [values[1:] for values in collector.tuples]
+
+
+def source_of(reader: type[DataSourceStreamReader], schema: str = "n: long, text string") -> type[DataSource]:
+    """A source with a reader and a schema."""
+
+    class Made(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "made"
+
+        def schema(self) -> str:
+            return schema
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+            return reader()
+
+    return Made
+
+
+def begun(spout: DataSourceSpout, tasks: int = 1) -> Any:
+    """A coordinator at the first transaction."""
+    coordinator = spout.coordinator({}, PlainContext(tasks=tasks))
+    coordinator.resume(0, None)
+    return coordinator
 
 
 def test_the_former_signature() -> None:
@@ -215,3 +243,195 @@ def test_rows_that_do_not_fit(row: tuple, match: str) -> None:
 
     with pytest.raises(InputError, match=match):
         emitted(DataSourceSpout(WrongNumbers), {"start": {"n": 0}, "end": {"n": 1}})
+
+
+class Shuffled(NumbersReader):
+    """Nested offsets whose names come in any order, and partitions in any order, too."""
+
+    def initialOffset(self) -> dict:
+        return {"of": {"a": {"n": 0, "is": True}, "b": {"n": 0}}, "v": (1, 2)}
+
+    def latestOffset(self) -> dict:
+        names = random.sample(["a", "b"], 2)
+        return {"v": (1, 2), "of": {name: {"n": END, **({"is": True} if name == "a" else {})} for name in names}}
+
+    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+        found = [
+            InputPartition((name, n)) for name, of in end["of"].items() for n in range(start["of"][name]["n"], of["n"])
+        ]
+        return random.sample(found, len(found))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        name, n = partition.value
+        return iter([(n, name)])
+
+
+def test_offsets_and_partitions_without_an_order() -> None:
+    """Names of offsets, and partitions, may come in another order each time: each row is in one task, and once."""
+    spout = DataSourceSpout(source_of(Shuffled), until_end=True, poll_secs=0)
+    coordinator = begun(spout, tasks=3)
+    metadata = coordinator.initialize_transaction(1, None)
+    assert (coordinator.is_ready(), coordinator.is_exhausted()) == (False, True)
+    rows = [row for task in range(3) for row in emitted(spout, json.loads(json.dumps(metadata)), task, 3)]
+    assert sorted(rows) == [(n, name) for n in range(END) for name in "ab"]
+    coordinator.close()
+    again = spout.coordinator({}, PlainContext(tasks=3))
+    again.resume(1, json.loads(json.dumps(metadata)))
+    assert again.is_exhausted()
+
+
+class OfThisProcess(NumbersReader):
+    """Partitions by what the process has, such as its cores."""
+
+    cores: ClassVar[int] = 1
+
+    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+        return [InputPartition(each) for each in range(self.cores)]
+
+
+def test_partitions_that_differ_between_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that divide other partitions than the driver's would leave some out: refused."""
+    spout = DataSourceSpout(source_of(OfThisProcess), until_end=True)
+    metadata = begun(spout, tasks=2).initialize_transaction(1, None)
+    monkeypatch.setattr(OfThisProcess, "cores", 2)
+    with pytest.raises(InputError, match="let it depend on the offsets alone, or read with one task"):
+        emitted(spout, metadata, 1, 2)
+
+
+def test_metadata_of_a_former_version() -> None:
+    """Transactions that were planned before there was a digest are read."""
+    spout = DataSourceSpout(Numbers, until_end=True)
+    rows = [row for task in range(2) for row in emitted(spout, {"start": {"n": 0}, "end": {"n": 9}}, task, 2)]
+    assert sorted(rows) == [(n, f"#{n}") for n in range(9)]
+
+
+class Back(NumbersReader):
+    """A replica that is behind now and then; None if it has no word."""
+
+    ends: ClassVar[list[Any]] = []
+
+    def latestOffset(self) -> Any:
+        return self.ends.pop(0)
+
+
+def test_offsets_that_go_back(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """An offset before the last one is nothing new: nothing is read twice."""
+    ends = [{"n": 20}, {"n": 15}, None, {"n": 3}, {"n": 25}]
+    monkeypatch.setattr(Back, "ends", ends)
+    spout = DataSourceSpout(source_of(Back), poll_secs=0)
+    coordinator = begun(spout)
+    first = coordinator.initialize_transaction(1, None)
+    assert [coordinator.is_ready() for _ in range(4)] == [False, False, False, True]
+    second = coordinator.initialize_transaction(2, first)
+    assert [row[0] for each in (first, second) for row in emitted(spout, each)] == list(range(25))
+    assert "is at {'n': 15}, and was read up to {'n': 20}" in caplog.text
+
+
+class Failing(NumbersReader):
+    """Fails when it is told what is committed, and when it is stopped."""
+
+    told: ClassVar[list[Any]] = []
+
+    def commit(self, end: dict) -> None:
+        self.told.append(end)
+        raise OSError("the queue is away")
+
+    def stop(self) -> None:
+        raise OSError("the queue is away")
+
+
+def test_a_failing_commit(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """What is committed stays so: the run goes on, and the source is told again with the next transaction."""
+    told: list[Any] = []
+    monkeypatch.setattr(Failing, "told", told)
+    coordinator = begun(DataSourceSpout(source_of(Failing)))
+    first = coordinator.initialize_transaction(1, None)
+    coordinator.cleanup_before(2)
+    coordinator.cleanup_before(2)
+    coordinator.initialize_transaction(2, first)
+    coordinator.cleanup_before(3)
+    coordinator.close()
+    assert told == [{"n": 10}, {"n": 10}, {"n": 20}]
+    assert "commit({'n': 10}) of source 'made' failed" in caplog.text
+
+
+class Told(NumbersReader):
+    """Is told where a run that ends is to end."""
+
+    prepared: ClassVar[list[int]] = []
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self.prepared.append(1)
+
+
+@pytest.mark.parametrize("until_end", [True, False])
+def test_a_source_that_knows_its_end(monkeypatch: pytest.MonkeyPatch, until_end: bool) -> None:
+    """A source that can fix its end is asked to, once, by a run that ends with it."""
+    prepared: list[int] = []
+    monkeypatch.setattr(Told, "prepared", prepared)
+    coordinator = begun(DataSourceSpout(source_of(Told), until_end=until_end))
+    coordinator.resume(1, {"start": {"n": 0}, "end": {"n": 10}})
+    assert prepared == [1] * until_end
+
+
+AT = dt.datetime(2026, 7, 1, 12)  # noqa: DTZ001 - a local time, as sources have them
+SCHEMA = (
+    "text string, n long, at timestamp, price decimal(9,2), of struct<a:int,b:string>, by map<string,long>, raw binary"
+)
+ROW = {
+    "text": 5,
+    "n": 1,
+    "at": AT,
+    "price": Decimal("1.005"),
+    "of": Row(a=1, b=True),
+    "by": {"k": 2},
+    "raw": bytearray(b"x"),
+}
+
+
+class Values(NumbersReader):
+    rows: ClassVar[list[Any]] = []
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return iter(self.rows)
+
+
+@pytest.mark.parametrize("row", [Row(**dict(reversed(ROW.items()))), tuple(ROW.values()), list(ROW.values())])
+def test_values_as_spark_has_them(monkeypatch: pytest.MonkeyPatch, row: Any) -> None:
+    """A Row comes by its names, and values are converted as Spark's own readers of data sources do it."""
+    monkeypatch.setattr(Values, "rows", [row])
+    spout = DataSourceSpout(source_of(Values, SCHEMA))
+    expected = ("5", 1, AT.astimezone(dt.UTC), Decimal("1.00"), {"a": 1, "b": "true"}, [("k", 2)], b"x")
+    assert emitted(spout, {"start": {"n": 0}, "end": {"n": 1}}) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("row", "match"),
+    [
+        ({"n": 1, "text": "a"}, "give tuples, lists, Rows"),
+        (Row(n=1, txt="a"), "a Row of n, txt"),
+        ("ab", "give tuples"),
+    ],
+)
+def test_rows_that_are_none(monkeypatch: pytest.MonkeyPatch, row: Any, match: str) -> None:
+    """A dict would give its names as values, a text its letters."""
+    monkeypatch.setattr(Values, "rows", [row])
+    with pytest.raises(InputError, match=match):
+        emitted(DataSourceSpout(source_of(Values)), {"start": {"n": 0}, "end": {"n": 1}})
+
+
+def test_options_have_no_case() -> None:
+    """Options are as Spark gives them."""
+    assert DataSourceSpout(Numbers, {"Schema": "sql"}, until_end=True).values == Fields("n: bigint", "text: string")
+    assert DataSourceSpout(Numbers, {"SCHEMA": "sql"})._made().options["schema"] == "sql"
+
+
+def test_offsets_that_are_no_json() -> None:
+    """An offset that can't be kept is refused by name, at the first one."""
+
+    class Dates(NumbersReader):
+        def initialOffset(self) -> dict:
+            return {"at": AT}
+
+    with pytest.raises(InputError, match="can't be kept: Object of type datetime"):
+        begun(DataSourceSpout(source_of(Dates)))

@@ -19,6 +19,7 @@ import attrs
 import pyarrow as pa
 
 from txtopo.errors import FieldsError
+from txtopo.files.folder import Folder
 
 
 class Reduction(enum.Enum):
@@ -285,11 +286,13 @@ class RowsFile:
     """Rows in a file, because they are too many to pass through the driver; see :mod:`txtopo.columnar.rows_file`.
 
     Args:
-        path: the file's path, the same for executors and driver.
+        folder: where the file is, the same place for executors and driver.
+        path: the file's path in it.
         rows: the number of rows.
         offsets: the first row of each part, then the end of the last part.
     """
 
+    folder: Folder
     path: str
     rows: int
     offsets: tuple[int, ...]

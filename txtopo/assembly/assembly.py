@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import os
-import pathlib
-import shutil
-import tempfile
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -37,7 +33,7 @@ from txtopo.attempts import FIRST_TXID
 from txtopo.config import Config
 from txtopo.errors import ConfigError
 from txtopo.failpoints import durable_step
-from txtopo.files.folder import LocalFolder
+from txtopo.files.folder import Folder, LocalFolder
 from txtopo.journal.entries import DEAD_LETTERS, JournalHeader
 from txtopo.journal.folders import check_format, find_journal
 from txtopo.journal.holds import Hold, holds_in
@@ -114,7 +110,7 @@ def assembled(
             journal = environment.make_journal(header)
         else:
             journal = begun_journal(header, plan, config, lambda: holds(int(threads.wall_secs() * 1000)))
-        staging_dir = _staging_dir(plan, config, coordinator_state.epoch, stack)
+        staging = _staging(plan, config, coordinator_state.epoch, stack)
         runner = stack.enter_context(environment.make_runner(plan, config, prototypes))
         _equip(recovered.states, runner, config)
         all_holds = holds if environment.has_files else None
@@ -135,7 +131,7 @@ def assembled(
             threads,
             environment.make_coordinator(limits),
             feed,
-            _make_planner(plan, config, limits, runner.slots, staging_dir),
+            _make_planner(plan, config, limits, runner.slots, staging),
             runner,
             committer,
             coordinator_state,
@@ -234,13 +230,13 @@ def _equip(states: Mapping[str, OpenedState], runner: JobRunner, config: Config)
             state.hold_rows(config["topology.state.bytes.max"] // holders)
 
 
-def _make_planner(plan: Plan, config: Config, limits: Limits, slots: int, staging_dir: pathlib.Path) -> JobPlanner:
+def _make_planner(plan: Plan, config: Config, limits: Limits, slots: int, staging: Folder) -> JobPlanner:
     return JobPlanner(
         plan,
         limits,
         slots=slots,
         layout=config.layout,
-        staging_dir=os.path.abspath(staging_dir),  # noqa: PTH100 - executors have other working folders
+        staging=staging,
         received_bytes_max=config.received_bytes_max,
         has_edge_tallies=config.acker_executors > 0,
     )
@@ -271,24 +267,25 @@ def _snapshots(header: JournalHeader, plan: Plan, config: Config) -> SnapshotWri
     return SnapshotWriter(snapshots_in(metadata_dir_of(plan, config)), header, config.given)
 
 
-def _staging_dir(plan: Plan, config: Config, epoch: int, stack: ExitStack) -> pathlib.Path:
+def _staging(plan: Plan, config: Config, epoch: int, stack: ExitStack) -> Folder:
     """Return the folder for what this run spills, and remove those of earlier runs that were killed."""
     metadata_dir = metadata_dir_of(plan, config)
-    if not isinstance(metadata_dir, LocalFolder):
-        # Nothing in it outlives an attempt, so it need not be where all else is.
-        return pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="txtopo-staging-")))
-    of_topology = metadata_dir.root / "staging" / urllib.parse.quote(plan.topology_id, safe="")
+    all_staged = metadata_dir.below("staging")
+    of_topology = all_staged.below(urllib.parse.quote(plan.topology_id, safe=""))
     # Their coordinators are fenced, and nothing in the folders outlives an attempt.
-    shutil.rmtree(of_topology, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        of_topology.delete_all()
 
     def remove() -> None:
-        shutil.rmtree(of_topology / str(epoch), ignore_errors=True)
-        with contextlib.suppress(OSError):  # a successor's folder is in it, or there is none
-            of_topology.rmdir()
-            of_topology.parent.rmdir()
+        with contextlib.suppress(OSError):
+            of_topology.delete_all(str(epoch))
+        for folder in (of_topology, all_staged):
+            if isinstance(folder, LocalFolder):
+                with contextlib.suppress(OSError):  # a successor's folder is in it, or there is none
+                    folder.root.rmdir()
 
     stack.callback(remove)
-    return of_topology / str(epoch)
+    return of_topology.below(str(epoch))
 
 
 def _limits(plan: Plan, config: Config, until: int | None) -> Limits:

@@ -16,6 +16,7 @@ import contextlib
 import functools
 import json
 import logging
+import math
 import os
 import re
 import socket
@@ -29,6 +30,7 @@ import attrs
 from txtopo.api.reference import SeenVersion
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
+from txtopo.files.objects import ObjectFolder, Version
 from txtopo.files.proc import start_of
 from txtopo.files.records import DAMAGE, from_json, to_json
 from txtopo.journal.entries import JournalHeader
@@ -39,6 +41,9 @@ from txtopo.transactional.core.record.history import History
 logger = logging.getLogger("txtopo")
 
 _NAME = re.compile(r"run-(.*)\.json")
+
+_BUSY_SECS, _IDLE_SECS = 3.0, 60.0
+"""How often a snapshot is put in a bucket, where each is a request: while there is news, and without."""
 
 WHY_DEAD = "it was killed, or could not write its last report, as on a full disk"
 """What is known of a process that has died without a word."""
@@ -98,6 +103,8 @@ class Writer:
     """In clock ticks since boot; None if the system does not tell."""
     written_secs: float
     """In seconds since 1970."""
+    every_secs: float = 1.0
+    """How long it may say nothing while it runs."""
 
     def wrote(self, header: JournalHeader) -> bool:
         """Whether it is the coordinator that began a part of the journal; an older snapshot is obsolete."""
@@ -130,24 +137,53 @@ class SnapshotWriter:
         self._process_start = start_of(os.getpid())
         self._has_begun = False
         self._is_over = False
+        self._bucket = folder if isinstance(folder, ObjectFolder) else None
+        self._version: Version | None = None
+        """That of its last file in a bucket."""
+        self._last: Snapshot | None = None
+        self._put_secs = -math.inf
 
     def write(self, snapshot: Snapshot) -> None:
-        """Replace the file; do nothing if it can't be written."""
-        if self._is_over:
+        """Replace the file; do nothing if it can't be written, or in a bucket if that can wait."""
+        if self._is_over or (self._bucket is not None and self._can_wait(snapshot)):
             return
+        writer = Writer(
+            self._epoch,
+            self._incarnation,
+            socket.gethostname(),
+            os.getpid(),
+            self._process_start,
+            time.time(),
+            1.0 if self._bucket is None else _IDLE_SECS,
+        )
+        content = f"{json.dumps(to_json(writer))}\n{json.dumps(_discreet(to_json(snapshot), self._hide))}\n"
         try:
-            # The first snapshot of a run is written in any case: its coordinator has just taken the lead.
-            if self._has_begun and self._is_succeeded():
-                self._is_over = True
-                return
-            writer = Writer(
-                self._epoch, self._incarnation, socket.gethostname(), os.getpid(), self._process_start, time.time()
-            )
-            content = f"{json.dumps(to_json(writer))}\n{json.dumps(_discreet(to_json(snapshot), self._hide))}\n"
-            self._folder.put(self._path, content.encode(), is_durable=False)
+            self._is_over = not self._is_put(content.encode())
             self._has_begun = True
         except OSError as error:  # not worth stopping the run; a missing metadata directory stops it elsewhere
             logger.debug("a snapshot of the run could not be written: %s", error)
+
+    def _can_wait(self, snapshot: Snapshot) -> bool:
+        told, secs = attrs.evolve(snapshot, now_ms=0), time.monotonic()
+        if not snapshot.ended and secs - self._put_secs < (_IDLE_SECS if told == self._last else _BUSY_SECS):
+            return True
+        self._last, self._put_secs = told, secs
+        return False
+
+    def _is_put(self, content: bytes) -> bool:
+        """Replace the file, unless a later coordinator has; the first one of a run, which leads now, in any case."""
+        if self._bucket is not None and self._version is not None:
+            # Nobody has written since: it need not be read whose the file is.
+            self._version = self._bucket.replace(self._path, content, self._version)
+            if self._version is not None:
+                return True
+        if self._has_begun and self._is_succeeded():
+            return False
+        if self._bucket is None:
+            self._folder.put(self._path, content, is_durable=False)
+        else:
+            self._version = self._bucket.replace(self._path, content, self._bucket.version(self._path))
+        return True
 
     def _is_succeeded(self) -> bool:
         """Whether a later coordinator has written a snapshot; a file that can't be read is written over."""

@@ -6,9 +6,9 @@ reads only the parts that it works on.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,8 +16,10 @@ import pyarrow as pa
 
 from txtopo.api.reduction import RowsFile
 from txtopo.columnar.hashing import PARTS, parts_of
+from txtopo.columnar.key_index import Positions
 from txtopo.columnar.selection import rows_at
-from txtopo.files.durable import paths_in
+from txtopo.errors import BucketUnreachable, FailedException
+from txtopo.files.folder import Folder, LocalFolder
 
 _PORTION_ROWS = 1_000_000
 """How many rows are written at a time: the others need not be copied into their order yet."""
@@ -33,9 +35,34 @@ def read_rows_file(file: RowsFile, first: int = 0, end: int = PARTS) -> pa.Table
 
 def slice_of(file: RowsFile, first: int, end: int) -> pa.Table:
     """Return the rows from ``first`` to before ``end``, mapped into memory as by :func:`read_rows_file`."""
-    with pa.memory_map(file.path) as mapped:
-        table = pa.ipc.open_file(mapped).read_all()
+    with _opened(file) as opened:
+        table = pa.ipc.open_file(opened).read_all()
     return table.slice(first, end - first)
+
+
+@contextlib.contextmanager
+def _opened(file: RowsFile) -> Iterator[pa.NativeFile]:
+    """Open a file: mapped into memory on a disk, read whole from a bucket."""
+    if isinstance(file.folder, LocalFolder):
+        with pa.memory_map(str(file.folder.root / file.path)) as mapped:
+            yield mapped
+        return
+    with replaying("read"):
+        content = file.folder.get(file.path)
+    yield pa.BufferReader(content)
+
+
+@contextlib.contextmanager
+def replaying(done: str) -> Iterator[None]:
+    """Let a transaction be processed again if a bucket does not take, or does not have, what is staged of it.
+
+    Raises:
+        FailedException: what was staged can't be read or written, as ``done`` says.
+    """
+    try:
+        yield
+    except BucketUnreachable as error:
+        raise FailedException(f"what was staged of a transaction can't be {done}: {error}") from error
 
 
 def in_memory(rows: Any) -> Any:
@@ -45,30 +72,44 @@ def in_memory(rows: Any) -> Any:
 
 def schema_of(file: RowsFile) -> pa.Schema:
     """Return the schema of a file's rows."""
-    with pa.memory_map(file.path) as mapped:
-        return pa.ipc.open_file(mapped).schema
+    with _opened(file) as opened:
+        return pa.ipc.open_file(opened).schema
 
 
-def write_rows_file(folder: str, name: str, rows: pa.Table, keys: Sequence[str]) -> RowsFile:
+def write_rows_file(folder: Folder, name: str, rows: pa.Table, keys: Sequence[str]) -> RowsFile:
     """Write rows to a new file, whose name begins with ``name``, in a folder, which is created if it is missing.
 
     Rows without key columns are split evenly into parts.
+
+    Raises:
+        FailedException: a bucket does not take the file.
     """
-    # A crash before the transaction commits leaves the file. remove_rows_files finds it if its name begins with a txid.
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    path = str(Path(folder) / f"{name}-{uuid.uuid4().hex}.arrow")
+    path = f"{name}-{uuid.uuid4().hex}.arrow"
     order = None
     offsets = np.arange(PARTS + 1) * rows.num_rows // PARTS
     if keys:
         parts = parts_of(rows.select(keys))
         order = np.argsort(parts, kind="stable")
         offsets = np.searchsorted(parts[order], np.arange(PARTS + 1))
-    with pa.OSFile(path, "wb") as file, pa.ipc.new_file(file, rows.schema) as writer:
+    # A crash before the transaction commits leaves the file. remove_rows_files finds it if its name begins with a txid.
+    if isinstance(folder, LocalFolder):
+        folder.root.mkdir(parents=True, exist_ok=True)
+        with pa.OSFile(str(folder.root / path), "wb") as file:
+            _write(file, rows, order)
+            file.flush()
+    else:
+        sink = pa.BufferOutputStream()
+        _write(sink, rows, order)
+        with replaying("written"):
+            folder.put(path, memoryview(sink.getvalue()).cast("B"))
+    return RowsFile(folder, path, rows.num_rows, tuple(int(offset) for offset in offsets))
+
+
+def _write(sink: pa.NativeFile, rows: pa.Table, order: Positions | None) -> None:
+    with pa.ipc.new_file(sink, rows.schema) as writer:
         for start in range(0, rows.num_rows, _PORTION_ROWS):
             end = start + _PORTION_ROWS
             writer.write_table(rows.slice(start, _PORTION_ROWS) if order is None else rows_at(rows, order[start:end]))
-        file.flush()
-    return RowsFile(path, rows.num_rows, tuple(int(offset) for offset in offsets))
 
 
 def rows_to_bytes(rows: pa.Table) -> bytes:
@@ -86,12 +127,13 @@ def rows_of_bytes(encoded: bytes) -> pa.Table:
         return reader.read_all()
 
 
-def remove_rows_files(folder: str, is_over: Any) -> None:
-    """Remove the files of transactions that are over. The folder may be missing.
+def remove_rows_files(folder: Folder, is_over: Callable[[int], bool]) -> None:
+    """Remove the files of transactions that are over. The folder may be missing; what can't be removed stays.
 
     ``is_over`` takes a txid, the first part of a file's name, and returns whether that transaction is over.
     """
-    for path in paths_in(Path(folder), "*.arrow"):
-        txid = path.name.partition("-")[0]
-        if txid.isdecimal() and is_over(int(txid)):  # not "²", which is a digit and no number
-            path.unlink(missing_ok=True)
+    with contextlib.suppress(BucketUnreachable):
+        for name in folder.names():
+            txid = name.partition("-")[0]
+            if name.endswith(".arrow") and txid.isdecimal() and is_over(int(txid)):  # not "²", a digit and no number
+                folder.delete(name)

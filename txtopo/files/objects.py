@@ -31,6 +31,9 @@ Version = tuple[tuple[str, str], ...]
 
 _MEMORY = "memory:///"
 
+_PART_BYTES = 16 * 1024 * 1024
+"""What is longer is put in parts of this size: two requests more, and what a crash leaves of them is out of sight."""
+
 _OF_CLIENT = re.compile(r"(?:aws_|azure_|google_)?((?:allow|connect|http1|http2|pool|proxy)_.*|timeout|user_agent)")
 """Options of the HTTP client, which delta-rs takes among those of the store, also with the store's prefix."""
 
@@ -60,7 +63,7 @@ class ObjectFolder:
         # A crash before the answer leaves the old object or the new one, and parts of a large one that the store keeps
         # out of sight until its own rule for unfinished uploads removes them.
         with self._store(path) as (obstore, store, key):
-            obstore.put(store, key, content)
+            obstore.put(store, key, content, chunk_size=_PART_BYTES)
 
     def put_new(self, path: str, content: bytes | memoryview, meanwhile: Callable[[], None] = lambda: None) -> None:
         put = beside(lambda: self.put(path, content))
@@ -133,7 +136,11 @@ class ObjectFolder:
 
     def list(self, below: str = "", after: str = "") -> Iterator[Item]:
         with self._store(below) as (obstore, store, key):
-            objects = obstore.list_with_delimiter(store, key or None)["objects"]
+            if after:  # the store begins there, and says of sub-folders what is in them
+                some = obstore.list(store, key or None, offset=f"{key}/{after}".lstrip("/"), chunk_size=1000).collect()
+                objects = [each for each in some if "/" not in each["path"].removeprefix(key).lstrip("/")]
+            else:
+                objects = obstore.list_with_delimiter(store, key or None)["objects"]
         for name, each in sorted((each["path"].rpartition("/")[2], each) for each in objects):
             if name > after:
                 path = f"{below}/{name}" if below else name
@@ -214,7 +221,7 @@ class ObjectFolder:
                     if other is store:  # else it would go by a bucket that has no such object
                         obstore.copy(store, source, key)
                         return
-            obstore.put(store, key, origin.get(path))
+            obstore.put(store, key, origin.get(path), chunk_size=_PART_BYTES)
 
     def size(self, path: str) -> int | None:
         with contextlib.suppress(FileNotFoundError), self._store(path) as (obstore, store, key):

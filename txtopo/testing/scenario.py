@@ -187,9 +187,9 @@ def processed(text: str, metadata: Any = None) -> Processed:
     return Processed(attempt(text), metadata)
 
 
-def failed(text: str, error: str = "it failed", metadata: Any = None) -> Failed:
+def failed(text: str, error: str = "it failed", metadata: Any = None, *, is_outage: bool = False) -> Failed:
     """Return the event that an attempt failed; ``metadata`` is given if an opaque spout had emitted everything."""
-    return Failed(attempt(text), error, metadata)
+    return Failed(attempt(text), error, metadata, is_outage=is_outage)
 
 
 def lost(job_id: int, error: str = "an executor died") -> JobLost:

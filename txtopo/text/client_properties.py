@@ -90,6 +90,9 @@ class ClientProperties(Mapping[str, Value]):
     def __len__(self) -> int:
         return len(self._given)
 
+    def __hash__(self) -> int:
+        return hash(frozenset(self._given.items()))
+
     def __repr__(self) -> str:
         return f"ClientProperties({self.shown()!r})"
 

@@ -226,6 +226,10 @@ class PartitionProgress:
                 return message_id or MessageId(self.partition, offset, self.epoch), record
         return None
 
+    def put_back(self, record: KafkaRecord) -> None:
+        """Let a record of which no tuple can be made now be the next one again."""
+        self._to_emit.appendleft(record)
+
     def emitted(self, message_id: MessageId, record: KafkaRecord | None = None) -> None:
         """Note that a message is in flight until :meth:`done` or :meth:`retry`; a record is kept that long."""
         offset = message_id.offset

@@ -33,6 +33,9 @@ from txtopo.text.secrecy import without_secrets
 
 _log = logging.getLogger(__name__)
 
+UNANSWERED_MS = 1000
+"""How long nothing is emitted after what a translator asks, such as a schema registry, has not answered."""
+
 
 class KafkaSpout(Spout):
     """Reads Kafka topics, at least once unless configured otherwise.
@@ -105,6 +108,7 @@ class KafkaSpout(Spout):
         self._assignment = Assignment(self._reader, self._commits)
         self._given_up = GivenUp(self._reader)
         self._lag = Lag(self._reader)
+        self._emits_from_ms = 0.0
         self._listener.open(config, context, collector)
 
     def activate(self) -> None:
@@ -216,16 +220,23 @@ class KafkaSpout(Spout):
         _log_gone(progress, progress.polled(records))
 
     def _emit_one(self, now: float) -> None:
+        if now < self._emits_from_ms:
+            return
         for progress in self._partitions.values():
             while (found := progress.next_record(now)) is not None:
                 if self._emit(progress, *found):
                     return
 
     def _emit(self, progress: PartitionProgress, message_id: MessageId, record: KafkaRecord) -> bool:
-        """Emit a record's tuple; return False if no tuple is made of it."""
+        """Emit a record's tuple; return False if no tuple is made of it, and others may follow."""
         config = self.config
         try:
             translated = config.translator.apply(record)
+        except SourceFailure as error:  # what the translator asks does not answer: that says nothing of the record
+            progress.put_back(record)
+            self._reader.report(error)
+            self._emits_from_ms = self._reader.now_ms() + UNANSWERED_MS
+            return True
         except Exception as error:  # noqa: BLE001 - the user's code, on bytes of any producer
             self._give_up_bad(progress, message_id, record, error)
             return False

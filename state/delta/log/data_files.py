@@ -36,7 +36,7 @@ from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import StateFailure
 from txtopo.files.durable import paths_in
-from txtopo.files.folder import Folder
+from txtopo.files.folder import Folder, LocalFolder
 
 __all__ = [
     "DATA_FOLDER",
@@ -68,8 +68,9 @@ ROWS_MARK = "-rows"
 PORTION_ROWS = 250_000
 """The number of rows to read at a time."""
 
-PUTS_MAX, PUT_BYTES = 16, 1 << 28
-"""How many files are written side by side, and the bytes of their rows; more only if there are as many processors."""
+PUTS_MAX, PUTS_MAX_REMOTE, PUT_BYTES = 16, 64, 1 << 28
+"""How many files are written side by side, in an object store more, where they mostly wait, and the bytes of their
+rows; more only if there are as many processors."""
 
 _OF_GROUP = re.compile(r"(?:rows|keys|rest|removed)-(\d+)-[^/]*\.parquet")
 _ZONE = re.compile(r"(Z|[+-]\d\d:?\d\d)$")
@@ -253,7 +254,7 @@ class DataFolder:
     def put_each(self, name: str, parts: Iterable[tuple[pa.Table, Mapping[str, str | None] | None]]) -> list[DataFile]:
         """Write parts, each with its partition, to a file each, as :meth:`put` does; return the files in their order.
 
-        They are written side by side: in an object store, where a put takes 120 ms, 280 partitions take 2 s and not 34;
+        They are written side by side: in an object store where a put takes 40 ms, 280 partitions take 0.4 s and not 11;
         to a local disk, where it waits for the disk, they take two thirds of the time. If one fails, no others begin,
         and those that are there stay for upkeep.
         """
@@ -261,7 +262,8 @@ class DataFolder:
         if len(waiting) <= 1:
             return [self.put(name, *each) for each in waiting]
         largest = max(1, *(rows.nbytes for rows, _ in waiting))
-        count = max(os.cpu_count() or 1, min(PUTS_MAX, PUT_BYTES // largest))
+        puts_max = PUTS_MAX_REMOTE if self.location.root is None else PUTS_MAX
+        count = max(os.cpu_count() or 1, min(puts_max, PUT_BYTES // largest))
         with ThreadPoolExecutor(min(len(waiting), count), "txtopo-put") as threads:
             puts = [threads.submit(self.put, name, *each, probe) for each in waiting]
             try:
@@ -414,13 +416,15 @@ class DataFolder:
             for part in parts:
                 file = part.rows
                 if not isinstance(file, RowsFile):
-                    file = write_rows_file(str(self._root() / WAITING_FOLDER), f"{part.txid}{ROWS_MARK}", file, keys)
+                    file = write_rows_file(
+                        LocalFolder(self._root() / WAITING_FOLDER), f"{part.txid}{ROWS_MARK}", file, keys
+                    )
                     held.append(file)
                 files.append(file)
             yield files
         finally:
             for file in held:
-                Path(file.path).unlink(missing_ok=True)
+                file.folder.delete(file.path)
 
     def remove_waiting(self) -> None:
         """Remove the files of rows that a killed driver has given to executors."""

@@ -12,9 +12,10 @@ from deltalake.exceptions import DeltaError
 
 from state.delta.log.checkpoints import Removal, make_checkpoint, places_in, removals_in
 from state.delta.log.data_files import DATA_FOLDER, DataFolder, Presence
-from state.delta.log.entries import actions_of, log_entries, read_entry, valid_transactions
+from state.delta.log.entries import actions_of, entry_path, log_entries, read_entry, valid_transactions
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.own_entries import RememberedLog
 from state.delta.log.ownership import Fence, rolled_back_application, turned_application
 from state.delta.log.sync import CHECKPOINT, sync_log
 from state.delta.log.vectors import places_of, vector_in
@@ -51,6 +52,9 @@ class TablePast(Protocol):
 
     def clock_secs(self) -> float:
         """Return the time, in seconds; not of a monotonic clock, which may stand still while the machine sleeps."""
+
+    def begin(self, version: int) -> None:
+        """Begin a round with a version that this coordinator has made or seen."""
 
     def open(self) -> None:
         """Open the newest version, for what is asked of it."""
@@ -134,6 +138,11 @@ class DeltaPast(TablePast):
     def clock_secs(self) -> float:
         """Return the time of this machine."""
         return time.time()
+
+    def begin(self, version: int) -> None:
+        """See to it that nothing is remembered of another table than the one that is there."""
+        if isinstance(self._location, RememberedLog):
+            self._location.confirm(entry_path(version))
 
     def open(self) -> None:
         """Open the newest version; an older handle's log may be gone."""

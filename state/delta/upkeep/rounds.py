@@ -34,8 +34,9 @@ _CHECKPOINTS_PER_CLEAN_UP = 20
 """Removing what is too old lists all files, so it follows only every 20th checkpoint, including the first."""
 
 
-_CLEAN_UP_SECS = 60
-"""How often it follows at least, where only what is recent is kept."""
+_CLEAN_UP_SECS, _CLEAN_UP_SECS_REMOTE = 60, 300
+"""How often it follows at least, where only what is recent is kept; the second in an object store, where each file of a
+log that it reads is a request."""
 
 
 class LogUpkeep:
@@ -80,7 +81,8 @@ class LogUpkeep:
         return schedule.is_recent_kept and is_needed and self._is_time(schedule)
 
     def _is_time(self, schedule: Upkeep) -> bool:
-        return self._cleaned_secs is None or abs(schedule.now_secs - self._cleaned_secs) >= _CLEAN_UP_SECS
+        every_secs = _CLEAN_UP_SECS if self._past.is_local else _CLEAN_UP_SECS_REMOTE
+        return self._cleaned_secs is None or abs(schedule.now_secs - self._cleaned_secs) >= every_secs
 
     def begin(self, schedule: Upkeep, version: int, held: Collection[str]) -> None:
         """Begin a round, unless so little was written that a checkpoint is not worth it; none may be under way.
@@ -161,6 +163,7 @@ class LogUpkeep:
         past = self._past
         is_by_time = schedule.is_recent_kept and self._is_time(schedule)
         is_clean_up_due = is_by_time or self._rounds % _CHECKPOINTS_PER_CLEAN_UP == 0
+        past.begin(version)
         present = past.presence()
         of_points: Collection[int] = ()
         if is_clean_up_due:

@@ -7,7 +7,9 @@ import os
 import shutil
 import threading
 import time
+from collections import Counter
 
+import attrs
 import pytest
 
 from spouts import MemoryTransactionalSpout
@@ -18,8 +20,9 @@ from tests.processes import ran
 from tests.state.delta.two_tables import two_tables
 from tests.waiting import DEADLINE_SECS
 from txtopo import BasicBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
-from txtopo.assembly.snapshot import SnapshotWriter, read_snapshot, snapshots_in
+from txtopo.assembly.snapshot import Snapshot, SnapshotWriter, read_snapshot, snapshots_in
 from txtopo.errors import PoisonTransaction, UserCodeError
+from txtopo.files.objects import ObjectFolder
 from txtopo.files.places import folder_at
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.entries import JournalHeader
@@ -287,18 +290,38 @@ def test_what_is_asked_wrongly(tmp_path, command_line):
     assert "is a folder; --set needs a MODULE" in refused(command_line, tmp_path, 1, "--set", "window=3")
 
 
-def test_a_predecessor_hides_nothing(tmp_path):
+def snapshot_writer(folder, incarnation, epoch):
+    return SnapshotWriter(folder, JournalHeader("t", incarnation, epoch, {"spout": "repeatable"}, 0, None, {}, {}), {})
+
+
+@pytest.mark.parametrize("is_in_bucket", [False, True])
+def test_a_predecessor_hides_nothing(tmp_path, is_in_bucket):
     """A coordinator that has lost its lead stops writing; one of a new incarnation begins whatever was there."""
     run_inline(topology(tmp_path), Config())
     folder = snapshots_in(folder_at(tmp_path / METADATA_DIR))
     _, snapshot = read_snapshot(folder, "t")
-    old, new, other = (
-        SnapshotWriter(folder, JournalHeader("t", incarnation, epoch, {"spout": "repeatable"}, 0, None, {}, {}), {})
-        for incarnation, epoch in (("i", 4), ("i", 5), ("j", 1))
-    )
+    if is_in_bucket:
+        folder = ObjectFolder("memory:///predecessor")
+    old, new, other = (snapshot_writer(folder, *each) for each in (("i", 4), ("i", 5), ("j", 1)))
     for writer, shown in ((old, 4), (new, 5), (old, 5), (other, 1), (other, 1)):
         writer.write(snapshot)
         assert read_snapshot(folder, "t")[0].epoch == shown
+
+
+def test_a_snapshot_in_a_bucket_waits_for_news(bucket_server):
+    """It is put at once and at the end, and between them no more than once in three seconds, in an idle run a minute.
+
+    Only the first one asks whose the file is.
+    """
+    folder = ObjectFolder("s3://bucket/news", tuple(bucket_server.options.items()))
+    snapshot = Snapshot(0, 1000, 1, 1, None, False, ())
+    writer = snapshot_writer(folder, "i", 1)
+    for now_ms in range(20):
+        writer.write(attrs.evolve(snapshot, now_ms=now_ms, committed=now_ms // 10))
+    writer.write(attrs.evolve(snapshot, ended="it was stopped"))
+    assert bucket_server.requests() == Counter(HEAD=1, PUT=2)
+    assert read_snapshot(folder, "t")[1].ended == "it was stopped"
+    assert read_snapshot(folder, "t")[0].every_secs == 60
 
 
 def documented(command_line, output, txid):

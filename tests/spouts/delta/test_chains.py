@@ -28,7 +28,7 @@ __all__ = ["command_line"]
 NUMBER = Fields("n: long")
 COUNT = 12
 
-GROUPS = Config(group_transactions_max=2)
+GROUPS = Config(group_transactions_max=2, history_recent_secs=24 * 3600)  # whoever reads later on a busy machine
 
 
 def copying(folder: Path, stage: int, factor: int = 1, count: int = COUNT) -> TransactionalTopology:

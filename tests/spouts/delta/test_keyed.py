@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from hypothesis import given, settings, strategies as st
 from polars import col
 
@@ -20,13 +22,18 @@ from tests.crashes import Crash, run_with_crash
 from tests.transactional.recovery.operations.test_going_back import Wall
 from txtopo import Config, Fields, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import InputError
+from txtopo.errors import ConfigError, InputError
 from txtopo.streams import Flow
 from txtopo.testing import run_inline
 from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.context import PlainContext
 
 EVENT = Fields("id: long", "name: string", "lsn: long", "deleted: boolean")
+
+KEPT = {"topology.history.recent.secs": 24 * 3600}
+"""For a reader that comes later than in 5 minutes: the machine is busy, or its clock was set."""
+
+GROUPS = Config({**KEPT, "topology.group.transactions.max": 2})
 
 Event = tuple[int, str | None]
 """A key and its name; None deletes it."""
@@ -83,7 +90,7 @@ def test_a_copy_of_a_table(rounds: list[tuple[list[Event], int]], has_vectors: b
         run_inline(customers(folder, events, has_vectors=has_vectors))
         for more, at in rounds:
             events += more
-            run_inline(customers(folder, events, has_vectors=has_vectors), Config(group_transactions_max=2))
+            run_inline(customers(folder, events, has_vectors=has_vectors), GROUPS)
             run_with_crash(lambda: mirror(folder, batch_files_max=files), Crash(at))
             run_inline(mirror(folder, batch_files_max=files))
             assert rows_of(folder / "mirror" / "copy") == rows_of(folder / "customers")
@@ -116,10 +123,51 @@ def test_keys_that_expire(tmp_path: Path, has_vectors: bool) -> None:
     """A key that expires is deleted by the version that says so, also where its file was merged since or is old."""
     minutes = [0, 1, 2, 7, 8, 11, 13, 21, 40, 41, 43, 44, 50, 52, 70, 71, 75]
     for end in (1, 4, 5, 8, 9, 12, len(minutes)):
-        run_inline(users(tmp_path, minutes[:end], has_vectors=has_vectors), Config(group_transactions_max=2))
+        run_inline(users(tmp_path, minutes[:end], has_vectors=has_vectors), GROUPS)
         run_inline(mirror(tmp_path, "users", "user"))
         names = ("user", "n", "at")
         assert rows_of(tmp_path / "mirror" / "copy", names) == rows_of(tmp_path / "users", names, live=True)
+
+
+@pytest.mark.parametrize("has_vectors", [False, True])
+def test_snapshots_of_points(tmp_path: Path, has_vectors: bool) -> None:
+    """A reader may begin with the rows as of any transaction that ends a group, expired keys left out, and goes on."""
+    minutes = [0, 1, 2, 7, 8, 11, 13, 21, 40, 41, 43, 44]
+    run_inline(
+        users(tmp_path, minutes, has_vectors=has_vectors), Config({**KEPT, "topology.group.transactions.max": 1})
+    )
+    fields = Fields("user: string", "n: long", "at: timestamp", "_change_type: string")
+    for txid in range(1, len(minutes) + 1):
+        transactions = steps(tmp_path / "users", fields=fields, as_of_txid=txid, batch_bytes=1)[1]
+        found: dict[str, Any] = {}
+        expected = {row["user"]: row["n"] for row in rows_of(tmp_path / "users", ("user", "n"), txid=txid)}
+        seen = []
+        for rows in transactions:
+            found |= {user: n for user, n, _, kind in rows if kind in {"insert", "update_postimage"}}
+            found = {user: n for user, n in found.items() if user not in {row[0] for row in rows if row[3] == "delete"}}
+            seen.append(dict(found))
+        live = {row["user"]: row["n"] for row in rows_of(tmp_path / "users", ("user", "n"), live=True)}
+        alive = {row["user"]: row["n"] for row in rows_of(tmp_path / "users", ("user", "n"), txid=txid, live=True)}
+        assert alive.items() <= expected.items()
+        assert (alive in seen, found) == (True, live)
+
+
+def test_a_txid_that_is_no_point(tmp_path: Path) -> None:
+    """A transaction amid a group, one that is not there yet, and a table of nobody are refused; the ways on are named."""
+    events: list[Event] = [(n, "ann") for n in range(12)]
+    run_inline(customers(tmp_path, events[:3]))
+    run_inline(customers(tmp_path, events), Config(group_transactions_max=4, max_spout_pending=4))
+    table = tmp_path / "customers"
+    last = max(row["txid"] for row in rows_of(table, ("txid",)))
+    assert last == 4
+    with pytest.raises(ConfigError, match="keeps no version that ends with it, but as of 4"):
+        steps(table, fields=FED, as_of_txid=9)
+    with pytest.raises(ConfigError, match="not both"):
+        DeltaTransactionalSpout(table, FED, as_of_txid=1, starting_version=1)
+    write_deltalake(str(tmp_path / "plain"), pa.table({"n": [1]}))
+    plain = DeltaTransactionalSpout(tmp_path / "plain", Fields("n: long"), as_of_txid=1)
+    with pytest.raises(ConfigError, match="is of no topology of txtopo"):
+        plain.coordinator({}, PlainContext()).resume(0, None)
 
 
 def steps(path: Path, begun: Sequence[Any] = (), **options: Any) -> tuple[list[Any], list[list[tuple[Any, ...]]]]:
@@ -152,7 +200,7 @@ def test_what_a_commit_group_changes(tmp_path: Path, has_vectors: bool) -> None:
     (version,) = {row[-1] for row in first[0]}
     assert sorted(first[0]) == [(n, name, 1, "insert", version) for n, name in events]
     events += [(1, "ann"), (2, None), (4, "dan"), (4, "eve")]
-    run_inline(customers(tmp_path, events, has_vectors=has_vectors), Config(group_transactions_max=2))
+    run_inline(customers(tmp_path, events, has_vectors=has_vectors), GROUPS)
     _, (changes,) = steps(table, begun, fields=FED)
     assert [row[:4] for row in changes] == [
         (2, "bob", 3, "delete"),

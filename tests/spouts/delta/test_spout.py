@@ -87,6 +87,21 @@ def test_appended_rows_follow_those_that_were_there(path: str) -> None:
     assert plan(spout, begun)[1] == [4, 5]
 
 
+def test_metadata_of_a_former_version(path: str) -> None:
+    """Transactions of before each file was kept with its version are gone on from, read again, and gone back over."""
+    spout = DeltaTransactionalSpout(path, watch=True, poll_secs=0, batch_files_max=1)
+    append(path, 2)
+    begun, _ = plan(spout)
+    former = [{name: value for name, value in each.items() if name != "versions"} for each in begun]
+    append(path, 3)
+    assert [numbers_of(spout, each) for each in former] == [numbers_of(spout, each) for each in begun]
+    assert plan(spout, former)[1] == [3]
+    coordinator = spout.coordinator({}, PlainContext())
+    assert coordinator.rewind(1, former[0], former[1:])
+    coordinator.resume(1, former[0])
+    assert coordinator.initialize_transaction(2, former[0]) == begun[1]
+
+
 def test_it_ends_at_the_version_that_was_the_newest(path: str) -> None:
     """Without watch= a run takes what was there when it began; the next one takes what came since."""
     spout = DeltaTransactionalSpout(path)

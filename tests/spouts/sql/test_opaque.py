@@ -114,6 +114,24 @@ def test_many_rows_of_one_time(client: Client) -> None:
     assert reader.taken == 4
 
 
+def test_an_end_while_others_write(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run without ``watch`` ends with what was changed before its start, whatever is changed meanwhile."""
+    monkeypatch.setattr("spouts.sql.table.SETTLING_SECS", 0)
+    client.run("INSERT INTO rows SELECT n, 'row' FROM generate_series(1, 4) AS n")
+    reader = Reader(spout_of(client, watch=False, rows_max=3))
+    for number in range(5, 20):
+        client.run(PUT.format(number, "later"))
+        assert reader.coordinator.is_exhausted() == (number > 6)
+        if number <= 6:
+            assert reader.coordinator.is_ready()
+            reader.coordinator.partitions()
+            collector = RecordingCollector(ATTEMPT, reader.spout.output_fields)
+            metadata = reader.emitter.emit_batch(ATTEMPT, collector, "rows", reader.metadata.get("rows"))
+            reader.metadata = {"rows": metadata}
+            reader.coordinator.resume(number, reader.metadata)
+    reader.close()
+
+
 STEPS = st.lists(
     st.tuples(st.sampled_from(["put", "put", "commit", "roll back", "take", "restart"]), st.integers(0, 2)), max_size=30
 )

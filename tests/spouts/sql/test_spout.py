@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from spouts import SqlTransactionalSpout
 from tests.postgres import Client, PostgresServer
+from tests.waiting import wait_for
 from txtopo import Fields
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
@@ -258,10 +259,30 @@ def test_a_table_that_was_restored(client: Client) -> None:
     client.run("INSERT INTO rows (what) VALUES ('one'), ('two')")
     spout = spout_of(client)
     begun, _ = plan(spout)
+    watching = spout.coordinator({}, PlainContext())
+    watching.resume(1, begun[-1])
     client.run("TRUNCATE rows RESTART IDENTITY")
-    client.run("INSERT INTO rows (what) VALUES ('other')")
-    with pytest.raises(InputError, match="up to id 2 were read, and its sequence is at 1"):
-        plan(spout, begun)
+    for at in range(2):
+        with pytest.raises(InputError, match=f"up to id 2 were read, and its sequence is at {at}"):
+            plan(spout, begun)
+        with pytest.raises(InputError, match=f"its sequence is at {at}"):
+            watching.is_ready()
+        client.run("INSERT INTO rows (what) VALUES ('other')")
+    client.run("TRUNCATE rows")
+    client.run("ALTER TABLE rows ALTER id RESTART WITH 3")
+    assert not watching.is_ready()
+    client.run("INSERT INTO rows (what) VALUES ('next')")
+    wait_for("it goes on", watching.is_ready)
+    watching.close()
+
+
+def test_a_value_that_python_has_not(client: Client) -> None:
+    """It is a row that does not fit, and not a server that does not answer."""
+    client.run("INSERT INTO rows (what) VALUES ('-infinity')")
+    client.run("ALTER TABLE rows ALTER what TYPE timestamptz USING what::timestamptz")
+    spout = spout_of(client, Fields("id: long", "what: timestamp"))
+    with pytest.raises(InputError, match=r"does not fit the fields: [\s\S]*timestamp too small"):
+        plan(spout)
 
 
 def test_a_server_that_is_away(schema: str, postgres: PostgresServer) -> None:

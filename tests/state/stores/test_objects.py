@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import os
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +19,7 @@ pytest.importorskip("obstore")
 from state.stores.holder import Holder
 from state.stores.objects import ObjectLead, ObjectStore
 from state.stores.replica import Entry, Term
+from tests.azurite import AzuriteServer
 from tests.object_server import ObjectStore as Server, object_store
 from tests.waiting import wait_for
 from txtopo.api.store import Put, Store
@@ -72,6 +74,13 @@ class TestObjectStoreOnS3(StoreConformance):
     @pytest.fixture
     def place(self, server: Server) -> ObjectStorePlace:
         return ObjectStorePlace(f"s3://bucket/{next(_PLACES)}", server.options)
+
+
+@pytest.mark.slow
+class TestObjectStoreOnAzure(StoreConformance):
+    @pytest.fixture
+    def place(self, azure: AzuriteServer) -> ObjectStorePlace:
+        return ObjectStorePlace(f"az://bucket/{next(_PLACES)}", azure.options)
 
 
 @pytest.mark.slow
@@ -265,3 +274,20 @@ def test_a_write_is_one_request(server: Server) -> None:
         assert (store.read("t/last"), store.children("t")) == (b"19", ["last", "of"])
     assert dict(requests) == {"PUT": 20}
     store.close()
+
+
+def test_the_object_of_a_probe_that_was_killed_goes(server: Server) -> None:
+    """A later leader removes it once it is a day old: a younger one may be somebody's."""
+    place = ObjectStorePlace(f"s3://bucket/{next(_PLACES)}", server.options)
+    folder = ObjectFolder(place.address, tuple(server.options.items()))
+    server.set_clock(time.time() - 25 * 3600)
+    folder.put("probe-old", b"1")
+    server.set_clock(0)
+    folder.put("probe-new", b"1")
+    first = place.open()
+    write_many(first.take_lead("t", "one"), 0, 700)
+    first.close()
+    second = place.open()
+    second.take_lead("t", "two")
+    second.close()
+    assert [name for name in folder.names() if name.startswith("probe-")] == ["probe-new"]

@@ -593,6 +593,20 @@ def test_a_dead_letter_without_an_answer_is_written_again() -> None:
         story >> group_ended(1) << write_dead_letter(2, "1:3", tries=1)
 
 
+def test_an_outage_is_no_reason_to_skip() -> None:
+    """What does not answer says nothing of a transaction: it stops the run in the end, and does not use up tries."""
+    with Scenario(limits(pending=1, tries=2, skip=True)) as story:
+        begin(story, 1)
+        story >> failed("1:1", "the registry is away", is_outage=True) << run(2, "1:2")
+        story >> job_ended(1)
+        story >> failed("1:2", "bad record") << run(3, "1:3")
+        story >> job_ended(2)
+        story >> failed("1:3", "the registry is away", is_outage=True) << cancel(3)
+        stop = story.take_stop()
+        assert isinstance(stop.error, PoisonTransaction)
+        assert "did not answer 2 times" in stop.error.message
+
+
 @pytest.mark.parametrize("failures", [1, 3])
 def test_attempts_rise_whatever_fails(failures: int) -> None:
     """An attempt number is never used twice (promise 3 rests on it)."""

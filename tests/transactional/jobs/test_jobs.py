@@ -12,6 +12,9 @@ from tests.acceptance.topologies import CountWords, counts_of, make_data, read_t
 from txtopo import Config
 from txtopo.api.components.planned import NEVER
 from txtopo.attempts import TransactionAttempt
+from txtopo.columnar.rows_file import remove_rows_files
+from txtopo.files.folder import LocalFolder
+from txtopo.files.objects import ObjectFolder
 from txtopo.testing.inline import run_inline
 from txtopo.testing.scenario import limits
 from txtopo.transactional.core.actions import AssignedAttempt, Process
@@ -61,7 +64,7 @@ def test_acker_turned_off(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatc
     assert sum(read_words(tmp_path).values()) < sum(counts_of(DATA).values())
 
 
-def planner_of(staging_dir: str = "") -> JobPlanner:
+def planner_of() -> JobPlanner:
     """Return a planner of the words topology, with two slots and at most 120 pending transactions."""
     plan = words_topology(pathlib.Path("unused"), DATA).plan
     return JobPlanner(
@@ -69,7 +72,7 @@ def planner_of(staging_dir: str = "") -> JobPlanner:
         limits(pending=120, job=10),
         slots=2,
         layout="auto",
-        staging_dir=staging_dir,
+        staging=ObjectFolder("memory:///staging"),
         received_bytes_max=240_000,
         has_edge_tallies=True,
     )
@@ -104,7 +107,7 @@ def test_files_of_rows_stay_until_their_transaction_is_committed(tmp_path: pathl
     """Those of later transactions, and what is not a transaction's, stay."""
     for name in ("6-1-0-x.arrow", "7-1-0-x.arrow", "8-1-0-x.arrow", "other.arrow"):
         (tmp_path / name).touch()
-    planner_of(str(tmp_path)).clean_up(7)
+    remove_rows_files(LocalFolder(tmp_path), lambda txid: txid <= 7)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["8-1-0-x.arrow", "other.arrow"]
 
 

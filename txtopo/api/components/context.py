@@ -14,6 +14,7 @@ from txtopo.api.data.tuples import Tuple, TupleSource
 from txtopo.api.map_state import MapState
 from txtopo.api.reference import ReferenceTable
 from txtopo.errors import StateAccessError
+from txtopo.files.folder import Folder
 
 
 class TaskHook:
@@ -80,9 +81,15 @@ class TopologyContext(ABC):
     """The id of the spout or bolt."""
     this_task_index: int
     """The index of this task among those of its component, from 0."""
-    staging_dir: str = ""
-    """A folder shared by executors and driver for files that a committer reads in the commit phase; empty if there
-    is none. txtopo removes a file after its commit if its name starts with the txid and ends with ``.arrow``."""
+
+    @property
+    def staging(self) -> Folder | None:
+        """A folder shared by executors and driver for files that a committer reads in the commit phase; None if none.
+
+        It is beside the topology's tables, on a disk or in a bucket. txtopo removes a file after its commit if its name
+        starts with the txid and ends with ``.arrow``, and all others at the end of the run.
+        """
+        return None
 
     @property
     def this_task_id(self) -> int:

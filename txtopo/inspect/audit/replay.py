@@ -30,6 +30,7 @@ from __future__ import annotations
 import enum
 import functools
 import itertools
+import pathlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -41,6 +42,7 @@ from txtopo.api.state import OpenedState, Writes
 from txtopo.api.table_history import StateComparison
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException, StateAccessError
+from txtopo.files.folder import LocalFolder
 from txtopo.inspect.audit.replayable import NO_BOUND, Past, PastState, ReplayedPart
 from txtopo.journal.entries import JournalEntry, JournalPart, JournalTransaction
 from txtopo.topology.plans.plan import DATAFRAMES, Phase, PlannedComponent
@@ -198,7 +200,7 @@ class Replay:
             limits,
             slots=runner.slots,
             layout="together",  # tuples keep their order in one partition, so every component gets a checksum
-            staging_dir=self._staging.name,
+            staging=LocalFolder(pathlib.Path(self._staging.name)),
             received_bytes_max=NO_BOUND,
             has_edge_tallies=has_edge_tallies,
         )

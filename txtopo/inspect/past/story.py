@@ -282,7 +282,7 @@ def _run(snapshot: Snapshot, writer: Writer, resumes: str) -> list[StoryLine]:
             StoryLine("run", f"{who}, is dead: {WHY_DEAD}; the one before is {clock(age_secs)} old"),
             StoryLine("next", resumes),
         ]
-    if age_secs > SILENT_SECS:
+    if age_secs > SILENT_SECS + writer.every_secs:
         doubt = "it is alive" if alive else "this machine can't see whether it is alive"
         return [StoryLine("run", f"{who}: {doubt}, but its last report is {clock(age_secs)} old")]
     return [StoryLine("run", f"{who}, is running; as of {age_secs:.1f} s ago")]

@@ -102,7 +102,7 @@ def status_of(known: KnownRun) -> tuple[str, str]:
             "killed",
             f"process {writer.pid} is dead: {WHY_DEAD}; the one before is {duration(age_secs)} old",
         )
-    if age_secs > SILENT_SECS:
+    if age_secs > SILENT_SECS + writer.every_secs:
         where = "it is alive" if alive else f"it is on {writer.host}, so this machine can't see whether it is alive"
         return "silent" if alive else "unknown", f"silent: its last report is {duration(age_secs)} old; {where}"
     if known.is_starting or (known.is_plain and known.stage):

@@ -32,6 +32,7 @@ from txtopo.spark.session.delta import (
 from txtopo.spark.session.properties_file import start_jvm
 from txtopo.spark.session.shipping import is_here, is_local
 from txtopo.spark.session.starting import StartOutput, why_it_did_not_start
+from txtopo.spark.session.user import name_user
 from txtopo.spark.session.versions import check_installed_spark, check_java, check_jvm_version, check_python
 
 _SETTINGS: Mapping[str, str] = {
@@ -130,6 +131,7 @@ def spark_session(
         _use_this_python(running)
         yield running
         return
+    name_user()
     with_delta = bool(delta_users) or config.spark_delta
     with _changed_process(config):
         session = _start(config, app_name, with_delta=with_delta)

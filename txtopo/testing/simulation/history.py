@@ -199,6 +199,9 @@ class SimulatedPast(TablePast):
         self._asked += LOOKED_SECS
         return self._asked
 
+    def begin(self, version: int) -> None:
+        """Do nothing: nothing is remembered."""
+
     def open(self) -> None:
         """Do nothing: nothing is held."""
 

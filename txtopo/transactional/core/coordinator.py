@@ -123,6 +123,7 @@ fault is *dead*. It waits until the transactions before it are committed. Then, 
 (WAIT), or its dead letter is written at its place in the commit order (SKIP) and the next ones go on. A dead letter
 that can't be written is tried again; that is no further failure of the transaction. An opaque transaction that failed
 before its end was known can't be skipped, nor can the one that ends a bounded source, which nothing would end again.
+Outages, of a source or of what its records need, count for themselves: after as many, the run stops with either policy.
 
 Timeouts
 ========
@@ -420,7 +421,10 @@ class Coordinator:
                 transaction.move(Trigger.FAIL)
                 continue
             self._record_begun(transaction.job_id)
-            transaction.tries.failures += 1
+            if event.is_outage:
+                transaction.tries.outages += 1
+            else:
+                transaction.tries.failures += 1
             self._end_waits(is_proof=False)  # or a transaction that fails for ever would be waited for
             was_processed = transaction.status is not Status.PROCESSING
             if event.metadata is not None:
@@ -463,9 +467,11 @@ class Coordinator:
 
     def _give_up_if_due(self, transaction: Transaction, *, was_emitted: bool = False) -> None:
         """Give up a transaction that is ready and has failed as often as it may."""
-        gives_up = self.limits.tries_max is not None and transaction.tries.failures >= self.limits.tries_max
+        tries, tries_max = transaction.tries, self.limits.tries_max
+        gives_up = tries_max is not None and max(tries.failures, tries.outages) >= tries_max
         # Nobody would end event time again: what its last windows hold would never be said.
         can_skip = self.limits.spout.can_skip(was_emitted=was_emitted) and transaction.planned.turn is not Turn.END
+        can_skip = can_skip and tries.failures >= tries.outages
         if gives_up and (can_skip or self.limits.give_up_policy is GiveUpPolicy.WAIT):
             self._telling.trouble(transaction, HistoryEvent.GIVEN_UP)
             transaction.move(Trigger.GIVE_UP)
@@ -722,16 +728,24 @@ class Coordinator:
         transaction.deadline_ms = self._now_ms + self.limits.timeout_ms
 
     def _poison(self, transaction: Transaction) -> PoisonTransaction:
+        tries = transaction.tries
         advice = f"or set it aside with 'txtopo skip MODULE {transaction.txid}', as the policy SKIP does by itself"
+        if tries.outages > tries.failures:
+            return PoisonTransaction(
+                f"something that it needs did not answer {tries.outages} times, the maximum of "
+                "topology.transaction.max.attempts; nothing of it is skipped: start again when there is an answer",
+                txid=transaction.txid,
+                cause=tries.error,
+            )
         if transaction.planned.turn is Turn.END:
             advice = "as it can't be skipped: it ends event time"
         elif self.limits.give_up_policy is GiveUpPolicy.SKIP:
             advice = "as it can't be skipped: the end of its batch is unknown"
         return PoisonTransaction(
-            f"it failed {transaction.tries.failures} times, the maximum of topology.transaction.max.attempts; "
+            f"it failed {tries.failures} times, the maximum of topology.transaction.max.attempts; "
             f"fix its cause and start again, {advice}",
             txid=transaction.txid,
-            cause=transaction.tries.error,
+            cause=tries.error,
         )
 
 

@@ -92,6 +92,8 @@ class Failed:
     """Whether the failure and its reason were logged already."""
     component: str | None = attrs.field(default=None, kw_only=True)
     """The component that failed, if known."""
+    is_outage: bool = attrs.field(default=False, kw_only=True)
+    """Whether something outside did not answer: that says nothing of the transaction, so it is no reason to skip it."""
     cpu_secs: float = attrs.field(default=0.0, kw_only=True, eq=False, repr=False)
     """The CPU time of its tasks, for observers: the core decides nothing by it."""
 

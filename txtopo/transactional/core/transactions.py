@@ -21,6 +21,8 @@ class Tries:
 
     attempts: int = 0
     failures: int = 0
+    outages: int = 0
+    """How often it failed because a source did not answer: never a reason to skip it, but one to stop."""
     is_suspect: bool = False
     """A job of it was lost: from then on it runs with nothing beside it, to find the transaction at fault."""
     is_unproven: bool = False

@@ -12,6 +12,7 @@ from txtopo.api.components.planned import metadata_of
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.rows_file import remove_rows_files
 from txtopo.errors import FailedException, InternalError, TupleTreeFailure, TxtopoError
+from txtopo.files.folder import Folder
 from txtopo.topology.plans.plan import DATAFRAMES, Phase, Plan
 from txtopo.transactional.core.actions import AssignedAttempt, Process
 from txtopo.transactional.core.limits import Limits
@@ -51,7 +52,7 @@ class JobPlanner:
     """Creates jobs and evaluates their reports.
 
     ``layout`` is ``auto``, ``together`` or ``spread``. ``received_bytes_max`` bounds the carried bolts that wait in the
-    driver, in bytes, shared by the pending transactions; larger ones go to files in ``staging_dir``.
+    driver, in bytes, shared by the pending transactions; larger ones go to files in ``staging``.
     ``has_edge_tallies``: whether to compare sent and received tuples.
     """
 
@@ -62,14 +63,16 @@ class JobPlanner:
         *,
         slots: int,
         layout: str,
-        staging_dir: str,
+        staging: Folder,
         received_bytes_max: int,
         has_edge_tallies: bool,
     ) -> None:
         self._plan = plan
         self._slots = slots
         self._layout = layout
-        self._staging_dir = staging_dir
+        self._staging = staging
+        self._staged: set[int] = set()
+        """The transactions whose tasks may have left files of their own there."""
         self._has_edge_tallies = has_edge_tallies
         self._bytes_max = received_bytes_max // (limits.pending_max * slots)
         """Maximum size of the carried bolts that one partition reports in memory, in bytes per transaction of a job."""
@@ -83,13 +86,16 @@ class JobPlanner:
             previous_metadata=action.previous_metadata,
             committed=committed,
             layout=self._choose_layout(action.attempts),
-            staging_dir=self._staging_dir,
+            staging=self._staging,
             report_bytes_max=self._bytes_max * len(action.attempts),
         )
 
     def clean_up(self, txid: int) -> None:
         """Remove the rows files of transactions up to ``txid``, which are committed."""
-        remove_rows_files(self._staging_dir, lambda other: other <= txid)
+        over = {each for each in self._staged if each <= txid}
+        if over:
+            self._staged -= over
+            remove_rows_files(self._staging, lambda other: other <= txid)
 
     def judge(self, job: Job, reports: Iterable[Report]) -> list[Processing]:
         """Return the result of each attempt of a job, in txid order."""
@@ -120,6 +126,8 @@ class JobPlanner:
     def _judge_attempt(
         self, layout: Layout, attempt: TransactionAttempt, reports: Sequence[Report], previous: Any
     ) -> Processing:
+        if any(report.has_staged for report in reports):
+            self._staged.add(attempt.txid)
         failure = _worst([report.failure for report in reports if report.failure is not None])
         if failure is None:
             failure = self._find_gap(layout, attempt, reports)

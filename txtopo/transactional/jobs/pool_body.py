@@ -276,7 +276,7 @@ class PoolBody:
         """Finish an attempt in one stage and slot, and answer the call."""
         running = self._jobs[number]
         reports: list[Report] = []
-        self._task_factory.staging_dir = running.job.staging_dir
+        self._task_factory.staging = running.job.staging
         self._pass_on(
             running, place, self._parted(running.runs[place.stage, place.slot].finish(place.attempt), reports)
         )
@@ -361,7 +361,7 @@ class PoolBody:
         """Execute a message in its stage, and send on what follows."""
         stage = running.job.layout.stage_of(self._task_factory.plan.edges[message.edge].target)
         assert stage is not None, "DataFrame components are refused in this mode"
-        self._task_factory.staging_dir = running.job.staging_dir
+        self._task_factory.staging = running.job.staging
         followed = running.runs[stage, slot].receive(message)
         if followed:
             self._distribute(running, Place(stage, slot, index), self._parted(followed, []))

@@ -6,9 +6,8 @@ may hold a failure, which fails its own attempt and no other in the job.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import os
-import pathlib
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +18,9 @@ import attrs
 from txtopo.api.components.planned import metadata_of
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
-from txtopo.errors import FailedException, RuleError, TxtopoError
+from txtopo.columnar.rows_file import replaying
+from txtopo.errors import BucketUnreachable, FailedException, RuleError, TxtopoError
+from txtopo.files.folder import Folder
 from txtopo.topology.plans.plan import SPOUTS, Phase, PlannedComponent
 from txtopo.topology.spout_semantics import Emissions, Emitted
 from txtopo.topology.user_code.blame import user_code
@@ -45,7 +46,7 @@ class Job:
     committed: int
     """The last committed txid."""
     layout: Layout
-    staging_dir: str
+    staging: Folder
     """The folder for carried bolts that are too large to report in memory."""
     report_bytes_max: int
     """Maximum size of the carried bolts that one partition reports in memory, in bytes."""
@@ -55,19 +56,21 @@ class Job:
 class StagedBolts:
     """A file of carried bolts that were too large to report in memory."""
 
+    folder: Folder
     path: str
     spans: tuple[tuple[str, int, int, int], ...]
     """(component, task, start, end) of each bolt's pickled state in the file."""
 
     def load(self) -> list[CarriedBolt]:
-        """Read the bolts back."""
-        with pathlib.Path(self.path).open("rb") as file:
-            content = file.read()
+        """Read the bolts back; if a bucket does not have them, the transaction is processed again."""
+        with replaying("read"):
+            content = self.folder.get(self.path)
         return [CarriedBolt(component, task, content[start:end]) for component, task, start, end in self.spans]
 
     def remove(self) -> None:
-        """Remove the file."""
-        pathlib.Path(self.path).unlink(missing_ok=True)
+        """Remove the file; if a bucket can't be reached, it stays until the run ends."""
+        with contextlib.suppress(BucketUnreachable):
+            self.folder.delete(self.path)
 
 
 @attrs.frozen
@@ -80,6 +83,8 @@ class Report:
     tasks_finished: int
     carried: tuple[CarriedBolt, ...] = ()
     staged: StagedBolts | None = None
+    has_staged: bool = False
+    """Whether a task may have left files of its own in the staging folder."""
     emitted: Mapping[str, Emitted] = attrs.field(factory=dict)
     """The metadata that the emitters of each opaque spout returned, by its id."""
     failure: TxtopoError | None = None
@@ -100,7 +105,7 @@ class StageRun:
         self, task_factory: TaskFactory, job: Job, stage_index: int, partition: int, probe: ProgressProbe | None = None
     ) -> None:
         self._task_factory = task_factory
-        task_factory.staging_dir = job.staging_dir
+        task_factory.staging = job.staging
         self._plan = task_factory.plan
         self._job = job
         self._layout = job.layout
@@ -222,7 +227,11 @@ class StageRun:
             size = sum(len(bolt.state) for bolt in carried)
             # What is too large for the driver goes to a file: topology.received.bytes.max bounds its memory.
             if size > self.bytes_left:
-                staged, carried = self._put_aside(attempt, carried), []
+                try:
+                    staged = self._put_aside(attempt, carried)
+                except FailedException as error:
+                    failure = self.failures[attempt] = error
+                carried = []
             else:
                 self.bytes_left -= size
         cpu_secs, self._cpu_secs = self._cpu_secs, 0.0
@@ -234,6 +243,7 @@ class StageRun:
             tasks_finished=sum(self._is_here(index, task) for c in self._components for task in range(c.tasks)),
             carried=tuple(carried) if failure is None else (),
             staged=staged,
+            has_staged=run is not None and run.has_staged,
             emitted=self._emitted_of(attempt),
             failure=failure,
             fingerprints={} if run is None or failure is not None else run.tracer.fingerprints(),
@@ -244,19 +254,15 @@ class StageRun:
         return {name: emitted for name, emitted in found.items() if emitted is not None}
 
     def _put_aside(self, attempt: TransactionAttempt, carried: list[CarriedBolt]) -> StagedBolts:
-        folder = pathlib.Path(self._job.staging_dir)
-        folder.mkdir(parents=True, exist_ok=True)
         # Spark may run a task twice; the random part keeps the files of the two runs apart.
-        path = (
-            folder / f"{attempt.txid}-{attempt.attempt}-{self._stage_index}-{self._partition}-{uuid.uuid4().hex}.bolts"
-        )
+        path = f"{attempt.txid}-{attempt.attempt}-{self._stage_index}-{self._partition}-{uuid.uuid4().hex}.bolts"
         spans, position = [], 0
-        with path.open("wb") as file:
-            for bolt in carried:
-                file.write(bolt.state)
-                spans.append((bolt.component, bolt.task, position, position + len(bolt.state)))
-                position += len(bolt.state)
-        return StagedBolts(os.fspath(path), tuple(spans))
+        for bolt in carried:
+            spans.append((bolt.component, bolt.task, position, position + len(bolt.state)))
+            position += len(bolt.state)
+        with replaying("written"):
+            self._job.staging.put(path, b"".join(bolt.state for bolt in carried), is_durable=False)
+        return StagedBolts(self._job.staging, path, tuple(spans))
 
     def _guard(self, attempt: TransactionAttempt, work: Callable[[BatchRun], None]) -> None:
         """Do some work for an attempt unless it has failed; a failure fails only this attempt.

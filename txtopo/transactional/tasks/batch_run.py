@@ -170,6 +170,11 @@ class BatchRun:
                     carried.append(CarriedBolt(name, index, state))
         return carried
 
+    @property
+    def has_staged(self) -> bool:
+        """Whether a task of the attempt may have left a file in the staging folder."""
+        return any(context.has_staged for context in self._contexts)
+
     def close(self) -> None:
         """Release all tasks now: reference cycles with this object would keep their memory until the next gc."""
         for task in self._tasks.values():
@@ -254,7 +259,7 @@ class BatchRun:
             component,
             task,
             self._views,
-            self._task_factory.staging_dir,
+            self._task_factory.staging,
             planned=self._planned,
             readings=None if self._views is None else self.readings,
             record_write=self._task_factory.record_write,

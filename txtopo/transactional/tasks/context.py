@@ -11,6 +11,7 @@ from txtopo.api.data.tuples import TupleSource
 from txtopo.api.map_state import MapState
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import StateAccessError
+from txtopo.files.folder import Folder
 from txtopo.topology.plans.plan import Phase, Plan, PlannedComponent
 from txtopo.transactional.core.readings import Readings
 from txtopo.transactional.tasks.objects import Local, LocalReference
@@ -32,13 +33,15 @@ class TaskContext(TopologyContext, Local):
         component: PlannedComponent,
         task: int,
         views: StateViews | None,
-        staging_dir: str = "",
+        staging: Folder | None = None,
         *,
         planned: Planned | None = None,
         readings: Readings | None = None,
         record_write: RecordWrite | None = None,
     ) -> None:
-        self.staging_dir = staging_dir
+        self._staging = staging
+        self.has_staged = False
+        """Whether the task has asked for its staging folder, and so may have files there."""
         self.topology_id = plan.topology_id
         self.this_component_id = component.id
         self.this_task_index = task
@@ -51,6 +54,12 @@ class TaskContext(TopologyContext, Local):
         self._record_write = record_write
         self._handles: list[StateHandle] = []
         self._source: TupleSource | None = None
+
+    @property
+    def staging(self) -> Folder | None:
+        """The current job's folder for files that are read in the commit phase."""
+        self.has_staged = self._staging is not None
+        return self._staging
 
     @property
     def planned_at(self) -> dt.datetime:

@@ -11,6 +11,7 @@ import attrs
 from txtopo.api.components.optional import call_if_there
 from txtopo.api.data.copying import UNCHANGEABLE, copied
 from txtopo.errors import RuleError
+from txtopo.files.folder import Folder
 from txtopo.topology.plans.plan import Plan, PlannedComponent
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.tasks.context import CONTEXT, TaskContext
@@ -74,7 +75,7 @@ class TaskFactory:
     plan: Plan
     config: Mapping[str, Any]
     prototypes: Mapping[str, bytes]
-    staging_dir: str = ""
+    staging: Folder | None = None
     """The current job's folder for files that are read in the commit phase."""
     record_late: RecordLate = nothing_is_late
     """Tells the run loop what a component's own thread did after its batch was over; called in that thread."""

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import FailedException, ReportedFailedException
+from txtopo.errors import FailedException, ReportedFailedException, SourceFailure
 from txtopo.transactional.core.events import Failed
 from txtopo.transactional.core.record.facts import Trouble
 
@@ -30,7 +30,15 @@ def failed(
     if is_loud:
         level = logging.ERROR if isinstance(failure, ReportedFailedException) else logging.WARNING
         logger.log(level, "%s", failure)
-    return Failed(attempt, str(failure), metadata, is_logged=is_loud, component=failure.component, cpu_secs=cpu_secs)
+    return Failed(
+        attempt,
+        str(failure),
+        metadata,
+        is_logged=is_loud,
+        component=failure.component,
+        is_outage=isinstance(failure, SourceFailure),
+        cpu_secs=cpu_secs,
+    )
 
 
 def _hint(error: str) -> str:

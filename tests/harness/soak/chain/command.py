@@ -1,4 +1,4 @@
-"""Random kills of three topologies in a row, each of which reads the tables of the one before; the first goes back."""
+"""Random kills of three topologies in a row, each of which reads the tables of the one before; the first two go back."""
 
 from __future__ import annotations
 
@@ -107,15 +107,15 @@ class _Chain:
 
 @click.command()
 @click.option("--rows", default=3_000, help="rows of the first topology's input")
-@click.option("--kills", default=30, help="how many runs are killed before the first one goes back, and after it")
-@click.option("--rewinds", default=2, help="how often the first one goes back")
+@click.option("--kills", default=30, help="how many runs are killed before one goes back, and after it")
+@click.option("--rewinds", default=2, help="how often one goes back: the first, then the second, and so on")
 @click.option(
     "--mode", type=click.Choice(["inline", "micro-batch", "real-time"]), default="inline", help="without Spark or with"
 )
 @click.option("--alive-secs", default=5.0, help="how long a run may live at most before it is killed")
 @click.option("--seed", default=None, type=int, help="of the moments; by default another one each time")
 def main(rows: int, kills: int, rewinds: int, mode: str, alive_secs: float, seed: int | None) -> None:
-    """Kill runs at random moments, bring the first topology back, follow the ways that are named, and compare."""
+    """Kill runs at random moments, bring the first two topologies back, follow the ways that are named, and compare."""
     seed = random.randrange(1 << 32) if seed is None else seed
     click.echo(f"seed {seed}")
     with tempfile.TemporaryDirectory() as folder:
@@ -130,6 +130,7 @@ def main(rows: int, kills: int, rewinds: int, mode: str, alive_secs: float, seed
             chain.settle()
             chain.check()
             if rewind < rewinds:
-                chain.factor += 1
-                chain.rewind(0, str(rows // 6))
+                stage = rewind % 2
+                chain.factor += not stage  # the first one makes other rows then
+                chain.rewind(stage, str(max(read_table(Path(folder, f"rows{stage}"))["txid"].to_pylist()) // 2))
     click.echo(f"{chain.killed} kills, {rewinds} rewinds: the tables of all three are those of {rows:,} rows")

@@ -44,6 +44,7 @@ def topology(stage: int = 0, rows: int = 1000, factor: int = 1, folder: str = ".
 def main(stage: int, rows: int, factor: int, mode: str) -> None:
     """Run one to its end, in the working directory: without Spark, or in one of Spark's modes."""
     settings = {"topology.max.spout.pending": 6, "topology.group.transactions.max": 2}
+    settings["topology.history.recent.secs"] = 24 * 3600  # a busy machine may take long from one run to the next
     if mode == "inline":
         run_inline(topology(stage, rows, factor), Config(settings))
     else:

@@ -347,6 +347,35 @@ def test_unreadable_records(kept):
         strict.call(3)
 
 
+class Asking(DefaultRecordTranslator):
+    """Asks a registry about offset 1."""
+
+    is_answered = True
+
+    def apply(self, record):
+        if record.offset == 1 and not Asking.is_answered:
+            raise SourceFailure("the registry does not answer")
+        return super().apply(record)
+
+
+@pytest.mark.parametrize("settings", [{}, {"processing_guarantee": "AT_MOST_ONCE"}, {"subscribe": True}])
+def test_a_registry_that_does_not_answer(kept, monkeypatch, settings):
+    """It says nothing of the record, which is no letter: nothing is emitted or committed past it until it answers."""
+    monkeypatch.setattr(Asking, "is_answered", False)
+    rig = Rig(filled(3), translator=Asking(Fields("value")), dead_letter=Kept(), **settings)
+    call = lambda: rig.ack([each for each in rig.call(10) if each.id])
+    call()
+    assert [each.values for each in rig.emitted] == [("0",)]
+    assert [str(error) for error in rig.collector.errors] == ["the registry does not answer"]
+    assert rig.commits() == (3 if "processing_guarantee" in settings else 1)  # at most once: what was polled
+    call()
+    monkeypatch.undo()
+    rig.advance(3_000)
+    call()
+    assert ([each.values for each in rig.emitted], kept.letters) == ([("0",), ("1",), ("2",)], [])
+    assert rig.commits() == 3
+
+
 def test_a_letter_holds_no_secret(kept):
     """Nor does the hook get one: a translator may say with what it failed to reach a registry."""
 

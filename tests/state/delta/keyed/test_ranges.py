@@ -25,6 +25,7 @@ from txtopo import Fields
 from txtopo.columnar.hashing import PARTS, parts_of
 from txtopo.columnar.rows_file import read_rows_file, slice_of, write_rows_file
 from txtopo.errors import FieldsError
+from txtopo.files.folder import LocalFolder
 from txtopo.transactional.commit.write_buffer import group_state
 
 KEY, VALUE = Fields("word: string"), Fields("n: long")
@@ -342,7 +343,7 @@ def test_parts_are_spread() -> None:
 def test_a_rows_file_gives_what_was_put_in(tmp_path) -> None:
     """The parts of a file hold each row once, where its key falls."""
     table = pa.table({"k": [f"w{i % 40}" for i in range(300)], "n": pa.array(range(300))})
-    file = write_rows_file(str(tmp_path / "new"), "7-1", table, ["k"])
+    file = write_rows_file(LocalFolder(tmp_path / "new"), "7-1", table, ["k"])
     assert sorted(read_rows_file(file)["n"].to_pylist()) == list(range(300))
     for first, end in ((0, 100), (100, 256), (3, 3)):
         part = read_rows_file(file, first, end)
@@ -355,11 +356,11 @@ def test_a_rows_file_gives_what_was_put_in(tmp_path) -> None:
 def test_a_rows_file_without_keys(tmp_path) -> None:
     """Without keys rows lie as they came, and each part has as many."""
     table = pa.table({"n": pa.array(range(1000))})
-    file = write_rows_file(str(tmp_path), "7-1", table, ())
+    file = write_rows_file(LocalFolder(tmp_path), "7-1", table, ())
     assert read_rows_file(file).equals(table)
     sizes = np.diff(file.offsets)
     assert (file.offsets[0], file.offsets[-1], sizes.min(), sizes.max()) == (0, 1000, 3, 4)
-    assert write_rows_file(str(tmp_path), "7-1", table.slice(0, 0), ()).rows == 0
+    assert write_rows_file(LocalFolder(tmp_path), "7-1", table.slice(0, 0), ()).rows == 0
 
 
 @pytest.mark.few(1)
@@ -368,8 +369,8 @@ def test_a_rows_file_of_many_portions(tmp_path, keys) -> None:
     """A file is written in portions of a million rows: none is doubled or lost where they meet."""
     count = 2_000_001
     table = pa.table({"n": np.arange(count, dtype=np.int32)})
-    file = write_rows_file(str(tmp_path), "7-1", table, keys)
-    with pa.memory_map(file.path) as mapped:
+    file = write_rows_file(LocalFolder(tmp_path), "7-1", table, keys)
+    with pa.memory_map(str(tmp_path / file.path)) as mapped:
         written = pa.ipc.open_file(mapped).read_all()["n"].to_numpy()
     assert (file.rows, file.offsets[-1], len(written)) == (count, count, count)
     assert np.array_equal(np.sort(written), table["n"])

@@ -19,6 +19,7 @@ from txtopo.errors import (
     FieldsError,
     StateAccessError,
 )
+from txtopo.files.folder import LocalFolder
 from txtopo.transactional.commit.write_buffer import group_state
 
 
@@ -58,7 +59,7 @@ def test_a_partition_after_the_year_9999(tmp_path, is_file) -> None:
     state = opened(tmp_path, fields=Fields("day: date", "n: long"), partition_by="day")
     given = pa.table({"day": BEYOND_9999, "n": [1, 2]})
     with pytest.raises(FieldsError, match=r"state 's', field 'day': a row has 10000-01-01, .* the years 1 to 9999"):
-        put(state, (1, ("append", write_rows_file(str(tmp_path), "rows", given, ()) if is_file else given)))
+        put(state, (1, ("append", write_rows_file(LocalFolder(tmp_path), "rows", given, ()) if is_file else given)))
     assert state.last_txid is None
 
 

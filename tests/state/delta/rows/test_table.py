@@ -79,15 +79,15 @@ def test_rows_in_a_file(tmp_path, large) -> None:
     state = opened(tmp_path, partition_by="day", executors=some_executors(large))
     table = pa.table({"x": ["a", "b", "a"] * 50, "y": pa.array(range(150), pa.int64())})
     for keys in ((), ("x",)):
-        file = write_rows_file(str(tmp_path), f"1-{len(keys)}", table, keys)
+        file = write_rows_file(LocalFolder(tmp_path), f"1-{len(keys)}", table, keys)
         put(state, (len(keys) + 1, ("append", file)))
-    turned = write_rows_file(str(tmp_path), "3", table.rename_columns(["day", "n"]).select(["n", "day"]), ())
+    turned = write_rows_file(LocalFolder(tmp_path), "3", table.rename_columns(["day", "n"]).select(["n", "day"]), ())
     put(state, (3, ("append", turned)))
     assert rows(tmp_path) == Counter(
         (x, y, txid) for x, y in zip(*table.to_pydict().values(), strict=True) for txid in (1, 2, 3)
     )
     with pytest.raises(FieldsError, match="columns"):
-        put(state, (4, ("append", write_rows_file(str(tmp_path), "4", table.select(["x"]), ()))))
+        put(state, (4, ("append", write_rows_file(LocalFolder(tmp_path), "4", table.select(["x"]), ()))))
 
 
 MODEL_GROUPS = st.lists(

@@ -1,0 +1,89 @@
+"""The log entries that a coordinator has put in an object store itself: its upkeep need not ask for them.
+
+An entry never changes, so what was put by its name is what is there, as long as the table is the same one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import attrs
+
+from state.delta.log.location import Location
+from txtopo.files.folder import Folder
+from txtopo.files.objects import ObjectFolder
+
+__all__ = ["OwnEntries", "RememberedLog"]
+
+_ENTRIES_MAX, _BYTES_MAX = 2_000, 16 * 1024 * 1024
+"""How many entries are in memory at most, and their bytes; upkeep asks the store for older ones."""
+
+
+class OwnEntries:
+    """The last entries that were put, by path; safe for several threads."""
+
+    def __init__(self) -> None:
+        self._by_path: dict[str, bytes] = {}
+        self._bytes = 0
+
+    def keep(self, path: str, content: bytes) -> None:
+        """Remember an entry that was just put; the oldest ones are forgotten."""
+        self.drop(path)
+        self._by_path[path] = content
+        self._bytes += len(content)
+        while self._by_path and (len(self._by_path) > _ENTRIES_MAX or self._bytes > _BYTES_MAX):
+            self.drop(next(iter(self._by_path)))
+
+    def get(self, path: str) -> bytes | None:
+        """Return an entry; None if it is not remembered."""
+        return self._by_path.get(path)
+
+    def drop(self, path: str) -> None:
+        """Forget an entry, if it is remembered."""
+        self._bytes -= len(self._by_path.pop(path, b""))
+
+    def clear(self) -> None:
+        """Forget all."""
+        for path in list(self._by_path):
+            self.drop(path)
+
+
+@attrs.frozen
+class _RememberingFolder(ObjectFolder):
+    entries: OwnEntries = attrs.field(kw_only=True, eq=False, repr=False)
+
+    def get(self, path: str) -> bytes:
+        known = self.entries.get(path)
+        return super().get(path) if known is None else known
+
+    def delete(self, path: str, *, is_durable: bool = False) -> None:
+        self.entries.drop(path)
+        super().delete(path, is_durable=is_durable)
+
+
+@attrs.frozen
+class RememberedLog(Location):
+    """The location of a table in an object store, for the upkeep of the coordinator that has put its newest entries."""
+
+    entries: OwnEntries = attrs.field(kw_only=True, eq=False, repr=False)
+
+    @staticmethod
+    def of(location: Location, entries: OwnEntries) -> Location:
+        """Return a location with the entries remembered; a local one as it is."""
+        if location.root is not None:
+            return location
+        return RememberedLog(location.address, location.options, None, entries=entries)
+
+    @property
+    def folder(self) -> Folder:
+        """The table's files."""
+        return _RememberingFolder(self.address, tuple((self.options or {}).items()), entries=self.entries)
+
+    def confirm(self, path: str) -> None:
+        """Forget all unless an entry is as it was put: what is in the table's place may be another one."""
+        known, found = self.entries.get(path), None
+        if known is not None:
+            with contextlib.suppress(FileNotFoundError):
+                found = super().folder.get(path)
+        if known != found:
+            self.entries.clear()
