@@ -273,7 +273,6 @@ def test_what_is_gone_that_only_an_unseen_timeline_has_read(command_line, again,
 
 
 @pytest.mark.slow
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("restored", ["the store", "store and journal"])
 @pytest.mark.parametrize("point", ["recovery.begin.after", "recovery.aside.after"])
 def test_a_backup_from_the_midst_of_a_start(command_line, again, point, restored):

@@ -88,7 +88,6 @@ def test_taken_and_not_read(files):
 
 
 @pytest.mark.few(8)
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("others", ["gone", "of the same length", "emptied", "older"])
 @pytest.mark.parametrize("txid", [0, 1, 2])
 def test_after_a_rewind(files, txid, others):
@@ -182,7 +181,6 @@ def test_a_file_that_is_forgone_half_way(tmp_path):
 
 
 @pytest.mark.few(8)
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("txid", [0, 1, 2])
 @pytest.mark.parametrize("moves", ["moved", "further up", "moved and further up", "moved twice", "moved after a run"])
 def test_a_rewind_after_the_folder_was_moved(files, txid, moves):
