@@ -134,7 +134,6 @@ def order(table: DeltaTable) -> None:
 
 
 @pytest.mark.few(2)
-@pytest.mark.covering(2)
 @pytest.mark.parametrize("optimize", [compact, order])
 @pytest.mark.parametrize("deed", ["write", "upkeep", "opening", "roll back"])
 def test_one_that_has_looked_before_us(table, deed, optimize):
@@ -272,7 +271,6 @@ def alter(table: Table) -> None:
 
 
 @pytest.mark.few(1)
-@pytest.mark.covering(2)
 @pytest.mark.parametrize("change", [double, lose, exchange, revalue, remove, alter])
 @pytest.mark.parametrize("after", variants("another", "start", long=["nothing", "upkeep"]))
 def test_one_that_changes_rows(table, change, after):
@@ -323,7 +321,6 @@ def test_one_whose_old_files_are_gone(table, is_same):
 
 
 @pytest.mark.few(2)
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("operation", ["OPTIMIZE", "CLUSTER BY", "an unknown operation"])
 def test_one_by_another_name(table, operation):
     """What moves rows and does nothing else is harmless, whatever it is called."""
@@ -360,7 +357,6 @@ def test_a_change_that_is_found_as_we_read_for_a_write(table):
 
 
 @pytest.mark.slow
-@pytest.mark.covering(1)
 @pytest.mark.parametrize("optimize", [order, append_nothing])
 def test_many_in_a_row_that_are_faster(table, optimize):
     """Somebody who takes the version that we are about to put, again and again, is outlasted, in a write and in upkeep."""

@@ -230,7 +230,6 @@ def test_files_that_were_moved_meanwhile(tmp_path, vectors, is_prepared) -> None
     assert rows(tmp_path) == {**dict.fromkeys(many(200), (2, 3)), "w7": (3, 3), "new": (5, 2)}
 
 
-@pytest.mark.covering(2)
 @VECTORS
 @pytest.mark.few(1)
 @pytest.mark.parametrize("way", ["executors", "driver"])
