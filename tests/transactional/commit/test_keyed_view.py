@@ -56,7 +56,8 @@ def done(view, step: tuple):
             return view.remove(arguments[0])
         case "rows":
             rows, removed = arguments
-            return view.put_rows(table_of(rows), pa.table({"k": pa.array(sorted(removed - rows.keys()), pa.string())}))
+            gone = pa.table({"k": pa.array(sorted(removed - rows.keys()), pa.string())})
+            return view.put_rows(table_of(rows), gone).tolist()
         case "before":
             own, rows = view.rows_before(pa.table({"k": pa.array(arguments[0], pa.string())}), VALUE)
             found = dict(zip(own.tolist(), map(tuple, map(dict.values, rows.to_pylist())), strict=True))
