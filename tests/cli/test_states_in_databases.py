@@ -59,6 +59,8 @@ def test_rows_go_back(command_line, run):
     """Rows that transactions have appended go with them, and are there once when these have run again."""
     run("no", 4)
     assert logged() == list(range(8))
+    dry = command_line.told("rewind", "base", "2", "--dry-run", "--set", "keyed=no")
+    assert "what it had after transaction 2, 4 rows would go, 0 come back, 0 change back" in dry
     told = command_line.told("rewind", "base", "2", "--yes", "--set", "keyed=no")
     assert "log" in told
     assert logged() == list(range(4))

@@ -274,7 +274,8 @@ def _change_text(looked: Looked, name: str, point: Point) -> str:
     version, change = looked.past.descriptions[name].version, looked.change(name, point)
     if change is None:
         return f"version {version}, no change"
-    like = "an empty table" if change.like is None else f"version {change.like}"
+    had = f"what it had after transaction {point.txid}" if change.like is None else f"version {change.like}"
+    like = "an empty table" if change.is_emptied else had
     counts = f"{count_of(change.gone, 'row')} would go, {change.back:,} come back, {change.changed:,} change back"
     return f"version {version}; a new one would equal {like}, {counts}"
 

@@ -215,10 +215,13 @@ class Looked:
             return None
         state, mark = self.subject.states[name], point.checkpoint.states.get(name)
         txid = 0 if mark is None else mark.txid or 0
-        then = call_if_there(state, "open_as_of", self.subject.topology_id, name, txid) if txid else None
         now = state.snapshot(None)
-        before = now.slice(0, 0) if then is None else then.snapshot()
-        return TableChange(None if then is None else then.version, *_counts(state, now, before, txid))
+        if not txid:
+            return TableChange(None, True, *_counts(state, now, now.slice(0, 0), txid))
+        then = call_if_there(state, "open_as_of", self.subject.topology_id, name, txid)
+        # A state without versions tells by itself what it had.
+        before = state.snapshot(txid) if then is None else then.snapshot()
+        return TableChange(None if then is None else then.version, False, *_counts(state, now, before, txid))
 
 
 @attrs.frozen
@@ -226,7 +229,9 @@ class TableChange:
     """What a rewind changes in a table."""
 
     like: int | None
-    """The version that the new one would equal; None: an empty table."""
+    """The version that the new one would equal; None if the state has no versions, or is emptied."""
+    is_emptied: bool
+    """Whether no transaction that wrote to it would stay."""
     gone: int
     back: int
     changed: int
