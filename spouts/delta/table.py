@@ -127,14 +127,18 @@ class InputTable:
             raise ConfigError(f"as_of_txid is {txid}; the table at {address} is of no topology of txtopo")
         try:
             found = version_as_of(self.location, table, owner.application, txid)
-            if found is not None and found.transaction_version(owner.application) == txid:
+            reached = None if found is None else found.transaction_version(owner.application) or 0
+            if found is not None and reached == txid:
                 return int(found.version())
             points = ShownPoints.of(self.location, table, owner.application)
         except WORLD_ERRORS as error:
             raise self._unreadable(error) from error
-        near = " and ".join(str(each) for each in points.around(txid) if each is not None)
+        before, after = points.around(txid)
+        # A group of the last minutes may be nearer than the point before.
+        near = [before if before is None or reached is None or reached <= before.txid else reached, after]
         raise ConfigError(
-            f"as_of_txid is {txid}; the table at {address} keeps no version that ends with it, but as of {near}"
+            f"as_of_txid is {txid}; the table at {address} keeps no version that ends with it, but as of "
+            f"{' and '.join(str(each) for each in near if each is not None)}"
         )
 
     def snapshot(self, identity: str, version: int) -> list[InputFile]:

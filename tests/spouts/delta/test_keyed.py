@@ -152,6 +152,27 @@ def test_snapshots_of_points(tmp_path: Path, has_vectors: bool) -> None:
         assert (alive in seen, found) == (True, live)
 
 
+def test_the_nearest_group_before_a_txid_is_named(tmp_path: Path) -> None:
+    """Who asks for a transaction amid a group is told the end of the one before, though it is no point."""
+    events: list[Event] = [(n, "ann") for n in range(36)]
+    run_inline(customers(tmp_path, events), Config(group_transactions_max=3, max_spout_pending=6))
+
+    def refusal(txid: int) -> str:
+        spout = DeltaTransactionalSpout(tmp_path / "customers", FED, as_of_txid=txid, changes="emit")
+        try:
+            spout.coordinator({}, PlainContext()).resume(0, None)
+        except ConfigError as refused:
+            return str(refused)
+        return ""
+
+    refusals = {txid: refusal(txid) for txid in range(1, 13)}
+    ends = [txid for txid, refused in refusals.items() if not refused]
+    amid = [txid for txid in refusals if ends[0] < txid and txid not in ends]
+    assert amid
+    for txid in amid:
+        assert f"as of {max(end for end in ends if end < txid)} and " in refusals[txid]
+
+
 def test_a_txid_that_is_no_point(tmp_path: Path) -> None:
     """A transaction amid a group, one that is not there yet, and a table of nobody are refused; the ways on are named."""
     events: list[Event] = [(n, "ann") for n in range(12)]
