@@ -361,11 +361,12 @@ def _with_files(location: Location, found: DeltaTable, application: str) -> Delt
     1. A group writes a version, which becomes a point's. Upkeep moves its rows to other files.
     2. Later groups remove those files, and upkeep deletes them after ``topology.history.recent.secs``.
     3. The log still has the version that moved the rows: it goes with a later clean-up, or comes back after a loss of
-       power. What stays for the point is the version of the group.
+       power, perhaps without its entry. What stays for the point is the version of the group.
     """
     version = found.version()
     entry = read_entry(location, version)
-    if entry is None or entry.txid is not None or not (txid := found.transaction_version(application)):
+    is_of_group = entry is not None and entry.txid is not None
+    if is_of_group or not (txid := found.transaction_version(application)):
         return found
     written = version_after(location, version, txid)
     if written is None or DataFolder(location).missing(files_of(location, found).values()) is None:
