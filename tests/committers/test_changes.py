@@ -157,6 +157,12 @@ def results_of(rows, name: str) -> dict:
     return made
 
 
+def log_changes(builder: TransactionalTopologyBuilder, name: str, committer, folder: Path) -> None:
+    """Append what a committer tells of its table to a table of rows, which is the log of that name."""
+    builder.set_bolt(f"log of {name}", AppendCommitter(f"{name} log")).shuffle_grouping(name, CHANGES)
+    builder.set_state(f"{name} log", DeltaRows(folder / f"{name}-log", committer.changes()))
+
+
 def topology(folder: Path, spout, kind, tasks: int, *, is_told: bool = True):
     builder = TransactionalTopologyBuilder("chain", "rows", spout, 1)
     before, stream = "rows", "default"
@@ -164,9 +170,7 @@ def topology(folder: Path, spout, kind, tasks: int, *, is_told: bool = True):
         builder.set_committer_bolt(name, committer, tasks).fields_grouping(before, Fields(key), stream)
         builder.set_state(name, committer.state(folder / name, kind=kind))
         if is_told or name != "sizes":
-            fields = committer.changes()
-            builder.set_bolt(f"log of {name}", AppendCommitter(f"{name} log")).shuffle_grouping(name, CHANGES)
-            builder.set_state(f"{name} log", DeltaRows(folder / f"{name}-log", fields))
+            log_changes(builder, name, committer, folder)
         before, stream = name, CHANGES
     return builder.build()
 
@@ -345,8 +349,7 @@ def expiring(folder: Path, spout, ttl_minutes: int, tasks: int):
     builder.set_committer_bolt("shelves", shelves, tasks).fields_grouping("items", Fields("shelf"), CHANGES)
     builder.set_state("shelves", shelves.state(folder / "shelves"))
     for name, each in (("items", items), ("shelves", shelves)):
-        builder.set_bolt(f"log of {name}", AppendCommitter(f"{name} log")).shuffle_grouping(name, CHANGES)
-        builder.set_state(f"{name} log", DeltaRows(folder / f"{name}-log", each.changes()))
+        log_changes(builder, name, each, folder)
     return builder.build()
 
 
@@ -573,8 +576,7 @@ def test_rows_of_a_database_that_expire(data) -> None:
         builder.set_committer_bolt("shops", shops, tasks).fields_grouping("rows", Fields("shop"), CHANGES)
         builder.set_state("shops", shops.state(folder / "shops"))
         for name, each in (("rows", rows), ("shops", shops)):
-            builder.set_bolt(f"log of {name}", AppendCommitter(f"{name} log")).shuffle_grouping(name, CHANGES)
-            builder.set_state(f"{name} log", DeltaRows(folder / f"{name}-log", each.changes()))
+            log_changes(builder, name, each, folder)
         return builder.build()
 
     config = Config(max_spout_pending=6, group_transactions_max=group)
