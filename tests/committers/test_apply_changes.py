@@ -69,7 +69,7 @@ def found(folder: Path, name: str, *columns: str) -> dict[Any, Any]:
     return {row["id"]: tuple(row[each] for each in columns) for row in read_table(folder / name).to_pylist()}
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("spout", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
 @settings(max_examples=examples(30), deadline=None)
 @given(data=st.data(), events=EVENTS)
@@ -214,6 +214,7 @@ def test_fields_that_a_stream_lacks() -> None:
         committing(MemoryTransactionalSpout({0: []}, CHANGE.subset(CHANGE.names[:-1]), 1), applying(), by="id")
 
 
+@pytest.mark.slow
 def test_tombstones_are_forgotten(tmp_path: Path) -> None:
     """Until then an older event changes nothing; afterwards it brings its row back."""
     fields = CHANGE + Fields("at: timestamp")
@@ -387,6 +388,7 @@ def test_equal_sequences_of_one_transaction(tmp_path: Path) -> None:
     assert versions_in(tmp_path) == versions_of(events, 2) == {(1, 10, 0, 0): ("a", None, NOON, None, 1, None)}
 
 
+@pytest.mark.slow
 def test_equal_sequences_of_two_transactions(tmp_path: Path) -> None:
     """The history says what the table had before the later one came; one that comes again is no version."""
     events = [
@@ -407,6 +409,7 @@ def test_equal_sequences_of_two_transactions(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("equal", ["a", "ab", "abc", " a", "a b", "a bc b"])
 def test_what_is_remembered_is_forgotten(tmp_path: Path, equal: str) -> None:
     """With a time to live, and whatever equal sequences there were: the next event ends the version that was left."""
