@@ -259,7 +259,7 @@ def by_key(results: pa.Table, key: tuple[str, ...], names) -> dict:
     return made
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", VALUES)
 @settings(max_examples=examples(40))
 @given(data=st.data())

@@ -31,7 +31,7 @@ def test_a_wrong_bolt_is_found(command_line, kind):
     assert first in again.output
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RIGHT, ids=lambda kind: kind.__name__)
 def test_a_right_bolt_is_not(kind):
     """Whatever fails, nothing is found."""
@@ -45,6 +45,7 @@ def test_without_ackers_nothing_is_asked_of_acks():
     make_plain_subject(topology("Forgets"), Config({"topology.acker.executors": 0}))
 
 
+@pytest.mark.slow
 def test_an_input_that_is_held_for_ever(command_line):
     """A join may do that, so it is no finding; a warning names the task."""
     result = command_line("simulate", TARGET, "--set", "name=Keeps", "--seeds", "20", "--processes", "1")

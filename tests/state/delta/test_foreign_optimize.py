@@ -379,7 +379,7 @@ def test_many_in_a_row_that_are_faster(table, optimize):
     assert table.rows() == table.model
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_one_that_never_pauses(table, monkeypatch):
     """Whoever is faster for a minute is named, and nothing is lost: the write is made once there is a pause."""
     note = table.prepare(5)
