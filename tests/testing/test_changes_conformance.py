@@ -134,5 +134,5 @@ class _OfTheWholeGroup(Levels):
 )
 def test_what_is_forgotten_is_found(tmp_path: Path, committer: Any, test: str) -> None:
     """A committer that does not tell what it removes, or tells against the wrong rows, fails."""
-    with pytest.raises(AssertionError, match="the changes have .* too much"):
+    with pytest.raises(AssertionError, match=r"the changes have .* too much"):
         getattr(ChangesConformance(), test)(place_of(committer()), tmp_path)
