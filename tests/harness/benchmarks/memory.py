@@ -9,7 +9,9 @@ from typing import Self
 
 from pyspark.sql import SparkSession
 
-_PERIOD_SECS = 0.2
+_PERIOD_SECS = 0.05
+"""What is folded in memory is held for a tenth of a second."""
+
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 

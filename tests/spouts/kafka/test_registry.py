@@ -71,6 +71,7 @@ def test_avro(registry: SchemaRegistry) -> None:
     assert read(record(None)) is None
 
 
+@pytest.mark.slow
 def test_a_schema_that_has_changed(registry: SchemaRegistry) -> None:
     """Each record is read by the schema that it was written with."""
     newer = {**ORDER, "fields": [*ORDER["fields"][:1], {"name": "item", "type": ["null", "string"], "default": None}]}
@@ -80,6 +81,7 @@ def test_a_schema_that_has_changed(registry: SchemaRegistry) -> None:
         assert read(record(registry.serializer("avro", "orders", json.dumps(schema))(row))) == row
 
 
+@pytest.mark.slow
 def test_json(registry: SchemaRegistry) -> None:
     """JSON is read, and written if it fits the schema."""
     schema = {"title": "order", "type": "object", "properties": {"id": {"type": "integer"}}}
