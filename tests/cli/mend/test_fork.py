@@ -197,6 +197,7 @@ def test_a_fork_of_an_opaque_spout(command_line, tmp_path):
     assert "every transaction was committed once" in command_line.told("audit", "side")
 
 
+@pytest.mark.slow
 def test_a_transaction_within_a_commit_group(command_line, both):
     """No table has a version of it, so the fork goes on from the end of the group before."""
     both.run(until=1)
@@ -438,6 +439,7 @@ def test_a_decided_group_that_was_interrupted(command_line, both, step):
     assert "forked after transaction 3" in command_line.told("fork", "counting", "3", "side")
 
 
+@pytest.mark.slow
 def test_a_first_group_whose_mark_is_not_written_yet(command_line, both):
     """The coordinator state does not know the tables yet, but the journal does, and they have the group."""
     with dying("group.commit.before"):
@@ -447,6 +449,7 @@ def test_a_first_group_whose_mark_is_not_written_yet(command_line, both):
     assert read_words(both.folder / "side") == dict(counts_of(DATA))
 
 
+@pytest.mark.slow
 def test_what_a_spout_keeps(command_line, tmp_path):
     """A fork has what the spout's coordinator keeps, as of the last transaction that the fork takes over."""
     command_line.write_module("keeping", WITH_OWN_VALUES)
