@@ -156,6 +156,7 @@ def test_a_machine_that_is_lost_on_azure(
     assert not list(ObjectFolder(f"{AZURE}/_txtopo/staging").walk())
 
 
+@pytest.mark.slow
 def test_all_of_it_is_in_the_bucket(bucket_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Coordinator state and journal follow from the tables' place; nothing is left on the disk."""
     monkeypatch.chdir(tmp_path)
@@ -167,6 +168,7 @@ def test_all_of_it_is_in_the_bucket(bucket_server: Server, tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_what_a_group_costs(bucket_server: Server) -> None:
     """It puts two objects of each table, and coordinator state twice; it reads and lists nothing.
 
@@ -196,7 +198,7 @@ def test_what_a_group_costs(bucket_server: Server) -> None:
     assert of_start <= Counter(GET=210, LIST=45, PUT=15, HEAD=5, DELETE=2), of_start
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["environment", "env", "file", "given"])
 def test_a_secret_is_nowhere(
     bucket_server: Server,

@@ -93,6 +93,7 @@ def test_wiped_epoch_fences(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 def test_forked_child_does_not_keep_the_lead(tmp_path):
     """A child process that was forked from the holder and outlives it does not hold the lead."""
     program = """
@@ -117,6 +118,7 @@ threading.Event().wait()
     store.close()
 
 
+@pytest.mark.slow
 def test_stopped_holder_still_holds(tmp_path):
     """A holder that only stands still (SIGSTOP) is alive: no one else gets the lead."""
     place = SqliteStorePlace(tmp_path / "store.db")
