@@ -26,6 +26,7 @@ def flow(tmp_path):
     return Flow("shown", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_preview(flow, tmp_path):
     """Rows of a stream with all that makes it, tables of totals too; nothing is written, and the flow goes on."""
     orders = flow.source("orders", memory(ROWS)).filter("price > 1")
@@ -39,6 +40,7 @@ def test_a_preview(flow, tmp_path):
     assert ran(flow, "totals")[0] == [{"shop": "Cork", "orders": 7, "paid": 35}]
 
 
+@pytest.mark.slow
 def test_a_preview_of_a_source_that_goes_on(flow, tmp_path):
     """It stops after its time, and leaves the table of bad records alone."""
     (tmp_path / "in").mkdir()

@@ -239,7 +239,7 @@ def test_the_writes_of_a_key_between_points(command_line, place):
     assert lines[-1] == "no earlier transaction wrote it"
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("txid", "run_from"), [(5, 4), (1, 1), (4, 4), (6, 6), (3, 2), (2, 2)])
 def test_a_replay_runs_on_from_the_point_before(command_line, place, monkeypatch, txid, run_from):
     """It compares with what the next point has left of the transaction, also before the first write."""

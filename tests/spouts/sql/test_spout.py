@@ -105,6 +105,7 @@ def test_a_late_row_of_a_partition(client: Client, is_child_written: bool) -> No
     assert plan(spout, begun)[1] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_prepared_transaction_is_waited_for() -> None:
     """A transaction of two phases that waits for its end is one that may bring its rows yet."""
     with PostgresServer({"max_prepared_transactions": 2}) as server, Client(server.url, "public") as client:
