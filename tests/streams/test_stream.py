@@ -411,7 +411,12 @@ def test_a_select_is_no_bolt(flow, orders):
     orders.union(orders).select("price").append("twice")
     few, shown, shops, dear, twice = ran(flow, "few", "shown", "shops", "dear", "twice")
     assert few == [{"number": 1, "a": 1, "b": 1}]
-    assert (shown, shops, dear, twice) == ([{"id": 1, "shop": "Cork"}], [{"shop": "Cork"}], [{"id": 1}], [{"price": 1}] * 2)
+    assert (shown, shops, dear, twice) == (
+        [{"id": 1, "shop": "Cork"}],
+        [{"shop": "Cork"}],
+        [{"id": 1}],
+        [{"price": 1}] * 2,
+    )
     rows = {"append-shown-rows", "append-dear-rows"}
     assert {each for each in ids(flow) if each.endswith("-rows")} >= rows
     assert "append-few-rows" not in ids(flow)
