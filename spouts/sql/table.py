@@ -148,11 +148,17 @@ class OpenedTable:
         """Begin a transaction that only reads.
 
         Raises:
+            InputError: the server is a replica, as a URL with several servers may lead to after the primary has failed.
             SourceFailure: the database does not answer now, or not as it should.
         """
         what = f"the table {self.table.name!r} can't be read"
         try:
             with self.database.transaction(what, self.table.name, self.table.schema, is_write=False) as transaction:
+                if self.is_postgresql and transaction.run("SELECT pg_is_in_recovery()").scalar():
+                    raise InputError(
+                        f"{self.database.shown} is a replica, which does not know which transactions run: read the "
+                        "primary, which target_session_attrs=read-write in the URL waits for"
+                    )
                 yield transaction
         except StateFailure as error:
             raise SourceFailure(error.message) from error
@@ -262,10 +268,6 @@ class OpenedTable:
             )
 
     def _check_server(self, transaction: Transaction) -> None:
-        if transaction.run("SELECT pg_is_in_recovery()").scalar():
-            raise InputError(
-                f"{self.database.shown} is a replica, which does not know which transactions run: read the primary"
-            )
         kind = transaction.run(
             "SELECT relkind FROM pg_class WHERE oid = to_regclass(%s)", (transaction.table,)
         ).scalar()
