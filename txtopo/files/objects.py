@@ -273,9 +273,11 @@ class _GrowingObject:
         version = self.folder.replace(self.path, longer, self.version)
         if version is None:
             found = self.folder.read(self.path)
-            if found is None or found[0] != longer:
+            if found is None or not (longer.startswith(found[0]) and len(found[0]) > len(self.content)):
                 return False
-            version = found[1]
+            # It is this addition, or a part that was thought to have failed.
+            self.content, self.version = found
+            return len(longer) == len(self.content) or self.append(longer[len(self.content) :])
         self.content, self.version = longer, version
         return True
 
