@@ -110,7 +110,9 @@ def tables(folder: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", variants({"vectors": "yes"}, {"opaque": "yes"}, long=[{}]), ids=str)
+@pytest.mark.parametrize(
+    "options", variants({"vectors": "yes", "opaque": "yes"}, long=[{}, {"vectors": "yes"}, {"opaque": "yes"}]), ids=str
+)
 def test_back_and_on_again(module, options) -> None:
     """Replays find what was there, the audit proves it, and a rewind and a fork end where the first run did.
 

@@ -17,7 +17,7 @@ from txtopo.assembly import run_loop
 from txtopo.transactional.recovery.points import SLOT_MS
 
 HOURS = 2
-STEP_SECS = 60
+STEP_SECS = 120
 
 
 @pytest.mark.slow

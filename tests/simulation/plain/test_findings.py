@@ -36,7 +36,7 @@ def test_a_wrong_bolt_is_found(command_line, kind):
 def test_a_right_bolt_is_not(kind):
     """Whatever fails, nothing is found."""
     subject = make_plain_subject(topology(kind.__name__), Config())
-    result = run_schedules(subject, range(1, 1 + examples(300)), processes=1)
+    result = run_schedules(subject, range(1, 1 + examples(150)), processes=1)
     assert [(failure.seed, failure.violation) for failure in result.failures] == []
 
 

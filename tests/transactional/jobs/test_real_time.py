@@ -115,7 +115,7 @@ def test_the_simplest_topology(tmp_path: Path, layout: str, tasks: int, job_tran
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", variants(*range(40), long=range(40, 400)))
+@pytest.mark.parametrize("seed", variants(*range(20), long=range(20, 400)))
 def test_generated_topologies(seed: int) -> None:
     """Tables are equal in either mode, in each layout, in jobs of one transaction or many, with deaths and without."""
     random = Random(~seed)
