@@ -177,7 +177,7 @@ class Story:
 
     def step(self, number: int) -> None:
         """Go on, or back if something is committed, or look at what was, or give the chain its last level."""
-        kinds = ["on", "crash", "simulate", *(["rewind", "replay", "fork"] if self._committed > 1 else [])]
+        kinds = ["on", "crash", *(["rewind", "replay", "fork", "simulate"] if self._committed > 1 else [])]
         if self._committed > 1 and "more" in self._options:
             kinds += ["backfill"] * 3
         kind, txid = self._random.choice(kinds), self._random.randint(1, max(1, self._committed))
