@@ -338,16 +338,13 @@ class ApplyChanges(ReducingCommitter):
             is_applied: which of them have events.
         """
         count, ends = events.rows.num_rows, np.flatnonzero(events.is_last)
-        starts = np.append(0, ends[:-1] + 1)
-        is_deleted = self._are_deleted(events.rows)
-        has_row = row.is_there[is_applied]
+        starts, is_deleted = np.append(0, ends[:-1] + 1), self._are_deleted(events.rows)
+        has_before = np.roll(~is_deleted, 1)
+        has_before[np.roll(events.is_last, 1)] = row.is_there[is_applied]
         columns = []
         for name, is_left in self._are_left(events.rows).items():
-            source = left_as_is(is_left & ~is_deleted)[ends]
-            is_own = source < starts
-            # One that deletes has left nothing, so the next one's own value counts.
-            source = np.where(~is_own & is_deleted[source], np.minimum(source + 1, ends), source)
-            source = np.where(is_own, np.where(has_row, count + np.flatnonzero(is_applied), starts), source)
+            source = left_as_is(is_left & ~is_deleted & has_before)[ends]
+            source = np.where(source < starts, count + np.flatnonzero(is_applied), source)
             every = pa.chunked_array([*events.rows[name].chunks, *row.values[name].chunks], row.values[name].type)
             at = np.zeros(len(is_applied), dtype=np.int64)
             at[is_applied] = source
