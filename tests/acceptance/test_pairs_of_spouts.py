@@ -84,14 +84,23 @@ def test_a_dataframe_spout_beside_another(tmp_path: Path, spark: Any, kind: str)
 @pytest.mark.parametrize(
     ("kinds", "mode", "step"),
     [
-        (("opaque memory", "files"), "micro-batch", "metadata.save.after"),
-        pytest.param(("files", "opaque memory"), "real-time", "group.decide.after", marks=pytest.mark.long),
-        pytest.param(("memory", "opaque memory"), "micro-batch", "group.decide.before", marks=pytest.mark.long),
+        ((FRAME, "opaque memory"), "micro-batch", "metadata.save.after"),
+        *(
+            pytest.param(*each, marks=pytest.mark.long)
+            for each in (
+                (("opaque memory", "files"), "micro-batch", "metadata.save.after"),
+                (("files", "opaque memory"), "real-time", "group.decide.after"),
+                (("memory", "opaque memory"), "micro-batch", "group.decide.before"),
+                ((FRAME, FRAME), "micro-batch", "group.decide.after"),
+                ((FRAME, "memory"), "micro-batch", "group.decide.before"),
+                ((FRAME, "files"), "micro-batch", "group.decide.after"),
+            )
+        ),
     ],
     ids=str,
 )
 def test_killed_on_spark(tmp_path: Path, kinds: tuple[str, str], mode: str, step: str) -> None:
-    """A SIGKILL of a topology with spouts of both kinds, in both modes."""
+    """A SIGKILL of a topology with spouts of both kinds, in both modes; rows that Spark SQL reads are among them."""
     root = tmp_path / "root"
     filled(root)
     killed = ran("-m", MODULE, *kinds, root, "none", mode, failpoints=f"{step}=kill:2")
@@ -102,7 +111,11 @@ def test_killed_on_spark(tmp_path: Path, kinds: tuple[str, str], mode: str, step
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kinds", [("kafka", "opaque kafka"), ("opaque kafka", "files")], ids=" + ".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [("kafka", "opaque kafka"), ("opaque kafka", "files"), (FRAME, "kafka"), (FRAME, "opaque kafka")],
+    ids=" + ".join,
+)
 def test_killed_with_a_broker(tmp_path: Path, kafka: KafkaBroker, kinds: tuple[str, str]) -> None:
     """With records of a real broker, too."""
     root = tmp_path / "root"

@@ -191,6 +191,7 @@ class Story:
         elif kind == "rewind":
             ended = self._module("rewind", "totals", str(txid), "--yes", *self._settings)
             assert ended.exit_code == 0 or "were committed together" in ended.output, (ended.output, self.told)
+            self._options = self._known_in("out")
         elif kind == "replay":
             replayed = self._module("replay", "totals", str(txid), *self._settings)
             assert replayed.exit_code == 0, (replayed.output, self.told)
@@ -206,12 +207,18 @@ class Story:
             ended = self._module("fork", "totals", str(txid), side, *self._settings)
             assert ended.exit_code == 0 or "were committed together" in ended.output, (ended.output, self.told)
             if ended.exit_code == 0:
-                run(fork=side, **self._options)
-                levels = {"sizes"} if "more" in self._options else set()
+                known = self._known_in(side)
+                run(fork=side, **known)
+                levels = {"sizes"} if "more" in known else set()
                 expected = {name: rows for name, rows in tables("plain").items() if name not in levels}
                 assert tables(side) == expected, self.told
         self._committed = read_tables("out").txid or 0
         self.told.append(f"committed {self._committed}")
+
+    def _known_in(self, folder: str) -> dict[str, str]:
+        """Return the options of a chain that has gone back: to before a backfill, it does not know the last level."""
+        is_whole = "opaque" in self._plain or "sizes" in read_tables(folder).tables
+        return {**self._plain, **({} if is_whole else {"more": ""})}
 
     def end(self) -> None:
         """Run to the end, and compare all with the undisturbed run, and the changes at every transaction."""
