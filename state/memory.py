@@ -99,9 +99,9 @@ class MemoryState(State):
         """False: the state ends with the process."""
         return False
 
-    def fitted(self, name: str, key: Key, value: Any) -> Key:
-        """Return a key in the form in which it is kept; see :meth:`State.fitted`."""
-        return self.format(name).fitted(key, value)
+    def fitted(self, name: str, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[Key]:
+        """Return keys in the form in which they are kept; see :meth:`State.fitted`."""
+        return self.format(name).fitted(keys, values)
 
     def format(self, name: str) -> RowFormat:
         """Return the format of the rows of the state with this name."""

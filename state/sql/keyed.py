@@ -74,9 +74,9 @@ class SqlState(DeclaredSqlTable):
         """Return the format of the rows of the state with this name."""
         return RowFormat(name, self.key, self.value, self.kind)
 
-    def fitted(self, name: str, key: Key, value: Any) -> Key:
-        """Return a key in the form in which it is kept; see :meth:`State.fitted`."""
-        return self.format(name).fitted(key, value)
+    def fitted(self, name: str, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[Key]:
+        """Return keys in the form in which they are kept; see :meth:`State.fitted`."""
+        return self.format(name).fitted(keys, values)
 
     def _opened(self, table: SqlTable, owner: Owner, mark: Mark) -> OpenedSqlState:
         return OpenedSqlState(self, table, owner, mark)

@@ -156,9 +156,9 @@ class DeltaState(DeclaredDeltaTable):
         """
         return PastDeltaState(self, topology_id, self._location(), name, txid)
 
-    def fitted(self, name: str, key: Key, value: Any) -> Key:
-        """Return a key in the form in which it is kept; see :meth:`State.fitted`."""
-        return self.format(name).fitted(key, value)
+    def fitted(self, name: str, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[Key]:
+        """Return keys in the form in which they are kept; see :meth:`State.fitted`."""
+        return self.format(name).fitted(keys, values)
 
     def _schema(self) -> pa.Schema:
         return self.format("").schema()
