@@ -368,6 +368,7 @@ def test_what_is_no_address(address: str) -> None:
         ObjectFolder(address).get("a")
 
 
+@pytest.mark.slow
 def test_what_an_object_takes(bucket_server: ObjectServer) -> None:
     """One request up to 16 MiB, and a listing from a name on does not page through those before it."""
     folder = ObjectFolder("s3://bucket/many", tuple(bucket_server.options.items()))
