@@ -15,12 +15,12 @@ from contextlib import closing
 import pytest
 
 from state.stores.holder import Holder
-from state.stores.paths import file_name
 from state.stores.sqlite import SqliteStore
 from tests.full_disk import no_file_larger_than
 from tests.processes import python
 from txtopo.api.store import Put, Store
 from txtopo.errors import AlreadyRunning, ConfigError, LostLead, StopError
+from txtopo.files.places import file_name
 from txtopo.testing.conformance.store import StoreConformance, StorePlace, holding_process
 
 
