@@ -361,7 +361,7 @@ def test_a_move_is_synced(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) 
     assert {path for path, is_moved in synced if not is_moved} == {folder.root, folder.root / "far"}
 
 
-@pytest.mark.parametrize("address", ["http://[/x", "://", "s3://b ad/x"])
+@pytest.mark.parametrize("address", ["http://[/x", "://", "s3://b ad/x", "s3://b#ad/x"])
 def test_what_is_no_address(address: str) -> None:
     """It is refused in one sentence."""
     with pytest.raises(ConfigError, match=r"nothing can be at .*, which is no address"):
