@@ -29,6 +29,7 @@ from txtopo.assembly.storage import metadata_dir_of, store_words
 from txtopo.errors import ConfigError
 from txtopo.files.objects import ObjectFolder
 from txtopo.inspect.audit.evidence import audited
+from txtopo.journal.folders import topologies_with_journal
 from txtopo.testing.inline import run_inline
 
 DATA = make_data(3, 60)
@@ -169,6 +170,28 @@ def test_all_of_it_is_in_the_bucket(bucket_server: Server, tmp_path: Path, monke
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a b", "ä%20", "#1", "?x=1", "[a]^|", "words"])
+def test_names_are_taken_as_they_are(bucket_server: Server, name: str) -> None:
+    """A topology may have any id, and is found by it beside others of whose ids it is the beginning or the end."""
+    folder = ObjectFolder(OUTPUT, tuple(bucket_server.options.items()))
+    ids = sorted([name, f"{name}2", f"1{name}"])
+    for number, own in enumerate(ids):
+        run_inline(words_topology(f"{OUTPUT}/{number}", DATA, topology_id=own), Config(state_dir=f"{OUTPUT}/_txtopo"))
+    assert topologies_with_journal(folder.below("_txtopo")) == tuple(ids)
+    assert folder.folders("_txtopo") == ["coordinator", "journal"]
+    for number, own in enumerate(ids):
+        assert audited(folder.below("_txtopo"), own, with_rows=True).findings == []
+        assert read_words(f"{OUTPUT}//{number}/") == counts_of(DATA)
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/a#1", "s3://bucket/a?1", "s3://bucket/a%20b", "s3://bucket/a\\b"])
+def test_an_address_that_delta_rs_takes_for_another(place: str) -> None:
+    """It is refused before anything is written: a table would be elsewhere than all else, or where another one is."""
+    with pytest.raises(ConfigError, match=r"no table can be at .* a part of a URL"):
+        run_inline(words_topology(place, DATA), Config())
+
+
 def test_what_a_group_costs(bucket_server: Server) -> None:
     """It puts two objects of each table, and coordinator state twice; it reads and lists nothing.
 

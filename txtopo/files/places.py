@@ -13,7 +13,7 @@ from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.objects import ObjectFolder
 
-__all__ = ["file_name", "folder_at", "is_address", "joined", "local_path"]
+__all__ = ["file_name", "folder_at", "is_address", "joined", "local_path", "tidy_address"]
 
 _FILE_SCHEME = "file://"
 
@@ -36,6 +36,12 @@ def is_address(place: str | os.PathLike[str]) -> bool:
     return "://" in text and not text.startswith(_FILE_SCHEME)
 
 
+def tidy_address(place: str | os.PathLike[str]) -> str:
+    """Return an address in an object store without slashes that say nothing: at its end, and beside another one."""
+    scheme, _, rest = os.fspath(place).partition("://")
+    return f"{scheme}://{re.sub('/+', '/', rest).rstrip('/')}"
+
+
 def local_path(place: str | os.PathLike[str]) -> Path:
     """Return the absolute path of a place that is none in an object store."""
     return Path(os.path.abspath(os.fspath(place).removeprefix(_FILE_SCHEME)))  # noqa: PTH100  keeps symbolic links
@@ -52,7 +58,7 @@ def folder_at(place: str | os.PathLike[str], options: Mapping[str, str] | None =
         ConfigError: nothing can be there.
     """
     if is_address(place):
-        return ObjectFolder(os.fspath(place).rstrip("/"), tuple((options or {}).items()))
+        return ObjectFolder(tidy_address(place), tuple((options or {}).items()))
     path = local_path(place)
     if "\0" in str(path):
         raise ConfigError(f"there is no folder {str(path)!r}: no path has a null character")
