@@ -10,10 +10,10 @@ LONG_TESTS := long-1 long-2 long-3 long-4 long-5 long-6 long-7 long-8
 SOAKS := long-soak-transactions long-soak-trees long-soak-kafka long-spark-cluster long-mutants
 LONG_PARTS := $(LONG_TESTS:%=$(LOGS)/%.passed) $(SOAKS:%=$(LOGS)/%.passed)
 
-.PHONY: help browser fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark $(PARTS) history history-tenth compat lint packages docs bench
+.PHONY: help browser fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark $(PARTS) history-tenth compat lint packages docs bench
 
 help:
-	@echo "make fast    the tests without Spark and without what is slow, in about two minutes"
+	@echo "make fast    the tests without Spark and without what is slow, in about ninety seconds"
 	@echo "make test    lint, and every test but the long ones, three processes at a time; their output is kept in $(LOGS)"
 	@echo "make long    the long ones: kills and other disasters at further moments, short soaks, and thousands of small changes to the pure parts; goes on where it was stopped"
 	@echo "make history-tenth  what 43,200 commit groups of a topology leave on the disk, and whether later ones cost more"
@@ -83,19 +83,14 @@ test long: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(absp
 # Style and types come first: they take seconds, and a slip in them should not cost the time of the tests. What could not
 # be tested here is said last.
 test: lint browser $(CLASSES)
-	$(call side_by_side,3,test-with-spark $(PARTS) history)
+	$(call side_by_side,3,test-with-spark $(PARTS))
 	@sed -n 's/^SKIPPED.*\(not tested: .*\)/\1/p' $(LOGS)/test-*.log | sort -u
 
-# What hours of history cost, by a simulated clock, with rows so small that what a group costs whatever it writes is most
-# of it. By counts, since the machine is busy. A tenth of a day at five groups a second has 43,200 of them; the other has
-# as many points, and five a second at the end of its first hour and of its last one.
-HISTORY := python -m tests.harness.history --keys 1000 --touched 10 --row-bytes 20 --counts
-history history-tenth: export TMPDIR := $(MEMORY)
-history:
-	$(call logged,$(HISTORY) --hours 1.4 --step 2 --busy 120)
-
+# What a tenth of a day of history costs, 43,200 commit groups at five a second, by a simulated clock, with rows so small that
+# what a group costs whatever it writes is most of it. By counts, since the machine is busy.
+history-tenth: export TMPDIR := $(MEMORY)
 history-tenth:
-	$(call logged,$(HISTORY) --hours 2.4 --step 0.2)
+	$(call logged,python -m tests.harness.history --keys 1000 --touched 10 --row-bytes 20 --counts --hours 2.4 --step 0.2)
 
 # The page's tests open it in a real browser: Debian's, if it is not there and may be installed.
 browser:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -14,7 +15,18 @@ import pyarrow.compute as pc
 from committers.changes import CHANGES, DIFF, emit_changes, emit_expired
 from committers.inputs import Inputs, field_mistakes
 from committers.spill import ReducingCommitter
-from committers.versions import INTERVALS, REPEAT, Change, Version, VersionId, Versions
+from committers.versions import (
+    DELETED,
+    INTERVALS,
+    NUMBER,
+    REPEAT,
+    REPEATS,
+    TIME,
+    TXID,
+    Line,
+    left_as_is,
+    placed,
+)
 from committers.waiting import WaitingTuples
 from state import DeltaState
 from txtopo import (
@@ -26,9 +38,10 @@ from txtopo import (
     Tuple,
 )
 from txtopo.api.arguments import check_positive, checked_arguments
-from txtopo.api.data.types import ddl_name, python_values
-from txtopo.api.map_state import MapState, RowChanges, joined_columns
-from txtopo.columnar.conversion import cast_rows
+from txtopo.api.data.types import ddl_name
+from txtopo.api.map_state import MapState, RowChanges
+from txtopo.columnar.conversion import cast_array, cast_rows
+from txtopo.columnar.equality import same_rows
 from txtopo.columnar.folding import places
 from txtopo.columnar.key_index import Mask, Positions, are_equal
 from txtopo.columnar.reducing import ordered
@@ -40,8 +53,11 @@ __all__ = ["ApplyChanges"]
 
 _TIME = pa.timestamp("us", tz="UTC")
 
-_EARLIER, _UNKNOWN = 0, (None, None, 0, None)
-"""The transaction and the intervals of a version that was there before there was a history."""
+_EARLIER = 0
+"""The transaction of a version that was there before there was a history."""
+
+_REMEMBERED = {NUMBER: pa.int64(), REPEATS: pa.int64(), TXID: pa.int64(), TIME: _TIME, DELETED: pa.bool_()}
+"""What a line has before the sequence."""
 
 
 class ApplyChanges(ReducingCommitter):
@@ -63,7 +79,7 @@ class ApplyChanges(ReducingCommitter):
     dimension. A version that comes late takes its place between the two that it belongs between. To find it, the table
     of tombstones then remembers the ``versions_max`` latest versions of every key, deleted or not. An event that is
     older than these changes no table; it counts as ``too_old``. Events with an equal sequence are one version in a
-    transaction; one that comes in a later transaction ends the version before.
+    transaction; one that comes in a later transaction ends the version before, unless it says the same.
 
     The stream ``changes`` has what a transaction changes in the table: rows as they were before with ``diff`` -1, and
     as they are after with 1, for a ``ReduceCommitter`` with ``diff``. It costs nothing if nobody reads it. Rows of a
@@ -303,8 +319,11 @@ class ApplyChanges(ReducingCommitter):
         for name in reversed(list(self._sequence)):
             known: Any = pc.if_else(pa.array(row.is_there), row.values[name], grave.values[name]).take(pa.array(number))
             own = events.rows[name]
-            is_same = pc.fill_null(pc.equal(own, known), fill_value=False).to_numpy()
-            is_ge = pc.fill_null(pc.greater(own, known), fill_value=False).to_numpy() | (is_same & is_ge)
+            is_same = same_rows(pa.table([own], [name]), pa.table([known], [name]))
+            is_greater = pc.fill_null(pc.greater(own, known), fill_value=False).to_numpy()
+            if pa.types.is_floating(own.type):  # NaN is the largest, as where events are put in order
+                is_greater |= pc.is_nan(own).to_numpy()
+            is_ge = (is_greater & ~is_same) | (is_same & is_ge)
         return is_ge | ~is_known[number]
 
     def _filled(self, events: _Events, row: _Found, is_applied: Mask) -> pa.Table:
@@ -322,14 +341,9 @@ class ApplyChanges(ReducingCommitter):
         starts = np.append(0, ends[:-1] + 1)
         is_deleted = self._are_deleted(events.rows)
         has_row = row.is_there[is_applied]
-        lists: Any = events.rows[self._unchanged].combine_chunks()
-        names, owners = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
         columns = []
-        for name in self._values:
-            is_left = np.zeros(count, dtype=bool)
-            is_left[owners[pc.fill_null(pc.equal(names, name), fill_value=False).to_numpy(zero_copy_only=False)]] = True
-            is_set = ~is_left | is_deleted
-            source = np.maximum.accumulate(np.where(is_set, np.arange(count), -1))[ends]
+        for name, is_left in self._are_left(events.rows).items():
+            source = left_as_is(is_left & ~is_deleted)[ends]
             is_own = source < starts
             # One that deletes has left nothing, so the next one's own value counts.
             source = np.where(~is_own & is_deleted[source], np.minimum(source + 1, ends), source)
@@ -340,100 +354,117 @@ class ApplyChanges(ReducingCommitter):
             columns.append(every.take(pa.array(at)))
         return pa.table(columns, names=list(self._values))
 
+    def _are_left(self, events: pa.Table) -> dict[str, Mask]:
+        """Return for each value which events leave it as it is."""
+        if self._unchanged is None:
+            return {}
+        lists: Any = events[self._unchanged].combine_chunks()
+        names, owners = pc.list_flatten(lists), pc.list_parent_indices(lists).to_numpy()
+        masks = {name: np.zeros(events.num_rows, dtype=bool) for name in self._values}
+        for name, is_left in masks.items():
+            is_left[owners[pc.fill_null(pc.equal(names, name), fill_value=False).to_numpy(zero_copy_only=False)]] = True
+        return masks
+
     def _keep_versions(self, events: _Events, keys: pa.Table, row: _Found) -> None:
         """Place events in the history, and remember the keys whose versions have changed; ``row`` is in the table."""
-        every_key = joined_columns([python_values(column) for column in keys.columns])
-        shown = zip(*map(python_values, row.values.columns), strict=True)
-        rows_before = [each if there else None for each, there in zip(shown, row.is_there.tolist(), strict=True)]
-        before = list(zip(every_key, rows_before, self._graves.values_before(every_key), strict=True))
-        changes = self._changes_of(events, every_key)
-        txid = self.attempt.txid
-        history = self.context.state(self._history_name or "")
-        every = {key: self._versions_of(row, grave) for key, row, grave in before}
-        wanted = [
-            (key, version)
-            for key, versions in every.items()
-            for version in dict.fromkeys(versions.needed(changes[key]))
-        ]
-        while wanted:
-            found = history.values_before([self._of_version(*each) for each in wanted])
-            missing = []
-            for (key, version), there in zip(wanted, found, strict=True):
-                if there is not None:
-                    every[key].rows[version] = there
-                    missing += [(key, each) for each in every[key].repeated(version)]
-            wanted = missing
-        rows: dict[Any, Any] = {}
-        remembered = {}
-        for key, versions in every.items():
-            versions.place(changes[key], txid)
-            for version in versions.changed:
-                kept = versions.rows[version]
-                if kept is not None:
-                    rows[self._of_version(key, version)] = kept
-            if versions.changed:
-                remembered[key] = self._remembered(versions)
-        if rows:
-            history.multi_put(rows)
-        if remembered:
-            self._graves.multi_put(remembered)
-        self.context.count("too_old", sum(each.too_old for each in every.values()))
+        grave = _Found.of(self._graves, keys, self._grave + self._trail)
+        known, is_whole = self._known(keys, row, grave)
+        rows, count = events.rows, events.rows.num_rows
+        txids, times = np.full(count, self.attempt.txid), cast_array(rows[self._time or ""], _TIME)
+        own = self._line(rows, events.numbers, np.zeros(count, np.int64), txids, times, self._are_deleted(rows))
+        values, find = rows.select(list(self._values)), functools.partial(self._of_versions, keys, row)
+        made = placed(known, is_whole, own, values, self._are_left(rows), find)
+        names = list(self._key + self._sequence + REPEAT + self._values + INTERVALS)
+        columns = [*keys.take(made.rows[NUMBER]).columns, *made.rows.columns[1:]]
+        self.context.state(self._history_name or "").put_rows(pa.table(columns, names=names))
+        self._graves.put_rows(self._remembered(made.line, keys, is_whole))
+        self.context.count("too_old", made.too_old)
 
-    def _changes_of(self, events: _Events, keys: Sequence[Any]) -> dict[Any, list[Change]]:
-        """Return the events of each key in the order of their sequences."""
-        columns = {name: python_values(events.rows[name]) for name in self._schema.names}
-        nothing = [None] * events.rows.num_rows
-        every = zip(
-            events.numbers.tolist(),
-            *(list(zip(*(columns[name] for name in names), strict=True)) for names in (self._sequence, self._values)),
-            self._are_deleted(events.rows).tolist(),
-            columns.get(self._unchanged or "", nothing),
-            columns[self._time or ""],
-            strict=True,
+    def _line(self, rows: pa.Table, *remembered: Any) -> pa.Table:
+        """Return versions as of a line: the sequence of rows, and what is remembered of them."""
+        sequence = [rows[name] for name in self._sequence]
+        schema = pa.schema([*_REMEMBERED.items(), *self._sequence.arrow_schema()])
+        return pa.table([*remembered, *sequence], names=schema.names).cast(schema)
+
+    def _known(self, keys: pa.Table, row: _Found, grave: _Found) -> tuple[pa.Table, Mask]:
+        """Return what the tables know of versions, and for each key whether these are all that it has ever had.
+
+        Where nothing is remembered it is the latest one alone: the row, or what deleted it before there was a history.
+        """
+        trails = grave.values["versions"].combine_chunks()
+        sequence, *remembered = pc.list_flatten(trails).flatten()
+        of_trails = pa.table(sequence.flatten(), names=list(self._sequence))
+        known = [self._line(of_trails, pc.list_parent_indices(trails), *remembered)]
+        is_alone = trails.is_null().to_numpy(zero_copy_only=False)
+        is_shown, is_buried = is_alone & row.is_there, is_alone & grave.is_there & ~row.is_there
+        known.append(self._line(row.values.filter(pa.array(is_shown)), *self._open(keys, row, is_shown)))
+        at = np.flatnonzero(is_buried)
+        zeros, deleted = np.full(len(at), _EARLIER), np.ones(len(at), dtype=bool)
+        known.append(self._line(grave.values.take(at), at, zeros, zeros, pa.nulls(len(at), _TIME), deleted))
+        is_whole: Any = grave.values["is_whole"]
+        return pa.concat_tables(known), np.where(
+            is_alone, ~is_shown & ~is_buried, pc.fill_null(is_whole, fill_value=False).to_numpy()
         )
-        positions = {name: position for position, name in enumerate(self._values)}
-        changes: dict[Any, list[Change]] = {key: [] for key in keys}
-        for number, sequence, values, is_deleted, unchanged, time in every:
-            left = [positions[name] for name in unchanged or () if name in positions]
-            changes[keys[number]].append(Change(sequence, None if is_deleted else values, time, left))
-        return changes
 
-    def _versions_of(self, row: Any, grave: Any) -> Versions:
-        """Return what the tables know of a key's versions: the latest alone where nothing else is remembered."""
-        width, own = len(self._values), len(self._sequence)
-        if grave is not None and grave[-2] is not None:
-            latest = [
-                Version(
-                    tuple(each["sequence"].values()), *(each[name] for name in ("repeat", "txid", "time", "deleted"))
-                )
-                for each in grave[-2]
-            ]
-            return Versions(latest, grave[-1])
-        if row is not None:
-            version = Version(row[width:], 0, _EARLIER, None, False)
-            return Versions([version], False, {version.id: row[:width] + _UNKNOWN})
-        return Versions([] if grave is None else [Version(grave[:own], 0, _EARLIER, None, True)], grave is None)
+    def _open(self, keys: pa.Table, row: _Found, is_in: Mask) -> tuple[Any, ...]:
+        """Return the versions that rows are: those of their sequences that have not ended, if there was a history.
 
-    def _remembered(self, versions: Versions) -> tuple[Any, ...]:
-        versions.forget(self._versions_max)
-        latest = versions.latest[-1]
-        trail = [
-            {
-                "sequence": dict(zip(self._sequence, each.sequence, strict=True)),
-                "repeat": each.repeat,
-                "txid": each.txid,
-                "time": each.time,
-                "deleted": each.is_deleted,
-            }
-            for each in versions.latest
-        ]
-        own = latest.sequence if len(self._grave) == len(self._sequence) else (*latest.sequence, latest.time)
-        return (*own, trail, versions.is_whole)
+        What was remembered of their keys is forgotten, but not the rows. Where one was deleted, there is a gap.
+        """
+        number = np.flatnonzero(is_in)
+        repeats, txids, times, missed = (np.zeros(len(number), np.int64) for _ in range(4))
+        at, repeat = np.arange(len(number)), 0
+        while len(at):
+            sequence = row.values.take(number[at])
+            one = np.zeros(len(at), np.int64)
+            sought = self._line(sequence, number[at], one + repeat, one, pa.nulls(len(at), _TIME), one.astype(bool))
+            found = self._in_history(keys, sought)
+            is_open = found.is_there & found.values["to_txid"].is_null().to_numpy()
+            repeats[at[found.is_there]] = np.where(is_open, repeat, repeat + 1)[found.is_there]
+            here = at[is_open]
+            txids[here] = found.values["from_txid"].filter(pa.array(is_open)).to_numpy()
+            times[here] = found.values["valid_from"].filter(pa.array(is_open)).cast(pa.int64()).to_numpy()
+            missed[at] = np.where(found.is_there, 0, missed[at] + 1)
+            at, repeat = at[~is_open & (missed[at] <= 1)], repeat + 1
+        is_earlier = txids == _EARLIER
+        return number, repeats, txids, pa.array(times, mask=is_earlier).cast(_TIME), np.zeros(len(number), dtype=bool)
 
-    def _of_version(self, key: Any, version: VersionId) -> tuple[Any, ...]:
-        """Return the key of a version in the history."""
-        sequence, repeat = version
-        return (*(key if len(self._key) > 1 else (key,)), *sequence, repeat)
+    def _in_history(self, keys: pa.Table, versions: pa.Table) -> _Found:
+        """Return what the history has of versions."""
+        names = list(self._key + self._sequence + REPEAT)
+        columns = [*keys.take(versions[NUMBER]).columns, *versions.select([*self._sequence, REPEATS]).columns]
+        history = self.context.state(self._history_name or "")
+        return _Found.of(history, pa.table(columns, names=names), self._values + INTERVALS)
+
+    def _of_versions(self, keys: pa.Table, row: _Found, versions: pa.Table) -> tuple[Mask, pa.Table]:
+        """Return what the history has of versions; of one from before there was a history, what the table has."""
+        found, number = self._in_history(keys, versions), versions[NUMBER].to_numpy()
+        is_first = (versions[TXID].to_numpy() == _EARLIER) & (versions[REPEATS].to_numpy() == 0)
+        is_earlier = is_first & row.is_there[number] & ~found.is_there
+        if not is_earlier.any():
+            return found.is_there, found.values
+        own = row.values.select(list(self._values)).take(number)
+        own = own.append_column("from_txid", pa.array(np.full(len(number), _EARLIER)))
+        columns = {
+            name: pc.if_else(pa.array(is_earlier), own[name] if name in own.column_names else None, column)
+            for name, column in zip(found.values.column_names, found.values.columns, strict=True)
+        }
+        return found.is_there | is_earlier, pa.table(columns)
+
+    def _remembered(self, line: Line, keys: pa.Table, is_whole: Mask) -> pa.Table:
+        """Return what is remembered of the versions of keys, of each the latest ones."""
+        starts, ends = np.flatnonzero(~line.has_before), np.flatnonzero(~line.has_next) + 1
+        kept, number = np.maximum(starts, ends - self._versions_max), line.numbers_in(NUMBER)[starts]
+        rows = line.rows.filter(pa.array(np.arange(line.rows.num_rows) >= np.repeat(kept, ends - starts)))
+        sequence = rows.select(list(self._sequence)).combine_chunks().to_struct_array().combine_chunks()
+        parts = [sequence, *(rows[name].combine_chunks() for name in (REPEATS, TXID, TIME, DELETED))]
+        trails = pa.StructArray.from_arrays(parts, names=["sequence", "repeat", "txid", "time", "deleted"])
+        lists = pa.ListArray.from_arrays(np.append(0, np.cumsum(ends - kept)).astype(np.int32), trails)
+        latest = line.rows.take(ends - 1)
+        own = [*self._sequence, *([TIME] if len(self._grave) > len(self._sequence) else [])]
+        is_whole = is_whole[number] & (kept == starts)
+        columns = [*keys.take(number).columns, *latest.select(own).columns, lists, pa.array(is_whole)]
+        return pa.table(columns, names=list(self._key + self._grave + self._trail))
 
 
 @attrs.frozen(eq=False)

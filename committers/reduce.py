@@ -127,6 +127,11 @@ class ReduceCommitter(ReducingCommitter):
         self._diff = diff
         self._values = retracting(values) if values and diff else values and dict(values)
 
+    @property
+    def grouped_by(self) -> Fields:
+        """The fields of the key: one task must have all rows of a key."""
+        return self._key_fields
+
     def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
         """Return the table of several aggregates: their key and value fields; ``options`` are the table's.
 

@@ -1,16 +1,38 @@
-"""The versions of a key: where a change belongs among them by its sequence, and what it does to the one before it."""
+"""The versions of rows: where events belong among those of their keys, and which ones they end.
+
+All events of a transaction are placed at once, in columns: they and what is known of their keys, in the order of key
+and sequence, are a *line*. The version of an event begins with its time, and ends with the time of what follows there.
+"""
 
 from __future__ import annotations
 
-import bisect
-import datetime as dt
-import operator
-from collections.abc import Iterator, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping
 
 import attrs
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from txtopo import Fields
+from txtopo.columnar.equality import same_rows
+from txtopo.columnar.key_index import Mask, Positions, are_equal
+from txtopo.columnar.reducing import ordered
+from txtopo.columnar.selection import rows_at
+
+__all__ = [
+    "DELETED",
+    "INTERVALS",
+    "NUMBER",
+    "REPEAT",
+    "REPEATS",
+    "TIME",
+    "TXID",
+    "Line",
+    "Placed",
+    "left_as_is",
+    "placed",
+]
 
 REPEAT = Fields("repeat: long")
 """How many versions of an equal sequence came before a version."""
@@ -18,135 +40,184 @@ REPEAT = Fields("repeat: long")
 INTERVALS = Fields("valid_from: timestamp", "valid_to: timestamp", "from_txid: long", "to_txid: long")
 """When a version was valid: by the times of changes, and by the transactions after which it was the row of its key."""
 
-VersionId = tuple[tuple[Any, ...], int]
-"""The sequence of a version, and how many of an equal one came before; versions of a key are in this order."""
+NUMBER, REPEATS, TXID, TIME, DELETED = ":number", ":repeat", ":txid", ":time", ":deleted"
+"""The columns of a line before the sequence: the number of the key, and what is remembered of a version."""
 
-sequence_of = operator.attrgetter("sequence")
+_EVENT = ":event"
+"""The position of an event among those of the transaction; -1 for a version that was known."""
 
+_VALUES = ":values"
+"""The position of a version's values, and of its intervals in the history; -1 if it has none."""
 
-@attrs.frozen
-class Change:
-    """One event of a key: its values, None if it deletes the row, and the value fields that it leaves as they are."""
-
-    sequence: tuple[Any, ...]
-    values: tuple[Any, ...] | None
-    time: dt.datetime | None = None
-    unchanged: Sequence[int] = ()
-
-    def after(self, before: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-        """Return the values after the event, given those before it."""
-        if self.values is None or not self.unchanged or before is None:
-            return self.values
-        values = list(self.values)
-        for position in self.unchanged:
-            values[position] = before[position]
-        return tuple(values)
+Find = Callable[[pa.Table], tuple[Mask, pa.Table]]
+"""Returns which versions of a line the history has, and of all of them values and intervals: null for the others."""
 
 
-@attrs.frozen
-class Version:
-    """What is remembered of an applied change, so that others find their place beside it."""
+@attrs.frozen(eq=False)
+class Line:
+    """Versions by key and sequence, known ones before the events of an equal sequence."""
 
-    sequence: tuple[Any, ...]
-    repeat: int
-    txid: int
-    time: dt.datetime | None
-    is_deleted: bool
+    rows: pa.Table
+
+    def of(self, is_in: Mask) -> Line:
+        """Return some of them."""
+        return self if is_in.all() else Line(self.rows.filter(pa.array(is_in)).combine_chunks())
+
+    def with_column(self, name: str, values: Positions) -> Line:
+        """Return them with a column, in the place of one of that name."""
+        rows = self.rows.drop_columns([name]) if name in self.rows.column_names else self.rows
+        return Line(rows.append_column(name, pa.array(values)))
+
+    def numbers_in(self, name: str) -> Positions:
+        """Return a column of numbers."""
+        numbers: Positions = self.rows[name].to_numpy()
+        return numbers
 
     @property
-    def id(self) -> VersionId:
-        """What the history knows it by."""
-        return self.sequence, self.repeat
+    def place(self) -> list[str]:
+        """The columns of the sequence."""
+        return [name for name in self.rows.column_names if not name.startswith(":")]
+
+    @functools.cached_property
+    def is_new(self) -> Mask:
+        """Which are of events."""
+        return self.numbers_in(_EVENT) >= 0
+
+    @functools.cached_property
+    def is_deleted(self) -> Mask:
+        """Which delete the row."""
+        deleted: Mask = self.rows[DELETED].to_numpy()
+        return deleted
+
+    @functools.cached_property
+    def has_before(self) -> Mask:
+        """Which have another of their key before them."""
+        number = self.numbers_in(NUMBER)
+        return np.append(False, number[1:] == number[:-1])[: len(number)]
+
+    @property
+    def has_next(self) -> Mask:
+        """Which have another of their key after them."""
+        return _next(self.has_before)
+
+    @functools.cached_property
+    def is_same(self) -> Mask:
+        """Which have the key and the sequence of the one before."""
+        place, count = self.rows.select([NUMBER, *self.place]), max(0, self.rows.num_rows - 1)
+        return np.append(False, are_equal(place.slice(0, count), place.slice(1)))[: self.rows.num_rows]
 
 
-@attrs.define(eq=False)
-class Versions:
-    """The latest versions of a key, deletes among them, in the order of their sequences.
-
-    Of an equal sequence each transaction may have brought a version. One takes the place of the other, or the history
-    would not say what the table had in between.
+@attrs.frozen(eq=False)
+class Placed:
+    """What has become of the versions of some keys.
 
     Args:
-        latest: them.
-        is_whole: whether these are all that the key has ever had.
-        rows: the rows of versions in the history: the values, then :data:`INTERVALS`. Those that :meth:`needed` names
-            must be there before a change is placed.
-        changed: the versions whose rows placed changes have changed.
-        too_old: how many changes had no place, because versions about as old are forgotten.
+        line: all known versions of the keys that have new ones, and these.
+        rows: those that are new or have ended, as the history has them: number of the key, sequence, repeat, values,
+            intervals.
+        too_old: how many events had no place, because versions about as old are forgotten.
     """
 
-    latest: list[Version]
-    is_whole: bool
-    rows: dict[VersionId, tuple[Any, ...] | None] = attrs.field(factory=dict)
-    changed: set[VersionId] = attrs.field(factory=set)
-    too_old: int = 0
+    line: Line
+    rows: pa.Table
+    too_old: int
 
-    def needed(self, changes: Sequence[Change]) -> Iterator[VersionId]:
-        """Yield the versions that changes come after."""
-        for change in changes:
-            place = self._place_of(change)
-            if place:
-                yield self.latest[place - 1].id
 
-    def repeated(self, found: VersionId) -> Iterator[VersionId]:
-        """Yield the version after one whose row was found, if the latest one was known by its row alone.
+def left_as_is(is_left: Mask) -> Positions:
+    """Return where each row has a value from: its own, or if it leaves that as it is, the row's before it."""
+    positions: Positions = np.maximum.accumulate(np.where(is_left, -1, np.arange(len(is_left))))
+    return positions
 
-        What was remembered of the key is forgotten then, but not its row: that is the version that has not ended.
-        """
-        (sequence, repeat), row = found, self.rows[found]
-        known = self.latest[-1]
-        if known.txid or known.time is not None or known.id != found or row is None:
-            return
-        *_, time, _, txid, ended = row
-        if ended is None:
-            self.latest[-1] = Version(sequence, repeat, txid, time, is_deleted=False)
-        else:
-            self.latest[-1] = attrs.evolve(known, repeat=repeat + 1)
-            yield self.latest[-1].id
 
-    def place(self, changes: Sequence[Change], txid: int) -> None:
-        """Place the changes of a transaction; those of an equal sequence in the order in which they came."""
-        for change in sorted(changes, key=sequence_of):  # which keeps the order of equal ones
-            place = self._place_of(change)
-            if place or self.is_whole:
-                self._put(change, place, txid)
-            else:
-                self.too_old += 1
+def placed(  # noqa: PLR0913, PLR0917 - what is known, and what comes
+    known: pa.Table,
+    is_whole: Mask,
+    events: pa.Table,
+    values: pa.Table,
+    is_left: Mapping[str, Mask],
+    find: Find,
+) -> Placed:
+    """Place the events of a transaction.
 
-    def forget(self, versions_max: int) -> None:
-        """Keep so many of the latest versions."""
-        if len(self.latest) > versions_max:
-            self.latest, self.is_whole = self.latest[-versions_max:], False
+    Of those with an equal sequence the last one counts, after the known versions of that sequence. One that says what
+    the last of these does has come again, and is no version.
 
-    def _place_of(self, change: Change) -> int:
-        """Return the position at which a change belongs, after those that have its sequence."""
-        return bisect.bisect_right(self.latest, change.sequence, key=sequence_of)
+    Args:
+        known: the known versions, as of a line.
+        is_whole: for each key whether these are all that it has ever had.
+        events: the events, as of a line; those of an equal sequence in the order in which they came. Each key has some.
+        values: their values.
+        is_left: by the name of a value which events leave it as it is.
+        find: looks versions up in the history.
+    """
+    numbered = (known, np.full(known.num_rows, -1)), (events, np.arange(events.num_rows))
+    rows = pa.concat_tables(each.append_column(_EVENT, pa.array(own)) for each, own in numbered)
+    names = [NUMBER, *Line(rows).place]
+    every = Line(rows_at(rows, ordered(rows.select(names)).to_numpy()).combine_chunks())
+    known_so_far, first = np.cumsum(~every.is_new), np.flatnonzero(~every.has_before)
+    of_others: Positions = np.repeat((known_so_far - ~every.is_new)[first], np.diff(first, append=rows.num_rows))
+    has_place = (known_so_far > of_others) | is_whole[every.numbers_in(NUMBER)]
+    line, contents = _with_values(every.of(has_place), values, is_left, find)
+    line = line.of(~(line.is_new & line.has_next & _next(line.is_same)))
+    line = line.of(~_come_again(line, contents.select(values.column_names)))
 
-    def _put(self, change: Change, place: int, txid: int) -> None:
-        before = self.latest[place - 1] if place else None
-        row = self.rows.get(before.id) if before is not None else None
-        left = None if row is None else row[: len(row) - len(INTERVALS)]
-        values = change.after(left)
-        repeat = 0
-        if before is not None and before.sequence == change.sequence:
-            if left == values and before.is_deleted == (values is None) and before.time in {None, change.time}:
-                return  # it has come again
-            repeat = before.repeat + (before.txid != txid)
-            if before.txid == txid:  # of those of one transaction the last counts, so no table ever had this one
-                place -= 1
-                self.latest.pop(place)
-                before = self.latest[place - 1] if place else None
-        version = Version(change.sequence, repeat, txid, change.time, values is None)
-        self.latest.insert(place, version)
-        after = self.latest[place + 1] if place + 1 < len(self.latest) else None
-        # A version that comes after a later one was never the row of its key.
-        interval = change.time, after and after.time, txid, txid if after else None
-        self._keep(version, None if values is None else values + interval)
-        row = self.rows.get(before.id) if before is not None else None
-        if before is not None and row is not None:
-            *others, _, from_txid, to_txid = row
-            self._keep(before, (*others, change.time, from_txid, to_txid or txid))
+    repeats = line.numbers_in(REPEATS)
+    line = line.with_column(REPEATS, np.where(line.is_new & line.is_same, np.roll(repeats, 1) + 1, repeats))
+    is_changed = line.is_new | (line.has_next & _next(line.is_new))
+    at = np.flatnonzero(is_changed & (line.numbers_in(_VALUES) >= 0))
+    own, shown = line.rows.take(at), contents.take(line.numbers_in(_VALUES)[at])
+    is_new, has_next = pa.array(line.is_new[at]), pa.array(line.has_next[at])
+    # A version that comes after a later one was never the row of its key.
+    columns = {
+        **{name: own[name] for name in (*names, REPEATS)},
+        **{name: shown[name] for name in values.column_names},
+        "valid_from": pc.if_else(is_new, own[TIME], shown["valid_from"]),
+        "valid_to": line.rows[TIME].take(pa.array(at + 1, mask=~line.has_next[at])),
+        "from_txid": pc.if_else(is_new, own[TXID], shown["from_txid"]),
+        "to_txid": pc.coalesce(shown["to_txid"], pc.if_else(has_next, events[TXID][0], None)),
+    }
+    changed = np.zeros(len(is_whole), dtype=bool)
+    changed[line.numbers_in(NUMBER)[line.is_new]] = True
+    left = line.of(changed[line.numbers_in(NUMBER)])
+    return Placed(left, pa.table(columns), int((~has_place).sum()))
 
-    def _keep(self, version: Version, row: tuple[Any, ...] | None) -> None:
-        self.rows[version.id] = row
-        self.changed.add(version.id)
+
+def _with_values(line: Line, values: pa.Table, is_left: Mapping[str, Mask], find: Find) -> tuple[Line, pa.Table]:
+    """Return a line with the positions of values, and these: of its events, and of the versions that they follow."""
+    event = line.numbers_in(_EVENT)
+    is_sought = ~line.is_new & ~line.is_deleted & line.has_next & _next(line.is_new)
+    is_found, stored = find(line.rows.filter(pa.array(is_sought)))
+    at = np.where(line.is_new & ~line.is_deleted, event, -1)
+    at[np.flatnonzero(is_sought)[is_found]] = values.num_rows + np.flatnonzero(is_found)
+    every = pa.concat_tables([values, stored.select(values.column_names)])
+    may_leave = line.is_new & line.has_before & (at >= 0) & (np.roll(at, 1) >= 0)
+    sources = {name: at[left_as_is(may_leave & mask[event])] for name, mask in is_left.items()}
+    columns = {name: every[name].take(_or_null(sources.get(name, at))) for name in values.column_names}
+    intervals = stored.select(INTERVALS.names).take(_or_null(np.where(at < values.num_rows, -1, at - values.num_rows)))
+    columns |= dict(zip(INTERVALS.names, intervals.columns, strict=True))
+    own = np.where(at < 0, -1, np.arange(len(at)))
+    return line.with_column(_VALUES, own), pa.table(columns)
+
+
+def _come_again(line: Line, contents: pa.Table) -> Mask:
+    """Return which events do what the last version of their sequence has done."""
+    later = np.flatnonzero(line.is_new & line.is_same)
+    own, before = (contents.take(_or_null(line.numbers_in(_VALUES)[at])) for at in (later, later - 1))
+    times = [line.rows[TIME].take(at) for at in (later, later - 1)]
+    is_again = same_rows(own, before) & (line.is_deleted[later] == line.is_deleted[later - 1])
+    # A row without values is no row: what deletes one has none, and one that the history lacks is not known.
+    values = line.numbers_in(_VALUES)
+    is_again &= (values[later] >= 0) == (values[later - 1] >= 0)
+    is_again &= pc.fill_null(pc.equal(*times), fill_value=True).to_numpy()
+    mask = np.zeros(line.rows.num_rows, dtype=bool)
+    mask[later[is_again]] = True
+    return mask
+
+
+def _next(mask: Mask) -> Mask:
+    """Return for each row what is so of the one after it."""
+    return np.append(mask[1:], False)[: len(mask)]
+
+
+def _or_null(positions: Positions) -> pa.Array:
+    return pa.array(positions, mask=positions < 0)

@@ -188,20 +188,23 @@ class _SimpleReader:
 
     def __init__(self, reader: Any) -> None:
         self.reader = reader
+        self._has_found: bool | None = None
 
     def latest(self, start: Any) -> Any:
         """Return the offset up to which there is something; what it has read is read again when it is emitted."""
         rows, end = self.reader.read(start)
-        if _as_json(end) == start and next(iter(rows), None) is not None:
+        self._has_found = _has_rows(rows)
+        if _as_json(end) == start and self._has_found:
             raise InputError(
                 f"read({start}) of {type(self.reader).__name__} returns rows and the same offset as their end, so "
                 "they would be read again and again; return an offset after them"
             )
         return end
 
-    def digest(self, start: Any, end: Any) -> None:
-        """Return None: there is nothing to divide."""
-        del start, end
+    def digest(self, start: Any, end: Any) -> str:
+        """Return whether a range has rows, which is all that one reader can tell another one of them."""
+        is_unasked = self._has_found is None
+        return str(_has_rows(self.reader.readBetweenOffsets(start, end)) if is_unasked else self._has_found)
 
     def read(self, start: Any, end: Any, task: int, tasks: int, expected: str | None) -> Iterable[Any]:
         """Return what a task emits of a range: the first one all of it."""
@@ -213,6 +216,10 @@ class _SimpleReader:
 
 
 _Reader = _StreamReader | _SimpleReader
+
+
+def _has_rows(rows: Iterable[Any]) -> bool:
+    return next(iter(rows), None) is not None
 
 
 def _as_json(offset: Any) -> Any:
@@ -257,6 +264,8 @@ class _DataSourceCoordinator(Coordinator):
         self._latest: Any = None
         self._polled_secs: float | None = None
         self._has_begun = False
+        self._is_checked = False
+        """Whether the source is known to read a range again, from another reader."""
         self._ends: dict[int, Any] = {}
 
     def resume(self, txid: int, metadata: Metadata) -> None:
@@ -300,11 +309,34 @@ class _DataSourceCoordinator(Coordinator):
             self._polled_secs = None
         self.is_ready()
         metadata = {"start": self._place, "end": self._latest}
-        if self._tasks > 1 and self._place != self._latest:
-            metadata["partitions"] = self._opened.digest(self._place, self._latest)
+        if self._place != self._latest and (self._tasks > 1 or not self._is_checked):
+            digest = self._opened.digest(self._place, self._latest)
+            self._check(digest)
+            if self._tasks > 1:
+                metadata["partitions"] = digest
         self._place = self._ends[txid] = self._latest
         self._polled_secs = None
         return metadata
+
+    def _check(self, digest: str) -> None:
+        """Refuse a reader that has what a range holds from where no other reader can have it.
+
+        Tasks and later runs would read nothing. Two others are asked, since what a partition has may be by chance.
+        """
+        if self._is_checked:
+            return
+        others = [self._spout.reader() for _ in range(2)]
+        first, second = (each.digest(self._place, self._latest) for each in others)
+        if first == second != digest:
+            raise InputError(
+                f"source {self._spout.source.name()!r} can't read again what is from {self._place} to {self._latest}: "
+                f"{type(self._opened.reader).__name__} keeps it to itself, and another reader, as tasks and a run "
+                "after a crash have, gets something else. Let partitions() and readBetweenOffsets() return what the "
+                "offsets say, or put its rows into files or a topic first"
+            )
+        for each in others:
+            _stop(each, self._spout.source.name())
+        self._is_checked = True
 
     def cleanup_before(self, txid: int) -> None:
         """Tell the source up to where all is committed."""

@@ -49,14 +49,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m is looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses the session of Spark, the Kafka broker or PostgreSQL, or is long, so that the fast suite leaves it out."""
+    """Mark what uses the session of Spark or a server of its own, or is long, so that the fast suite leaves it out."""
     for item in items:
         if item.get_closest_marker("long") is not None:
             item.add_marker("slow")  # a variant that only `make long` runs, of a test that is fast
         parameters = item.callspec.params if hasattr(item, "callspec") else {}  # a parameter may be named spark, too
         if "spark" in getattr(item, "fixturenames", ()) and "spark" not in parameters:
             item.add_marker("spark")
-        servers = {"kafka", "postgres"}.intersection(getattr(item, "fixturenames", ()))
+        servers = {"kafka", "postgres", "zookeeper"}.intersection(getattr(item, "fixturenames", ()))
         if servers - parameters.keys():
             item.add_marker("slow")
     for _, variants in itertools.groupby(items, key=lambda item: item.nodeid.partition("[")[0]):

@@ -13,6 +13,9 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d
 
 _WRITTEN = re.compile(r"\s*(-?\d+)\s*([a-z]+)\s*")
 
+_IN_WORDS = re.compile(r"\s*(\d+)\s*(milli|s|min|h|d)[a-z]*\s*", re.IGNORECASE)
+"""As other systems write them: 10 minutes."""
+
 
 def duration(given: Duration, what: str) -> dt.timedelta:
     """Return a duration.
@@ -28,8 +31,11 @@ def duration(given: Duration, what: str) -> dt.timedelta:
         return given
     written = _WRITTEN.fullmatch(given)
     if written is None or written[2] not in _UNITS:
+        words = _IN_WORDS.fullmatch(given)
+        unit = words and {"milli": "ms", "min": "m"}.get(words[2].lower(), words[2].lower())
+        meant = f"; did you mean '{words[1]}{unit}'?" if words else ""
         raise ConfigError(
-            f"{what} is {given!r}; write a timedelta, or a number with {', '.join(_UNITS)}, such as '30s'"
+            f"{what} is {given!r}; write a timedelta, or a number with {', '.join(_UNITS)}, such as '30s'{meant}"
         )
     try:
         return dt.timedelta(**{_UNITS[written[2]]: int(written[1])})

@@ -46,6 +46,11 @@ class TimerCommitter(BatchBolt, ICommitter):
             raise FieldsError(f"a TimerCommitter has a column {EXPIRES!r} of its own; give your key another name")
         self._values_name, self.timers_name, self._clock, self._key = values, timers, clock, key
 
+    @property
+    def grouped_by(self) -> Fields:
+        """The fields of the key: one task must have all rows of a key."""
+        return self._key
+
     def timers_state(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
         """Return the state of timers; ``options`` are the table's."""
         return DeltaExpiringRows(path, self._key + Fields(f"{EXPIRES}: timestamp"), EXPIRES, **options)

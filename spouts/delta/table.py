@@ -41,7 +41,7 @@ _ABSOLUTE = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:")
 
 _FEED_PROPERTY = "delta.enableChangeDataFeed"
 
-_OVERWRITES = ("WRITE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT")
+_OVERWRITES = ("WRITE", "STREAMING UPDATE", "RESTORE", "CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABLE AS SELECT")
 """Operations that replace files whole, whose changes are the rows of these files."""
 
 

@@ -10,6 +10,7 @@ import datetime as dt
 import functools
 import importlib
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -33,6 +34,14 @@ _CONFLICT = 409
 _INVALID = 422
 
 _ID_MAX = 2**31 - 1
+
+UNKNOWN_SECS = 10
+"""How long a schema that the registry does not know is not asked for again, by a thread."""
+
+_BY_ID = ("get_schema", "get_schema_by_guid")
+
+_UNKNOWN_MAX = 1000
+"""How many of them a thread remembers."""
 
 _DEFAULTS = {"timeout": 5, "max.retries": 2}
 """Of the client, which else waits without an end. Three tries and their pauses end before a transaction times out."""
@@ -152,15 +161,25 @@ class _Answered:
     def __init__(self, registry: SchemaRegistry) -> None:
         self._registry = registry
         self._client = registry.client()
+        self._unknown: dict[Any, tuple[float, Exception]] = {}
+        """When the registry has said that it does not know a schema, and its word, by what was asked."""
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)
 
         def ask(*arguments: Any, **named: Any) -> Any:
+            key = (name, *arguments) if name in _BY_ID else None
+            asked_secs, known = self._unknown.get(key, (0.0, None))
+            if known is not None and time.monotonic() < asked_secs + UNKNOWN_SECS:
+                raise known.with_traceback(None)
             try:
                 found = method(*arguments, **named)
             except Exception as error:
                 if _is_answer(error, name):
+                    if key is not None and getattr(error, "http_status_code", None) == _NOT_FOUND:
+                        if len(self._unknown) >= _UNKNOWN_MAX:
+                            del self._unknown[next(iter(self._unknown))]
+                        self._unknown[key] = time.monotonic(), error
                     raise
                 raise self._registry.failure(error) from None
             if getattr(found, "schema_id", getattr(found, "schema_str", "")) is None:

@@ -12,7 +12,7 @@ far one may read without a guess:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -70,6 +70,13 @@ AND backend_type IS DISTINCT FROM 'autovacuum worker' AND backend_type IS DISTIN
 _COLUMNS = """
 SELECT attname, format_type(atttypid, NULL), format_type(atttypid, atttypmod), attnotnull FROM pg_attribute
 WHERE attrelid = CAST(%s AS REGCLASS) AND attnum > 0 AND NOT attisdropped
+"""
+
+# Only the alias of the row's number is never null by itself. A name that is no column would be a text.
+_COLUMNS_OF_SQLITE = """
+SELECT name, type, type,
+    "notnull" OR (upper(type) = 'INTEGER' AND pk AND (SELECT max(pk) FROM pragma_table_info(?)) = 1)
+FROM pragma_table_info(?)
 """
 
 _SEQUENCE = """
@@ -148,11 +155,17 @@ class OpenedTable:
         """Begin a transaction that only reads.
 
         Raises:
+            InputError: the server is a replica, as a URL with several servers may lead to after the primary has failed.
             SourceFailure: the database does not answer now, or not as it should.
         """
         what = f"the table {self.table.name!r} can't be read"
         try:
             with self.database.transaction(what, self.table.name, self.table.schema, is_write=False) as transaction:
+                if self.is_postgresql and transaction.run("SELECT pg_is_in_recovery()").scalar():
+                    raise InputError(
+                        f"{self.database.shown} is a replica, which does not know which transactions run: read the "
+                        "primary, which target_session_attrs=read-write in the URL waits for"
+                    )
                 yield transaction
         except StateFailure as error:
             raise SourceFailure(error.message) from error
@@ -188,11 +201,21 @@ class OpenedTable:
         if not self.database.is_there:
             raise InputError(f"there is no database {self.database.shown}")
         with self.transaction() as transaction:
+            name = self.table.name
             if self.is_postgresql:
-                self._check_server(transaction)
-                self._check_columns(transaction, ordering, types)
-            elif not transaction.run("SELECT 1 FROM sqlite_master WHERE name = ?", (self.table.name,)).fetchall():
+                find, given = "SELECT relkind FROM pg_class WHERE oid = to_regclass(%s)", transaction.table
+            else:
+                find, given = "SELECT type FROM sqlite_master WHERE name = ?", name
+            kind = transaction.run(find, (given,)).scalar()
+            if kind is None:
                 raise InputError(f"there is no table {self.address}")
+            if kind not in {"r", "p", "table"}:
+                raise InputError(f"{self.address} is no table; a view can't be read, since its tables are written")
+            if self.is_postgresql:
+                columns = transaction.run(_COLUMNS, (transaction.table,))
+            else:
+                columns = transaction.run(_COLUMNS_OF_SQLITE, (name, name))
+            self._check_columns({row[0]: row[1:] for row in columns}, ordering, types)
 
     def ask(self, what: str, where: str = "", parameters: Sequence[Any] = ()) -> Any:
         """Return the first value of what is asked of the rows for which a condition holds; None if there is no row."""
@@ -240,10 +263,13 @@ class OpenedTable:
             InputError: they are.
             SourceFailure: the database does not answer.
         """
-        if not self.is_postgresql:
-            return
         with self.transaction() as transaction:
-            found = transaction.run(_SEQUENCE, (transaction.table, column)).first()
+            if not self.is_postgresql:
+                has_any = transaction.run("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'").first()
+                find = "SELECT 1, 1, 0, seq, name FROM sqlite_sequence WHERE name = ?"
+                found = transaction.run(find, (self.table.name,)).first() if has_any else None
+            else:
+                found = transaction.run(_SEQUENCE, (transaction.table, column)).first()
             if found is None:
                 return
             cache, step, is_cyclic, drawn, name = found
@@ -261,25 +287,11 @@ class OpenedTable:
                 "was restored or emptied, and new rows would be left out; set the sequence past that id"
             )
 
-    def _check_server(self, transaction: Transaction) -> None:
-        if transaction.run("SELECT pg_is_in_recovery()").scalar():
-            raise InputError(
-                f"{self.database.shown} is a replica, which does not know which transactions run: read the primary"
-            )
-        kind = transaction.run(
-            "SELECT relkind FROM pg_class WHERE oid = to_regclass(%s)", (transaction.table,)
-        ).scalar()
-        if kind is None:
-            raise InputError(f"there is no table {self.address}")
-        if kind not in {"r", "p"}:
-            raise InputError(f"{self.address} is no table; a view can't be read, since its tables are written")
-
-    def _check_columns(self, transaction: Transaction, ordering: Sequence[str], types: Sequence[str]) -> None:
-        found = {row[0]: row[1:] for row in transaction.run(_COLUMNS, (transaction.table,))}
+    def _check_columns(self, found: Mapping[str, Sequence[Any]], ordering: Sequence[str], types: Sequence[str]) -> None:
         for field in self.columns.schema:
             if field.name not in found:
                 raise InputError(f"the table {self.address} has no column {field.name!r}; it has {', '.join(found)}")
-            if pa.types.is_string(field.type):
+            if pa.types.is_string(field.type) or not self.is_postgresql:  # SQLite keeps any value in any column
                 continue
             expected = ("numeric",) if pa.types.is_decimal(field.type) else _READ_AS[field.type]
             if found[field.name][0] not in expected:
@@ -288,7 +300,7 @@ class OpenedTable:
                     f"{ddl_name(field.type)}, which reads {' or '.join(expected)}"
                 )
         first = found[ordering[0]]
-        if first[0] not in types:
+        if self.is_postgresql and first[0] not in types:
             raise InputError(
                 f"column {ordering[0]!r} of {self.address} is {first[1]}; rows are read in the order of a "
                 f"{' or '.join(types)}"
@@ -296,6 +308,6 @@ class OpenedTable:
         nullable = [name for name in ordering if not found[name][2]]
         if nullable:
             raise InputError(
-                f"column {nullable[0]!r} of {self.address} may be null, and rows without it would never be read: ALTER "
-                f"TABLE … ALTER COLUMN {self.quoted(nullable[0])} SET NOT NULL"
+                f"column {nullable[0]!r} of {self.address} may be null, and rows without it would never be read: "
+                "declare it NOT NULL"
             )

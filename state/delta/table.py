@@ -263,12 +263,22 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         return self._cached_handle() or self._hold(self._location.handle())
 
     def _cached_handle(self) -> DeltaTable | None:
-        """Return the handle of the last look, unless the log ends with another entry since.
+        """Return the handle of the last look at its newest version, unless the entry of that look is another one since.
 
-        A start looks at each table several times, and a fresh handle reads the whole log.
+        A start looks at each table several times, and a fresh handle reads the whole log, twice.
         """
         table, entry = self._seen or (None, None)
-        return table if table is not None and entries_from(self._location, table.version()) == [entry] else None
+        entries = [] if table is None else entries_from(self._location, table.version())
+        if table is None or entries[:1] != [entry]:
+            return None
+        if len(entries) > 1:  # a marker, mostly
+            self._seen = None
+            try:
+                table.update_incremental()
+            except WORLD_ERRORS:  # as the writer does, see TableWriter.look
+                return None
+            self._hold(table)
+        return table
 
     def _hold(self, table: DeltaTable) -> DeltaTable:
         entries = entries_from(self._location, table.version())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -43,12 +44,17 @@ class ColumnType:
     of_sqlite: Callable[[Any], Any] | None = None
 
 
+def _instant(time: dt.datetime) -> dt.datetime:
+    return time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time
+
+
 _TYPES: Mapping[pa.DataType, ColumnType] = {
-    pa.bool_(): ColumnType("BOOLEAN", "BOOLEAN", int, bool),
-    pa.int8(): ColumnType("SMALLINT", "SMALLINT"),
-    pa.int16(): ColumnType("SMALLINT", "SMALLINT"),
-    pa.int32(): ColumnType("INTEGER", "INTEGER"),
-    pa.int64(): ColumnType("BIGINT", "BIGINT"),
+    pa.bool_(): ColumnType("BOOLEAN", "BOOLEAN", int, lambda number: bool(operator.index(number))),
+    # What is no integer, which SQLite keeps in any column, is refused rather than cut off.
+    pa.int8(): ColumnType("SMALLINT", "SMALLINT", None, operator.index),
+    pa.int16(): ColumnType("SMALLINT", "SMALLINT", None, operator.index),
+    pa.int32(): ColumnType("INTEGER", "INTEGER", None, operator.index),
+    pa.int64(): ColumnType("BIGINT", "BIGINT", None, operator.index),
     pa.float32(): ColumnType("REAL", "REAL"),
     pa.float64(): ColumnType("DOUBLE PRECISION", "DOUBLE"),
     pa.string(): ColumnType("TEXT", "TEXT"),
@@ -59,7 +65,7 @@ _TYPES: Mapping[pa.DataType, ColumnType] = {
         "TIMESTAMP WITH TIME ZONE",
         "TIMESTAMP",
         lambda time: time.astimezone(dt.UTC).replace(tzinfo=None).isoformat(" ", "microseconds"),
-        lambda text: dt.datetime.fromisoformat(text).replace(tzinfo=dt.UTC),
+        lambda text: _instant(dt.datetime.fromisoformat(text)),
     ),
     pa.timestamp("us"): ColumnType(
         "TIMESTAMP WITHOUT TIME ZONE",

@@ -54,13 +54,15 @@ from typing import TypeVar
 import attrs
 
 from state.stores.holder import Holder, loss, refusal
-from state.stores.paths import checked_changes, checked_path, checked_topology_id, file_name
+from state.stores.memory import names_below
+from state.stores.paths import checked_changes, checked_path, checked_topology_id
 from state.stores.replica import Base, Entry, Replica, Term
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Lead, Store
 from txtopo.errors import ConfigError, LostLead, StopError
 from txtopo.files.durable import beside
 from txtopo.files.objects import ObjectFolder, Version
+from txtopo.files.places import file_name
 
 __all__ = ["ObjectLead", "ObjectStore"]
 
@@ -120,7 +122,7 @@ class ObjectStore(Store):
         """Return the sorted names directly below ``path`` (``""``: the topology ids)."""
         if path:
             with self._current(checked_path(path).partition("/")[0]) as replica:
-                return replica.names_below(path)
+                return names_below(replica.values, path)
         found = []
         with _naming_errors(self._address):
             for name in self._folder.folders():
@@ -260,7 +262,7 @@ class _Log:
         Raises:
             OSError: the store has not answered for ``secs``, and it is not known whether it has the entry.
         """
-        path, content = self.path_of(self.replica.number + 1), entry.to_bytes()
+        path, content = self.path_of(self.replica.number + 1), self.replica.next(entry)
         if not _tried(lambda: self._is_put(path, content), secs):
             return False
         self.replica.apply(entry, len(content))

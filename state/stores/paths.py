@@ -6,7 +6,6 @@ Every store checks paths and changes here, so that all of them raise the same er
 from __future__ import annotations
 
 import functools
-import hashlib
 import urllib.parse
 from collections.abc import Sequence
 
@@ -21,14 +20,10 @@ __all__ = [
     "checked_topology_id",
     "decoded_segment",
     "encoded_path",
-    "file_name",
 ]
 
 PATH_BYTES_MAX = 1024
 """The maximum length of a path, in bytes of UTF-8."""
-
-_READABLE_MAX = 64
-"""The length of the readable part of a file name; the digest after it makes the name unique."""
 
 
 def checked_topology_id(topology_id: str) -> str:
@@ -92,13 +87,6 @@ def encoded_path(path: str) -> str:
 def decoded_segment(segment: str) -> str:
     """Return the original of a segment of :func:`encoded_path`."""
     return urllib.parse.unquote(segment, errors="strict")
-
-
-def file_name(topology_id: str) -> str:
-    """Return a file name of bounded length that is unique for the topology id, on any file system."""
-    readable = urllib.parse.quote(topology_id, safe="").replace("%", "_")[:_READABLE_MAX]
-    digest = hashlib.sha256(topology_id.encode()).hexdigest()[:16]
-    return f"{readable}-{digest}"
 
 
 def _encoded_segment(segment: str) -> str:

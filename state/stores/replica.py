@@ -6,8 +6,7 @@ JSON, then the values one after another.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -16,6 +15,8 @@ from state.stores.holder import Holder
 from state.stores.memory import apply_change
 from txtopo.api.store import Change, Delete, Put
 from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_other
+from txtopo.files.records import packed, unpacked
+from txtopo.journal.tail import TAIL
 
 __all__ = ["Base", "Entry", "Replica", "Term"]
 
@@ -44,14 +45,20 @@ class Entry:
     term: Term
     changes: tuple[Change, ...] = ()
 
-    def to_bytes(self) -> bytes:
-        """Return the entry as it is stored."""
+    def to_bytes(self, tail: int = 0) -> bytes:
+        """Return the entry as it is stored; ``tail`` is the number of the entry that has set the journal's tail."""
         puts = [change for change in self.changes if isinstance(change, Put)]
         changes = [
             ["put", change.path, len(change.value)] if isinstance(change, Put) else ["delete", change.path]
             for change in self.changes
         ]
-        return _packed({**_head(self.term), "changes": changes}, [put.value for put in puts])
+        return packed({**_head(self.term), "tail": tail, "changes": changes}, [put.value for put in puts])
+
+    @property
+    def sets_tail(self) -> bool:
+        """Whether it sets or removes the journal's tail, see :mod:`txtopo.journal.tail`."""
+        path = f"{self.term.topology_id}/{TAIL}"
+        return any(f"{path}/".startswith(f"{change.path}/") for change in self.changes)
 
     @staticmethod
     def from_bytes(data: bytes) -> Entry:
@@ -82,7 +89,7 @@ class Base:
         """Return the base as it is stored."""
         values = [[path, len(value)] for path, value in self.values.items()]
         head = {**_head(self.term), "number": self.number, "fences": self.fences, "values": values}
-        return _packed(head, list(self.values.values()))
+        return packed(head, list(self.values.values()))
 
     @staticmethod
     def from_bytes(data: bytes) -> Base:
@@ -109,6 +116,8 @@ class Replica:
     base_bytes: int = 0
     since_bytes: int = 0
     """The length of the entries since."""
+    tail: int = 0
+    """The entry since that has set the journal's tail last; 0: none has, the base has it."""
 
     @staticmethod
     def from_bytes(base: bytes) -> Replica:
@@ -126,9 +135,15 @@ class Replica:
         """Whether writers are to wait until the base is replaced: the store is slower than they are."""
         return self.since_bytes > 2 * (_SINCE_BYTES + self.base_bytes)
 
+    def next(self, entry: Entry) -> bytes:
+        """Return the next entry as it is stored."""
+        return entry.to_bytes(self.number + 1 if entry.sets_tail else self.tail)
+
     def apply(self, entry: Entry, length: int) -> None:
         """Apply the next entry, which has ``length`` bytes."""
         self.number += 1
+        if entry.sets_tail:
+            self.tail = self.number
         self.since_bytes += max(length, _ENTRY_BYTES)
         if self.term is None or self.term.epoch != entry.term.epoch:
             self.fences.append(self.number)
@@ -140,12 +155,6 @@ class Replica:
         """Return a base of the state as it is now."""
         assert self.term is not None, "somebody has written"
         return Base(self.number, self.term, tuple(self.fences), dict(self.values))
-
-    def names_below(self, path: str) -> list[str]:
-        """Return the sorted names directly below a path."""
-        prefix = f"{path}/"
-        below = (other[len(prefix) :] for other in self.values if other.startswith(prefix))
-        return sorted({rest.split("/", 1)[0] for rest in below})
 
 
 def _head(term: Term) -> dict[str, Any]:
@@ -163,13 +172,8 @@ def _term(head: Mapping[str, Any]) -> Term:
     return Term(head["topology"], head["epoch"], Holder(**head["holder"]), head["is_over"])
 
 
-def _packed(head: Mapping[str, Any], values: Sequence[bytes]) -> bytes:
-    return b"".join([json.dumps(head).encode(), b"\n", *values])
-
-
 def _unpacked(data: bytes) -> tuple[dict[str, Any], bytes]:
-    line, _, content = data.partition(b"\n")
-    head = json.loads(line)
+    head, content = unpacked(data)
     whose = f"the coordinator state of topology {head['topology']!r}"
     refuse_other(whose, Format(head["format"], head["needs"]), COORDINATOR_STATE)
     return head, content

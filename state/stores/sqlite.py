@@ -22,12 +22,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from state.stores.holder import GRACE_SECS, Holder, loss, refusal
-from state.stores.paths import checked_changes, checked_path, checked_topology_id, file_name
+from state.stores.paths import checked_changes, checked_path, checked_topology_id
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.errors import ConfigError, StopError
 from txtopo.files.durable import FULL, READ_ONLY, is_read_only, make_folder, paths_in, sync_path, why_not_written
 from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_other
+from txtopo.files.places import file_name
 
 __all__ = ["SqliteLead", "SqliteStore", "damage_of_store", "set_damaged_store_aside"]
 

@@ -29,6 +29,7 @@ from txtopo.assembly.storage import metadata_dir_of, store_words
 from txtopo.errors import ConfigError
 from txtopo.files.objects import ObjectFolder
 from txtopo.inspect.audit.evidence import audited
+from txtopo.journal.folders import topologies_with_journal
 from txtopo.testing.inline import run_inline
 
 DATA = make_data(3, 60)
@@ -156,6 +157,7 @@ def test_a_machine_that_is_lost_on_azure(
     assert not list(ObjectFolder(f"{AZURE}/_txtopo/staging").walk())
 
 
+@pytest.mark.slow
 def test_all_of_it_is_in_the_bucket(bucket_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Coordinator state and journal follow from the tables' place; nothing is left on the disk."""
     monkeypatch.chdir(tmp_path)
@@ -167,8 +169,31 @@ def test_all_of_it_is_in_the_bucket(bucket_server: Server, tmp_path: Path, monke
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["a b", "ä%20", "#1", "?x=1", "[a]^|", "words"])
+def test_names_are_taken_as_they_are(bucket_server: Server, name: str) -> None:
+    """A topology may have any id, and is found by it beside others of whose ids it is the beginning or the end."""
+    folder = ObjectFolder(OUTPUT, tuple(bucket_server.options.items()))
+    ids = sorted([name, f"{name}2", f"1{name}"])
+    for number, own in enumerate(ids):
+        run_inline(words_topology(f"{OUTPUT}/{number}", DATA, topology_id=own), Config(state_dir=f"{OUTPUT}/_txtopo"))
+    assert topologies_with_journal(folder.below("_txtopo")) == tuple(ids)
+    assert folder.folders("_txtopo") == ["coordinator", "journal"]
+    for number, own in enumerate(ids):
+        assert audited(folder.below("_txtopo"), own, with_rows=True).findings == []
+        assert read_words(f"{OUTPUT}//{number}/") == counts_of(DATA)
+
+
+@pytest.mark.parametrize("place", ["s3://bucket/a#1", "s3://bucket/a?1", "s3://bucket/a%20b", "s3://bucket/a\\b"])
+def test_an_address_that_delta_rs_takes_for_another(place: str) -> None:
+    """It is refused before anything is written: a table would be elsewhere than all else, or where another one is."""
+    with pytest.raises(ConfigError, match=r"no table can be at .* a part of a URL"):
+        run_inline(words_topology(place, DATA), Config())
+
+
 def test_what_a_group_costs(bucket_server: Server) -> None:
-    """It puts two objects of each table, one of the journal, and coordinator state twice; it reads and lists nothing.
+    """It puts two objects of each table, and coordinator state twice; it reads and lists nothing.
 
     Counted by the server, from the first object of the first group on.
     """
@@ -184,8 +209,8 @@ def test_what_a_group_costs(bucket_server: Server) -> None:
     # The committed mark of the last group and the end of the lead follow; a heartbeat may, by the clock.
     assert found.pop("shop/_txtopo/coordinator/words-dba36bffa5cab0f9/log") in range(2 * groups, 2 * groups + 4)
     assert found.pop("shop/_txtopo") <= 3  # the snapshot of the run: at its beginning and end, and each three seconds
-    # The first entry of the journal is put beside the first object.
-    assert found.pop("shop/_txtopo/journal/words") in {groups - 1, groups}
+    # The journal's entries ride in the decisions, and go to its file together.
+    assert found.pop("shop/_txtopo/journal/words") == 1
     assert found.pop("shop/total/_data") in {groups - 1, groups}
     assert found == {"shop/words/_data": groups, "shop/words/_delta_log": groups, "shop/total/_delta_log": groups}
     # Now and then it is looked whether a backfill needs the past, and what of the journal may go; at the end, at what is
@@ -196,7 +221,7 @@ def test_what_a_group_costs(bucket_server: Server) -> None:
     assert of_start <= Counter(GET=210, LIST=45, PUT=15, HEAD=5, DELETE=2), of_start
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["environment", "env", "file", "given"])
 def test_a_secret_is_nowhere(
     bucket_server: Server,

@@ -104,7 +104,7 @@ def test_on_spark(tmp_path: Path, spark: Any, mode: str) -> None:
     assert counts(tmp_path) == TAKEN
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("is_real_time", [False, True], ids=["micro-batch", "real-time"])
 @pytest.mark.parametrize("first", [rows, opaque_rows])
@@ -222,6 +222,7 @@ def test_a_fork_begins_with_what_was_planned(command_line: Any, txid: int) -> No
     assert [each.ranges["orders"] for each in transactions(Path("side"))] == orders[txid:]
 
 
+@pytest.mark.slow
 def test_going_back_into_the_middle(command_line: Any) -> None:
     """Both spouts read again from there."""
     command_line.write_module("job", MODULE)

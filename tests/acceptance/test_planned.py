@@ -141,7 +141,7 @@ def test_both_phases_see_when_it_was_planned(tmp_path: Path, kind: str) -> None:
     assert all(before <= row["planned"] <= time.time_ns() // 1_000_000 for row in rows_of(tmp_path))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_end(tmp_path: Path, kind: str, command_line) -> None:
     """Once a source is exhausted there is one transaction more, and not another before there was input again.

@@ -36,7 +36,7 @@ def vacuum(root: Path) -> None:
     DeltaTable(str(root / "customers")).vacuum(0, dry_run=False, enforce_retention_duration=False)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("opaque", [False, True])
 @pytest.mark.parametrize("fails", [False, True])
 def test_both_phases_and_all_attempts_see_one_version(tmp_path: Path, *, opaque: bool, fails: bool) -> None:
@@ -48,6 +48,7 @@ def test_both_phases_and_all_attempts_see_one_version(tmp_path: Path, *, opaque:
     assert len(set(seen)) > ORDERS // 4
 
 
+@pytest.mark.slow
 def test_the_pages_api_names_the_version(tmp_path: Path) -> None:
     """Of each transaction, with the table's id."""
     run_inline(topology(str(tmp_path)), Config(max_spout_pending=3))
@@ -217,6 +218,7 @@ def test_after_a_rewind_to_versions_that_are_gone(tmp_path: Path, command_line: 
     assert command_line("audit", str(tmp_path / "out")).exit_code == 0
 
 
+@pytest.mark.slow
 def test_a_table_in_its_place(tmp_path: Path, command_line: Any) -> None:
     """It is refused: by transactions that were planned with the former one, and by those that begin."""
     pending(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate
 
+import pytest
 from hypothesis import given, strategies as st
 
 from txtopo.api.values import (
@@ -31,6 +32,7 @@ def added(kind: StateKind, kept: StateValue | None, txid: int, amount: int) -> S
     return kept.written(txid, (before or 0) + amount)
 
 
+@pytest.mark.slow
 @given(SAME_REPLAYS)
 def test_transactional_values_count_a_transaction_once(transactions):
     """Replays with the same tuples change nothing: the total is as if each transaction ran once."""

@@ -269,6 +269,7 @@ def test_from_a_transaction_on(place, world, command_line):
     audited(command_line, place, "backfilled from transaction 5 on up to transaction 12", "✔")
 
 
+@pytest.mark.slow
 def test_from_the_last_transaction(place, command_line):
     """It is in the middle of the last group, as is the one before it."""
     assert place.backfill("lengths", "words", "lengths", first=12).joined_at == 12
@@ -276,6 +277,7 @@ def test_from_the_last_transaction(place, command_line):
     audited(command_line, place, "backfilled from transaction 12 on up to transaction 12", "✔")
 
 
+@pytest.mark.slow
 def test_what_the_source_no_longer_has_is_said_before_it_begins(place, world):
     """The first transaction that it still has is named, and works; nothing was written."""
     world.gone_below = 7
@@ -305,6 +307,7 @@ def test_other_tuples_than_then_are_refused(place, world, reference):
     assert place.rows("lengths") == reference.rows("lengths")
 
 
+@pytest.mark.slow
 def test_what_was_given_up_is_left_out(place):
     """No committer finishes a batch for it, as none did then."""
     place.backfill("turns", "words", "turns")
@@ -419,7 +422,7 @@ def test_a_topology_that_has_gone_back_is_noticed(tmp_path, world):
         place.backfill("lengths", "words", "lengths")
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("point", ["group.decide.before", "backfill.plan.before"])
 def test_a_backfill_that_runs_is_left_alone(place, point):
     """Another process is refused, which is told who runs it; so is a start of the topology while a state joins it."""

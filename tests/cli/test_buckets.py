@@ -10,16 +10,18 @@ pytest.importorskip("obstore")
 
 import txtopo.cli.mend.backfill
 from state import read_table, read_tables
-from tests.acceptance.test_buckets import DATA, OUTPUT
+from tests.acceptance.test_buckets import DATA, OUTPUT, RUN
 from tests.acceptance.topologies import counts_of, read_words, words_topology
 from tests.cli.conftest import CommandLine
 from tests.object_server import ObjectStore as Server
-from tests.processes import python
+from tests.processes import python, ran
 from tests.ui.test_serving import browser
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config
 from txtopo.files.places import folder_at
 from txtopo.inspect.run.slugs import slug_of
+from txtopo.journal.folders import find_journal
+from txtopo.journal.journal import read_journal
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.user_code.loading import load_target
 
@@ -125,4 +127,25 @@ def test_a_topology_starts_anew(bucket_server: Server, command_line: CommandLine
     assert read_words(OUTPUT) == counts_of(DATA)
     aside = next(name for name in folder_at(OUTPUT).folders() if name.startswith("words."))
     assert read_table(f"{OUTPUT}/{aside}").num_rows == len(before)
+    assert "every transaction was committed once" in command_line.told("audit", OUTPUT)
+
+
+@pytest.mark.slow
+def test_the_last_entries_of_a_killed_run(bucket_server: Server, command_line: CommandLine) -> None:
+    """They are in the coordinator state: an audit finds them there; a repair without it is refused, and nothing changed."""
+    run_inline(words_topology(OUTPUT, DATA), Config(group_transactions_max=1), until=2)
+    ended = ran("-c", RUN, cwd=command_line.folder, failpoints="table.write.after=kill:6")
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    metadata_dir = folder_at(f"{OUTPUT}/_txtopo")
+    journals = metadata_dir.below("journal/words"), find_journal(metadata_dir, "words")
+    assert [[len(part.entries) for part in read_journal(each)] for each in journals] == [[2, 0], [2, 3]]
+    assert "every transaction was committed once" in command_line.told("audit", OUTPUT)
+    view = read_tables(OUTPUT).tables
+    assert sum(view["words"]["n"].to_pylist()) == view["total"]["n"][0].as_py()
+    metadata_dir.move("coordinator", "away")
+    command_line.write_module("shop", SHOP)
+    assert "the journal no longer has transactions 3 to 8" in command_line.refusal("repair", "shop", "--yes")
+    metadata_dir.move("away", "coordinator")
+    run_inline(words_topology(OUTPUT, DATA), Config())
+    assert read_words(OUTPUT) == counts_of(DATA)
     assert "every transaction was committed once" in command_line.told("audit", OUTPUT)

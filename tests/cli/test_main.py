@@ -9,7 +9,16 @@ import pytest
 from click import Context
 from click.testing import CliRunner
 
+from txtopo import main
+from txtopo.main.group import _COMMANDS, txtopo
+
+LISTED = """
+import sys
+from click.testing import CliRunner
 from txtopo.main.group import txtopo
+assert CliRunner().invoke(txtopo, ["--help"]).exit_code == 0
+print(*(name for name in sys.modules if name.startswith("txtopo.cli")))
+"""
 
 LOADED = """
 import sys
@@ -73,17 +82,29 @@ def test_ctrl_c_while_a_command_is_imported(monkeypatch):
     def interrupted(name):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("txtopo.main.group.importlib.import_module", interrupted)
+    monkeypatch.setattr("txtopo.lazy.importlib.import_module", interrupted)
+    vars(main).pop("show", None)
     result = CliRunner().invoke(txtopo, ["show", "examples.ring"], prog_name="txtopo")
     assert (result.exit_code, result.output) == (130, "error: interrupted\n")
 
 
+@pytest.mark.slow
+def test_a_list_of_commands_imports_none():
+    """``txtopo --help`` says what each does in the words of its own help, at once."""
+    command = [sys.executable, "-c", LISTED]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"
+    shown = CliRunner().invoke(txtopo, ["--help"]).output
+    assert shown.count("\n  ") > len(txtopo.list_commands(Context(txtopo)))
+
+
 def test_every_command_is_found():
-    """Each command that is listed has that name, and its ``--help`` says what each option is for."""
+    """Each command that is listed has that name and says the same of itself; its ``--help`` says what each option is for."""
     context = Context(txtopo)
+    assert txtopo.list_commands(context) == sorted(txtopo.list_commands(context))
     for name in txtopo.list_commands(context):
         command = txtopo.get_command(context, name)
         assert command.name == name
+        assert command.get_short_help_str(1000) == _COMMANDS[name]
         assert CliRunner().invoke(txtopo, [name, "--help"]).exit_code == 0
         for each in (command, *getattr(command, "commands", {}).values()):
             options = [parameter for parameter in each.params if parameter.param_type_name == "option"]

@@ -98,6 +98,7 @@ def check_repaired(command_line, place):
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("to", "txid"),
     variants(

@@ -74,6 +74,7 @@ def test_rows_go_back(command_line, run):
     assert logged() == list(range(12))
 
 
+@pytest.mark.slow
 def test_values_by_key_do_not(command_line, run):
     """A keyed state has no earlier values: a rewind that needs them is refused by name, and changes nothing."""
     run(until=4)
@@ -109,6 +110,7 @@ def test_a_rename_and_starting_anew(command_line, run):
     assert logged() == list(range(12))
 
 
+@pytest.mark.slow
 def test_what_is_restored_is_found(command_line, run, tmp_path):
     """A database that was restored from a backup is behind, and nothing is written to it."""
     run(until=2)

@@ -36,6 +36,7 @@ def names_in(path: Path) -> list[str]:
         return archive.namelist()
 
 
+@pytest.mark.slow
 def test_own_modules(sources: Path, tmp_path: Path) -> None:
     """The module's package with its data, and the modules that it imports; nothing that is installed or hidden."""
     import packed_shop.orders  # noqa: F401

@@ -89,7 +89,7 @@ COLUMNS: list[tuple[pa.DataType, st.SearchStrategy[Any]]] = [
 ]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "values"), COLUMNS, ids=[str(kind) for kind, _ in COLUMNS])
 @given(data=st.data())
 def test_agrees_with_single_values(kind: pa.DataType, values: st.SearchStrategy[Any], data: st.DataObject) -> None:

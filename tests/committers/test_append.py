@@ -30,7 +30,7 @@ def simple(output, committer, fields=TYPED, data=None, table_fields=TYPED, tasks
     return builder.build()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_every_tuple_once(tmp_path, fields, rows_max) -> None:
@@ -44,7 +44,7 @@ def test_every_tuple_once(tmp_path, fields, rows_max) -> None:
     assert Counter(tuple(row.values()) for row in view.tables["rows"].to_pylist()) == appended(make_rows())
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, fields, rows_max) -> None:
@@ -64,7 +64,7 @@ def test_large_rows_travel_in_files(tmp_path, monkeypatch, fields, rows_max) -> 
     assert not list((tmp_path / "_txtopo").rglob("*.arrow"))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [Fields("x: long", "n: long", "day: string"), Fields("x", "n", "day")])
 def test_chosen_fields(tmp_path, fields) -> None:
     """Fields are taken in the order asked for, by whatever names; without asking, by name."""
@@ -114,6 +114,7 @@ def test_failing_transactions_leave_no_rows(tmp_path, spout) -> None:
     assert Counter(row[:2] for row in found.elements()) == Counter(row[:2] for row in expected.elements())
 
 
+@pytest.mark.slow
 def test_work_that_executors_lose_is_done_again(tmp_path, monkeypatch) -> None:
     """Work that is lost while executors write replays the transactions; what was written of it shows nowhere."""
     lost, compute = [], InlineJobRunner.compute

@@ -69,7 +69,7 @@ def found(folder: Path, name: str, *columns: str) -> dict[Any, Any]:
     return {row["id"]: tuple(row[each] for each in columns) for row in read_table(folder / name).to_pylist()}
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("spout", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
 @settings(max_examples=examples(30), deadline=None)
 @given(data=st.data(), events=EVENTS)
@@ -214,6 +214,7 @@ def test_fields_that_a_stream_lacks() -> None:
         committing(MemoryTransactionalSpout({0: []}, CHANGE.subset(CHANGE.names[:-1]), 1), applying(), by="id")
 
 
+@pytest.mark.slow
 def test_tombstones_are_forgotten(tmp_path: Path) -> None:
     """Until then an older event changes nothing; afterwards it brings its row back."""
     fields = CHANGE + Fields("at: timestamp")
@@ -248,6 +249,18 @@ def test_on_spark(tmp_path: Path, spark: Any, mode: str) -> None:
     assert found(tmp_path, "rows", *VALUES, *SEQUENCE) == sorted_out(events)[0]
 
 
+@pytest.mark.parametrize("take", [1, 2, 4])
+def test_a_sequence_that_is_no_number(take: int) -> None:
+    """NaN is larger than all numbers and equal to itself, in a transaction and over several, as it is in Spark."""
+    nan, sequence = float("nan"), Fields("version: double")
+    committer = ApplyChanges("rows", "gone", key=KEY, values=Fields("name: string"), sequence=sequence)
+    rows, gone = MemoryState(KEY, Fields("name: string") + sequence), MemoryState(KEY, sequence)
+    events = [[1, "a", 5.0], [1, "b", nan], [1, "c", 6.0], [1, "d", nan], [2, "a", nan], [2, "b", -nan], [2, "c", 0.0]]
+    spout = MemoryTransactionalSpout({0: events}, KEY + Fields("name: string") + sequence, take)
+    run_inline(committing(spout, committer, by="id", rows=rows, gone=gone))
+    assert {key: each.value[0] for key, each in rows.items().items()} == {1: "d", 2: "b"}
+
+
 HISTORY = CHANGE + Fields("at: timestamp")
 TIMED_EVENTS = st.lists(
     st.tuples(
@@ -267,12 +280,14 @@ TIMED_EVENTS = st.lists(
 def versions_of(events: list[Any], take: int) -> dict[Any, Any]:
     """The history by key, sequence and repeat: all events sorted, each valid until the next; so many are in a transaction."""
     came: dict[Any, dict[Any, Any]] = {}
-    for position, event in enumerate(events):
-        of_key, txid = came.setdefault(event[0], {}), position // take + 1
-        content = (None if event[5] else event[1:3], event[6])
-        equal = [version for version in of_key if version[0] == event[3:5]]
-        if not equal or of_key[max(equal)] != content:
-            of_key[event[3:5], txid] = content
+    for txid, start in enumerate(range(0, len(events), take), 1):
+        last = {(event[0], event[3:5]): event for event in events[start : start + take]}
+        for (key, sequence), event in last.items():
+            of_key = came.setdefault(key, {})
+            content = (None if event[5] else event[1:3], event[6])
+            equal = [version for version in of_key if version[0] == sequence]
+            if not equal or of_key[max(equal)] != content:
+                of_key[sequence, txid] = content
     expected = {}
     for key, of_key in came.items():
         for sequence, txid in of_key:
@@ -309,9 +324,9 @@ def without_history(folder: Path, events: list[Any]) -> Topology:
 
 
 def keep_history(
-    folder: Path, events: list[Any], fields: Fields = HISTORY, config: Any = None, **more: Any
+    folder: Path, events: list[Any], fields: Fields = HISTORY, config: Any = None, take: int = 1, **more: Any
 ) -> RunReport:
-    """Apply events, each in a transaction of its own, to tables with a history."""
+    """Apply events, so many in each transaction, to tables with a history."""
     committer = with_history(**more)
     tables = {
         "rows": committer.state(folder / "rows"),
@@ -319,7 +334,7 @@ def keep_history(
         "versions": committer.history(folder / "versions"),
     }
     return run_inline(
-        committing(MemoryTransactionalSpout({0: events}, fields, 1), committer, by="id", **tables), config
+        committing(MemoryTransactionalSpout({0: events}, fields, take), committer, by="id", **tables), config
     )
 
 
@@ -378,6 +393,14 @@ def test_a_version_that_comes_late(tmp_path: Path) -> None:
     }
 
 
+def test_equal_sequences_of_one_transaction(tmp_path: Path) -> None:
+    """The last one counts, so what says in the end what the table has is no version, whatever came with it."""
+    events = [(1, name, None, 10, 0, False, NOON) for name in "aaba"]
+    keep_history(tmp_path, events, take=2)
+    assert versions_in(tmp_path) == versions_of(events, 2) == {(1, 10, 0, 0): ("a", None, NOON, None, 1, None)}
+
+
+@pytest.mark.slow
 def test_equal_sequences_of_two_transactions(tmp_path: Path) -> None:
     """The history says what the table had before the later one came; one that comes again is no version."""
     events = [
@@ -398,10 +421,11 @@ def test_equal_sequences_of_two_transactions(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("equal", [0, 1, 2])
-def test_what_is_remembered_is_forgotten(tmp_path: Path, equal: int) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("equal", ["a", "ab", "abc", " a", "a b", "a bc b"])
+def test_what_is_remembered_is_forgotten(tmp_path: Path, equal: str) -> None:
     """With a time to live, and whatever equal sequences there were: the next event ends the version that was left."""
-    events = [(1, name, None, 10, 0, False, NOON) for name in "abc"[: equal + 1]]
+    events = [(1, name.strip() or None, None, 10, 0, name == " ", NOON) for name in equal]
     events += [(2, "z", None, 1, 0, False, NOON + 60 * MINUTE), (1, "d", None, 20, 0, False, NOON + 61 * MINUTE)]
     builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout({0: events}, HISTORY, 1))
     clock = EventClock("watermark", time="at", delay=MINUTE)

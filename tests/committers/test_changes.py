@@ -209,7 +209,7 @@ def test_any_chain(data) -> None:
     shutil.rmtree(folder)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KEYED_KINDS)
 def test_several_tasks_and_many_rows(tmp_path, kind) -> None:
     """A batch that is reduced on the way, and keys of several tasks, change each key once in a transaction."""
@@ -236,6 +236,7 @@ class RefusesTransaction(BasicBolt):
         collector.emit(tuple.values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layout", "vectors"), [("together", True), ("spread", False)])
 def test_a_transaction_that_is_skipped(tmp_path, layout: str, vectors: bool) -> None:
     """A transaction that fails below the first table leaves nothing there: the next ones see it as it was before."""
@@ -257,6 +258,7 @@ def test_a_transaction_that_is_skipped(tmp_path, layout: str, vectors: bool) -> 
         assert results_of(committer.results(read_table(tmp_path / name)).to_pylist(), name) == by_hand(left)[name]
 
 
+@pytest.mark.slow
 def test_rows_without_types(tmp_path) -> None:
     """Tuples of an untyped stream are taken back, too."""
     rows = [["a", 0, decimal.Decimal(1), 1], ["b", 0, decimal.Decimal(2), 1], ["a", 0, decimal.Decimal(1), -1]]
@@ -415,6 +417,7 @@ def test_keys_that_expire(data) -> None:
     check_expiring(folder, batches, [ttl] * first + [later_ttl] * (len(batches) - first))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", [1, 4])
 def test_a_key_that_a_late_row_ends(tmp_path, group: int) -> None:
     """A row that gives its key a time that has passed takes it out once, in its own transaction."""
@@ -457,6 +460,7 @@ def test_rows_are_not_taken_back_from_keys_that_expire(tmp_path) -> None:
         builder.build()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 3, 8])
 @pytest.mark.parametrize("kind", KEYED_KINDS[:2])
 def test_totals_of_a_database(tmp_path, batch, kind) -> None:

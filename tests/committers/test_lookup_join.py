@@ -76,6 +76,7 @@ def with_customers(output: Path, how: str = "left") -> Topology:
     return builder.build()
 
 
+@pytest.mark.slow
 def test_left_and_inner(tmp_path: Path) -> None:
     """By several fields, renamed; a null in a key matches nothing, on either side."""
     run_inline(with_customers(tmp_path / "left"))
@@ -188,6 +189,7 @@ class Counting:
         return np.arange(keys.num_rows), pa.table([pc.add(ids, 1)], values.arrow_schema())
 
 
+@pytest.mark.slow
 def test_a_large_batch_makes_progress() -> None:
     """It is looked up in portions, each of which renews the timeout of the commit phase; the rows are the same."""
     count = 2 * PORTION_ROWS + 3

@@ -65,7 +65,7 @@ def totals(output):
     return dict(zip(table["word"], table["n"], strict=True))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.covering(2)
 @pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
 @pytest.mark.parametrize(
@@ -538,7 +538,7 @@ def test_nulls_are_skipped(tmp_path, fields, function, total, batch) -> None:
     assert totals(tmp_path) == {"a": total, "b": None}
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [1, 2, 5])
 @pytest.mark.parametrize(("function", "largest"), [(max, "nan"), (min, "1.0")])
 def test_nan_is_the_largest_number(tmp_path, function, largest, batch) -> None:

@@ -89,6 +89,7 @@ def shown(folder, until: int) -> Counter:
     return made
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(24), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(data=st.data())
 def test_any_streams(data) -> None:
@@ -122,6 +123,7 @@ def test_any_streams(data) -> None:
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_rows_are_forgotten(tmp_path) -> None:
     """With a ttl a row meets those that come until the watermark has passed its time by it, and no later ones."""
     at = [DAY + minute * MINUTE for minute in range(20)]
@@ -177,6 +179,7 @@ def left_with_ttl(batches: list[list], ttl: int) -> list[Counter]:
     return after
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(24), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(data=st.data())
 def test_a_left_join_that_forgets(data) -> None:
@@ -188,6 +191,7 @@ def test_a_left_join_that_forgets(data) -> None:
     forgetting(rows, *(data.draw(st.integers(1, most)) for most in (4, 6, 2, 4)), data.draw(st.integers(0, 60)))
 
 
+@pytest.mark.slow
 def test_a_partner_that_is_forgotten() -> None:
     """A left row that has met one is not alone again for the next; one that came in between is."""
     at = [DAY + minute * MINUTE for minute in range(9)]

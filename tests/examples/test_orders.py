@@ -6,6 +6,8 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 
+import pytest
+
 from examples.orders import LARGE, ORDERS, check_state, topology
 from state import read_table
 from txtopo import Config
@@ -21,6 +23,7 @@ def test_it_has_every_grouping_and_several_streams(tmp_path):
     assert {edge.stream for edge in plan.edges} == {"default", "prices", "refused", "tills"}
 
 
+@pytest.mark.slow
 def test_the_tables_are_what_sqlite_says(tmp_path):
     """Each order is sold once or refused once, and the ledger holds what customers owe."""
     report = run_inline(topology(output=str(tmp_path)), Config(layout="spread"))

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 
 from txtopo.errors import ConfigError
 from txtopo.files.folder import LocalFolder
 from txtopo.files.objects import ObjectFolder
-from txtopo.files.places import folder_at, is_address, joined
+from txtopo.files.places import file_name, folder_at, is_address, joined
+from txtopo.testing.conformance.store import ODD_NAMES
+
+NAMES = st.text(min_size=1, max_size=20).filter(lambda name: "/" not in name)
 
 
 def test_a_place_is_a_path_or_an_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,3 +38,18 @@ def test_what_is_no_place_is_refused() -> None:
         is_address(Path("s3://bucket/out"))
     with pytest.raises(ConfigError, match="no path has a null character"):
         folder_at("a\0b")
+
+
+@hypothesis.given(st.lists(NAMES, min_size=2, max_size=2, unique=True))
+def test_file_names_are_distinct(names: list[str]) -> None:
+    """Two topology ids never share a file, also where letter case does not count."""
+    first, second = (file_name(name) for name in names)
+    assert first.lower() != second.lower()
+
+
+def test_file_names_are_short() -> None:
+    """No topology id makes a file name too long, or leads out of the folder."""
+    for name in (*ODD_NAMES, "x" * 1024):
+        assert len(file_name(name)) < 100
+        assert "/" not in file_name(name)
+        assert file_name(name).strip(".")

@@ -87,6 +87,7 @@ def test_what_old_repairs_have_set_aside_goes(tmp_path: Path) -> None:
     assert not (tmp_path / "journal.before-repair-2").exists()
 
 
+@pytest.mark.slow
 def test_dead_letters_of_two_topologies(tmp_path: Path) -> None:
     """By default both would be in one table: the second one is told which setting gives them another."""
     config = Config(transaction_max_attempts=2, transaction_max_attempts_policy="SKIP")
@@ -98,6 +99,7 @@ def test_dead_letters_of_two_topologies(tmp_path: Path) -> None:
     run_inline(topology("two", tmp_path), config.with_settings({"topology.dead.letter.path": str(tmp_path / "other")}))
 
 
+@pytest.mark.slow
 def test_readers_say_which_topology(command_line, tmp_path: Path) -> None:
     """Where a folder has the tables of several, none is chosen by chance."""
     (tmp_path / "a").mkdir()
@@ -117,6 +119,7 @@ def test_readers_say_which_topology(command_line, tmp_path: Path) -> None:
     assert "A, a, is at transaction 1; B, a, at 2" in beside
 
 
+@pytest.mark.slow
 def test_a_new_incarnation_begins_a_new_journal(tmp_path: Path) -> None:
     """When tables and coordinator state were deleted, and the journal was not, the former one is moved aside."""
     run_inline(topology("one", tmp_path))

@@ -58,7 +58,7 @@ def written(folder, seed, part_bytes):
         committed = draw.choice([committed, last])  # the next coordinator drops the last group, or finishes it
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize("part_bytes", [1_000, 1 << 20])
 @pytest.mark.parametrize("seed", range(12))
 def test_all_are_found_as_by_a_reader_of_the_whole(tmp_path, monkeypatch, seed, part_bytes):

@@ -87,7 +87,7 @@ def tangle(bolt=Tangle):
     return builder.build()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kinds", "seeds"),
     [

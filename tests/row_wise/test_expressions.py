@@ -105,13 +105,25 @@ def rows(**columns):
 
 
 @pytest.mark.parametrize(
-    "given", [A + B, A * B, A - (-B), "a * b", "a + b", pl.when(A > 0).then(A * B).otherwise(0)], ids=str
+    ("given", "is_last"),
+    [
+        (A + B, True),
+        (A * B, True),
+        (A - (-B), True),
+        ("a * b", True),
+        ("a + b", True),
+        (pl.when(A < 9e20).then(A * B).otherwise(0), True),
+        (pl.when(A > 0).then(A * B).otherwise(0), False),
+        ("CASE WHEN a > 0 THEN a * b WHEN b = 1 THEN a + b ELSE 0 END", False),
+        ("CASE WHEN a < 0 THEN 0 ELSE a * b END", False),
+    ],
+    ids=str,
 )
-def test_integers_that_wrap(given):
-    """A row in which an integer would wrap is told from the others; nulls do not wrap."""
+def test_integers_that_wrap(given, is_last):
+    """A row in which an integer would wrap is told from the others; nulls do not wrap, nor what is not chosen."""
     made = expression(given, FIELDS, "n")
     frame = rows(a=[2**62, 3, None, -(2**62) - 2**61], b=[2**62, 4, 1, -(2**62)])
-    assert frame.select(made.overflow.alias("x"))["x"].to_list() == [True, False, False, True]
+    assert frame.select(made.overflow.alias("x"))["x"].to_list() == [True, False, False, is_last]
 
 
 @pytest.mark.parametrize(("given", "value"), [(A.abs(), -(2**63)), (-A, -(2**63)), (A // -1, -(2**63))], ids=str)

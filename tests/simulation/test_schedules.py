@@ -32,7 +32,7 @@ CI_SEEDS = {
     "ring, real-time": 800,
 }
 GATE = ("words", "words, opaque source")
-GATE_SEEDS = 400
+GATE_SEEDS = 240
 """As many of the gate are in ``make test``; the others, and those of the others, are left to ``make long``."""
 FAST_SEEDS = 120
 """As many of the gate are in the fast suite; the others are slow. The simulator catches each mutant by then."""
@@ -83,7 +83,7 @@ def whole_seeds(name: str) -> int:
     return GATE_SEEDS if name in GATE else fast_seeds(name)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "first", "last"),
     [

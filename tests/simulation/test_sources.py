@@ -133,6 +133,7 @@ def summing(spout, quiet_after=None, *, at_end=False):
     return committing(spout, total, topology_id="summing", total=MemoryState(Fields("name"), Fields("n")))
 
 
+@pytest.mark.slow
 def test_a_source_of_ones_own_that_never_ends():
     """What it had to give is committed, whatever fails."""
     subject = make_subject(summing(Queue(5)), until=12)
@@ -152,7 +153,7 @@ def test_a_quiet_source(quiet_after, until):
     assert [(failure.seed, failure.violation) for failure in result.failures] == []
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("spout", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
 def test_the_end_of_a_source(spout):
     """Whatever fails, there is one transaction after the last of the input."""
@@ -205,7 +206,7 @@ def test_a_broker_that_does_not_answer(kind):
     assert log.questions.count("topics") <= FIRST_QUESTIONS
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("subscribes", [False, True])
 def test_kafka_in_memory(subscribes):
     """Each schedule reads the same records, also those that were committed in another one; no log is written to."""

@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -24,9 +25,12 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import LongType, Row, StringType, StructField, StructType
 
 from spouts import DataSourceSpout
-from txtopo import Fields
+from state import read_table
+from tests.crashes import Crash, run_with_crash
+from txtopo import Fields, TransactionalTopology
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError
+from txtopo.streams import Flow
 from txtopo.testing import TransactionalSpoutConformance
 from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.context import PlainContext
@@ -298,6 +302,56 @@ def test_partitions_that_differ_between_processes(monkeypatch: pytest.MonkeyPatc
         emitted(spout, metadata, 1, 2)
 
 
+class Fetching(NumbersReader):
+    """Has in its partitions what it fetched when it was asked how far it goes, as readers of web services do."""
+
+    fetched = 0
+
+    def latestOffset(self) -> dict:
+        self.fetched = END
+        return {"n": END}
+
+    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+        return [Range(start["n"], self.fetched)]
+
+
+class Listening(SimpleReader):
+    """Returns what it heard, once."""
+
+    def readBetweenOffsets(self, start: dict, end: dict) -> Iterator[tuple]:
+        return iter(())
+
+    def read(self, start: dict) -> tuple[Iterator[tuple], dict]:
+        return iter([(1, "a")]), {"n": start["n"] + 1}
+
+
+class Listener(SimpleNumbers):
+    def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:
+        return Listening()
+
+
+@pytest.mark.parametrize("source", [source_of(Fetching), Listener])
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_rows_that_one_reader_keeps_to_itself(source: type[DataSource], tasks: int) -> None:
+    """A source whose ranges no other reader gets is refused: its tasks would read nothing, without a word."""
+    coordinator = begun(DataSourceSpout(source), tasks)
+    with pytest.raises(InputError, match="can't read again what is from"):
+        coordinator.initialize_transaction(1, None)
+
+
+class ByChance(NumbersReader):
+    """Has something in its partitions that is another one each time, and is no matter of its rows."""
+
+    def partitions(self, start: dict, end: dict) -> Sequence[InputPartition]:
+        return [InputPartition(random.random())]
+
+
+def test_partitions_that_differ_by_chance() -> None:
+    """One task reads them whatever they are."""
+    coordinator = begun(DataSourceSpout(source_of(ByChance)))
+    assert coordinator.initialize_transaction(1, None) == {"start": {"n": 0}, "end": {"n": 10}}
+
+
 def test_metadata_of_a_former_version() -> None:
     """Transactions that were planned before there was a digest are read."""
     spout = DataSourceSpout(Numbers, until_end=True)
@@ -435,3 +489,25 @@ def test_offsets_that_are_no_json() -> None:
 
     with pytest.raises(InputError, match="can't be kept: Object of type datetime"):
         begun(DataSourceSpout(source_of(Dates)))
+
+
+def test_a_published_source(tmp_path: Path) -> None:
+    """A package of PyPI that streams changes of SQL Server, here from its own stand-in for one: each once, in order."""
+    mssql_cdc = pytest.importorskip("mssql_cdc.source", reason="pip install --no-deps mssql-cdc-pyspark")
+    fake = pytest.importorskip("mssql_cdc.fake")
+    database = fake.FakeCdcDatabase(str(tmp_path / "db"), ["dbo_orders"], columns={"dbo_orders": "id INT, text STRING"})
+    options = {"backend": "fake", "fakePath": str(tmp_path / "db"), "captureInstance": "dbo_orders"}
+
+    def copy() -> TransactionalTopology:
+        flow = Flow("copy", output=str(tmp_path / "out"))
+        spout = DataSourceSpout(mssql_cdc.MssqlCdcDataSource, options, rows_max=3, until_end=True)
+        flow.source("changes", spout, parallelism=2).append("orders")
+        return flow.build()
+
+    for start, at in ((0, 7), (20, 19), (40, 40), (60, 0)):
+        for number in range(start, start + 20):
+            database.commit("dbo_orders", [(2, {"id": number, "text": "a"})])
+        database.idle()
+        run_with_crash(copy, Crash(at))
+    orders = read_table(tmp_path / "out" / "orders").sort_by("txid")["id"].to_pylist()
+    assert orders == list(range(80))

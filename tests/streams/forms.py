@@ -35,7 +35,7 @@ from state import DeltaReference, DeltaRows
 from tests.examples import topologies
 from tests.examples.topologies import EXAMPLES, reading_clicks
 from txtopo import ArrowBatchBolt, Fields, TransactionalTopology, TransactionalTopologyBuilder
-from txtopo.streams import Count, CountDistinct, Flow, Last, Mean, Sum, Tumbling
+from txtopo.streams import Count, CountDistinct, Flow, Last, Mean, Min, Sum, Tumbling
 
 T = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 SECOND = dt.timedelta(seconds=1)
@@ -337,7 +337,7 @@ def clicks_said(_: Path, output: str) -> TransactionalTopology:
         spout = clickstream.TransactionalKafkaSpout("memory", "clicks", clickstream.CLICK, until_end=True)
     clicks = flow.source("clicks", spout, bad="unreadable").with_columns(day="CAST(time AS DATE)")
     clicks.group_by("page").agg(clicks=Count(), bytes=Sum("bytes")).upsert("pages")
-    visits = clicks.group_by("day", "user").agg(n=Count()).upsert("visits")
+    visits = clicks.group_by("day", "user").agg(first=Min("time")).upsert("visits")
     visits.changes.group_by("day").agg(users=Count()).upsert("days")
     clicks.filter("status >= 500").select("time", "page", "user", "status").append("errors")
     return flow.build()

@@ -53,12 +53,11 @@ def test_equal_after_a_crash(tmp_path: Path, job: Job, at: int) -> None:
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("is_real_time", [False, True], ids=["micro-batch", "real-time"])
 def test_equal_in_the_simulator(tmp_path: Path, job: Job, *, is_real_time: bool) -> None:
-    """Both forms go through the same disasters unharmed."""
-    for form, make in (("built", job.built), ("said", job.said)):
-        with faults_unlogged():
-            topology = made(make, tmp_path / form)
-            found = run_schedules(make_subject(topology, until=4, is_real_time=is_real_time), range(1, 3), processes=1)
-        assert [(failure.seed, failure.violation) for failure in found.failures] == []
+    """A flow goes through disasters unharmed, as a builder's topology does."""
+    with faults_unlogged():
+        topology = made(job.said, tmp_path / "said")
+        found = run_schedules(make_subject(topology, until=4, is_real_time=is_real_time), range(1, 3), processes=1)
+    assert [(failure.seed, failure.violation) for failure in found.failures] == []
 
 
 @pytest.mark.slow

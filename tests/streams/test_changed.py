@@ -37,7 +37,7 @@ def said(output, *, source="orders", without=(), more=(), key="shop", window="1m
     return flow
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{}, {"more": ["filter"]}, {"without": ["rows"]}, {"without": ["totals"]}, {"without": ["distinct"]}],
@@ -53,6 +53,7 @@ def test_what_goes_on(tmp_path, changes):
         assert [row["n"] for row in table(flow, "totals")] == [4, 4]
 
 
+@pytest.mark.slow
 def test_another_size_of_a_window_with_a_name(tmp_path):
     """It keeps its table; what was open stays as it was cut, and nothing is lost."""
     run_inline(said(tmp_path, name="windows").build(), until=2)

@@ -179,6 +179,7 @@ def _plain(value):
     return value + 0.0 if isinstance(value, float) else value
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_generated_flows(tmp_path_factory, data):
     """A chain of steps over some schema, and totals and windows of it, are what one query makes of the whole input."""

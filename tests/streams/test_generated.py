@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections import Counter
 from decimal import Decimal
 from typing import Any
 
 import duckdb
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from committers import TimerCommitter
+from spouts import FilesTransactionalSpout
 from state import DeltaState
 from tests.budgets import examples
 from tests.streams.flows import memory, ran
@@ -223,3 +226,60 @@ def test_what_is_late_or_has_no_time(tmp_path_factory, rows, size, delay, within
         held_back = [row[side] for name in ("late", "untimed") for row in found[f"{side}_{name}"]]
         assert sorted([*passed, *held_back]) == ids
         assert sorted(row[side] for row in found[f"{side}_untimed"]) == untimed
+
+
+EVENT = Fields("id: long", "key: string", "n: long")
+VALUES = {
+    "id": st.sampled_from([0, 1, 2, -7, 2**63 - 1, 2**63, 1.5, "x", True, [1], {"a": 1}, None]),
+    "key": st.sampled_from(["a", "b", "é", "", 5, False, ["a"], None]),
+    "n": st.integers(-3, 3) | st.sampled_from([None, "3", 0.5]),
+    "more": st.none() | st.text(max_size=3),
+}
+BROKEN = st.sampled_from(["{", "not json", '{"id": 1', '"text"', "[1, 2]", "5", '{"id": 1} x', "{'id': 1}", "nul"])
+
+
+@st.composite
+def lines(draw):
+    """Lines of some files, records and others."""
+    fields = st.fixed_dictionaries({}, optional=VALUES).map(
+        lambda row: json.dumps(row, ensure_ascii=draw(st.booleans()))
+    )
+    return draw(st.lists(st.lists(fields | BROKEN, min_size=1, max_size=8), min_size=1, max_size=4))
+
+
+GOOD = """json_valid(line) AND json_type(line) = 'OBJECT'
+    AND coalesce(json_type(line, '$.id') IN ('BIGINT', 'UBIGINT', 'NULL'), true)
+    AND (json_extract_string(line, '$.id') IS NULL OR TRY_CAST(json_extract_string(line, '$.id') AS BIGINT) IS NOT NULL)
+    AND coalesce(json_type(line, '$.key') IN ('VARCHAR', 'NULL'), true)
+    AND coalesce(json_type(line, '$.n') IN ('BIGINT', 'UBIGINT', 'NULL'), true)"""
+
+
+@pytest.mark.slow
+@settings(max_examples=examples(15), deadline=None)
+@given(files=lines(), size=st.integers(1, 3), tasks=st.integers(1, 2))
+def test_bad_records(tmp_path_factory, files, size, tasks):
+    """Of lines that are no records, each is in the table of bad ones and their stream, and no other is; as SQL tells them."""
+    folder = tmp_path_factory.mktemp("flow")
+    (folder / "in").mkdir()
+    for number, each in enumerate(files):
+        (folder / "in" / f"{number}.json").write_text("".join(f"{line}\n" for line in each), encoding="utf-8")
+    flow = Flow("f", folder / "out", parallelism=tasks)
+    spout = FilesTransactionalSpout(folder / "in", EVENT, "json", batch_files_max=size)
+    rows = flow.source("rows", spout, bad="unreadable")
+    rows.append("rows")
+    rows.filter("key IS NOT NULL").group_by("key").agg(n=Count(), total=Sum("n")).upsert("totals")
+    rows.bad.filter(~pl.col("text").str.starts_with("{")).select("text").append("texts")
+    found, totals, texts, bad = ran(flow, "rows", "totals", "texts", "unreadable")
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE lines (line VARCHAR)")
+    connection.executemany("INSERT INTO lines VALUES (?)", [[line] for each in files for line in each])
+    connection.execute(f"""CREATE TABLE good AS SELECT CAST(json_extract_string(line, '$.id') AS BIGINT) AS id, json_extract_string(line, '$.key') AS key,
+        CAST(json_extract_string(line, '$.n') AS BIGINT) AS n FROM lines WHERE CASE WHEN json_valid(line) THEN {GOOD} ELSE false END""")
+    is_bad = f"CASE WHEN json_valid(line) THEN NOT ({GOOD}) ELSE true END"
+    assert rows_of(found, "id", "key", "n") == answer(connection, "SELECT * FROM good")
+    assert rows_of(bad, "text") == answer(connection, f"SELECT line FROM lines WHERE {is_bad}")
+    assert rows_of(texts, "text") == answer(
+        connection, f"SELECT line FROM lines WHERE {is_bad} AND NOT starts_with(line, '{{')"
+    )
+    of = "SELECT key, count(*), CAST(sum(n) AS BIGINT) FROM good WHERE key IS NOT NULL GROUP BY key"
+    assert rows_of(totals, "key", "n", "total") == answer(connection, of)

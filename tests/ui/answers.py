@@ -19,7 +19,6 @@ class Answers:
         self.component = f"{name} split" if name != "words" else "split"
         self.state = f"{name} counts" if name != "words" else "word-counts"
         self.status = "running"
-        self.is_last = True
         self.can: dict[str, bool] = {}
 
     def header(self) -> dict[str, Any]:
@@ -217,8 +216,8 @@ class Answers:
             "states": {} if is_plain else {self.state: state("keyed"), "buckets": state("keyed")},
         }  # fmt: skip
 
-    def plots(self) -> dict[str, Any]:
-        at = list(range(int(NOW) - 299, int(NOW) + 1))
+    def plots(self, until: int = int(NOW)) -> dict[str, Any]:
+        at = list(range(until - 299, until + 1))
 
         def wave(size: float, gap: bool = False) -> list[float | None]:
             return [None if gap and 100 < n < 130 else size * (1 + (n * 7919 % 13) / 26) for n in range(300)]
@@ -231,7 +230,7 @@ class Answers:
         ]  # fmt: skip
         named = ({"name": title, "title": title, "unit": unit, "lines": lines} for title, unit, lines in plots)
         again = {"name": "gauge latency", "title": "latency", "unit": "", "lines": {self.component: wave(3.0)}}
-        return {"secs": 300, "until": at[-1], "isLast": self.is_last, "at": at, "plots": [*named, again]}
+        return {"secs": 300, "until": at[-1], "isLast": until >= int(NOW), "at": at, "plots": [*named, again]}
 
     def runs(self) -> dict[str, Any]:
         one = {**self.header(), "past": None, "why": ""}

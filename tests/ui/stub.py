@@ -20,7 +20,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 import txtopo.ui
-from tests.ui.answers import Answers
+from tests.ui.answers import NOW, Answers
 from tests.ui.as_json import views
 
 POLICY = (
@@ -43,7 +43,6 @@ class Stub:
     def app(self) -> Starlette:
         parts = {
             "header": lambda a: views.header_part(a.header()),
-            "plots": lambda a: views.plots_part(a.plots()),
             "graph": lambda a: views.graph_part(a.graph()),
             "states": lambda a: views.states_part(a.states()),
             "rows": lambda a: views.rows_part(a.rows()),
@@ -62,6 +61,10 @@ class Stub:
 
         def transaction(request: Request) -> dict:
             return self.answers.transaction(request.path_params["txid"])
+
+        def plots(request: Request) -> Response:
+            until = request.query_params.get("until", int(NOW))
+            return html(lambda a: views.plots_part(a.plots(int(until))))
 
         async def post(request: Request) -> Response:
             self.posted.append((request.url.path, await request.body()))
@@ -87,6 +90,7 @@ class Stub:
                     "/part/words/transaction/{txid:int}",
                     lambda r: html(lambda _: views.transaction_part(transaction(r))),
                 ),
+                Route("/part/words/plots", plots),
                 Route("/part/words/{name}", lambda r: html(parts[r.path_params["name"]])),
                 Route("/part/check/7", lambda _: html(lambda a: views.check_part(a.check(self.check_state)))),
                 Route("/part/{name}", lambda r: html(places[r.path_params["name"]])),

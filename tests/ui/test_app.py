@@ -389,6 +389,7 @@ def restarted(tmp_path_factory):
     backend.close()
 
 
+@pytest.mark.slow
 def test_runs(restarted):
     """The list has each run with its end and its counts, and leads to its page."""
     runs = restarted.get(f"{TOPOLOGY}/runs").json()["runs"]

@@ -52,6 +52,7 @@ def pages(tmp_path_factory):
     return DriverPages(lambda _: TopologyPlace(str(output / "_txtopo"), EVIL), lambda: [NAME])
 
 
+@pytest.mark.slow
 def test_earlier_runs_of_a_driver(pages):
     """A path that begins with the number of a run is answered as that run's."""
     assert [each["past"] for each in json.loads(pages(NAME, "runs", b"").body)["runs"]] == [None, 1]

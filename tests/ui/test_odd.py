@@ -95,7 +95,7 @@ def found(request, tmp_path_factory):
     backend.close()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_every_answer(found):
     """Each address answers, with names that lead back to it."""
     topology, _, client = found

@@ -228,18 +228,30 @@ def test_range_of_plots(browser, stub):
         "const secs = document.getElementById('secs'); secs.value = '900'; secs.dispatchEvent(new Event('change'))"
     )
     wait_for("a quarter of an hour", lambda: any("plots?secs=900" in each for each in stub.asked))
-    stub.answers.is_last = False
     browser.find("#earlier").click()
     wait_for("earlier ones", lambda: any(f"plots?secs=900&until={int(NOW) - 450}" in each for each in stub.asked))
     wait_for("a way back", lambda: browser.find("#later").is_enabled())
     browser.picture("plots-earlier")
-    stub.answers.is_last = True
     browser.find("#latest").click()
     wait_for("the last ones", lambda: not browser.find("#later").is_enabled())
     asked = len(stub.asked)
     browser.driver.refresh()
     wait_for("a quarter of an hour again", lambda: any("plots?secs=900" in each for each in stub.asked[asked:]))
     browser.script("sessionStorage.clear()")
+
+
+def test_plots_are_moved_while_an_answer_is_awaited(browser, stub):
+    """What was asked for before a click, and is answered after it, does not undo the click; once at the end, they go on."""
+    browser.open(f"{stub.address}/t/words#plots")
+    browser.says("latency", "#plots")
+    browser.script("document.getElementById('plots-part').feed.ask(); document.getElementById('earlier').click()")
+    wait_for("a way back", lambda: browser.find("#later").is_enabled())
+    browser.find("#later").click()
+    wait_for("the last ones", lambda: not browser.find("#later").is_enabled())
+    asked = len(stub.asked)
+    wait_for(
+        "they go on with the run", lambda: any("plots?" in each and "until" not in each for each in stub.asked[asked:])
+    )
 
 
 def test_large_graph(browser):

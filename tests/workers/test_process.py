@@ -195,6 +195,7 @@ def begin(
     return server
 
 
+@pytest.mark.slow
 def test_exchange() -> None:
     """Three workers meet in any order, each frame arrives once, and the run ends by itself."""
     record = Record()
@@ -286,7 +287,7 @@ def cut(*channels: Channel) -> None:
                 same.shutdown(socket.SHUT_RDWR)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("end", [Incoming, Outgoing])
 @pytest.mark.parametrize("ways", [[(0, 1)], [(1, 0)], [(0, 1), (1, 0)]])
 def test_broken_link(links: dict[tuple[int, int], dict[type, Channel]], end: type, ways: list[tuple[int, int]]) -> None:

@@ -24,6 +24,7 @@ from txtopo.api.data.fields import Fields
 from txtopo.errors import ConfigError, FieldsError
 from txtopo.text.printable import escaped
 from txtopo.text.secrecy import HIDDEN, is_secret, without_secrets
+from txtopo.text.suggestions import did_you_mean
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _C = TypeVar("_C", bound=type)
@@ -78,6 +79,15 @@ def check_positive(name: str, value: int) -> None:
     """Raise a ConfigError, which has the argument's name, if a number of things is below 1."""
     if value < 1:
         raise ConfigError(f"{name} is {value!r}; give a whole number, at least 1")
+
+
+def check_options(kind: type, options: Mapping[str, Any]) -> None:
+    """Raise a ConfigError if a table has no such option."""
+    known = [each.name for each in inspect.signature(kind).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    unknown = next((name for name in options if name not in known), None)
+    if unknown is not None:
+        near = did_you_mean(unknown, known) or f"; it has {', '.join(known)}"
+        raise ConfigError(f"a {kind.__name__} has no option {unknown!r}{near}")
 
 
 def check_secs(name: str, secs: float) -> None:

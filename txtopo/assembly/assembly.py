@@ -109,7 +109,7 @@ def assembled(
         if environment.make_journal is not None:
             journal = environment.make_journal(header)
         else:
-            journal = begun_journal(header, plan, config, lambda: holds(int(threads.wall_secs() * 1000)))
+            journal = begun_journal(header, plan, config, lambda: holds(int(threads.wall_secs() * 1000)), stack)
         staging = _staging(plan, config, coordinator_state.epoch, stack)
         runner = stack.enter_context(environment.make_runner(plan, config, prototypes))
         _equip(recovered.states, runner, config)

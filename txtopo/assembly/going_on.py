@@ -66,7 +66,7 @@ def skip(plan: Plan, config: Config, txid: int, reason: str, agree: Callable[[Se
         ranges = input_ranges(plan.spouts, transaction.metadata, recovered.committed.metadata)
         agree(SetAside(transaction, ranges, str(states[DEAD_LETTERS].address)))
         header = journal_header(plan, config, states, recovered, coordinator_state)
-        journal = begun_journal(header, plan, config, list)  # one entry cuts nothing
+        journal = begun_journal(header, plan, config, list, stack)  # one entry cuts nothing
         threads = ThreadPools(1)
         stack.callback(threads.shut_down, lambda: None, lambda: None)
         committer = GroupCommitter(

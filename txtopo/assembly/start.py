@@ -17,6 +17,7 @@ from txtopo.assembly.storage import (
     metadata_dir_of,
     optional_states,
     said_metadata_dir,
+    store_folder_of,
     store_words,
 )
 from txtopo.config import Config
@@ -26,6 +27,7 @@ from txtopo.journal.entries import JournalHeader, JournalPart, JournalTable
 from txtopo.journal.folders import begin_journal, check_format, find_journal
 from txtopo.journal.holds import Hold
 from txtopo.journal.journal import read_journal
+from txtopo.journal.tail import STORE_FOLDER
 from txtopo.journal.writer import JournalWriter
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, rooms_of
@@ -146,15 +148,21 @@ def journal_header(
 
 
 def begun_journal(
-    header: JournalHeader, plan: Plan, config: Config, holds: Callable[[], Sequence[Hold]]
+    header: JournalHeader, plan: Plan, config: Config, holds: Callable[[], Sequence[Hold]], stack: ExitStack
 ) -> JournalWriter | None:
-    """Begin a file of the topology's journal; None if it keeps none."""
+    """Begin a file of the topology's journal, which ``stack`` ends; None if it keeps none."""
     bytes_max = config["topology.journal.bytes.max"]
     if not has_metadata_dir(header, plan, config) or not bytes_max:
         return None
     metadata_dir = metadata_dir_of(plan, config)
     folder = begin_journal(metadata_dir, plan.topology_id, header.incarnation)
-    return JournalWriter(folder, header, bytes_max, lambda: min((hold.after for hold in holds()), default=None))
+    store = store_folder_of(plan, config)
+    rides = store is not None and str(store) == str(metadata_dir.below(STORE_FOLDER))
+    journal = JournalWriter(
+        folder, header, bytes_max, lambda: min((hold.after for hold in holds()), default=None), rides=rides
+    )
+    stack.callback(journal.add_lines)
+    return journal
 
 
 def has_metadata_dir(header: JournalHeader, plan: Plan, config: Config) -> bool:

@@ -24,15 +24,13 @@ from txtopo.files.places import folder_at, is_address, local_path
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.entries import DEAD_LETTERS
 from txtopo.journal.folders import FOLDER
+from txtopo.journal.tail import STORE_FOLDER
 from txtopo.topology.builders.checks import check_places as find_nested, place_of
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.operations.procedure import StorePlace
 
 STORE_FILE = "coordinator.sqlite"
-
-STORE_FOLDER = "coordinator"
-"""The folder of coordinator state in a metadata directory that is in an object store."""
 
 DEFAULT_METADATA_DIR = f"txtopo-data/{METADATA_DIR}"
 """The metadata directory of a topology that has no tables, if it needs one."""

@@ -256,3 +256,7 @@ class _CheckedJournal:
         self._journal.enter(entry)
         for transaction in entry.transactions:
             self._recorded.pop(transaction.txid)
+
+    def decided(self) -> None:
+        """See :meth:`Journal.decided`."""
+        self._journal.decided()

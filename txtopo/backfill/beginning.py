@@ -179,7 +179,7 @@ class BackfillPlace:
         topology = self.topology
         subject = RepairSubject(topology.topology_id, self.plan.kinds, origins, topology.metadata_dir, {})
         journal, committed = JournalSearch(self.journal), topology.committed().txid
-        points = ForkPoints.of(subject, journal, committed, {before, *topology.points()}, is_of_all=True)
+        points = ForkPoints.of(subject, journal.around, committed, {before, *topology.points()}, is_of_all=True)
         found, obstacles = points.find(before)
         if found is not None:
             return ForkPoint(found, tuple(obstacles))

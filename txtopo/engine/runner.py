@@ -27,7 +27,7 @@ from txtopo.engine.control import RunControl
 from txtopo.engine.timeline.observer import Timeline
 from txtopo.engine.timeline.records import place_of
 from txtopo.engine.told import told
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, TxtopoError
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
 from txtopo.topology.user_code.modules import refuse_twins
@@ -211,7 +211,7 @@ def run_with(  # noqa: PLR0913 - as above
 ) -> RunReport:
     """Run a transactional topology in an environment; see :func:`run`."""
     control = control or RunControl()
-    with told(topology, config, environment) as telling:
+    with _placed(topology.places), told(topology, config, environment) as telling:
         run = assembled(topology, config, telling.environment, until=until, on_progress=on_progress)
         with seldom_collected(), _short_turns(), user_output_logged(config.given), run as assembly:
             loop = assembly.run_loop
@@ -222,6 +222,18 @@ def run_with(  # noqa: PLR0913 - as above
                 report = loop.run(assembly.start)
         telling.ended(report)
     return report
+
+
+@contextlib.contextmanager
+def _placed(places: Mapping[str, str]) -> Iterator[None]:
+    """Let errors of components say where users have written these."""
+    try:
+        yield
+    except TxtopoError as error:
+        place = places.get(error.component or "")
+        if place is not None:
+            error.story = "\n".join(filter(None, [f"written in {place}", error.story]))
+        raise
 
 
 @until_the_last

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import os
 import re
+import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -33,6 +34,9 @@ _MEMORY = "memory:///"
 
 _PART_BYTES = 16 * 1024 * 1024
 """What is longer is put in parts of this size: two requests more, and what a crash leaves of them is out of sight."""
+
+_OF_ADDRESS = "/:@!$&'()*+,;=~"
+"""What is in the path of an address as it is."""
 
 _OF_CLIENT = re.compile(r"(?:aws_|azure_|google_)?((?:allow|connect|http1|http2|pool|proxy)_.*|timeout|user_agent)")
 """Options of the HTTP client, which delta-rs takes among those of the store, also with the store's prefix."""
@@ -273,9 +277,11 @@ class _GrowingObject:
         version = self.folder.replace(self.path, longer, self.version)
         if version is None:
             found = self.folder.read(self.path)
-            if found is None or found[0] != longer:
+            if found is None or not (longer.startswith(found[0]) and len(found[0]) > len(self.content)):
                 return False
-            version = found[1]
+            # It is this addition, or a part that was thought to have failed.
+            self.content, self.version = found
+            return len(longer) == len(self.content) or self.append(longer[len(self.content) :])
         self.content, self.version = longer, version
         return True
 
@@ -341,7 +347,14 @@ os.register_at_fork(after_in_child=forget_clients)  # a client's threads and con
 
 
 def _from_url(obstore: Any, address: str, **options: Any) -> Any:
+    # It takes an address for a URL, in which %20 is a space and a # ends the path. Ours are names as they are.
+    scheme, _, rest = address.partition("://")
+    bucket, slash, path = rest.partition("/")
+    if urllib.parse.quote(bucket, safe=f"{_OF_ADDRESS}[]") != bucket:
+        raise ConfigError(f"nothing can be at {address}, which is no address: no bucket is called {bucket!r}")
     try:
-        return obstore.store.from_url(address, **options)
+        return obstore.store.from_url(
+            f"{scheme}://{bucket}{slash}{urllib.parse.quote(path, safe=_OF_ADDRESS)}", **options
+        )
     except ValueError as error:
         raise ConfigError(f"nothing can be at {address}, which is no address: {error}") from error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
+import urllib.parse
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,12 +13,15 @@ from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.objects import ObjectFolder
 
-__all__ = ["folder_at", "is_address", "joined", "local_path"]
+__all__ = ["file_name", "folder_at", "is_address", "joined", "local_path", "tidy_address"]
 
 _FILE_SCHEME = "file://"
 
 _SHORTENED = re.compile(r"(s3a?|gs|az|azure|adl|abfss?|https?):/[^/]")
 """How an address begins that was a path on its way, which makes one slash of two."""
+
+_READABLE_MAX = 64
+"""The length of the readable part of a file name; the digest after it makes the name unique."""
 
 
 def is_address(place: str | os.PathLike[str]) -> bool:
@@ -29,6 +34,12 @@ def is_address(place: str | os.PathLike[str]) -> bool:
     if _SHORTENED.match(text):
         raise ConfigError(f"{text} was an address until it became a path, which lacks a slash; write it as a string")
     return "://" in text and not text.startswith(_FILE_SCHEME)
+
+
+def tidy_address(place: str | os.PathLike[str]) -> str:
+    """Return an address in an object store without slashes that say nothing: at its end, and beside another one."""
+    scheme, _, rest = os.fspath(place).partition("://")
+    return f"{scheme}://{re.sub('/+', '/', rest).rstrip('/')}"
 
 
 def local_path(place: str | os.PathLike[str]) -> Path:
@@ -47,7 +58,7 @@ def folder_at(place: str | os.PathLike[str], options: Mapping[str, str] | None =
         ConfigError: nothing can be there.
     """
     if is_address(place):
-        return ObjectFolder(os.fspath(place).rstrip("/"), tuple((options or {}).items()))
+        return ObjectFolder(tidy_address(place), tuple((options or {}).items()))
     path = local_path(place)
     if "\0" in str(path):
         raise ConfigError(f"there is no folder {str(path)!r}: no path has a null character")
@@ -57,3 +68,10 @@ def folder_at(place: str | os.PathLike[str], options: Mapping[str, str] | None =
 def joined(folder: Folder, address: str) -> str:
     """Return the place of what may be relative to a folder."""
     return address if is_address(address) or os.path.isabs(address) else f"{folder}/{address}"  # noqa: PTH117 - a text
+
+
+def file_name(topology_id: str) -> str:
+    """Return a file name of bounded length that is unique for the topology id, on any file system."""
+    readable = urllib.parse.quote(topology_id, safe="").replace("%", "_")[:_READABLE_MAX]
+    digest = hashlib.sha256(topology_id.encode()).hexdigest()[:16]
+    return f"{readable}-{digest}"

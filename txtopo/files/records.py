@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import attrs
@@ -47,6 +47,17 @@ def from_json(value: Any, kind: type[T]) -> T:
         KeyError: a field is missing. Other damage raises any of :data:`DAMAGE`.
     """
     return _converter().structure(value, kind)
+
+
+def packed(head: Any, values: Iterable[bytes]) -> bytes:
+    """Return a line of JSON, which says what follows, and values one after another."""
+    return b"".join([json.dumps(head).encode(), b"\n", *values])
+
+
+def unpacked(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the line that :func:`packed` wrote, and all that follows."""
+    line, _, content = data.partition(b"\n")
+    return json.loads(line), content
 
 
 def read_json(text: str | bytes) -> Any:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import attrs
 
@@ -35,6 +35,7 @@ from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.entries import JournalHeader, JournalPart, JournalTable
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
+from txtopo.journal.turns import Turn
 from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
@@ -103,7 +104,7 @@ class ForkPoints:
     def of(
         cls,
         origin: RepairSubject,
-        journal: JournalSearch,
+        journal_around: Callable[[Collection[int]], Sequence[JournalPart]],
         decided: int,
         txids: Collection[int],
         *,
@@ -113,7 +114,7 @@ class ForkPoints:
 
         Args:
             origin: the topology.
-            journal: its journal.
+            journal_around: reads its journal, see :meth:`txtopo.journal.search.JournalSearch.around`.
             decided: the last transaction that the origin's coordinator state has decided.
             txids: the points on record, and a transaction that is asked for.
             is_of_all: whether only those count at which it had each of its states.
@@ -125,7 +126,7 @@ class ForkPoints:
         tables = {n: table for n, table in origin.tables().items() if isinstance(origin.states[n], CanBeForked)}
         descriptions = {name: found for name, table in tables.items() if (found := table.look()) is not None}
         all_kept = {name: tables[name].all_kept() for name in descriptions}
-        parts = journal.around({*txids, *itertools.chain(*all_kept.values())})
+        parts = journal_around({*txids, *itertools.chain(*all_kept.values())})
         if not parts:
             raise ConfigError("the journal of the topology has no complete line yet: there is nothing to fork")
         incarnation = parts[-1].header.incarnation
@@ -231,6 +232,8 @@ class ForkSubject:
     """What the spout's coordinator keeps as of the last of these, by path below its own."""
     empty: Mapping[str, str] = attrs.field(factory=dict)
     """The states that begin empty at the point though the origin has rows of them, each with why."""
+    turns: tuple[Turn, ...] = ()
+    """Those that the origin had gone through when the point was found."""
 
     @property
     def metadata_dir(self) -> Folder:
@@ -314,7 +317,7 @@ def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
 
     Raises:
         ConfigError: it is finished by now, or the store has another topology of that id.
-        StateAccessError: the origin no longer keeps a version of a table.
+        StateAccessError: the origin no longer keeps a version of a table, or has gone back.
     """
     claim(subject)  # again: another process may have made it, or has removed its own, until this one had the lead
     before, files = find_fork(subject.folder), subject.metadata_dir
@@ -327,6 +330,41 @@ def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
     if isinstance(files, LocalFolder):
         files.remove_drafts()
     files.put(_FILE, _encoded(subject.fork))
+
+    def begin_journal(header: JournalHeader) -> None:
+        # 1. A table is made. 2. The origin goes back, and commits other transactions of the same numbers. 3. The next
+        # table would have rows of those.
+        _refuse_turned(subject)
+        JournalWriter(find_journal(files, subject.fork.topology), header, PART_BYTES_MAX)
+
+    fill(subject, coordinator_state, begin_journal)
+    with durable_step("fork.end"):
+        files.put(_FILE, _encoded(attrs.evolve(subject.fork, is_made=True)))
+
+
+def _refuse_turned(subject: ForkSubject) -> None:
+    """Refuse a fork whose origin has gone back since the point was found: a run begins its journal with all turns.
+
+    Raises:
+        StateAccessError: it has.
+    """
+    origin = subject.origin
+    headers = JournalSearch(find_journal(origin.metadata_dir, origin.topology_id)).headers()
+    if headers and (headers[-1].incarnation, headers[-1].turns) != (subject.plan.incarnation, subject.turns):
+        raise StateAccessError(
+            f"topology {origin.topology_id!r} has gone back while the fork was made; nothing is left of it: make it "
+            "again"
+        )
+
+
+def fill(
+    subject: ForkSubject, coordinator_state: CoordinatorState, begin_journal: Callable[[JournalHeader], object]
+) -> None:
+    """Make the tables, the journal and the coordinator state of a fork, where there are none.
+
+    Raises:
+        StateAccessError: the origin no longer keeps a version of a table.
+    """
     opened: dict[str, OpenedState] = {}
     try:
         # What is no table of the fork's folder is opened by its first run: no next try could remove it.
@@ -338,18 +376,12 @@ def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
                 opened[name] = copied(state, origin, marks[name], coordinator_state, name, subject.fork.incarnation)
         marks |= {name: mark_of(each, marks[name]) for name, each in opened.items()}
         with durable_step("fork.journal"):
-            JournalWriter(
-                find_journal(subject.metadata_dir, subject.fork.topology),
-                _header(subject, coordinator_state, marks),
-                PART_BYTES_MAX,
-            )
+            begin_journal(_header(subject, coordinator_state, marks))
         plan = subject.plan
         committed = CommittedMark(plan.txid, plan.metadata, marks, plan.planned)
         # A crash after this leaves a fork that lacks nothing but its name as finished, so it is made again.
         with durable_step("fork.state"):
             coordinator_state.begin_fork(subject.fork.incarnation, committed, subject.begun, subject.source)
-        with durable_step("fork.end"):
-            files.put(_FILE, _encoded(attrs.evolve(subject.fork, is_made=True)))
     finally:
         for each in opened.values():
             each.close()

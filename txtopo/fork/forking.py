@@ -8,7 +8,7 @@ what a second topology must not do, see :meth:`~txtopo.api.components.spout.AnyS
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -37,7 +37,7 @@ from txtopo.journal.backfills import backfills_of
 from txtopo.journal.ending import METADATA_DIR, READS_MAX, metadata_dir_with_journal, read_beside
 from txtopo.journal.entries import DEAD_LETTERS, JournalTransaction
 from txtopo.journal.folders import find_journal
-from txtopo.journal.search import JournalSearch
+from txtopo.journal.search import EnteredGroup, JournalSearch
 from txtopo.topology.plans.plan import SPOUTS, Plan, PlannedComponent
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.core.spout_policy import policy_of
@@ -126,7 +126,7 @@ def fork_points(plan: Plan, config: Config) -> ForkPoints:
     """
     origin = _origin(plan, config)
     values, incarnation, committed = _values_of(plan, config)
-    points = _points(origin, committed, _state_of(origin, values))
+    points = _points(origin, committed, state_of(origin, values))
     refuse_other_store(plan.topology_id, incarnation, points.parts[-1].header)
     return points
 
@@ -145,7 +145,7 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Folder, fork: Fork) 
     origin = _origin(plan, config)
     # The store before the journal, which then has what leaves the store.
     values, incarnation, committed = _values_of(plan, config)
-    state = _state_of(origin, values)
+    state = state_of(origin, values)
     points = _points(origin, committed, state, txid)
     point = points.nearest(txid)
     refuse_other_store(plan.topology_id, incarnation, points.parts[-1].header)
@@ -154,7 +154,11 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Folder, fork: Fork) 
     committed_mark = state.committed()
     to = GoTo.beside(checkpoint, committed_mark)
     fork = attrs.evolve(fork, origin=str(origin.metadata_dir.parent), txid=checkpoint.txid, tables=places, plan=to)
-    begun, is_all = _begun_after(plan, checkpoint, origin, state)
+    journal = JournalSearch(
+        find_journal(origin.metadata_dir, origin.topology_id),
+        lambda header: header.incarnation == checkpoint.incarnation,
+    )
+    begun, is_all = begun_after(plan, checkpoint, journal.backwards, state)
     source = source_in(values)
     if source and not is_all:
         raise ConfigError(
@@ -165,7 +169,8 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Folder, fork: Fork) 
     checked(moved_plan, moved_config, origin, state, to)
     moved_states = states_of(moved_plan, moved_config)
     empty = dict(_begun_empty(origin, checkpoint, committed_mark, backfills_of(origin.metadata_dir, points.parts)))
-    return ForkSubject(fork, folder, origin, to, moved_states, begun, source, empty), point
+    turns = checkpoint.timeline.turns
+    return ForkSubject(fork, folder, origin, to, moved_states, begun, source, empty, turns), point
 
 
 def _begun_empty(
@@ -182,7 +187,7 @@ def _begun_empty(
             yield name, f"was begun empty after transaction {mark.begun_after}"
 
 
-def _state_of(origin: RepairSubject, values: Mapping[str, bytes]) -> CoordinatorState:
+def state_of(origin: RepairSubject, values: Mapping[str, bytes]) -> CoordinatorState:
     """Return a copy of a coordinator state, given its values by path."""
     store = MemoryStore(MemoryPlace())
     lead = store.take_lead(origin.topology_id, OWNER)
@@ -205,15 +210,19 @@ def _values_of(plan: Plan, config: Config) -> tuple[dict[str, bytes], str | None
     return values, incarnation, 0 if mark is None else mark.txid
 
 
-def _begun_after(
-    plan: Plan, point: Checkpoint, origin: RepairSubject, coordinator_state: CoordinatorState
+def begun_after(
+    plan: Plan,
+    point: Checkpoint,
+    backwards: Callable[[int, int], Iterable[EnteredGroup]],
+    coordinator_state: CoordinatorState,
 ) -> tuple[list[TransactionMetadata], bool]:
     """Return the transactions that a topology has begun after a point, and whether these are all.
 
     Args:
         plan: the topology.
         point: the point.
-        origin: the topology; its journal is read after the coordinator state.
+        backwards: reads its journal, after the coordinator state; see
+            :meth:`txtopo.journal.search.JournalSearch.backwards`.
         coordinator_state: a copy of the coordinator state.
     """
     committed = coordinator_state.committed().txid
@@ -221,10 +230,7 @@ def _begun_after(
     last = max([committed, point.txid, *in_store])
     if not policy_of(plan.kinds).keeps_begun:
         return [], last == point.txid
-    journal = JournalSearch(
-        find_journal(origin.metadata_dir, origin.topology_id), lambda header: header.incarnation == point.incarnation
-    )
-    groups = [*journal.backwards(min(last, point.txid + BEGUN_MAX), point.txid + 1)]
+    groups = [*backwards(min(last, point.txid + BEGUN_MAX), point.txid + 1)]
     known, before = {}, point.metadata
     for each in (each for group in reversed(groups) for each in group.entry.transactions):
         if point.txid < each.txid <= last:
@@ -309,7 +315,7 @@ def _points(
     """Return the points, and how it stood at a transaction; again if another coordinator began meanwhile."""
     journal = find_journal(origin.metadata_dir, origin.topology_id)
     txids = {*(point.txid for point in coordinator_state.points().points), *(() if txid is None else (txid,))}
-    found = read_beside(journal, lambda _: ForkPoints.of(origin, JournalSearch(journal), committed, txids))
+    found = read_beside(journal, lambda _: ForkPoints.of(origin, JournalSearch(journal).around, committed, txids))
     if found is None:
         raise ConfigError(f"coordinators follow one another too fast to fork one; gave up after {READS_MAX} tries")
     return found

@@ -18,6 +18,7 @@ from txtopo.journal.journal import (
     refuse_other_format,
     renamed,
 )
+from txtopo.journal.tail import add_tail, whole_journal
 from txtopo.journal.turns import Rename
 from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 
@@ -32,8 +33,8 @@ ASIDES_MAX = 10
 
 
 def find_journal(metadata_dir: Folder, topology_id: str) -> Folder:
-    """Return the folder of a topology's journal; it may not exist."""
-    return metadata_dir.below(_name_of(topology_id))
+    """Return the folder of a topology's journal, with whole files; it may not exist."""
+    return whole_journal(metadata_dir, topology_id, _name_of(topology_id))
 
 
 def topologies_with_journal(metadata_dir: Folder) -> tuple[str, ...]:
@@ -49,6 +50,7 @@ def begin_journal(metadata_dir: Folder, topology_id: str, incarnation: str) -> F
     that one may have begun one of them since, or a crash left some of them: so each file is looked at.
     """
     name = _name_of(topology_id)
+    add_tail(find_journal(metadata_dir, topology_id))
     folder = metadata_dir.below(name)
     known = {file.path: _incarnation_in(line, f"{folder}/{file.path}") for file, line in first_lines(folder)}
     if {*known.values()} - {incarnation, None}:
@@ -69,6 +71,7 @@ def enter_rename(metadata_dir: Folder, rename: Rename, epoch: int = 0) -> None:
         epoch: that of whoever renames it; 0: the next one, where no coordinator is.
     """
     former, own = _name_of(rename.former), _name_of(rename.topology)
+    add_tail(find_journal(metadata_dir, rename.former))
     if former != own:
         _move(metadata_dir, former, own)
     parts = counting_parts(read_journal(metadata_dir.below(own)), lambda entry: entry.last <= rename.txid)

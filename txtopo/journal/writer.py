@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -13,17 +15,26 @@ import attrs
 
 from txtopo.errors import StopError
 from txtopo.failpoints import durable_step
-from txtopo.files.durable import remedy
+from txtopo.files.durable import beside, remedy
 from txtopo.files.folder import Folder, Growing, Item
 from txtopo.files.formats import JOURNAL as JOURNAL_FORMAT
 from txtopo.files.records import DAMAGE, to_json
 from txtopo.journal.entries import JournalEntry, JournalHeader
 from txtopo.journal.journal import first_line, header_of, journal_files
+from txtopo.journal.tail import Tail
 
 T = TypeVar("T")
 
 PART_BYTES_MAX = 64 * 1024 * 1024
 """Once a file is larger, the next entry begins a new one."""
+
+TAIL_BYTES = 16 * 1024
+"""So many bytes ride with the decisions of groups before they go to the file: half of it, on average, with each."""
+
+TAIL_BYTES_MAX = 4 * TAIL_BYTES
+"""More never ride: the file takes them first."""
+
+logger = logging.getLogger("txtopo")
 
 
 class KeptJournal(ABC):
@@ -54,9 +65,10 @@ class JournalWriter(KeptJournal):
         bytes_max: maximum total size of all files; the oldest are removed first, but none that is held.
         held_after: returns the transaction after which somebody needs the journal at the moment; None: nobody does.
         part_bytes_max: after so many bytes an entry goes to a new file.
+        rides: whether entries ride in the decisions of groups, see :mod:`txtopo.journal.tail`.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the last two differ by place
         self,
         folder: Folder,
         header: JournalHeader,
@@ -64,6 +76,7 @@ class JournalWriter(KeptJournal):
         held_after: Callable[[], int | None] = lambda: None,
         *,
         part_bytes_max: int = PART_BYTES_MAX,
+        rides: bool = False,
     ) -> None:
         self._folder = folder
         self._header = attrs.evolve(header, format=JOURNAL_FORMAT)
@@ -74,6 +87,13 @@ class JournalWriter(KeptJournal):
         self._has_entries = self._is_part_over = False
         self._headers: dict[str, JournalHeader | None] = {}
         """By file, its header; None if that can't be read."""
+        self._rides = rides
+        self._lines = b""
+        """Those that are decided and that the file lacks."""
+        self._entered: tuple[JournalEntry, bytes] | None = None
+        """An entry that rides in a decision which is not made yet, and its line."""
+        self._lock = threading.Lock()
+        """Of the file and of what it lacks."""
         self._begin_part()
 
     def end_part(self) -> None:
@@ -105,23 +125,63 @@ class JournalWriter(KeptJournal):
                 self._headers[file.path] = header_of(first_line(self._folder, file), file.path)
         return self._headers[file.path]
 
-    def enter(self, entry: JournalEntry) -> None:
-        """Append an entry; durable on return.
+    def enter(self, entry: JournalEntry) -> bytes | None:
+        """Append an entry; durable on return, or together with what is returned, once that is decided.
 
         Raises:
             StopError: the file can't be written, or was removed.
         """
-        if self._file.size > min(self._part_bytes_max, self._file.bytes_max) or self._is_part_over:
-            self._next_part()
         line = _line(entry)
-        # A crash within this leaves an incomplete line, which readers skip: no table was written yet. A crash after it
-        # leaves an entry whose group may be dropped: then the header of the next coordinator has a lower txid.
+        with self._lock:
+            size = self._file.size + len(self._lines)
+            if size > min(self._part_bytes_max, self._file.bytes_max) or self._is_part_over:
+                self._add_lines()
+                self._next_part()
+            if self._rides and len(self._lines) + len(line) <= TAIL_BYTES_MAX:
+                self._entered = entry, line
+                return Tail(self._path, self._file.size, self._lines + line).to_bytes()
+            # A crash within this leaves an incomplete line, which readers skip: no table was written yet. A crash after
+            # it leaves an entry whose group may be dropped: then the header of the next coordinator has a lower txid.
+            self._lines += line
+            self._add_lines()
+        self._counts(entry)
+        return None
+
+    def decided(self) -> None:
+        """Count an entry whose group is decided now, with what :meth:`enter` returned."""
+        if self._entered is None:
+            return
+        entry, line = self._entered
+        self._entered = None
+        with self._lock:
+            self._lines += line
+            is_long = len(self._lines) > TAIL_BYTES
+        self._counts(entry)
+        if is_long:
+            beside(self.add_lines)
+
+    def add_lines(self) -> None:
+        """Add to the file what it lacks; if that fails, whoever comes next does."""
         try:
-            is_in_place = self._file.append(line)
+            with self._lock:
+                self._add_lines()
+        except StopError as error:
+            logger.warning(
+                "the journal's last lines stay in the coordinator state for now: %s", error.__cause__ or error
+            )
+
+    def _add_lines(self) -> None:
+        if not self._lines:
+            return
+        try:
+            is_in_place = self._file.append(self._lines)
         except OSError as error:
             raise self._not_written(error) from error
         if not is_in_place:
             raise self._gone()
+        self._lines = b""
+
+    def _counts(self, entry: JournalEntry) -> None:
         self._has_entries = True
         last = entry.transactions[-1]
         states = {**self._header.states, **dict.fromkeys(entry.states, entry.last)}

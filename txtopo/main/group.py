@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import io
 import os
 import sys
@@ -11,51 +10,54 @@ from typing import Any, cast
 
 import click
 
+from txtopo import main as commands
 from txtopo.text.extras import version
 
 _COMMANDS = {
-    "activate": "cluster.asking:activate",
-    "audit": "look.audit:audit_command",
-    "backfill": "mend.backfill:backfill_command",
-    "blame": "look.blame:blame_command",
-    "bucket": "run.bucket:bucket",
-    "cluster": "cluster.dev:cluster",
-    "deactivate": "cluster.asking:deactivate",
-    "diff": "look.diff:diff",
-    "evolve": "mend.evolve:evolve",
-    "explain": "look.explain:explain_command",
-    "fork": "mend.fork:fork",
-    "kafka": "run.kafka:kafka",
-    "kill": "cluster.asking:kill",
-    "leader": "cluster.asking:leader",
-    "list": "cluster.asking:list_command",
-    "logs": "cluster.asking:logs",
-    "nimbus": "cluster.daemons:nimbus",
-    "rebalance": "cluster.asking:rebalance",
-    "rename": "mend.rename:rename",
-    "replan": "mend.going_on:replan",
-    "repair": "mend.repair:repair",
-    "replay": "look.replay:replay_command",
-    "rewind": "mend.rewind:rewind",
-    "run": "run.run:run",
-    "settings": "look.settings_command:settings_command",
-    "show": "look.show:show",
-    "simulate": "run.simulate:simulate",
-    "skip": "mend.going_on:skip",
-    "forgo": "mend.going_on:forgo",
-    "state": "look.state:state",
-    "submit": "cluster.submit:submit",
-    "supervisor": "cluster.daemons:supervisor",
-    "ui": "txtopo.main.ui:ui",
+    "activate": "Let a deactivated topology go on.",
+    "audit": "Prove from journal and tables that every transaction was committed once, in order, without a gap.",
+    "backfill": "Give a state that is new in a topology the history that it would have from the start.",
+    "blame": "Show which transactions wrote a key: when, in which epoch, from which input, and the value after each.",
+    "bucket": "Run a server of buckets for development.",
+    "cluster": "Run a whole cluster.",
+    "deactivate": "Let a topology begin no transaction; those in flight are committed.",
+    "diff": "Compare the tables of two outputs, for example of a topology and its fork, as of the same transaction.",
+    "evolve": "Make a topology's tables as declared, once: with the columns of new fields, and deletion "
+    "vectors or none.",
+    "explain": "Show the state of a transaction: since when, what it waits for or failed in, and what happens next.",
+    "forgo": "Go on without files that a rewind has promised to read again and that are lost for good.",
+    "fork": "Begin a second topology in the folder OUTPUT that goes on after transaction TXID of the first one.",
+    "kafka": "Run a Kafka broker for development.",
+    "kill": "Kill a topology: its driver stops in good order, and after the wait the topology is removed.",
+    "leader": "Print the address of the nimbus that leads.",
+    "list": "List the topologies of a cluster; or show all of the topology NAME, with the whole reason of a failure.",
+    "logs": "Print the end of the log of a topology's driver.",
+    "nimbus": "Run a nimbus, one of the daemons that take submissions and lead a cluster.",
+    "rebalance": "Deactivate a topology, and after the wait start it anew, perhaps elsewhere and with changed "
+    "settings.",
+    "rename": "Give a topology another id, or its states other names, and keep all that they have.",
+    "repair": "Make coordinator state and tables agree again if a run refuses to begin.",
+    "replan": "Let transactions that are not committed see the newest versions of the reference tables.",
+    "replay": "Run committed transactions again, write nothing, and report whether the results are the same.",
+    "rewind": "Bring a topology back to an earlier transaction; the later ones run again, with the code that "
+    "is there then.",
+    "run": "Run a topology, transactional or plain, until its input is exhausted.",
+    "settings": "List all settings, or describe the setting NAME.",
+    "show": "Show a topology's graph: its components, and of a transactional topology the phases and the states.",
+    "simulate": "Run a topology's spouts and bolts through seeded disasters, and check that every promise holds.",
+    "skip": "Set one transaction aside: it is given up, and the next run goes on behind it.",
+    "state": "Show the keys and values of a state's Delta table, each with the last transaction that touched it.",
+    "submit": "Submit a topology to a cluster, which keeps it running.",
+    "supervisor": "Run a supervisor, the daemon that runs topologies' drivers on its machine.",
+    "ui": "Show a page of what a topology does and did: its transactions, plots, graph, states, errors and settings.",
 }
-"""Module and attribute of each command, imported on use, so that no command waits for imports of another."""
+"""What each command does: the first sentence of its help, which no list of them has to import."""
 
+_HIDDEN = ("driver",)
+"""Commands that daemons run."""
 
 _EXIT_INTERRUPTED = 130
 """As :data:`txtopo.cli.command.EXIT_INTERRUPTED`, which may not be imported yet."""
-
-_HIDDEN = {"driver": "cluster.driver:driver"}
-"""Commands that daemons run."""
 
 
 class _Commands(click.Group):
@@ -63,15 +65,19 @@ class _Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
-        return sorted(_COMMANDS)
+        return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
         if cmd_name not in _COMMANDS and cmd_name not in _HIDDEN:
             return None
-        module, _, attribute = {**_COMMANDS, **_HIDDEN}[cmd_name].partition(":")
-        module = module if module.startswith("txtopo.") else f"txtopo.cli.{module}"
-        return cast("click.Command", getattr(importlib.import_module(module), attribute))
+        attribute = f"{cmd_name}_command" if f"{cmd_name}_command" in commands.__all__ else cmd_name
+        return cast("click.Command", getattr(commands, attribute))
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([*_COMMANDS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

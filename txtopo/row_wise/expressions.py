@@ -239,7 +239,7 @@ class _Reading:
             case "Cast" if inner["options"] != "Overflowing":
                 return {kind: {**inner, "expr": self.read(inner["expr"])}}
             case "Ternary":
-                tree = {kind: {part: self.read(each) for part, each in inner.items()}}
+                tree = {kind: self._read_choice(inner)}
                 self._check_one_type([tree[kind]["truthy"], tree[kind]["falsy"]])
                 return tree
             case "BinaryExpr":
@@ -247,6 +247,16 @@ class _Reading:
             case "Function":
                 return self._read_function(inner)
         raise self._not_row_wise(kind)
+
+    def _read_choice(self, inner: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a choice as it is to be evaluated; an integer that is too large counts only where it is chosen."""
+        parts = {"predicate": self.read(inner["predicate"])}
+        is_truthy = self.expression(parts["predicate"]).fill_null(value=False)
+        for part, is_chosen in (("truthy", is_truthy), ("falsy", ~is_truthy)):
+            before, self.overflows = self.overflows, []
+            parts[part] = self.read(inner[part])
+            self.overflows = [*before, *(is_chosen & each for each in self.overflows)]
+        return parts
 
     def _check_known(self, field: str) -> None:
         if field not in self._known:

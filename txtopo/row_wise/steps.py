@@ -174,7 +174,10 @@ class EachRow(OfFunction):
         names, function = batch.schema.names, self.function
         made = (function(dict(zip(names, values, strict=True))) for values in columns)
         rows = [each for several in made for each in several] if self.is_flat else list(made)
-        values = zip(*map(self._values_of, rows), strict=True) if rows else ([] for _ in self.fields)
+        # Of rows that are all tuples none is looked at: to do so took as long as a function that splits a text.
+        are_values = {*map(type, rows)} <= {tuple, list} and {*map(len, rows)} <= {len(self.fields)}
+        each_row = rows if are_values else map(self._values_of, rows)
+        values = zip(*each_row, strict=True) if rows else ([] for _ in self.fields)
         schema = self.fields.arrow_schema()
         what = f"returned by {self.name}"
         arrays = [fitted_array(f.name, list(each), f.type, what) for f, each in zip(schema, values, strict=True)]

@@ -1,8 +1,8 @@
 """A short way to say a topology: streams, what is done with their rows, and the tables that they end in.
 
-``flow`` has the sources and the way to a topology; ``stream`` the words for streams, groups and windows; ``joins`` and
-``clocks`` the steps of these; ``graph`` what steps are, and how they become components; ``places`` the lines of
-mistakes. What row-wise steps do with rows is in :mod:`txtopo.row_wise`.
+``flow`` has the sources and the way to a topology; ``stream`` the words for streams, groups and windows, ``rows`` those
+for rows; ``joins`` and ``clocks`` the steps of these; ``graph`` what steps are, and how they become components;
+``places`` the lines of mistakes. What row-wise steps do with rows is in :mod:`txtopo.row_wise`.
 """
 
 from typing import TYPE_CHECKING
@@ -32,11 +32,6 @@ if TYPE_CHECKING:
         Tumbling as Tumbling,
     )
     from txtopo.streams.flow import Flow as Flow
-    from txtopo.streams.stream import (
-        Aggregated as Aggregated,
-        Grouped as Grouped,
-        Stream as Stream,
-        Table as Table,
-    )
+    from txtopo.streams.stream import Aggregated as Aggregated, Grouped as Grouped, Stream as Stream, Table as Table
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

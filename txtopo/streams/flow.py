@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -99,7 +100,7 @@ class Flow(Words):
 
     def run(
         self,
-        config: Config | dict[str, Any] | None = None,
+        config: Config | Mapping[str, Any] | None = None,
         *,
         spark: SparkSession | None = None,
         until: int | None = None,
@@ -109,7 +110,11 @@ class Flow(Words):
         In a notebook it shows its progress. When the cell is interrupted, what is being committed still is; run the
         cell again, and it goes on from there.
         """
-        return txtopo.run(self.build(), config, spark=spark, until=until, on_progress=notebook_progress())
+        return txtopo.run(self.build(), self._config(config), spark=spark, until=until, on_progress=notebook_progress())
+
+    @step
+    def _config(self, config: Config | Mapping[str, Any] | None) -> Config:
+        return config if isinstance(config, Config) else Config(config)
 
     def explain(self) -> str:
         """Return a text of the components that the flow becomes, by phase, with what feeds each and its table."""

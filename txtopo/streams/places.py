@@ -7,7 +7,7 @@ import inspect
 import linecache
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,7 +15,8 @@ import attrs
 
 import txtopo
 from txtopo.api.arguments import checked_arguments
-from txtopo.errors import ConfigError, RuleError, TopologyError, UnknownWord
+from txtopo.errors import RuleError, TopologyError, UnknownWord
+from txtopo.text.elsewhere import said_here
 from txtopo.text.suggestions import did_you_mean
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -26,23 +27,8 @@ _OWN = str(Path(txtopo.__file__).parent)
 _OF_ATTRS = "<attrs generated"
 """How attrs names the code of classes."""
 
-_SAID = {"__init__": "Flow", "__getitem__": "stream[…]"}
+_SAID = {"__init__": "Flow", "__getitem__": "stream[…]", "_config": "run"}
 """What errors call methods that users call by other words."""
-
-_ELSEWHERE = {
-    "where": "filter(…)",
-    "withWatermark": "event_time(field, delay='30s')",
-    "dropDuplicates dropDuplicatesWithinWatermark": "distinct(key)",
-    "keyBy": "group_by(key)",
-    "window": "group_by(…).window('1m').agg(…)",
-    "upsert merge": "group_by(…).agg(…).upsert('table'), or apply_changes('table', …)",
-    "foreachBatch process": "through('name', bolt)",
-    "write writeStream sink save saveAsTable sink_delta": "append('table')",
-    "sum count min max mean avg reduce aggregate": "agg(name=Sum('field')), or Count, Min, Max of txtopo.streams",
-    "sort orderBy sort_by limit head top": "agg(name=TopN('field', n=3, by='field')): a stream has no order and no end",
-    "collect show to_polars toPandas": "preview(), or read a table when the flow has run",
-}
-"""How what other systems say is said here, where no word of ours is like it."""
 
 
 @attrs.frozen
@@ -83,22 +69,12 @@ class Words:
             if word.startswith("_"):  # asked for by libraries, such as those that show or copy things
                 raise AttributeError(word)
             own = [each for each in dir(type(self)) if not each.startswith("_")]
-            here = next((here for words, here in _ELSEWHERE.items() if word in words.split()), "")
-            near = f"; write {here}" if here else did_you_mean(word, own)
-            kind = type(self).__name__
-            mistake = (
-                f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind} has no {word!r}{near or '; it has ' + ', '.join(own)}"
-            )
+            near = said_here(word) or did_you_mean(word, own)
+            if "fields" in own and word in self.fields:
+                near = f"; a field is {word!r}, or pl.col({word!r}) in an expression"
+            kind, near = type(self).__name__, near or f"; it has {', '.join(own)}"
+            mistake = f"{'an' if kind[0] in 'AEIOU' else 'a'} {kind} has no {word!r}{near}"
             raise UnknownWord(str(Place.here().says(mistake)))
-
-
-def check_options(kind: type, options: Mapping[str, Any]) -> None:
-    """Raise a ConfigError if a table has no such option."""
-    known = [each.name for each in inspect.signature(kind).parameters.values() if each.kind is each.KEYWORD_ONLY]
-    unknown = next((name for name in options if name not in known), None)
-    if unknown is not None:
-        near = did_you_mean(unknown, known) or f"; it has {', '.join(known)}"
-        raise ConfigError(f"a {kind.__name__} has no option {unknown!r}{near}")
 
 
 def step(function: _F) -> _F:
@@ -113,6 +89,8 @@ def step(function: _F) -> _F:
         except TypeError as error:
             unknown = re.search(r"unexpected keyword argument '(.*)'", str(error))
             near = did_you_mean(unknown[1], signature.parameters) if unknown else ""
+            if "too many" in str(error):
+                near = f"; it takes {', '.join([*signature.parameters][1:])}, those after the first by name"
             raise Place.here().says(f"{word}: {error}{near}") from None
         try:
             return checked(*arguments, **named)

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import functools
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import attrs
@@ -34,7 +35,7 @@ from committers.event_time.windows import END, START, window_name, window_of
 from committers.groups import GroupsBolt
 from state import DeltaRows, DeltaState, read_table
 from txtopo import BasicBolt, Fields
-from txtopo.api.arguments import check_positive
+from txtopo.api.arguments import check_options, check_positive
 from txtopo.api.components.bolt import Bolt, ICommitter
 from txtopo.api.components.groupings import Grouping, GroupingKind
 from txtopo.api.data.fields import ATTEMPT_FIELD
@@ -44,20 +45,18 @@ from txtopo.api.reference import Reference
 from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, FieldsError, TopologyError
-from txtopo.row_wise.expressions import expression
-from txtopo.row_wise.steps import EachBatch, EachRow, Explode, Filter, OfFunction, RowStep, Select, WithColumns
+from txtopo.row_wise.steps import Filter, OfFunction, RowStep, Select, WithColumns
 from txtopo.streams.clocks import Clock, clock_step
 from txtopo.streams.graph import ANY, Graph, Port, Step, port_of, streams_of
 from txtopo.streams.joins import Side, StreamsJoined, pairs_of
-from txtopo.streams.places import Place, Words, check_options, step
-from txtopo.streams.shown import Preview, preview_of, table_shown
+from txtopo.streams.places import Place, Words, step
+from txtopo.streams.rows import Names, RowWords, Shown
+from txtopo.streams.shown import Preview, preview_of
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.description import fields_text
 
-Names = str | Sequence[str]
 
-
-class Outputs(Words, ABC):
+class Outputs(Shown):
     """What a step makes besides."""
 
     @abstractmethod
@@ -88,7 +87,7 @@ class Outputs(Words, ABC):
         return self._other("bad-records")
 
 
-class Stream(Outputs):
+class Stream(RowWords["Stream"], Outputs):
     """Rows with the same fields. Each method returns another stream, or ends this one in a table.
 
     A method that is wrong raises a :class:`~txtopo.errors.TopologyError` with the line that says it.
@@ -103,9 +102,7 @@ class Stream(Outputs):
         is_changes: bool = False,
         together: Collection[str] = (),
     ) -> None:
-        self._graph = graph
-        self._port = port
-        self._clock = clock
+        self._graph, self._port, self._clock = graph, port, clock
         self._is_changes = is_changes and DIFF in port.fields
         self._together = frozenset(together)
         """Fields by which groups are whole: all rows with a value of one come in the same transaction."""
@@ -132,134 +129,13 @@ class Stream(Outputs):
         check_positive("transactions", transactions)
         return preview_of(self._graph, self._made(), rows, transactions=transactions, secs=secs)
 
-    def __repr__(self) -> str:
-        """Return the fields."""
-        return f"{type(self).__name__}({fields_text(self.fields)})"
-
-    def _repr_html_(self) -> str:
-        return table_shown(("field", "type"), zip(self.fields, map(ddl_name, self.fields.types), strict=True))
-
-    # Row-wise steps.
-
-    @step
-    def filter(self, condition: Any) -> Stream:
-        """Keep the rows for which a condition is true, not false or null.
-
-        Args:
-            condition: an expression of polars, or the same in SQL: ``"price > 3"``; or the name of a boolean field.
-        """
-        made = expression(condition, self.fields)
-        if made.kind != pa.bool_():
-            raise FieldsError(f"{made.text} is {ddl_name(made.kind)}; a condition is true or false")
-        return self._rows(Filter(made))
-
-    @step
-    def select(self, *columns: Any, **named: Any) -> Stream:
-        """Keep some fields, or expressions over them, in this order; those by keyword under that name.
-
-        Args:
-            columns: names of fields, or expressions with names of their own.
-            named: an expression for each name; the name of a field gives it another one.
-        """
-        given = [(None, each) for each in columns] + list(named.items())
-        if not given:
-            raise FieldsError("it selects nothing; name the fields to keep")
-        names: dict[str, str] = {}
-        made = []
-        for name, each in given:
-            if isinstance(each, str) and (each in self.fields or each.isidentifier()):
-                new, old = name or each, self._field(each)
-            else:
-                made.append(expression(each, self.fields, name))
-                new = old = made[-1].name
-            if new in names:
-                raise FieldsError(f"{new!r} is selected twice; give one of both another name")
-            names[new] = old
-        renamed = {old for new, old in names.items() if new != old}
-        taken = next((each for each in made if each.name in renamed), None)
-        if taken is not None:
-            raise FieldsError(f"{taken.name!r} is both renamed and made anew; use two steps")
-        stream = self._rows(WithColumns(tuple(made))) if made else self
-        return stream._rows(Select(names))
-
-    @step
-    def with_columns(self, *columns: Any, **named: Any) -> Stream:
-        """Add fields, or replace those of the same name; all expressions see the fields as they were before.
-
-        Args:
-            columns: expressions with names of their own, such as ``"price * qty AS total"``.
-            named: an expression for each name.
-        """
-        made = [expression(each, self.fields) for each in columns]
-        made += [expression(each, self.fields, name) for name, each in named.items()]
-        names = [each.name for each in made]
-        if not made:
-            raise FieldsError("it adds nothing; write name=expression")
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise FieldsError(f"{twice!r} is there twice; give each expression its own name")
-        return self._rows(WithColumns(tuple(made)))
-
-    @step
-    def drop(self, *names: str) -> Stream:
-        """Leave out some fields."""
-        dropped = {self._field(name) for name in names}
-        kept = [name for name in self.fields if name not in dropped]
-        if not kept:
-            raise FieldsError("it leaves no field; keep one")
-        return self._rows(Select({name: name for name in kept}))
-
-    @step
-    def rename(self, names: Mapping[str, str]) -> Stream:
-        """Give some fields other names: ``{"old": "new"}``."""
-        new = self.fields.renamed(names)
-        return self._rows(Select(dict(zip(new, self.fields, strict=True))))
-
-    @step
-    def map(self, function: Callable[[dict[str, Any]], Any], fields: Fields) -> Stream:
-        """Call a function with each row.
-
-        Args:
-            function: takes a row, a dictionary by field; returns one, or a tuple in the order of ``fields``. It must
-                pickle, depend on the row alone, and may raise a ``FailedException``, which replays the transaction.
-            fields: the fields of what it returns, each with a type.
-        """
-        return self._rows(EachRow(function, _typed(fields), is_flat=False))
-
-    @step
-    def flat_map(self, function: Callable[[dict[str, Any]], Iterable[Any]], fields: Fields) -> Stream:
-        """Call a function with each row, which returns any number of rows; otherwise as :meth:`map`."""
-        return self._rows(EachRow(function, _typed(fields), is_flat=True))
-
-    @step
-    def map_batches(self, function: Callable[[pa.Table], pa.Table], fields: Fields) -> Stream:
-        """Call a function with some rows of a transaction at a time, an Arrow table.
-
-        Args:
-            function: takes a table and returns one. How many rows it gets is no promise, so each row's result must
-                depend on that row alone. It must pickle.
-            fields: the fields of what it returns, each with a type.
-        """
-        return self._rows(EachBatch(function, _typed(fields)))
-
-    @step
-    def explode(self, field: str) -> Stream:
-        """Make a row of each element of a field, an array; none of one that is null or empty.
-
-        The elements of an array of structs become fields of their own, in place of the array.
-        """
-        kind = self._type(field)
-        if kind is None or not pa.types.is_list(kind):
-            raise FieldsError(f"field {field!r} is {ddl_name(kind)}; only an array has elements")
-        return self._rows(Explode(field))
-
     @step
     def union(self, *others: Stream) -> Stream:
         """Put the rows of several streams with the same fields together."""
         for other in others:
             if not isinstance(other, Stream):
                 raise ConfigError(f"{other!r} is no stream; write union(stream, …)")
-            self._same_flow(other)
+            self._same_flow(other._graph)
             if _kinds(other.fields) != _kinds(self.fields):
                 one, another = (fields_text(each.fields) for each in (self, other))
                 raise FieldsError(f"one stream has {one}, another {another}; give both the same fields")
@@ -270,15 +146,10 @@ class Stream(Outputs):
             ports |= own
         bases = list(dict.fromkeys(each._base for each in streams))
         clock = self._clock if all(each._clock == self._clock for each in streams) else None
-        inputs = tuple(each._made() for each in streams)
-        return self._step(
-            "union",
-            inputs=inputs,
-            base="-and-".join(bases),
-            streams={DEFAULT_STREAM: self.fields.with_attempt()},
-            clock_after=clock,
-            is_changes=any(each._is_changes for each in streams),
-        )
+        made: dict[str, Any] = {"inputs": tuple(each._made() for each in streams), "base": "-and-".join(bases)}
+        made["streams"] = {DEFAULT_STREAM: self.fields.with_attempt()}
+        is_changes = any(each._is_changes for each in streams)
+        return self._step("union", clock_after=clock, is_changes=is_changes, **made)
 
     # Time, keys and own components.
 
@@ -308,7 +179,7 @@ class Stream(Outputs):
             name: the clock's name; None: that of the source with ``-clock``.
         """
         kind = self._type(field)
-        if not _is_time(kind):
+        if not pa.types.is_timestamp(kind):
             raise FieldsError(f"field {field!r} is {ddl_name(kind)}; an event time is a timestamp")
         self._refuse_changes()
         if partition is not None:
@@ -319,13 +190,8 @@ class Stream(Outputs):
             "partition": partition,
             "idle_after": optional_duration(idle_after, "idle_after"),
         }
-        clock = EventClock(
-            clock_id,
-            time=field,
-            **settings,
-            ahead_max=optional_duration(ahead_max, "ahead_max"),
-            close_at_end=close_at_end,
-        )
+        ahead = optional_duration(ahead_max, "ahead_max")
+        clock = EventClock(clock_id, time=field, **settings, ahead_max=ahead, close_at_end=close_at_end)
         added = clock_step(self._graph, "event_time", self._base, clock_id, [self._made()], component=clock)
         return Stream(self._graph, self._made(), Clock(added, field, duration(lateness, "lateness"), settings))
 
@@ -387,10 +253,9 @@ class Stream(Outputs):
         if isinstance(other, Table):
             if upper is not None or ttl is not None or how == "full":
                 raise ConfigError("a table has no times: leave out upper= and ttl=, and take how='inner' or 'left'")
-            if other.graph is not self._graph:
-                raise TopologyError("the table is of another flow")
+            self._same_flow(other.graph)
             return self._lookup_join(other, keys, values, name, rename=rename or {}, how=how)
-        self._same_flow(other)
+        self._same_flow(other._graph)
         if values is not None:
             raise ConfigError("values= is for tables; select() the other stream's fields before")
         if upper is None and duration(lower, "lower"):
@@ -444,16 +309,13 @@ class Stream(Outputs):
             )
         place: dict[str, Any] = {"state" if other.reference is None else "reference": other.name}
         join = LookupJoin(keys, fields=self.fields, values=added, rename=rename, **place, **more)
-        return self._step(
-            "join",
-            name=name or f"{self._base}-join-{other.name}",
-            component=join,
-            is_committer=other.reference is None,
-            references={} if other.reference is None else {other.name: other.reference},
-            needs=() if other.made_by is None else (other.made_by,),
-            made_of={rename.get(each, each): [(other.name, each)] for each in added},
-            streams=streams_of(join),
-            clock_after=self._clock,
+        parts: dict[str, Any] = {"is_sink": False, "is_committer": other.reference is None}
+        parts["references"] = {} if other.reference is None else {other.name: other.reference}
+        parts["needs"] = () if other.made_by is None else (other.made_by,)
+        parts["made_of"] = {rename.get(each, each): [(other.name, each)] for each in added}
+        parts["streams"] = streams_of(join)
+        return self._commit(
+            "join", name or f"{self._base}-join-{other.name}", join, {}, clock_after=self._clock, **parts
         )
 
     def _alone(self) -> Stream:
@@ -476,30 +338,23 @@ class Stream(Outputs):
             states: the states that it asks for, by name; the timers of a :class:`~committers.TimerCommitter` are kept
                 without. A committer of event time is told the watermark by the stream's clock, whose id it names.
         """
-        if not isinstance(bolt, Bolt):
-            raise ConfigError(f"{bolt!r} is no bolt; map(f, fields) takes a function")
+        key, given = list(getattr(bolt, "grouped_by", ())), self._keys(by) if by else ()
+        if key and not (given and {*given} <= {*key}):
+            raise TopologyError(
+                f"{type(bolt).__name__} keeps something for each {', '.join(key)}, so one task must have all its rows; "
+                f"write through({name!r}, …, by={key!r})"
+            )
         streams = streams_of(bolt)
         for stream, fields in streams.items():
             if None in fields.without_attempt().types:
                 raise FieldsError(f"{type(bolt).__name__} emits {fields} on {stream!r}; give each field a type")
-        is_committer = isinstance(bolt, ICommitter) and not isinstance(bolt, BasicBolt)
-        is_timed = isinstance(bolt, TimerCommitter | ClockedCommitter)
+        own: dict[str, Any] = {"keys": given or None, "streams": streams, "base": name, "is_opaque": True}
+        own["is_committer"] = isinstance(bolt, ICommitter) and not isinstance(bolt, BasicBolt)
         if isinstance(bolt, TimerCommitter):
             states = {bolt.timers_name: bolt.timers_state(self._graph.internal(bolt.timers_name)), **(states or {})}
-        return self._step(
-            "through",
-            name=name,
-            component=bolt,
-            base=name,
-            by=_by(self.fields, self._keys(by)) if by else ANY,
-            is_committer=is_committer,
-            clock=self._timed("through").step if is_timed else None,
-            states=states or {},
-            streams=streams,
-            clock_after=None,
-            is_sink=True,
-            is_opaque=True,
-        )
+        if isinstance(bolt, TimerCommitter | ClockedCommitter):
+            own["clock"] = self._timed("through")
+        return self._commit("through", name, bolt, states or {}, **own)
 
     # Tables.
 
@@ -582,19 +437,12 @@ class Stream(Outputs):
         if DIFF in self.fields:
             raise FieldsError(f"changes of the table have a field {DIFF!r} of their own; give yours another name")
         own = {*keys, *order, *(self._field(each) for each in (deleted, unchanged) if each is not None)}
-        values = self.fields.subset([name for name in self.fields if name not in own])
+        parts: dict[str, Any] = {"deleted": deleted, "unchanged": unchanged, "time": time, "history": history}
+        values = [name for name in self.fields if name not in own]
+        for part, names in (("key", keys), ("values", values), ("sequence", order)):
+            parts[part] = self.fields.subset(names)
         graves = f"{table}-deleted"
-        applying = ApplyChanges(
-            table,
-            graves,
-            key=self.fields.subset(keys),
-            values=values,
-            sequence=self.fields.subset(order),
-            deleted=deleted,
-            unchanged=unchanged,
-            time=time,
-            history=history,
-        )
+        applying = ApplyChanges(table, graves, **parts)
         state = applying.state(self._graph.table(table), **options)
         kept, needs = self._kept_for("apply_changes", ttl)
         states = {table: state, graves: applying.tombstones(self._graph.internal(graves), **kept)}
@@ -612,26 +460,6 @@ class Stream(Outputs):
     def _base(self) -> str:
         return self._made().step.base
 
-    def _field(self, name: str) -> str:
-        if not isinstance(name, str):
-            raise FieldsError(f"{name!r} is no name of a field; write each name as a text, such as {self.fields[0]!r}")
-        if name not in self.fields:
-            near = did_you_mean(name, self.fields) or f"; the fields are {', '.join(self.fields)}"
-            raise FieldsError(f"there is no field {name!r}{near}")
-        return name
-
-    def _type(self, name: str) -> Any:
-        return self.fields.types[self.fields.index(self._field(name))]
-
-    def _keys(self, given: Names) -> tuple[str, ...]:
-        names = tuple(map(self._field, (given,) if isinstance(given, str) else given))
-        if not names:
-            raise FieldsError("it names no field; name those of the key")
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise FieldsError(f"field {twice!r} is named twice")
-        return names
-
     def _timed(self, verb: str) -> Clock:
         self._refuse_changes()
         clock = self._clock
@@ -640,8 +468,8 @@ class Stream(Outputs):
                 f"the streams of this union have no clock in common; write union() before event_time() and {verb}()"
             )
         if clock is None:
-            times = [name for name, kind in zip(self.fields, self.fields.types, strict=True) if _is_time(kind)]
-            field = times[0] if times else "at"
+            kinds = zip(self.fields, self.fields.types, strict=True)
+            field = next((name for name, kind in kinds if pa.types.is_timestamp(kind)), "at")
             raise TopologyError(f"the stream has no clock; write .event_time({field!r}, delay='30s') before {verb}()")
         if clock.time not in self.fields:
             raise FieldsError(
@@ -665,9 +493,9 @@ class Stream(Outputs):
                 "back; group_by(…).agg(…) it"
             )
 
-    def _same_flow(self, other: Stream) -> None:
-        if other._graph is not self._graph:
-            raise TopologyError(f"both streams are of different flows, {self._graph.topology_id!r} and another one")
+    def _same_flow(self, other: Graph) -> None:
+        if other is not self._graph:
+            raise TopologyError(f"both are of different flows, {self._graph.topology_id!r} and {other.topology_id!r}")
 
     def _ordered_as(self, other: Stream) -> Stream:
         return self._rows(Select({name: name for name in other.fields}))
@@ -714,7 +542,8 @@ class Stream(Outputs):
             before = before.inputs[0].step
 
     def _sink(self, verb: str, name: str, state: State) -> None:
-        self._commit(verb, f"{'append' if verb == 'append' else 'write'}-{name}", AppendCommitter(name), {name: state})
+        taking = functools.partial(AppendCommitter, name)
+        self._commit(verb, f"{'write' if verb == 'to' else verb}-{name}", taking(), {name: state}, taking=taking)
 
     def _table(self, name: str, state: State) -> Table:
         return Table(self._graph, name, state.key, state.value, self._port.step)
@@ -728,15 +557,13 @@ class Stream(Outputs):
         *,
         keys: Sequence[str] | None = None,
         clock: Clock | None = None,
-        is_sink: bool = True,
-        is_committer: bool = True,
         **more: Any,
     ) -> Stream:
         """Add a committer; by ``keys`` if there are any, in one task if there are none of them."""
         by = ANY if keys is None else _by(self.fields, keys)
         streams = {DEFAULT_STREAM: Fields(), **streams_of(committer)}
-        own = {"component": committer, "states": states, "by": by, "streams": streams, "is_sink": is_sink, **more}
-        return self._step(verb, name=name, is_committer=is_committer, clock=clock and clock.step, **own)
+        own = {"component": committer, "states": states, "by": by, "streams": streams, "clock": clock and clock.step}
+        return self._step(verb, name=name, **{"is_committer": True, "is_sink": True, **own, **more})
 
     def _step(
         self,
@@ -757,9 +584,7 @@ class Grouped(Words):
     """A stream by a key, and by windows of event time if ``window`` has said so; ``agg`` makes a row of each group."""
 
     def __init__(self, stream: Stream, keys: Sequence[str], windowing: _Windowing | None = None) -> None:
-        self._stream = stream
-        self._keys = tuple(keys)
-        self._windowing = windowing
+        self._stream, self._keys, self._windowing = stream, tuple(keys), windowing
 
     @step
     def window(
@@ -828,9 +653,8 @@ class Aggregated(Stream):
 
     @property
     def _base(self) -> str:
-        if self._windowing is not None:
-            return self._windowing.name
-        return f"{self._source._base}-by-{'-'.join(self._key)}"
+        keyed = f"{self._source._base}-by-{'-'.join(self._key)}"
+        return keyed if self._windowing is None else self._windowing.name
 
     def _made(self) -> Port:
         """Return the groups that are whole; their step is made when they are first taken as a stream."""
@@ -887,14 +711,8 @@ class Aggregated(Stream):
 
     def _window_settings(self, windowing: _Windowing) -> dict[str, Any]:
         clock = self._source._timed("window")
-        return {
-            "clock": clock.step.name,
-            "time": clock.time,
-            "window": windowing.window,
-            "aggregates": self._aggregates,
-            "key": self._source.fields.subset(self._key),
-            "lateness": windowing.lateness,
-        }
+        own = {"clock": clock.step.name, "time": clock.time, "window": windowing.window, "lateness": windowing.lateness}
+        return {**own, "aggregates": self._aggregates, "key": self._source.fields.subset(self._key)}
 
     def _keeping(self, state: str) -> ReduceCommitter | WindowUpdateCommitter:
         if self._windowing is not None:
@@ -907,9 +725,8 @@ class Aggregated(Stream):
     def _keep(self, verb: str, name: str, keeping: Bolt, state: State, needs: Sequence[Step] = ()) -> Stream:
         self._graph.untaken.pop(self, None)
         clock = None if self._windowing is None else self._source._timed("window")
-        named = f"{'upsert' if verb == 'upsert' else 'write'}-{name}"
-        more: dict[str, Any] = {"needs": needs, "made_of": self._made_of}
-        return self._source._commit(verb, named, keeping, {name: state}, keys=self._key, clock=clock, **more)
+        own: dict[str, Any] = {"keys": self._key, "clock": clock, "needs": needs, "made_of": self._made_of}
+        return self._source._commit(verb, f"{'write' if verb == 'to' else verb}-{name}", keeping, {name: state}, **own)
 
     @property
     def _made_of(self) -> Mapping[str, Sequence[tuple[int, str]]]:
@@ -924,7 +741,7 @@ class Aggregated(Stream):
         return made
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Table(Outputs):
     """A keyed table of a flow, or one that it only reads: streams are joined with it, and its changes are a stream."""
 
@@ -934,6 +751,11 @@ class Table(Outputs):
     values: Fields
     made_by: Step | None = None
     reference: Reference | None = None
+
+    @property
+    def fields(self) -> Fields:
+        """Those of the key and the values; of a reference only its key is known."""
+        return (self.key if isinstance(self.key, Fields) else Fields(*self.key)) + self.values
 
     @property
     @step
@@ -987,9 +809,7 @@ def _checked(fields: Fields, keys: Sequence[str], aggregates: Mapping[str, Aggre
 
 
 def _by(fields: Fields, keys: Sequence[str]) -> Grouping:
-    if not keys:
-        return Grouping(GroupingKind.GLOBAL)
-    return Grouping(GroupingKind.FIELDS, fields=fields.subset(keys))
+    return Grouping(GroupingKind.FIELDS, fields=fields.subset(keys)) if keys else Grouping(GroupingKind.GLOBAL)
 
 
 def _ports_in(port: Port) -> set[Port]:
@@ -999,19 +819,8 @@ def _ports_in(port: Port) -> set[Port]:
     return {each for inner in port.step.inputs for each in _ports_in(inner)}
 
 
-def _typed(fields: Fields) -> Fields:
-    if not len(fields):
-        raise FieldsError("a function returns rows of at least one field")
-    fields.arrow_schema()  # raises if one has no type
-    return fields
-
-
 def _kinds(fields: Fields) -> Mapping[str, pa.DataType | None]:
     return dict(zip(fields, fields.types, strict=True))
-
-
-def _is_time(kind: pa.DataType | None) -> bool:
-    return kind is not None and pa.types.is_timestamp(kind)
 
 
 def _check_fields(state: State, fields: Fields, what: str) -> None:

@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     )
     from txtopo.testing.collector import Emitted as Emitted, RecordingCollector as RecordingCollector
     from txtopo.testing.complete import CompletedTopology as CompletedTopology, complete_topology as complete_topology
+    from txtopo.testing.conformance.changes import (
+        ChangesConformance as ChangesConformance,
+        ChangesPlace as ChangesPlace,
+    )
     from txtopo.testing.conformance.distributor import (
         CodeDistributorConformance as CodeDistributorConformance,
         DistributorNimbus as DistributorNimbus,

@@ -31,6 +31,8 @@ class TransactionalTopology(Topology):
     plan: Plan
     columns: ColumnSources = attrs.field(factory=dict)
     """Of what the columns of states are made, as far as it is known: a flow knows it."""
+    places: Mapping[str, str] = attrs.field(factory=dict)
+    """Where users have written each component, as far as it is known, for errors: a flow knows it."""
 
 
 @attrs.frozen

@@ -14,7 +14,7 @@ from state.delta.log.damage import LOG_FOLDER, damage_of_log, set_checkpoints_as
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.objects import ObjectFolder, with_secrets
-from txtopo.files.places import is_address, local_path
+from txtopo.files.places import is_address, local_path, tidy_address
 from txtopo.text.native import plain_text
 from txtopo.text.printable import escaped
 
@@ -28,6 +28,9 @@ _SHOWN = 200
 
 _UNUSABLE = re.compile(r"[\x00-\x1f\x7f\[\]\\^|]|%[0-9A-Fa-f]{2}")
 """What delta-rs 1.6 fails or panics at in a local path, or takes for an encoded character."""
+
+_NOT_IN_ADDRESS = re.compile(r"[\x00-\x1f\x7f\\#?]|%[0-9A-Fa-f]{2}")
+"""What delta-rs takes for something else in an address."""
 
 LISTINGS_MAX = 4
 """How often a log is listed until its entries follow one another; beside 20 writes a second, one of 2,000 listings of
@@ -62,7 +65,14 @@ class Location:
             ConfigError: delta-rs cannot use the path.
         """
         if is_address(path):
-            return Location(path.rstrip("/"), options, None)
+            address = tidy_address(path)
+            found = _NOT_IN_ADDRESS.search(address)
+            if found is not None:
+                raise ConfigError(
+                    f"no table can be at {escaped(address)}: delta-rs takes {escaped(found[0])!r} for a part of a URL; "
+                    "choose another name"
+                )
+            return Location(address, options, None)
         root = local_path(path)
         _check(str(root))
         return Location(str(root), options, root)

@@ -138,6 +138,7 @@ def pair(root: Path, tasks: int = 1, *, is_opaque: bool = False, **options: Any)
     return topology(root, spouts, tasks, **({"skew_max": 30 * SECOND} | options))
 
 
+@pytest.mark.slow
 def test_the_pages_api_says_who_waited(tmp_path: Path) -> None:
     """So does the answer about a transaction, with which the page is made."""
     run_inline(pair(tmp_path), Config(max_spout_pending=1))
@@ -147,6 +148,7 @@ def test_the_pages_api_says_who_waited(tmp_path: Path) -> None:
     assert ("fast",) in found
 
 
+@pytest.mark.slow
 def test_explain_says_who_waited(tmp_path: Path, command_line: Any) -> None:
     """A user who wonders why the lag of a source rises finds the spout named with its transaction."""
     run_inline(pair(tmp_path), Config(max_spout_pending=1))
@@ -156,6 +158,7 @@ def test_explain_says_who_waited(tmp_path: Path, command_line: Any) -> None:
     )
 
 
+@pytest.mark.slow
 def test_pending_transactions_are_not_called_back(tmp_path: Path) -> None:
     """A spout is taken only if it was not ahead after one of the last transactions, as many as may be pending."""
     pending = 3
@@ -195,6 +198,7 @@ def test_on_spark(tmp_path: Path, spark: Any, mode: str) -> None:
     assert counts(tmp_path) == dict.fromkeys(EXPECTED, 1)
 
 
+@pytest.mark.slow
 def test_a_spout_that_waits_is_not_silent(tmp_path: Path) -> None:
     """The watermark waits for it, however long it takes the slower one to come, and to pass it in one leap.
 
@@ -287,6 +291,7 @@ class Poisoned(MemoryTransactionalSpout):
         return inner
 
 
+@pytest.mark.slow
 def test_what_is_skipped_holds_up_nobody(tmp_path: Path) -> None:
     """A transaction that is set aside moves no event time; the others go on, each row once."""
     spouts = {"fast": MemoryTransactionalSpout(rows(FAST), TIMED, 1), "slow": Poisoned(rows(SLOW), TIMED, 1)}

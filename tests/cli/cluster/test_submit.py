@@ -60,6 +60,7 @@ def test_wheel_with_a_member_that_leaves_its_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "outside.py").exists()
 
 
+@pytest.mark.slow
 def test_the_name_of_a_package_is_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As for 'txtopo run'; with a slash, it is a folder of modules."""
     package = tmp_path / "bigpkg"

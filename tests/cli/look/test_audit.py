@@ -65,6 +65,7 @@ def test_every_crash(tmp_path, opaque):
     assert in_flight > 5
 
 
+@pytest.mark.slow
 def test_a_table_that_was_restored(tmp_path, command_line):
     """What its run has reported as committed is not in flight; without a report, both ways to get there are told."""
     run_inline(two_tables(tmp_path), CONFIG, until=2)
@@ -83,6 +84,7 @@ def test_a_table_that_was_restored(tmp_path, command_line):
     assert "or total was restored from a copy" in result.stdout
 
 
+@pytest.mark.slow
 def test_an_optimize_whose_files_are_gone(tmp_path, command_line):
     """What can't be known any more is said; what can be compared is not worth a word."""
     run_inline(two_tables(tmp_path), CONFIG)
@@ -110,6 +112,7 @@ class Removing(Keep):
         super().finish_batch()
 
 
+@pytest.mark.slow
 def test_green_with_dead_letters_removed_keys_and_upkeep(tmp_path, command_line):
     """Transactions that were given up count as committed, keys may go, and files may be compacted."""
     rows = [["a"], ["b"], ["c"], ["b"], ["d"], ["e"]]
@@ -365,6 +368,7 @@ def test_a_table_that_is_doubled_already(command_line, output, is_vacuumed):
     assert "the rows of tables were not looked at" in command_line.told("audit", str(output), "--quick")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epochs", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_a_journal_whose_oldest_part_is_dropped(tmp_path, monkeypatch, epochs):
     """What is left of a long journal, and what a new epoch adds to it, is proved from its first header on."""

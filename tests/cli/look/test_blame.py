@@ -81,6 +81,7 @@ def test_each_write(command_line, run):
     assert cells(command_line.told("blame", "out", "--state", "pairs", "a", "2")) == [("3", "True")]
 
 
+@pytest.mark.slow
 def test_each_file_is_read_once(command_line, tmp_path, monkeypatch):
     """Versions of a table with deletion vectors share files; which of their rows are dead is the version's own."""
     run_inline(topology(tmp_path / "out", deletion_vectors=True), Config(group_transactions_max=1))
@@ -111,6 +112,7 @@ def test_groups(command_line, run, tmp_path):
     assert "no write: no earlier transaction wrote it" in command_line.told("blame", "out", "nobody")
 
 
+@pytest.mark.slow
 def test_as_far_as_versions_reach(command_line, run, tmp_path):
     """Where an old version is gone, the last line says so."""
     run(until=4)

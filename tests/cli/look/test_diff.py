@@ -50,6 +50,7 @@ def lines(result, status):
     return result.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_the_same(command_line, outputs):
     """Equal tables are counted, and the status is 0; one topology may be behind the other, or group otherwise."""
     outputs("b", until=3)
@@ -64,6 +65,7 @@ def test_the_same(command_line, outputs):
     assert "as of transaction 4" in lines(command_line("diff", "a", "c"), 0)
 
 
+@pytest.mark.slow
 def test_a_bug_is_found(command_line, outputs):
     """Rows that differ are told by key, and what a range of transactions wrote can be told alone."""
     outputs("b", CountsFigsTwice())
@@ -78,6 +80,7 @@ def test_a_bug_is_found(command_line, outputs):
     assert told[1:3] == ["words: 1 row with other values, 1 row equal", "log: 2 rows equal"]
 
 
+@pytest.mark.slow
 def test_rows_of_one_table(command_line, outputs):
     """Keys and rows that only one has are shown, in the order of the keys and up to a limit."""
     outputs("b", data=[*WORDS[:6], "pear", "fig"])
@@ -96,6 +99,7 @@ def test_rows_of_one_table(command_line, outputs):
     )
 
 
+@pytest.mark.slow
 def test_single_tables(command_line, outputs):
     """Two tables are compared as of the last transaction of both."""
     outputs("b", CountsFigsTwice(), until=3)

@@ -164,6 +164,9 @@ def test_a_fork_has_points_of_its_own(command_line, place):
     run_inline(TransactionalTopology(plan), config)
     assert read_tables("side").txid == TRANSACTIONS
     assert listed(command_line.told("rewind", "counting", "--fork", "side"))[0] == 3
+    refusal = command_line.refusal("rewind", "counting", "2", "--fork", "side")
+    assert "the oldest point is 3" in refusal
+    assert "TXID 0" not in refusal, "it has no way back to there"
     command_line.told("rewind", "counting", "3", "--fork", "side", "--yes")
     assert read_tables("side").txid == 3
 
@@ -239,7 +242,7 @@ def test_the_writes_of_a_key_between_points(command_line, place):
     assert lines[-1] == "no earlier transaction wrote it"
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("txid", "run_from"), [(5, 4), (1, 1), (4, 4), (6, 6), (3, 2), (2, 2)])
 def test_a_replay_runs_on_from_the_point_before(command_line, place, monkeypatch, txid, run_from):
     """It compares with what the next point has left of the transaction, also before the first write."""

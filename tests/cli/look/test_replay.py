@@ -145,6 +145,7 @@ def test_what_is_deterministic_is_the_same(replayed, tmp_path, layout, opaque, k
     assert everything_in(tmp_path / "out") == before
 
 
+@pytest.mark.slow
 def test_what_is_compared_is_said(replayed):
     """Each component and state is told with what it was compared by."""
     lines = replayed()(4).stdout.splitlines()
@@ -172,6 +173,7 @@ def test_it_works_while_the_topology_runs(replayed, tmp_path):
     assert DeltaTable(str(tmp_path / "out" / "words")).version() == version
 
 
+@pytest.mark.slow
 def test_a_source_that_changed_is_named(replayed):
     """One row that was altered: the spout is to blame, for its transaction alone."""
     replay = replayed()
@@ -245,6 +247,7 @@ def test_an_opaque_source_that_emits_something_else_is_told(replayed):
     ) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_replay_before_what_a_crash_left(replayed, tmp_path):
     """A table that was changed by somebody else differs from what is put now."""
     replay = replayed(group=1)

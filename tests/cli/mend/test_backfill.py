@@ -78,6 +78,7 @@ main()
 """The command in a process of its own, without Spark."""
 
 
+@pytest.mark.slow
 def test_a_state_gets_its_history(command_line, module, inline):
     """It says what runs, where it joined, and how to go on."""
     told = command_line.told("backfill", module, "lengths", *ADDED)
@@ -89,6 +90,7 @@ def test_a_state_gets_its_history(command_line, module, inline):
     assert "topology 't' has state 'lengths' already: there is nothing to backfill" in again
 
 
+@pytest.mark.slow
 def test_a_fork_from_before_it_joined_is_compared(command_line, module, inline):
     """A table that only one of them has keeps nobody from comparing the others, whenever it was written."""
     command_line.told("fork", module, "3", "other")
@@ -343,6 +345,7 @@ def test_a_repair_with_the_new_code(command_line, module, inline, point, fault):
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 def test_a_backfill_alone_needs_no_repair(command_line, module, inline):
     """A state whose backfill has not joined is new, and no fault."""
     with armed(Crash(4, only="group.decide.after")):

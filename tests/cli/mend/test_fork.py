@@ -197,6 +197,7 @@ def test_a_fork_of_an_opaque_spout(command_line, tmp_path):
     assert "every transaction was committed once" in command_line.told("audit", "side")
 
 
+@pytest.mark.slow
 def test_a_transaction_within_a_commit_group(command_line, both):
     """No table has a version of it, so the fork goes on from the end of the group before."""
     both.run(until=1)
@@ -326,6 +327,32 @@ def test_it_is_made_by_its_plan_or_not_at_all(command_line, both, point):
     assert both.rows("side") == both.rows("out")
 
 
+@pytest.mark.slow
+def test_the_topology_goes_back_while_it_is_made(command_line, both):
+    """A fork never has one table of before and another of after, of transactions with the same number: it is refused."""
+    command_line.write_module(
+        "cutting",
+        MODULE.replace('topology_id: str = "words"', "take: int = 4").replace(
+            "take=4, topology_id=topology_id", "take=take"
+        ),
+    )
+    both.run(until=4)
+    turned = []
+
+    def go_back(name):
+        if name == "fork.table.after" and not turned:
+            turned.append(name)
+            command_line.told("rewind", "cutting", "1", "--yes", "--set", "take=3")
+            run_inline(words_topology(both.folder / "out", DATA, take=3), CONFIG, until=4)
+
+    with armed(go_back):
+        refused = command_line.refusal("fork", "counting", "3", "side")
+    assert "topology 'words' has gone back while the fork was made; nothing is left of it: make it again" in refused
+    assert not (both.folder / "side").exists()
+    command_line.told("fork", "counting", "3", "side")
+    assert both.rows("side") == both.rows("out", 3)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("point", ["fork.shared", "fork.state.after"])
 def test_a_kill_in_the_middle(command_line, both, point):
@@ -412,6 +439,7 @@ def test_a_decided_group_that_was_interrupted(command_line, both, step):
     assert "forked after transaction 3" in command_line.told("fork", "counting", "3", "side")
 
 
+@pytest.mark.slow
 def test_a_first_group_whose_mark_is_not_written_yet(command_line, both):
     """The coordinator state does not know the tables yet, but the journal does, and they have the group."""
     with dying("group.commit.before"):
@@ -421,6 +449,7 @@ def test_a_first_group_whose_mark_is_not_written_yet(command_line, both):
     assert read_words(both.folder / "side") == dict(counts_of(DATA))
 
 
+@pytest.mark.slow
 def test_what_a_spout_keeps(command_line, tmp_path):
     """A fork has what the spout's coordinator keeps, as of the last transaction that the fork takes over."""
     command_line.write_module("keeping", WITH_OWN_VALUES)

@@ -51,6 +51,7 @@ def test_nothing_to_repair(command_line, place):
     assert place.seen() == before
 
 
+@pytest.mark.slow
 def test_what_is_safe_is_done_at_once(command_line, place):
     """A wiped store is made anew without a question, and the command to go on with is told."""
     place.run(3)
@@ -101,7 +102,7 @@ def test_a_damaged_store_is_put_aside(command_line, place, damage):
     place.finish(TRANSACTIONS - 3)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["incarnation", "spouts", "format", "recovered", "group", "committed"])
 def test_a_damaged_value_is_put_aside(command_line, place, name):
     """The same of one value, and of the store nothing else is lost."""
@@ -131,6 +132,7 @@ def test_a_damaged_store_and_tables_that_are_behind(command_line, place):
     place.finish()
 
 
+@pytest.mark.slow
 def test_a_damaged_store_and_no_journal(command_line, place):
     """What is missing is told; everything can be begun anew."""
     place.run(3)
@@ -141,6 +143,7 @@ def test_a_damaged_store_and_no_journal(command_line, place):
     place.finish(TRANSACTIONS)
 
 
+@pytest.mark.slow
 def test_a_damaged_store_that_is_in_use(command_line, place):
     """It is not taken from another topology that runs with it."""
     place.run(3)
@@ -199,6 +202,7 @@ def test_at_a_terminal_it_asks(command_line, place, answer, status):
     assert (place.seen() == before) == (answer == "n")
 
 
+@pytest.mark.slow
 def test_foreign_writes_are_taken_back_or_accepted(command_line, place):
     """Accepting is asked for by name, and agreed to."""
     place.run(4)
@@ -226,6 +230,7 @@ def test_accepting_that_died_is_finished(command_line, place, point):
     assert {row["word"]: row["n"] for row in place.words_as_of(4)}["intruder"] == 1000
 
 
+@pytest.mark.slow
 def test_what_is_impossible_is_said_plainly(command_line, place):
     """It names what is missing, and how to start anew, which is agreed to; nothing is changed before."""
     place.run(3)

@@ -150,6 +150,7 @@ def run_bounded(bound: int, until: int | None = None, **settings: object) -> lis
     return sorted(read_table("t").to_pydict()["n"])
 
 
+@pytest.mark.slow
 def test_a_last_transaction_that_wrote_to_no_table(command_line):
     """It is committed, as the coordinator state knows: it can be undone, and be forked."""
     command_line.write_module("bounded", BOUNDED)
@@ -182,6 +183,7 @@ def test_a_store_from_before_a_rewind_that_rolled_back_no_table(command_line, tm
     command_line.told("audit", ".")
 
 
+@pytest.mark.slow
 def test_a_group_that_was_decided_and_not_published(command_line):
     """A rewind to before it undoes it: no recovery publishes it any more."""
     command_line.write_module("bounded", BOUNDED)
@@ -203,7 +205,7 @@ def of_files(command_line, folder, numbers) -> None:
         (folder / "in" / name).write_text(f'{{"n": {n}}}\n')
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("dies_at", [None, "group.decide.after"])
 def test_the_spout_is_asked_for_the_input_of_such_a_transaction(command_line, tmp_path, dies_at):
     """A file that the last transaction has taken is needed again; if it is gone, the rewind is refused."""
@@ -442,6 +444,7 @@ def test_the_points_are_listed_while_it_runs(command_line, place):
     assert place.seen() == before
 
 
+@pytest.mark.slow
 def test_a_dry_run_counts_what_would_change(command_line, place):
     """Rows that would go, come back and change, versions, and the input; nothing is written."""
     place.run()
@@ -458,6 +461,7 @@ def test_a_dry_run_counts_what_would_change(command_line, place):
     assert place.seen() == before
 
 
+@pytest.mark.slow
 def test_by_time(command_line, place):
     """The last transaction that was planned by then; a time before the first one or ahead, as slips make it, is refused."""
     place.run()
@@ -841,6 +845,7 @@ def test_a_state_without_versions_stays_as_it_is(command_line, group, to, dies_a
     assert sorted(read_table("table")["n"].to_pylist()) == [2, 3, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("beside", "counts"), variants(("kept", [1, 1, 1]), slow=[("table", [2, 2, 2])]))
 def test_a_state_begun_later_prevents_no_point(command_line, beside, counts):
     """One without versions has only what came after it was begun; a table is begun at the point instead."""
@@ -862,6 +867,7 @@ def test_a_state_begun_later_prevents_no_point(command_line, beside, counts):
     assert sorted(other["n"].to_pylist()) == counts
 
 
+@pytest.mark.slow
 def test_a_state_in_memory_prevents_no_point(command_line):
     """It goes on with what its process has."""
     command_line.write_module("beside", BESIDE)

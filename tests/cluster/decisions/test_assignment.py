@@ -232,6 +232,7 @@ def test_restarted_driver_counts_anew() -> None:
     assert cache.is_alive(here, LIMITS, 50.0)
 
 
+@pytest.mark.slow
 @given(st.data())
 def test_no_slot_is_ever_given_twice(data: st.DataObject) -> None:
     """N-collision: whatever dies, ends, joins and leaves, round after round, no two topologies share a slot, and only

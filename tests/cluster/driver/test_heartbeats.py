@@ -102,6 +102,7 @@ def steered(request: pytest.FixtureRequest, zookeeper: ZooKeeperServer) -> Itera
     relay.close()
 
 
+@pytest.mark.slow
 def test_driver_obeys_the_status(steered: tuple[Steered, Relay]) -> None:
     """It beats again and again; only while the topology is ACTIVE may transactions begin; KILLED is an orderly stop."""
     leader, _ = steered

@@ -11,26 +11,21 @@ from tests.waiting import wait_for
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize(
-    ("status", "content", "outcome"),
-    [
-        (200, b'{"topologyId": "words"}', None),
-        (200, b'{"topologyId": "other"}', "the code builds topology 'other', not 'words'"),
-        (400, b'{"errorMessage": "no module named shop"}', "no module named shop"),
-    ],
-)
-def test_check_by_a_supervisor(make: Make, status: int, content: bytes, outcome: str | None) -> None:
-    """Code that does not build its topology where drivers run is refused, and leaves nothing."""
+def test_check_by_a_supervisor(make: Make) -> None:
+    """Code that does not build its topology where drivers run is refused, and leaves nothing; other code gets in."""
     cluster = make().start()
     [nimbus] = cluster.nimbuses
-    cluster.add_supervisor("s1", 1, lambda _: (status, content))
-    answer = nimbus.submit("words")
-    if answer.status_code == 201:
-        assert answer.json()["note"] == outcome
-    else:
-        assert outcome is not None
-        assert outcome in answer.json()["errorMessage"]
+    answers = [
+        (400, b'{"errorMessage": "no module named shop"}', "no module named shop"),
+        (200, b'{"topologyId": "other"}', "the code builds topology 'other', not 'words'"),
+    ]
+    cluster.add_supervisor("s1", 1, lambda _: answers[-1][:2] if answers else (200, b'{"topologyId": "words"}'))
+    while answers:
+        assert answers[-1][2] in nimbus.submit("words").json()["errorMessage"]
         wait_for("nothing is left", lambda: nimbus.codes() == [] and not cluster.state.manifests())
+        answers.pop()
+    accepted = nimbus.submit("words")
+    assert (accepted.status_code, accepted.json()["note"]) == (201, None)
 
 
 @pytest.mark.long

@@ -120,6 +120,7 @@ def place(zookeeper: ZooKeeperServer, tmp_path: Path) -> Iterator[Place]:
     place.close()
 
 
+@pytest.mark.slow
 def test_supervisor_that_is_started_again(place: Place) -> None:
     """It adopts the driver that runs: the same process, in the same slot; and ends it when it is not wanted."""
     topology = place.run("words")

@@ -259,9 +259,9 @@ def by_key(results: pa.Table, key: tuple[str, ...], names) -> dict:
     return made
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", VALUES)
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(24))
 @given(data=st.data())
 def test_any_steps(kind, data) -> None:
     """Rows reduced in any portions, merged in any order, are as folded one by one; a sum that does not fit is an error."""

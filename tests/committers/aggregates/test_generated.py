@@ -34,7 +34,7 @@ def sums_fit(rows, kind) -> bool:
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", VALUES)
-@settings(max_examples=examples(11), deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(data=st.data())
 def test_any_stream(kind, data) -> None:
     """Whoever folds them, in whatever groups, and wherever the run dies: the table has what a plain loop makes."""

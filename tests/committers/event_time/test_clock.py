@@ -110,7 +110,7 @@ def test_numbered_partitions(tmp_path: Path) -> None:
     assert watermarks(tmp_path, *script, fields=Fields("at: timestamp", "part: int"), partition="part") == [80, 90]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("partition", [None, "part"])
 def test_silence(tmp_path: Path, partition: str | None) -> None:
     """When all is silent, the watermark goes on as fast as time on the wall, by transactions without input."""
@@ -129,6 +129,7 @@ def test_silence(tmp_path: Path, partition: str | None) -> None:
     assert found == [8 - 11 if partition is None else -7, first, *going_on, going_on[-1]]
 
 
+@pytest.mark.slow
 def test_silence_after_the_last_year(tmp_path: Path) -> None:
     """When all is silent, the watermark goes on up to the last moment of the year 9999, and stays there."""
     script = (
@@ -152,6 +153,7 @@ def test_far_ahead(tmp_path: Path) -> None:
     assert [limit for *_, limit in told(tmp_path)] == [130, 230, 231]
 
 
+@pytest.mark.slow
 def test_the_end(tmp_path: Path) -> None:
     """With close_at_end one transaction more moves it past all times, in which it stays; without, there is none."""
     script = Planned(0, [at(5)]), Planned(1, [at(None)])

@@ -37,6 +37,7 @@ def passed(root: Path, stream: str = "default") -> list[tuple[Any, ...]]:
     return rows_of(root, stream, "txid", "at", "key")
 
 
+@pytest.mark.slow
 def test_longer_within_after_a_restart(tmp_path: Path) -> None:
     """A key that is remembered is so for the new time: none of its rows is passed on again."""
     script = one_by_one((1, "a"), (5, "b"), (20, "c"), (16, "a"), (19, "b"), (120, "d"), (121, "a"))
@@ -45,6 +46,7 @@ def test_longer_within_after_a_restart(tmp_path: Path) -> None:
     assert passed(tmp_path, "late") == []
 
 
+@pytest.mark.slow
 def test_shorter_within_after_a_restart(tmp_path: Path) -> None:
     """A key that is remembered is forgotten by the new time; what may have been forgotten is late."""
     script = one_by_one((1, "a"), (15, "b"), (16, "a"), (17, "a"), (2, "a"))

@@ -100,6 +100,7 @@ def test_for_ever(tmp_path: Path, of_clock: dict[str, Any]) -> None:
     assert rows_of(tmp_path, "late") == []
 
 
+@pytest.mark.slow
 def test_after_the_end_all_is_late(tmp_path: Path) -> None:
     """Whatever comes once a source has ended is late, a row of the last moment, too, whatever the lateness."""
     script = [Planned(0, [at(1)]), Planned(1, None), Planned(2, [at(1), (datetime_at(MICROS_MAX), "k", 1)])]
@@ -111,6 +112,7 @@ def test_after_the_end_all_is_late(tmp_path: Path) -> None:
     assert rows_of(tmp_path, "late", "txid", "n") == [(3, 1), (3, 1)]
 
 
+@pytest.mark.slow
 def test_a_row_of_the_last_moment_is_not_the_end(tmp_path: Path) -> None:
     """A watermark that has come to the last moment is not after all times: a lateness still holds windows open."""
     last = (datetime_at(MICROS_MAX), "k", 1)

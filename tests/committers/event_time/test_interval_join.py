@@ -55,6 +55,7 @@ def in_order(rows: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return sorted(rows, key=repr)
 
 
+@pytest.mark.slow
 def test_pairs_rows_without_a_partner_and_late_ones(tmp_path: Path) -> None:
     """A pair comes with its later row; a row without a partner once nothing can match it; a late one on its stream."""
     script = plan(
@@ -86,6 +87,7 @@ def test_the_bounds_of_the_interval(tmp_path: Path, second: float, is_pair: bool
     assert [row[1:] for row in said(tmp_path)] == [("a", 1, 2)] * is_pair
 
 
+@pytest.mark.slow
 def test_the_moment_at_which_a_row_has_no_partner(tmp_path: Path) -> None:
     """A row is kept while the watermark is at the last time of a partner, and without one a microsecond later."""
     script = plan(
@@ -99,6 +101,7 @@ def test_the_moment_at_which_a_row_has_no_partner(tmp_path: Path) -> None:
     assert rows_of(tmp_path, "right_late", "txid", "n") == [(4, 6)]
 
 
+@pytest.mark.slow
 def test_a_kept_row_remembers_that_it_has_matched(tmp_path: Path) -> None:
     """One that has matched, when it came or later, once or often, is never emitted without a partner."""
     script = plan(
@@ -115,6 +118,7 @@ def test_a_kept_row_remembers_that_it_has_matched(tmp_path: Path) -> None:
     assert said(tmp_path) == in_order([*expected, (5, "z", None, 7), (5, "y", 8, None)])
 
 
+@pytest.mark.slow
 def test_an_interval_before_the_left_row(tmp_path: Path) -> None:
     """Partners may come before the row alone: then it is kept for none, and its own transaction says so."""
     script = plan(
@@ -126,6 +130,7 @@ def test_an_interval_before_the_left_row(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_long_commit_phase_makes_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each portion of the pairs of one key renews the transaction's timeout."""
     seen = []
@@ -142,6 +147,7 @@ def test_a_long_commit_phase_makes_progress(tmp_path: Path, monkeypatch: pytest.
     assert len(seen) == len(set(seen)) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["inner", "left", "full"])
 def test_null_keys(tmp_path: Path, how: Any) -> None:
     """A null in a key is equal to nothing: its row has no partner."""
@@ -150,6 +156,7 @@ def test_null_keys(tmp_path: Path, how: Any) -> None:
     assert said(tmp_path) == in_order([*(lefts if how != "inner" else []), *(rights if how == "full" else [])])
 
 
+@pytest.mark.slow
 def test_a_stream_with_itself(tmp_path: Path) -> None:
     """A stream may be both sides: each row meets the others of its key, and itself."""
     other = JoinStream("left", key="key", time="at", fields=LEFT, rename={"at": "paid_at", "n": "amount"})

@@ -141,7 +141,7 @@ def test_a_larger_gap_after_a_restart(tmp_path: Path, late_rows: Any) -> None:
     assert sorted(each[-1] for each in rows_of(tmp_path, "late", "txid", "window_start", "n")) == [2, 4]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("lateness", [0, 5])
 def test_the_very_end_of_a_session(tmp_path: Path, lateness: float) -> None:
     """A row at a session's end belongs to it, also if the watermark is there already: it is no row that is late."""
@@ -162,6 +162,7 @@ def test_right_after_the_end_of_a_session(tmp_path: Path, lateness: float) -> No
     assert said(tmp_path) == [(2, 0, 10, 1)]
 
 
+@pytest.mark.slow
 def test_a_quiet_source(tmp_path: Path) -> None:
     """The last windows close although nothing comes any more: by transactions without input."""
     script = [Planned(0, [at(1), at(11)]), *(Planned(60 * minute, None) for minute in range(1, 4)), Planned(185, [])]
@@ -369,6 +370,7 @@ def test_updates(tmp_path: Path) -> None:
     assert rows_of(tmp_path, "untimed", "txid", "key", "n") == [(2, "k", 1)]
 
 
+@pytest.mark.slow
 def test_more_lateness_opens_windows_again(tmp_path: Path) -> None:
     """A window in the table takes rows again when it is late no more."""
     script = seconds(2, 15, 3, 4)

@@ -117,6 +117,7 @@ def test_a_run_starts_and_completes_with_what_it_has_read_and_written(events, tm
     assert "version" not in output(started, "log")["facets"], "a run that starts has written nothing"
 
 
+@pytest.mark.slow
 def test_a_run_that_follows_tells_of_its_own_transactions_only(events):
     """Each start is a run of its own, and their ranges follow each other."""
     run_inline(topology(), ON, until=3)
@@ -269,6 +270,7 @@ def test_what_a_collector_refused_comes_later(caplog):
     assert len([each for each in caplog.records if "lineage" in each.message]) == 1
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_down_or_hangs_harms_no_run(monkeypatch, caplog):
     """The run ends as without it."""
     monkeypatch.setattr("txtopo.engine.lineage.observer._CLOSE_SECS", 0.05)

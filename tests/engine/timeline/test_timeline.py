@@ -117,6 +117,7 @@ def test_secrets_stay_out(tmp_path):
     assert all(SECRET.encode() not in file.read_bytes() for file in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_stalled_predecessor(tmp_path):
     """One that has lost the lead before it has begun its files leaves those of its successor alone."""
     folder = run_in(tmp_path, until=3)

@@ -11,6 +11,5 @@ say little.
     peers.py        foreachBatch + MERGE, foreachBatch + delta-rs, and the limit
     measuring.py    what a workload is given, contenders, their turns, and their figures
     outcome.py      figures, ratios, targets: shown as tables and kept as JSON
-    event_time/     the same for event time: events, their answers, peers and topologies
     workloads/      what is measured
 """

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import statistics
 import threading
 from pathlib import Path
 from typing import Self
 
 from pyspark.sql import SparkSession
 
-_PERIOD_SECS = 0.2
+_PERIOD_SECS = 0.05
+"""What is folded in memory is held for a tenth of a second."""
+
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -29,11 +30,6 @@ class MemorySampler:
 
     def peak_mib(self) -> float:
         return max(self._mib)
-
-    def tenths_mib(self) -> tuple[float, float]:
-        """Return the median of the first and of the last tenth of the samples."""
-        tenth = max(1, len(self._mib) // 10)
-        return statistics.median(self._mib[:tenth]), statistics.median(self._mib[-tenth:])
 
     def __enter__(self) -> Self:
         self._mib.append(self._look(self._pid))

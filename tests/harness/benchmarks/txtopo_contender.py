@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from pyspark.sql import SparkSession
 from state import DeltaState
 from tests.harness.benchmarks.inputs import Rows, check_delta
 from tests.harness.benchmarks.measuring import Contender, Sample
-from tests.harness.benchmarks.memory import MemorySampler
 from tests.harness.benchmarks.outcome import Role
 from tests.harness.benchmarks.topologies import STATE
 from txtopo import Config, RunReport, Topology, run
@@ -29,11 +27,9 @@ def run_checked(
     folder: Path,
     rows: Rows,
     transactions: int,
-    memory: MemorySampler | None = None,
 ) -> RunReport:
     """Run a topology to its end, and check every total of its table ``STATE`` below ``folder``."""
-    with memory or contextlib.nullcontext():
-        report = run(topology, config, spark=spark)
+    report = run(topology, config, spark=spark)
     check_run(report, topology, folder, rows, transactions)
     return report
 

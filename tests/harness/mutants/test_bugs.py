@@ -12,11 +12,7 @@ from tests.harness.mutants.bugs import BUGS, Bug
 
 ROOT = Path(__file__).resolve().parents[3]
 MUTMUT = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]
-CAUGHT_IN_CI = (
-    "cleanup one too far",
-    "a job whose failure fails its neighbours",
-    "an ack that names a dead incarnation accepted",
-)
+CAUGHT_IN_CI = ("cleanup one too far", "an ack that names a dead incarnation accepted")
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
@@ -37,7 +33,7 @@ def test_what_mutmut_is_told_is_there(path: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CAUGHT_IN_CI)
 def test_a_bug_is_caught(name: str) -> None:
-    """Three bugs are caught here; the command tries all."""
+    """A bug of each simulator is caught here; the command tries all."""
     (bug,) = (each for each in BUGS if each.name == name)
     verdict = judge(bug, seeds=500)
     assert verdict.catcher == "simulator", verdict.detail

@@ -31,12 +31,12 @@ def test_a_wrong_bolt_is_found(command_line, kind):
     assert first in again.output
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", RIGHT, ids=lambda kind: kind.__name__)
 def test_a_right_bolt_is_not(kind):
     """Whatever fails, nothing is found."""
     subject = make_plain_subject(topology(kind.__name__), Config())
-    result = run_schedules(subject, range(1, 1 + examples(300)), processes=1)
+    result = run_schedules(subject, range(1, 1 + examples(150)), processes=1)
     assert [(failure.seed, failure.violation) for failure in result.failures] == []
 
 
@@ -45,6 +45,7 @@ def test_without_ackers_nothing_is_asked_of_acks():
     make_plain_subject(topology("Forgets"), Config({"topology.acker.executors": 0}))
 
 
+@pytest.mark.slow
 def test_an_input_that_is_held_for_ever(command_line):
     """A join may do that, so it is no finding; a warning names the task."""
     result = command_line("simulate", TARGET, "--set", "name=Keeps", "--seeds", "20", "--processes", "1")

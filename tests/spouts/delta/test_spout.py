@@ -132,7 +132,7 @@ def test_a_version_that_changes_rows(path: str, operation: str) -> None:
 
 
 def test_the_change_data_feed(tmp_path: Path) -> None:
-    """Changes come as Delta's own reader has them, those of overwritten files, too; what was there comes as inserts."""
+    """Changes come as Delta's own reader has them, of overwritten and restored files, too; what was there as inserts."""
     path = str(tmp_path / "table")
     feed = {"delta.enableChangeDataFeed": "true"}
     write_deltalake(path, pa.table({"n": pa.array([0, 1, 2], pa.int64()), "what": list("abc")}), configuration=feed)
@@ -147,6 +147,7 @@ def test_the_change_data_feed(tmp_path: Path) -> None:
     DeltaTable(path).optimize.compact()
     write_deltalake(path, more.slice(1), mode="append")
     write_deltalake(path, more, mode="overwrite")
+    DeltaTable(path).restore(2)
     begun, _ = plan(spout, begun)
     collector = RecordingCollector(ATTEMPT, spout.output_fields)
     for metadata in begun:

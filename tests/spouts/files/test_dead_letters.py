@@ -75,7 +75,7 @@ def bad_of(output, name="bad"):
     return Counter((row["file"], row["offset"], row["line"], row["text"]) for row in rows)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["together", "spread"])
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_bad_records_are_in_their_table(tmp_path, layout, parallelism):

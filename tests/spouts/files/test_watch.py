@@ -138,6 +138,7 @@ def test_ranges_of_a_name_that_came_back_are_another_files(growing):
     assert told == [{"a.txt #0": (0, 2)}, {"a.txt #1": (0, 3)}]
 
 
+@pytest.mark.slow
 def test_the_log_is_bounded_by_the_files_that_are_there(growing, monkeypatch):
     """Over ten thousand files that come and go, the store holds some dozens of records, and reads back what is there."""
     monkeypatch.setattr(files_log, "RECORDS_MIN", 8)

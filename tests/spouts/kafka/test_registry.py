@@ -71,6 +71,7 @@ def test_avro(registry: SchemaRegistry) -> None:
     assert read(record(None)) is None
 
 
+@pytest.mark.slow
 def test_a_schema_that_has_changed(registry: SchemaRegistry) -> None:
     """Each record is read by the schema that it was written with."""
     newer = {**ORDER, "fields": [*ORDER["fields"][:1], {"name": "item", "type": ["null", "string"], "default": None}]}
@@ -80,6 +81,7 @@ def test_a_schema_that_has_changed(registry: SchemaRegistry) -> None:
         assert read(record(registry.serializer("avro", "orders", json.dumps(schema))(row))) == row
 
 
+@pytest.mark.slow
 def test_json(registry: SchemaRegistry) -> None:
     """JSON is read, and written if it fits the schema."""
     schema = {"title": "order", "type": "object", "properties": {"id": {"type": "integer"}}}
@@ -137,6 +139,25 @@ def test_bad_records(registry: SchemaRegistry, value: bytes, why: str | None) ->
     with pytest.raises(Exception, match=why) as caught:
         registry.deserializer("avro")(record(value))
     assert not isinstance(caught.value, FailedException)
+
+
+def test_a_schema_that_is_unknown_for_long(
+    registry: SchemaRegistry, served: SchemaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many records with few unknown ids, or one, ask for each once in some seconds; then the registry may know it."""
+    read, row = registry.deserializer("avro"), {"id": 1, "at": AT, "price": Decimal("1.50")}
+    value = registry.serializer("avro", "orders", json.dumps(ORDER))(row)
+    served.asked.clear()
+    for number in (7, 8, 7, 8, 7):
+        with pytest.raises(ValueError, match="its schema is not in the registry"):
+            read(record(b"\0" + number.to_bytes(4) + value[5:]))
+    assert len(served.asked) == 2
+    for number in range(6):
+        served.register(f"other{number}", json.dumps({**ORDER, "name": f"other{number}"}))
+    with pytest.raises(ValueError, match="its schema is not in the registry"):
+        read(record(b"\0" + int.to_bytes(7, 4) + value[5:]))
+    monkeypatch.setattr("spouts.kafka.registry.UNKNOWN_SECS", 0)
+    assert read(record(b"\0" + int.to_bytes(7, 4) + value[5:])) == row
 
 
 def closed(served: SchemaServer) -> Callable[[Any], None] | None:

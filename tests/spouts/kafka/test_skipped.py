@@ -106,7 +106,7 @@ def test_records_that_no_transaction_had(place, command_line):
     assert f"t-0: {skipped} offsets" in output
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_partition_of_which_nothing_is_left(place, command_line, kind):
     """The run ends nevertheless, the audit tells, and the next run takes what comes after."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,9 +51,9 @@ def take(coordinator: Any, found: list[Any]) -> None:
         found.append(coordinator.initialize_transaction(len(found) + 1, found[-1] if found else None))
 
 
-def ids_of(spout: SqlTransactionalSpout, metadata: Any) -> list[Any]:
+def ids_of(spout: SqlTransactionalSpout, metadata: Any, task: int = 0, tasks: int = 1) -> list[Any]:
     collector = RecordingCollector(ATTEMPT, spout.output_fields)
-    emitter = spout.emitter({}, PlainContext())
+    emitter = spout.emitter({}, PlainContext(tasks=tasks, this_task_index=task))
     emitter.emit_batch(ATTEMPT, metadata, collector)
     emitter.close()
     return [values[1] for values in collector.tuples]
@@ -105,6 +107,7 @@ def test_a_late_row_of_a_partition(client: Client, is_child_written: bool) -> No
     assert plan(spout, begun)[1] == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_prepared_transaction_is_waited_for() -> None:
     """A transaction of two phases that waits for its end is one that may bring its rows yet."""
     with PostgresServer({"max_prepared_transactions": 2}) as server, Client(server.url, "public") as client:
@@ -274,6 +277,79 @@ def test_a_table_that_was_restored(client: Client) -> None:
     client.run("INSERT INTO rows (what) VALUES ('next')")
     wait_for("it goes on", watching.is_ready)
     watching.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[Client]:
+    """A file of SQLite, which takes any value for any column, and any name in double quotes for a text."""
+    with Client(f"sqlite:///{tmp_path / 'rows.db'}", None) as file:
+        yield file
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        ("CREATE TABLE other (id INTEGER PRIMARY KEY, what TEXT)", "there is no table"),
+        ("CREATE TABLE rows (id INTEGER PRIMARY KEY, whta TEXT)", "has no column 'what'; it has id, whta"),
+        ("CREATE TABLE rows (id INT PRIMARY KEY, what TEXT)", "'id' of .* may be null"),
+        ("CREATE TABLE rows (id INTEGER, what TEXT NOT NULL, PRIMARY KEY (id, what))", "'id' of .* may be null"),
+        ("CREATE TABLE base (id INTEGER, what); CREATE VIEW rows AS SELECT * FROM base", "is no table"),
+    ],
+)
+def test_a_file_that_can_not_be_read(file: Client, made: str, why: str) -> None:
+    """A table of SQLite from which rows would be left out, or read otherwise than they are, is refused at the start."""
+    for statement in made.split("; "):
+        file.run(statement)
+    with pytest.raises(InputError, match=why):
+        plan(spout_of(file))
+
+
+@pytest.mark.parametrize(("id", "what"), [("1.5", "1"), ("'x'", "1"), ("1", "1.5")])
+def test_values_of_other_types(file: Client, id: str, what: str) -> None:
+    """A value that is no integer is refused, rather than cut off."""
+    file.run("CREATE TABLE rows (id REAL NOT NULL, what)")
+    file.run(f"INSERT INTO rows VALUES ({id}, {what})")
+    spout = spout_of(file, Fields("id: long", "what: long"))
+    with pytest.raises(InputError, match="does not fit the fields"):
+        plan(spout)
+
+
+def test_times_with_an_offset(file: Client) -> None:
+    """A time as a text is what it says, and without an offset of UTC."""
+    file.run("CREATE TABLE rows (id INTEGER PRIMARY KEY, what TEXT)")
+    file.run("INSERT INTO rows (what) VALUES ('2026-01-01 12:00'), ('2026-01-01T14:00:00+02:00')")
+    spout = spout_of(file, Fields("what: timestamp", "id: long"))
+    assert plan(spout)[1] == [dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)] * 2
+
+
+@pytest.mark.parametrize("is_dropped", [False, True])
+def test_a_file_that_was_emptied(file: Client, is_dropped: bool) -> None:
+    """Ids of SQLite that begin again below the last one are refused, too."""
+    made = "CREATE TABLE rows (id INTEGER PRIMARY KEY AUTOINCREMENT, what TEXT)"
+    file.run(made)
+    file.run("INSERT INTO rows (what) VALUES ('one'), ('two')")
+    spout = spout_of(file)
+    begun, _ = plan(spout)
+    file.run("DELETE FROM rows")
+    assert plan(spout, begun)[1] == []
+    for statement in ("DROP TABLE rows", made) if is_dropped else ("DELETE FROM sqlite_sequence",):
+        file.run(statement)
+    file.run("INSERT INTO rows (what) VALUES ('other')")
+    with pytest.raises(InputError, match="up to id 2 were read, and its sequence is at 1"):
+        plan(spout, begun)
+
+
+def test_ids_at_the_ends_of_their_range(place: tuple[str, str | None]) -> None:
+    """The smallest and the largest id there can be come like any other, whoever of several tasks has them."""
+    url, schema = place
+    ids = [-(2**63), -(2**63) + 1, -1, 0, 2**63 - 2, 2**63 - 1]
+    with Client(url, schema) as client:
+        client.run("CREATE TABLE rows (id bigint PRIMARY KEY NOT NULL, what text)")
+        spout, found = spout_of(client, rows_max=2), list[Any]()
+        for number in ids:
+            client.run(f"INSERT INTO rows VALUES ({number}, 'a')")
+            found, _ = plan(spout, found)
+    assert sorted(number for each in found for task in range(3) for number in ids_of(spout, each, task, 3)) == ids
 
 
 def test_a_value_that_python_has_not(client: Client) -> None:

@@ -357,6 +357,7 @@ def test_a_change_that_is_found_as_we_read_for_a_write(table):
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("optimize", [order, append_nothing])
 def test_many_in_a_row_that_are_faster(table, optimize):
     """Somebody who takes the version that we are about to put, again and again, is outlasted, in a write and in upkeep."""
@@ -379,7 +380,7 @@ def test_many_in_a_row_that_are_faster(table, optimize):
     assert table.rows() == table.model
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_one_that_never_pauses(table, monkeypatch):
     """Whoever is faster for a minute is named, and nothing is lost: the write is made once there is a pause."""
     note = table.prepare(5)

@@ -122,6 +122,7 @@ def test_one_that_has_looked_before_us(marked: Marked, optimize: Callable[[Delta
     assert marked.rows() == {n: n for n in range(7, 10)}
 
 
+@pytest.mark.slow
 def test_dead_rows_that_come_back_are_a_change(marked: Marked) -> None:
     """A version that says that it moves rows, and takes the vector away."""
     held = DeltaTable(marked.path)

@@ -198,6 +198,7 @@ def test_a_table_that_is_idle_becomes_small(tmp_path, monkeypatch):
     assert life.declared.table().foreign_change(None) is None
 
 
+@pytest.mark.slow
 def test_what_was_before_the_last_transaction_goes_although_a_start_has_followed(tmp_path, monkeypatch):
     """No checkpoint was made of it as the newest version; it gets one."""
     life = Life(monkeypatch, tmp_path / "t")
@@ -303,6 +304,7 @@ def test_a_checkpoint_is_small(tmp_path, monkeypatch):
     assert (named["version"], named["size"]) == (version, rows.num_rows)
 
 
+@pytest.mark.slow
 def test_properties_say_how_long_others_keep_what_points_need(tmp_path, monkeypatch):
     """Where that is longer than Delta's defaults, or than what the table has; and no property is made shorter."""
     path = tmp_path / "t"

@@ -142,7 +142,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "bytes_max"), [(Rows, None), (Expiring, None), (Expiring, 0)], ids=["rows", "expiring", "in files"]
 )

@@ -98,6 +98,7 @@ def test_a_checkpoint_is_durable_before_log_entries_are_removed(tmp_path, monkey
     assert {"00000000000000000002.checkpoint.parquet", "_last_checkpoint", "_delta_log"} <= at_clean_up[0]
 
 
+@pytest.mark.slow
 def test_replaced_files_and_orphans_go_after_the_retention(tmp_path, monkeypatch):
     """Delta's vacuum leaves them alone, so upkeep removes what the log has let go of, or was never told of."""
     state = keyed(tmp_path)
@@ -207,7 +208,7 @@ def test_the_versions_that_are_kept(tmp_path, monkeypatch, is_vacuumed):
     assert table.kept(txids) == kept == {txid for txid in txids if table.is_kept(txid)}
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("vacuum_days", "rewind_days", "is_kept"), [(7, 7, False), (7, 80, True), (80, 7, True)])
 def test_a_longer_history_is_kept(tmp_path, monkeypatch, vacuum_days, rewind_days, is_kept):
     """The longer one of vacuum's retention and ``topology.rewind.hours`` keeps log entries and files that the other and
@@ -228,7 +229,7 @@ def test_a_longer_history_is_kept(tmp_path, monkeypatch, vacuum_days, rewind_day
     assert declared.table().kept(range(7)) == kept
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("asked_by", ["vacuum_retention_hours", "topology.rewind.hours"])
 @pytest.mark.parametrize("is_outside", [False, True])
 def test_what_was_removed_stays_longer_than_checkpoints_know_of_it(tmp_path, monkeypatch, asked_by, is_outside):
@@ -330,6 +331,7 @@ def marked(path, *bounds):
     return declared
 
 
+@pytest.mark.slow
 def test_vectors_go_with_the_versions_that_need_them(tmp_path, monkeypatch):
     """Those of the newest version stay for ever, older ones for the retention, and what nobody needs goes."""
     declared = marked(tmp_path, 2, 4, 6)

@@ -107,12 +107,12 @@ def test_a_crash_at_every_step(place, kind):
 
 
 @pytest.mark.slow
-def test_a_crash_before_and_after_each_write(place):
+def test_a_crash_before_and_after_each_write(on_postgres):
     """Between any two of the tables, and on either side of the decision, nothing is lost or doubled."""
     names = ("table.write", "group.decide", "recovery.write", "recovery.commit", "table.prepare", "table.open")
     # Those that a run meets at once come first, while there are transactions left: a run that dies commits one at most.
     points = [(f"{name}.{side}", times) for times in (1, 4) for name in names for side in ("before", "after")]
-    pipeline, config = Pipeline(*place), Config({**CONFIG_THERE.given, "topology.group.transactions.max": 1})
+    pipeline, config = on_postgres, Config({**CONFIG_THERE.given, "topology.group.transactions.max": 1})
     died = sum(not run_with_crash(pipeline, Crash(at=times, only=name), config) for name, times in points)
     run_inline(pipeline(), config)
     assert died >= 6

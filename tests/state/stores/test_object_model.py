@@ -206,7 +206,7 @@ def explored(rules: Rules) -> tuple[str | None, int]:
     return None, len(seen)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # it explores the model, of which the code is no part: nothing changes but with the model
 def test_two_processes_never_write_both() -> None:
     """Whatever arrives late or twice, and whoever stops where: what a process believes to be written is what all read."""
     wrong, worlds = explored(Rules())

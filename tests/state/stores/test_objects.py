@@ -210,6 +210,7 @@ def test_a_reader_that_was_away_while_the_log_was_cut(place: ObjectStorePlace) -
     first.close()
 
 
+@pytest.mark.slow
 def test_lost_answers(server: Server) -> None:
     """A write whose answer was lost is written once, and a lead is not lost by it."""
     place = ObjectStorePlace(f"s3://bucket/{next(_PLACES)}", server.options)

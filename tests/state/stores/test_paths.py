@@ -6,9 +6,8 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from state.stores.paths import PATH_BYTES_MAX, ancestors, checked_path, decoded_segment, encoded_path, file_name
+from state.stores.paths import PATH_BYTES_MAX, ancestors, checked_path, decoded_segment, encoded_path
 from txtopo.errors import StateAccessError
-from txtopo.testing.conformance.store import ODD_NAMES
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda name: "/" not in name)
 
@@ -38,18 +37,3 @@ def test_the_longest_path():
 def test_plain_names_stay_readable():
     """What people usually write is the same in ZooKeeper."""
     assert encoded_path("word-count_2/meta/17 a=b:c") == "word-count_2/meta/17 a=b:c"
-
-
-@hypothesis.given(st.lists(NAMES, min_size=2, max_size=2, unique=True))
-def test_file_names_are_distinct(names):
-    """Two topology ids never share a file, also where letter case does not count."""
-    first, second = (file_name(name) for name in names)
-    assert first.lower() != second.lower()
-
-
-def test_file_names_are_short():
-    """No topology id makes a file name too long, or leads out of the folder."""
-    for name in (*ODD_NAMES, "x" * PATH_BYTES_MAX):
-        assert len(file_name(name)) < 100
-        assert "/" not in file_name(name)
-        assert file_name(name).strip(".")

@@ -15,12 +15,12 @@ from contextlib import closing
 import pytest
 
 from state.stores.holder import Holder
-from state.stores.paths import file_name
 from state.stores.sqlite import SqliteStore
 from tests.full_disk import no_file_larger_than
 from tests.processes import python
 from txtopo.api.store import Put, Store
 from txtopo.errors import AlreadyRunning, ConfigError, LostLead, StopError
+from txtopo.files.places import file_name
 from txtopo.testing.conformance.store import StoreConformance, StorePlace, holding_process
 
 
@@ -93,6 +93,7 @@ def test_wiped_epoch_fences(tmp_path):
     store.close()
 
 
+@pytest.mark.slow
 def test_forked_child_does_not_keep_the_lead(tmp_path):
     """A child process that was forked from the holder and outlives it does not hold the lead."""
     program = """
@@ -117,6 +118,7 @@ threading.Event().wait()
     store.close()
 
 
+@pytest.mark.slow
 def test_stopped_holder_still_holds(tmp_path):
     """A holder that only stands still (SIGSTOP) is alive: no one else gets the lead."""
     place = SqliteStorePlace(tmp_path / "store.db")

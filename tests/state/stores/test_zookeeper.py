@@ -115,6 +115,7 @@ def test_wiped_tree_fences(store, plain, root):
         lead.write([Put("a/x", b"v")])
 
 
+@pytest.mark.slow
 def test_killed_holder_here_is_replaced_at_once(place, store, monkeypatch):
     """A holder killed on this machine is seen to be dead: its session is not waited for."""
     with holding_process(place, "a", "first") as (process, _):
@@ -124,6 +125,7 @@ def test_killed_holder_here_is_replaced_at_once(place, store, monkeypatch):
         assert store.take_lead("a", "second").epoch == 2
 
 
+@pytest.mark.slow
 def test_two_that_find_a_dead_holder_do_not_both_lead(place, store, monkeypatch):
     """Told as a history: whoever comes second has read the epoch before the first one counted it up.
 

@@ -67,6 +67,7 @@ def test_the_committed_mark_rides_on_the_next_write(tmp_path):
 NOTES = "*/_data/note-*"
 
 
+@pytest.mark.slow
 def test_a_note_that_is_too_large_for_a_value_lies_beside_a_table(tmp_path, monkeypatch):
     """Notes go with the group after theirs; a crash before the last table is written loses nothing."""
     monkeypatch.setattr("txtopo.transactional.recovery.coordinator_state.NOTE_BYTES_MAX", 0)
@@ -84,6 +85,7 @@ def test_a_note_that_is_too_large_for_a_value_lies_beside_a_table(tmp_path, monk
     assert list(tmp_path.glob(NOTES)) == []
 
 
+@pytest.mark.slow
 def test_a_note_that_cannot_be_written_stops_the_run(tmp_path, monkeypatch):
     """The error says what to do, and the next run goes on as if nothing had been."""
     monkeypatch.setattr("txtopo.transactional.recovery.coordinator_state.NOTE_BYTES_MAX", 0)
@@ -283,7 +285,7 @@ def test_rows_of_an_attempt_that_failed_are_never_written(tmp_path):
     assert folded.snapshot()["n"].to_pylist() == [TRANSACTIONS]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.covering(1)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("error", [InternalError, ClusterError, RuleError, StopError, FailedException])

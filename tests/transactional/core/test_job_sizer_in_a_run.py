@@ -105,6 +105,7 @@ def job_sizes(rows, state, folder, last=None, pending=1_000):
     return made[0].sizes
 
 
+@pytest.mark.slow
 def test_the_next_run_begins_where_this_one_was(tmp_path):
     """The first run feels its way; the second one's first job holds all that wait, for they take next to no time."""
     rows, state = ["cat"] * 100, MemoryState(Fields("key"), Fields("n"))

@@ -53,7 +53,7 @@ def run_pooled(
     return run_with(topology, config, environment), made[0]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("rates", [CALM, ROUGH], ids=["calm", "rough"])
 @pytest.mark.parametrize("layout", ["auto", "together", "spread"])
 def test_same_tables(tmp_path: Path, layout: str, rates: Mapping[Fault, float]) -> None:
@@ -114,8 +114,8 @@ def test_the_simplest_topology(tmp_path: Path, layout: str, tasks: int, job_tran
     assert (report.failures, report.transactions, report.tuples) == (0, 2, 10)
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize("seed", variants(*range(40), long=range(40, 400)))
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", variants(*range(20), long=range(20, 400)))
 def test_generated_topologies(seed: int) -> None:
     """Tables are equal in either mode, in each layout, in jobs of one transaction or many, with deaths and without."""
     random = Random(~seed)
@@ -137,7 +137,7 @@ def test_generated_topologies(seed: int) -> None:
             assert other[name].snapshot().sort_by("word").equals(state.snapshot().sort_by("word"))
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("layout", "every"), [("together", 5), ("spread", 25)])
 @pytest.mark.parametrize("place", ["pool.answer", "pool.answered"])
 def test_deaths_around_an_answer(tmp_path: Path, place: str, layout: str, every: int) -> None:

@@ -30,7 +30,7 @@ def as_it_was(place: Place, before: DeltaTable) -> None:
     assert old.equals(new)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ALTERATIONS)
 def test_what_others_have_altered_is_taken_back(place, what):
     """Columns, properties, features and rows are as before, no plan is left behind, and the run goes on."""
@@ -60,6 +60,7 @@ def test_several_tables_are_taken_back_at_once(place):
     place.finish(TRANSACTIONS - 3)
 
 
+@pytest.mark.slow
 def test_rows_that_came_with_it_are_taken_back(place):
     """What was written before and after the alteration goes with it."""
     place.run(3)
@@ -73,6 +74,7 @@ def test_rows_that_came_with_it_are_taken_back(place):
     place.finish(TRANSACTIONS - 3)
 
 
+@pytest.mark.slow
 def test_a_table_without_a_transaction(tmp_path):
     """A table that only was created is as it was created."""
     place = Place(tmp_path)
@@ -114,6 +116,7 @@ def test_a_table_that_is_also_behind(place):
     place.finish(TRANSACTIONS - 2)
 
 
+@pytest.mark.slow
 def test_what_came_before_is_gone(place):
     """If a file of the version before is gone, no plan is made, nothing is recorded, and all can be begun anew."""
     place.run(3)

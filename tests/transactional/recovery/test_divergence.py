@@ -215,6 +215,7 @@ def test_missing_metadata_is_begun_anew(place):
 # Tables
 
 
+@pytest.mark.slow
 def test_a_removed_table(place):
     """A table that was removed is missed, not begun anew; repair can only have it brought back, or start anew."""
     place.run(3)
@@ -311,6 +312,7 @@ def test_what_was_accepted_is_not_rolled_back(place):
     assert counts == counts_of(DATA) | {"intruder": 1000}
 
 
+@pytest.mark.slow
 def test_upkeep_by_somebody_else_is_harmless(place):
     """Versions that change no row are no divergence."""
     place.run(4)
@@ -346,6 +348,7 @@ def test_a_change_below_a_newer_version_of_upkeep(place):
     place.finish()
 
 
+@pytest.mark.slow
 def test_a_table_of_another_topology(place):
     """It is refused by name, is not moved by any repair, and the way out is another path."""
     place.run(3)
@@ -359,6 +362,7 @@ def test_a_table_of_another_topology(place):
     assert (diagnosis.go_to, diagnosis.anew, diagnosis.adopt) == (None, None, None)
 
 
+@pytest.mark.slow
 def test_one_cause_is_one_sentence(place, tmp_path):
     """Of two tables: a topology that was renamed, and a store that is forgotten, which the last run has named."""
     place.run(3)
@@ -419,6 +423,7 @@ def test_what_was_vacuumed_is_not_promised(place):
     assert place.seen() == before
 
 
+@pytest.mark.slow
 def test_a_table_declared_otherwise_before_its_first_transaction(tmp_path):
     """Its folder may be removed: the error says so, and the next run makes it anew."""
 
@@ -464,6 +469,7 @@ def test_a_table_at_another_path(tmp_path):
     assert [max(read_table(tmp_path / "new" / name)["txid"].to_pylist()) for name in ("one", "two")] == [4, 4]
 
 
+@pytest.mark.slow
 def test_a_table_declared_otherwise(tmp_path):
     """The way out is another name and another path: another path alone is refused, too."""
     run_at(tmp_path, "one", "two", until=2)
@@ -494,7 +500,7 @@ class Interfering(Collecting):
                 self.state.put(word, self.attempt.txid)
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("reads", [True, False], ids=["read", "only written"])
 def test_a_write_of_somebody_else_during_a_run(tmp_path, reads):
     """It is refused at the next write of the table, values read or not, and at each start until it is repaired."""
@@ -638,7 +644,7 @@ def test_a_repair_that_was_cut_short_is_finished_by_the_next(place, name, remedy
     place.finish()
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("remedy", ["go_to", "adopt"])
 def test_a_repair_that_fails_closes_its_tables(place, remedy, monkeypatch):
     """Each opened table is closed, so that no thread of its upkeep is left behind."""
@@ -693,6 +699,7 @@ def test_repairs_follow_one_another(place):
 # What is kept
 
 
+@pytest.mark.slow
 def test_what_a_repair_replaces_is_kept(place):
     """The coordinator state that was replaced lies beside the new one."""
     place.run(2)
@@ -765,6 +772,7 @@ def test_where_a_table_may_be(recorded, is_same, group, last, expected):
     assert [each.kind for each in find_mismatched(record, {"words": opened})] == [expected] * (expected is not None)
 
 
+@pytest.mark.slow
 def test_a_table_that_was_removed_after_its_first_transaction(place):
     """One transaction is as much to lose as many."""
     place.run(1)

@@ -106,6 +106,7 @@ def test_a_state_that_was_left_out_is_refused_and_audited_until_it_left(place, c
     assert place.total("words") == 8
 
 
+@pytest.mark.slow
 def test_a_new_state_is_refused(place):
     """Its table would begin at the current transaction in silence."""
     place.run(6, "words")
@@ -184,6 +185,7 @@ def test_begun_empty_and_nothing_committed_yet(place, command_line):
     assert place.total("sums") == 1
 
 
+@pytest.mark.slow
 def test_a_renamed_state_is_a_new_one(place):
     """Its table belongs to the former name, whatever the setting says."""
     place.run(4, "words", "sums")
@@ -204,6 +206,7 @@ def test_a_state_may_be_begun_empty_at_another_path(place):
     assert (place.total("sums"), place.total("elsewhere")) == (4, 2)
 
 
+@pytest.mark.slow
 def test_a_table_that_left_may_be_removed(place, command_line):
     """The audit says that it is not proved, and does not fail for it."""
     place.run(4, "words", "sums")
@@ -228,6 +231,7 @@ def test_dead_letters_may_come_and_go(place, command_line):
     audited(command_line, place, "dead-letters: 0 groups", "transactions 1 to 2, 5 to 6, which put nothing", "✔")
 
 
+@pytest.mark.slow
 def test_states_in_memory(tmp_path):
     """They are refused like tables; a state that holds nothing can be begun."""
     states = {name: MemoryState(Fields("word"), Fields("n")) for name in ("words", "sums")}

@@ -26,6 +26,7 @@ def run_until(output: pathlib.Path, txid: int | None, **settings: object) -> Non
     run_inline(topology(output), Config(group_transactions_max=1, **settings), until=txid)
 
 
+@pytest.mark.slow
 def test_two_topologies_beside_each_other(tmp_path: pathlib.Path) -> None:
     """Topologies with other ids and other tables share a folder, and even the file of coordinator state."""
     for topology_id in ("one", "two"):

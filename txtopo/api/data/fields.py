@@ -7,6 +7,7 @@ is the attempt and never has a type: ``Fields("attempt", "word: string")`` is co
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -132,12 +133,23 @@ class Fields:
         return f"Fields({', '.join(repr(text) for text in self._specifications())})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Fields, tuple(self._specifications())
+        return _shared, tuple(self._specifications())
+
+
+@functools.lru_cache(maxsize=1_024)
+def _shared(*names: str) -> Fields:
+    """Return fields that were pickled: each task of each attempt has the same ones."""
+    return Fields(*names)
 
 
 def _parse_field(text: str) -> tuple[str, pa.DataType | None]:
     if not isinstance(text, str):
         raise FieldsError(f"a field must be a string 'name' or 'name: type', not {text!r}")
+    return _parsed(text)
+
+
+@functools.lru_cache(maxsize=4_096)
+def _parsed(text: str) -> tuple[str, pa.DataType | None]:
     name, colon, kind = text.partition(":")
     name = name.strip()
     if not name:

@@ -6,6 +6,7 @@ that Spark itself uses for it.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import re
 from collections.abc import Iterator
@@ -57,6 +58,7 @@ def parse_type(text: str) -> pa.DataType:
     return kind
 
 
+@functools.lru_cache(maxsize=1_024)
 def ddl_name(kind: pa.DataType) -> str:
     """Return the Spark DDL name of an Arrow type, the inverse of :func:`parse_type`.
 

@@ -12,6 +12,10 @@ from txtopo.failpoints import ProcessDeath
 
 _USER_POINTS = frozenset({"spout.emit", "bolt.execute", "bolt.finish"})
 _WORKER_POINTS = ("pool.",)
+UPKEEP = "upkeep"
+"""The failpoint before each step of an upkeep."""
+FORK = "fork."
+"""The failpoints of who makes a fork begin with it."""
 _STORE_STEPS = (
     "lead.take",
     "spout.keep",
@@ -65,6 +69,8 @@ class Fault(enum.Enum):
     """Much time passes, minutes to days, so that much of the past may be deleted."""
     REWINDS = "rewinds"
     """The topology goes back to a point before it starts again."""
+    FORKS = "forks"
+    """A fork is made at a point, while the topology deletes or between two moves, and lives on as a topology itself."""
     DEADWORKERS = "deadworkers"
     """In real-time mode, a worker dies: anywhere, or around an answer."""
     SILENTWORKERS = "silentworkers"
@@ -93,6 +99,7 @@ RATES: dict[Fault, float] = {
     Fault.OTHERTUPLES: 0.1,
     Fault.AGES: 0.1,
     Fault.REWINDS: 0.3,
+    Fault.FORKS: 0.003,
     Fault.DEADWORKERS: 0.01,
     Fault.SILENTWORKERS: 0.005,
     Fault.BROKENLINKS: 0.005,
@@ -100,7 +107,13 @@ RATES: dict[Fault, float] = {
 }
 """The middle rate of each kind, where it can strike; a schedule draws its own around it."""
 
-LONG_RATES: dict[Fault, float] = {Fault.AGES: 0.1, Fault.PAUSES: 0.002, Fault.CRASHES: 0.002, Fault.REWINDS: 0.3}
+LONG_RATES: dict[Fault, float] = {
+    Fault.AGES: 0.1,
+    Fault.PAUSES: 0.002,
+    Fault.CRASHES: 0.002,
+    Fault.REWINDS: 0.3,
+    Fault.FORKS: 0.003,
+}
 """The middle rates of a schedule of long lives, which has all of these kinds and no others."""
 
 MOVING: dict[Fault, str] = {
@@ -111,6 +124,7 @@ MOVING: dict[Fault, str] = {
     Fault.STOPREQUESTS: "asked for",
     Fault.OTHERTUPLES: "from now on",
     Fault.AGES: "at once",
+    Fault.FORKS: "beside",
 }
 """The kinds that strike between two moves, with what the log says."""
 ANSWERING = frozenset({Fault.LATEANSWERS, Fault.LOSTANSWERS, Fault.DOUBLEDANSWERS})
@@ -123,9 +137,12 @@ def is_at(fault: Fault, failpoint: str) -> bool:
     """Whether a kind of fault may strike at a failpoint."""
     match fault:
         case Fault.CRASHES | Fault.PAUSES:
-            return failpoint not in _USER_POINTS and not failpoint.startswith(_WORKER_POINTS)
+            # Who makes a fork leads another topology.
+            return failpoint not in _USER_POINTS and not failpoint.startswith((*_WORKER_POINTS, FORK))
         case Fault.FAILURES:
             return failpoint in _USER_POINTS
+        case Fault.FORKS:
+            return failpoint == UPKEEP
         case Fault.STOREERRORS:
             return failpoint.startswith(_STORE_STEPS)
         case Fault.TABLEERRORS:

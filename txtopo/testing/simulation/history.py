@@ -91,10 +91,18 @@ class Disk:
         elif path is not None:
             live = before | {path} if len(before) < FILES_MAX else frozenset({path})
         is_write = path is not None or version.restored is not None
-        self.made.append(
-            Made(version, self.wall_secs(), live, before, is_write, is_turn or version.restored is not None)
-        )
-        self.entries[version.number] = self.made[-1].made_secs
+        self._append(Made(version, self.wall_secs(), live, before, is_write, is_turn or version.restored is not None))
+
+    def take(self, origin: Disk, number: int, version: Version) -> None:
+        """Put a version with the files of one of another disk, by links: they are as old as they are there."""
+        live = origin.made[number].live
+        self.data.update({path: origin.data[path] for path in live})
+        self._written = origin._written  # so that no name is used twice
+        self._append(Made(version, self.wall_secs(), live, frozenset(), is_write=True, is_turn=False))
+
+    def _append(self, made: Made) -> None:
+        self.made.append(made)
+        self.entries[made.version.number] = made.made_secs
 
     def log(self) -> KeptLog:
         """List the log."""

@@ -22,6 +22,7 @@ from txtopo.api.data.utc import micros_at
 from txtopo.api.map_state import Key, pairs_of, split_columns
 from txtopo.api.reduction import Folding, Reducible, Rows, RowsMode, TransactionRows
 from txtopo.api.state import (
+    CanBeForked,
     CanBeRepaired,
     ExpiresKeys,
     ExpiresRows,
@@ -72,8 +73,23 @@ class SimulatedTable:
         self.disk.add(version, file, is_turn=is_turn)
         self.on_version(self.name, before, version)
 
+    def take(self, origin: SimulatedTable, txid: int, epoch: int) -> None:
+        """Become as another one was after the write of a transaction; see :meth:`Disk.take`.
 
-class SimulatedState(State):
+        Raises:
+            StateAccessError: it no longer keeps that version.
+        """
+        number = origin.disk.version_of(txid)
+        reach("fork.shared")  # where the other one may lose its files; its log is read by now
+        made = None if number is None else origin.disk.made[number]
+        if made is None or made.version.txid != txid or not made.live <= origin.disk.data.keys():
+            raise StateAccessError(f"table {self.name!r} no longer keeps transaction {txid}", txid=txid)
+        before, self.newest = self.newest, Version(self.newest.number + 1, txid, epoch, made.version.rows)
+        self.disk.take(origin.disk, made.version.number, self.newest)
+        self.on_version(self.name, before, self.newest)
+
+
+class SimulatedState(State, CanBeForked):
     """Replaces a topology's state in a simulation; copies the fields and the kind of the state ``of``."""
 
     def __init__(self, of: State, table: SimulatedTable) -> None:
@@ -83,6 +99,8 @@ class SimulatedState(State):
         self.partition_by = tuple(getattr(of, "partition_by", ()))
         self.expires = getattr(of, "expires", "")
         self.time_to_live = getattr(of, "time_to_live", None)
+        self.origin: SimulatedTable | None = None
+        """That of which its table is made anew, for a fork."""
         self._of = of
         self._table = table
 
@@ -90,6 +108,11 @@ class SimulatedState(State):
     def is_durable(self) -> bool:
         """False: it ends with the schedule."""
         return False
+
+    @property
+    def address(self) -> str:
+        """The table's name, so that the journal says which one it is."""
+        return self._table.name
 
     def as_rows(self, name: str, rows: Rows) -> pa.Table:
         """Return rows with the columns of the rows table that it replaces."""
@@ -117,6 +140,18 @@ class SimulatedState(State):
         table.add(Version(newest.number + 1, newest.txid, epoch, newest.rows))
         opened.landed()
         return opened
+
+    def moved(self, path: str) -> SimulatedState:
+        """Return this state: the world that it is in is its place."""
+        del path
+        return self
+
+    def fork(self, origin: str, txid: int, topology_id: str, name: str, incarnation: str, epoch: int) -> None:  # noqa: PLR0913, PLR0917 - as CanBeForked
+        """Make its table as that of :attr:`origin` was; see :meth:`CanBeForked.fork`."""
+        del origin, topology_id, name
+        assert self.origin is not None, "the world of the fork has said of what"
+        self._table.take(self.origin, txid, epoch)
+        self._table.incarnation = incarnation
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return the newest rows."""

@@ -17,10 +17,22 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.state import Key, State, StateTable
 from txtopo.assembly.environment import Environment
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config
-from txtopo.errors import DivergenceError, FailedException, JobFailure, PoisonTransaction, StopError, TxtopoError
+from txtopo.errors import (
+    DivergenceError,
+    FailedException,
+    JobFailure,
+    PoisonTransaction,
+    StateAccessError,
+    StopError,
+    TxtopoError,
+)
 from txtopo.failpoints import ProcessDeath, armed
 from txtopo.files.places import folder_at
+from txtopo.fork.fork import Fork, ForkPoints, ForkSubject, fill
+from txtopo.fork.forking import begun_after, state_of
 from txtopo.journal.entries import JournalHeader
+from txtopo.journal.journal import counting_parts
+from txtopo.journal.search import EnteredGroup
 from txtopo.testing.checkers import (
     AttemptChecker,
     CoreChecker,
@@ -31,7 +43,18 @@ from txtopo.testing.checkers import (
 )
 from txtopo.testing.simulation.checks import Checks
 from txtopo.testing.simulation.durable import Durable
-from txtopo.testing.simulation.faults import ANSWERING, LONG_RATES, MOVING, OF_WORKERS, RATES, CrashError, Fault, is_at
+from txtopo.testing.simulation.faults import (
+    ANSWERING,
+    FORK,
+    LONG_RATES,
+    MOVING,
+    OF_WORKERS,
+    RATES,
+    UPKEEP,
+    CrashError,
+    Fault,
+    is_at,
+)
 from txtopo.testing.simulation.history import Disk
 from txtopo.testing.simulation.process import (
     ObservedCoordinator,
@@ -58,6 +81,7 @@ from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.operations.repair import carry_out
 from txtopo.transactional.recovery.operations.rewind import Past
 from txtopo.transactional.recovery.plans import GoTo, recorded_plan
+from txtopo.transactional.recovery.values import copy_of, source_in
 from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]
@@ -83,7 +107,7 @@ Hardly anything happens to a process then but that time passes, so it lives to d
 LONG_TRANSACTIONS_MIN = 12
 LONG_MOVES_MAX = 300
 """In place of :data:`MOVES_WITH_FAULTS_MAX`."""
-LONG_AGES_SECS = (20, 45, 45, 100, 400, 30 * 3600)
+LONG_AGES_SECS = (*[20] * 6, 45, 45, 100, 400, 30 * 3600)
 """In place of :data:`AGES_SECS`: more often less than the time between two clean-ups."""
 EAGER = 0.1
 CHANGING = 0.2
@@ -92,6 +116,10 @@ OFFERED = 0.5
 """How probable it is that a rewind goes to a transaction that is still there although nobody has promised it."""
 UPKEEP_PAUSES = 10
 """How much more often than elsewhere a process is paused in its upkeep."""
+FORK_MOVES_MAX = 40
+"""How many moves others make at most between two steps of a fork."""
+PAUSED_REWINDS = 4
+"""How much more often the topology goes back while a process is paused, which matters for what that deletes later."""
 WAITING = 0.1
 """How probable it is that time passes though something could be done."""
 SKIPPING = 0.1
@@ -100,6 +128,8 @@ AGES_SECS = (30, 100, 400, 400, 4_000, 30 * 3600, 3 * 24 * 3600, 8 * 24 * 3600)
 """How much time passes at once where much does."""
 HISTORIES = ((300, 168), (300, 168), (300, 25), (60, 2), (900, 168))
 """How long versions are kept, in seconds, and points, in hours; one or two of them are drawn for a schedule."""
+LONG_HISTORIES = ((60, 168), (60, 2), (300, 25))
+"""Those of long lives: who has replaced a file a minute ago deletes it between two clean-ups, a minute apart."""
 PROCESSES_MAX = 40
 WALL_FROM_SECS = 4_102_444_800
 """When a schedule begins, in seconds since 1970: in the year 2100, so that no event time is too far ahead."""
@@ -171,6 +201,11 @@ class World(Surroundings):
         """Whether an endless source has given all that it had."""
         self.is_real_time = subject.is_real_time
         self._subject = subject
+        self._kinds = kinds
+        self._is_in_fork = False
+        """Whether a fork is being made, while others may make moves."""
+        self._forks_left = 2
+        """How many forks may be made of this topology; those of forks have one less."""
         self._may_dry_up = subject.oracle is None or subject.dries_up
         self._plan = subject.topology.plan
         self._repeats = policy_of(self._plan.kinds).repeats
@@ -183,7 +218,8 @@ class World(Surroundings):
         self._is_long = self._draws_long(subject, kinds)
         self._faults = self._draw_faults(kinds)
         self._aged_secs = 0
-        self._histories = self.random.sample(HISTORIES, 2 if self.random.random() < CHANGING else 1)
+        histories = LONG_HISTORIES if self._is_long else HISTORIES
+        self._histories = self.random.sample(histories, 2 if self.random.random() < CHANGING else 1)
         self._striking: dict[str, list[Fault]] = {}
         """By failpoint, the kinds that can strike there."""
         self._moving = [fault for fault in self._faults if fault in MOVING]
@@ -248,13 +284,16 @@ class World(Surroundings):
 
     def _strike_at(self, fault: Fault, failpoint: str) -> None:
         """Strike, perhaps, at a failpoint: raise, or let something else happen first."""
-        if (fault is Fault.PAUSES and not self.can_pause) or not self.strikes(fault, "at", failpoint):
+        can_strike = {Fault.PAUSES: self.can_pause, Fault.FORKS: self.can_fork}
+        if not can_strike.get(fault, True) or not self.strikes(fault, "at", failpoint):
             return
         match fault:
             case Fault.CRASHES:
                 self.kill_current()
             case Fault.PAUSES:
                 self.pause_current()
+            case Fault.FORKS:
+                self.fork(is_beside=False)
             case Fault.STOREERRORS:
                 raise StopError("the simulator told the store not to answer")
             case Fault.TABLEERRORS:
@@ -272,6 +311,7 @@ class World(Surroundings):
             Fault.SLOWWORK: bool(process.threads.works),
             Fault.OTHERTUPLES: self.can_switch,
             Fault.AGES: self.can_age,
+            Fault.FORKS: self.can_fork,
         }
         if not can_strike.get(fault, True) or not self.strikes(fault, MOVING[fault]):
             return
@@ -289,6 +329,8 @@ class World(Surroundings):
                 process.request_stop()
             case Fault.AGES:
                 self.age()
+            case Fault.FORKS:
+                self.fork(is_beside=True)
             case _:
                 self.switch_partition()
 
@@ -419,6 +461,97 @@ class World(Surroundings):
         """Return the time, and the process that acts."""
         return f"{self.clock.now_ms:>7} ms  process {self.acting[-1].number if self.acting else 0}"
 
+    # Forks.
+
+    @property
+    def can_fork(self) -> bool:
+        """Whether a fork may be made: of a topology whose rows are known, at a point."""
+        can = self._forks_left > 0 and not self._is_in_fork and self._begins_alike and not self._skips
+        return can and not self.durable.is_going_back and bool(self._checks.promised())
+
+    def fork(self, *, is_beside: bool) -> None:
+        """Make a fork at a point, as ``txtopo fork`` does, and let it live to its end in a world of its own.
+
+        Args:
+            is_beside: whether others go on while it is made, and may die and go back; else somebody is in an upkeep.
+        """
+        self._forks_left -= 1
+        log = self._log_of_fork if self.is_logged else None
+        world = World(self._subject, self.random.getrandbits(32), self._kinds, self._only, log)
+        world._forks_left = self._forks_left
+        is_made, self._is_in_fork = False, is_beside
+        with self._acting(Process(self, 0)):
+            is_made = self._make_fork(world)
+        self._is_in_fork = False
+        if is_made:
+            world._live_on(self)
+
+    def _make_fork(self, fork: World) -> bool:
+        """Make a fork; return False if it is refused."""
+        topology_id, durable = self._plan.topology_id, self.durable
+        values = copy_of(durable.store(), topology_id)
+        assert values is not None, "nobody writes meanwhile"
+        origin = self._repair_subject()
+        state = state_of(origin, values)
+        parts, committed = durable.journal(), state.committed()
+        points = [point.txid for point in self._checks.promised()]
+        wanted = self.random.choice(points)
+        found = ForkPoints.of(origin, lambda _: parts, committed.txid, points)
+        point, obstacles = found.find(wanted)
+        with self._checks.keeping():
+            require(
+                point is not None and point.txid == wanted, f"each point can be forked at: not {wanted}, {obstacles}"
+            )
+        assert point is not None, "it was required"
+        counting = counting_parts(parts, lambda entry: entry.last <= committed.txid)
+        groups = [EnteredGroup(part.header, entry) for part in counting for entry in part.entries]
+        begun, is_all = begun_after(self._plan, point, lambda _last, _first: reversed(groups), state)
+        source = source_in(values)
+        if source and not is_all:
+            return False
+        self.log(f"forks at {wanted}")
+        for name, each in fork.durable.states.items():
+            each.origin = durable.tables[name]
+        names = {name: name for name in fork.durable.states}
+        to = GoTo.beside(point, committed)
+        made = Fork(topology_id, f"fork of {point.incarnation}", topology_id, txid=wanted, tables=names, plan=to)
+        subject = ForkSubject(made, folder_at("/nowhere"), origin, to, fork.durable.states, begun, source)
+        store = fork.durable.store()
+        coordinator_state = CoordinatorState(store, store.take_lead(topology_id, "the simulator"), topology_id)
+        coordinator_state.check_spouts(self._plan.kinds)
+        try:
+            fill(subject, coordinator_state, lambda header: fork.durable.begin_journal(header, fork._checks.journal))
+        except StateAccessError as error:
+            with self._checks.keeping():
+                is_kept = wanted in {each.txid for each in self._checks.promised()}
+                require(not is_kept, f"a point stays while a fork is made at it: {error}")
+            raise FailedException(str(error)) from error
+        finally:
+            store.close()
+        return True
+
+    def _come_to_fork(self) -> None:
+        """Let others make moves while a fork is made."""
+        for _ in range(self.random.randrange(FORK_MOVES_MAX) if self._is_in_fork else 0):
+            if self._checks.violation is not None or self._is_finished():
+                return
+            self._move()
+
+    def _live_on(self, origin: World) -> None:
+        """Live to the end, as a fork; what strikes is counted among what strikes its origin."""
+        self.clock.now_ms, self._asked, self._aged_secs = origin.clock.now_ms, origin._asked, origin._aged_secs
+        self.struck, self._drawn = origin.struck, origin._drawn
+        try:
+            with origin.keeping():
+                self.run()
+        finally:
+            origin._drawn = self._drawn
+        self.dissolve()
+
+    def _log_of_fork(self, text: str) -> None:
+        assert self._log is not None, "there is a log"
+        self._log(f"fork  {text}")
+
     # Moves.
 
     def _end_faults(self) -> None:
@@ -497,19 +630,12 @@ class World(Surroundings):
         if self.durable.is_going_back:
             return True
         can = self._begins_alike and not self._skips and self.has_faults and bool(self._checks.promised())
-        return can and self.strikes(Fault.REWINDS, "before a start")
+        tries = PAUSED_REWINDS if self._paused else 1
+        return can and any(self.strikes(Fault.REWINDS, "before a start") for _ in range(tries))
 
     def _go_back(self, coordinator_state: CoordinatorState) -> None:
         """Go back to a point as ``txtopo rewind`` does, or go on with that."""
-        subject = _Subject(
-            self._plan.topology_id,
-            self._plan.kinds,
-            self._topology.plan.states,
-            folder_at("/nowhere"),
-            {},
-            (),
-            self.durable.tables,
-        )
+        subject = self._repair_subject()
         plan = recorded_plan(coordinator_state)
         if plan is None:
             points = [point.txid for point in self._checks.promised()]
@@ -519,7 +645,8 @@ class World(Surroundings):
             if self.random.random() < OFFERED:
                 offered = (point.txid for point in past.standing[1:] if point.txid)
                 points = [txid for txid in offered if txid not in points] or points
-            wanted = self.random.choice(points)
+            # The oldest one, which is deleted next, as often as all others.
+            wanted = self.random.choice([min(points), self.random.choice(points)])
             point, reasons = past.nearest(wanted)
             with self._checks.keeping():
                 require(point.txid == wanted, f"each point can be gone back to: not {wanted}, {reasons}")
@@ -530,6 +657,10 @@ class World(Surroundings):
         known = attempts.metadata
         attempts.metadata = {txid: each for txid, each in known.items() if txid <= plan.txid}
         carry_out(subject, coordinator_state, plan)
+
+    def _repair_subject(self) -> RepairSubject:
+        plan, states = self._plan, self._topology.plan.states
+        return _Subject(plan.topology_id, plan.kinds, states, folder_at("/nowhere"), {}, (), self.durable.tables)
 
     def _environment(self, process: Process) -> Environment:
         @contextlib.contextmanager
@@ -592,6 +723,8 @@ class World(Surroundings):
             raise CrashError
         if failpoint == "group.commit.after":  # tables and coordinator state are both written
             self._settled()
+        if failpoint.startswith(FORK):
+            self._come_to_fork()
         self._strike(failpoint)
 
     def _strike(self, failpoint: str) -> None:
@@ -602,7 +735,7 @@ class World(Surroundings):
                 self._striking[failpoint] = striking
             for fault in striking:
                 # What is deleted is of no matter until somebody has gone back to it meanwhile.
-                for _ in range(UPKEEP_PAUSES if (fault, failpoint) == (Fault.PAUSES, "upkeep") else 1):
+                for _ in range(UPKEEP_PAUSES if (fault, failpoint) == (Fault.PAUSES, UPKEEP) else 1):
                     self._strike_at(fault, failpoint)
 
     # The end.
@@ -663,7 +796,7 @@ class World(Surroundings):
     # Tables.
 
     def _table(self, name: str) -> SimulatedTable:
-        disk = Disk(self.wall_secs, functools.partial(self._reach, "upkeep"), self._checks.past)
+        disk = Disk(self.wall_secs, functools.partial(self._reach, UPKEEP), self._checks.past)
         return SimulatedTable(name, self._on_version, disk=disk, make_thread=self._thread)
 
     def _thread(self) -> Executor:

@@ -102,8 +102,11 @@ class CommitThreads(Protocol):
 class Journal(Protocol):
     """What a committer needs of a journal."""
 
-    def enter(self, entry: JournalEntry) -> None:
-        """Append an entry; durable on return."""
+    def enter(self, entry: JournalEntry) -> bytes | None:
+        """Append an entry; durable on return, or once what is returned is decided with the entry's group."""
+
+    def decided(self) -> None:
+        """Hear that the group of the last entry is decided."""
 
 
 class Result(Protocol):
@@ -261,19 +264,21 @@ class GroupCommitter:
             self._keeping.record_standing()
         notes: dict[str, Any] = dict.fromkeys(writes)
         # A crash in these steps leaves data files that no note names, which upkeep or the next recovery removes; and an
-        # entry in the journal of transactions that never were. A last entry counts only if the tables have its
-        # transactions, and the next leader's part of the journal goes on from the committed mark.
+        # entry in the journal of transactions that never were, unless it rides in the decision. A last entry counts
+        # only if the tables have its transactions, and the next leader's part of the journal goes on from the committed
+        # mark.
         prepared: _Spans = {}
         published: _Spans = {}
         steps = [
             functools.partial(self._prepare, prepared, notes, name, last, values) for name, values in writes.items()
         ]
         inputs: Sequence[TransactionInput] = ()
+        tail: list[bytes] = []
         if self._journal is not None:
             told = [self._discreet(each) for each in group]
             entry = journal_entry(self._task_factory.plan.spouts, told, self._committed.metadata, writes, fingerprints)
             # First, because the last step needs no other thread, and the group waits longest for a table.
-            steps.insert(0, functools.partial(self._enter, self._journal, entry))
+            steps.insert(0, functools.partial(self._enter, self._journal, entry, tail))
             inputs = [TransactionInput(each.ranges, each.planned.references) for each in entry.transactions]
         with self._timed("preparing"):
             self._threads.together(steps)
@@ -281,8 +286,10 @@ class GroupCommitter:
         # that have not: the next leader publishes each from its note, which does nothing where it is visible already.
         with self._timed("deciding"), durable_step("group.decide"):
             self._coordinator_state.decide(
-                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes, planned=planned)
+                Group(first, last, tuple(writes), metadata, tuple(self._states), notes=notes, planned=planned), *tail
             )
+        if self._journal is not None:
+            self._journal.decided()
         with self._timed("table writes"):
             self._threads.together(
                 [functools.partial(self._publish, published, name, last, notes[name]) for name in writes]
@@ -338,10 +345,12 @@ class GroupCommitter:
                 notes[name] = self._states[name].prepare(txid, values)
         spans[name] = began, self._now_secs()
 
-    def _enter(self, journal: Journal, entry: JournalEntry) -> None:
+    def _enter(self, journal: Journal, entry: JournalEntry, tail: list[bytes]) -> None:
         with durable_step("group.journal"):
             wait_for_descriptor(self._threads.sleep)
-            journal.enter(entry)
+            riding = journal.enter(entry)
+            if riding is not None:
+                tail.append(riding)
 
     def _publish(self, spans: _Spans, name: str, txid: int, note: Any) -> None:
         began = self._now_secs()

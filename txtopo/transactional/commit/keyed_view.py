@@ -4,12 +4,12 @@ A layer holds *bare* values: a key's value alone, without the txid and the previ
 it. A :data:`~txtopo.api.values.StateValue` is made only where somebody reads one: that takes half the time of a commit
 phase that touches thousands of keys.
 
-What a transaction puts becomes rows when it is checked, and the state folds the rows of all transactions at once; one
-that does not fold gets each key's last value. As long as transactions only fold values into keys, these are rows from
-the start. The first access to a single key ends that: the rows are then folded key by key, here.
+What a transaction gives is rows, in parts: either all of them are put, or all are still to be folded by one reduction,
+and so it is with those of the group, which the state folds at once. While single keys are accessed, what is put is
+values by key, which become rows when they are checked; a state that does not fold rows gets each key's last value.
 
-A transaction that must know what it changes folds rows at once, and what it puts are rows, too: those of the group's
-transactions lie above the durable ones. The first access to a single key makes values of them.
+Rows wait to be folded as long as transactions only fold values into keys. They are folded, and so become rows or values
+that are put, when somebody asks what a key has, or what a transaction changes.
 """
 
 from __future__ import annotations
@@ -72,20 +72,26 @@ _TXID = "txid"
 Mask = npt.NDArray[np.bool_]
 
 
-@attrs.frozen(eq=False)
-class _Part:
-    """Rows that a transaction has put, and their keys, if they were looked up among those of the group."""
-
-    rows: pa.Table
-    keys: SoughtKeys | None
-
-
 @attrs.define(eq=False)
-class _Fold:
-    """Rows that a component has folded; the component is known once it has finished."""
+class _Part:
+    """Rows that a transaction has put, or is to fold.
+
+    Args:
+        rows: the rows.
+        reduction: what they are folded by; None: they are put.
+        keys: their keys, if they were looked up among those that the group has put.
+        component: the component that gave them, once it has finished, if they are to be folded.
+    """
 
     rows: TransactionRows
+    reduction: Folding | None = None
+    keys: SoughtKeys | None = None
     component: str | None = None
+
+
+def _wait(parts: Sequence[_Part]) -> bool:
+    """Whether parts are still to be folded: all of them are, or none."""
+    return bool(parts) and parts[0].reduction is not None
 
 
 class KeyedGroup(GroupState):
@@ -102,21 +108,19 @@ class KeyedGroup(GroupState):
         """The bare values that the group's finished transactions have put."""
         self.has_removed = False
         """Whether a key may be removed."""
-        self.reduction: Folding | None = None
+        self.parts: list[_Part] = []
+        """What the finished transactions have given as rows, if the state folds rows."""
         self._txids: dict[Key, int] = {}
         self._before: dict[Key, Any] = {}
         """What was put before the last transaction that has put a key, by one of the group, if the state is opaque."""
-        self._folds = opened if isinstance(opened, FoldsRows) else None
-        self._folded: list[_Fold] = []
+        self.folds = opened if isinstance(opened, FoldsRows) else None
+        """The state if it folds rows."""
         self.finds = opened if isinstance(opened, FindsRows) else None
         """The state if it looks keys up in columns."""
-        self._put: list[TransactionRows] = []
-        """What the finished transactions have put, as rows, if the state folds rows."""
         self._read = 0
-        """How many of these are in ``values``."""
+        """How many parts that are put are in ``values``."""
         self._latest: LatestRows | None = None
         """The last row that they have put of each key, once somebody looks for rows."""
-        self._is_by_key = False
 
     def begin(self, txid: int) -> KeyedView:
         """Return the view of transaction ``txid``, which begins now: those before it have finished."""
@@ -145,19 +149,21 @@ class KeyedGroup(GroupState):
         """Return the last transaction of the group that has put a key."""
         return self._txids[key]
 
-    def take(self, view: KeyedView, folded: Sequence[_Fold]) -> None:
+    def take(self, view: KeyedView) -> None:
         """Merge the writes of a transaction that has finished."""
-        if view.rows is not None:
-            self._put.append(TransactionRows(view.txid, view.rows, until=view.until))
-            if self._latest is not None:
-                for part in view.parts or [_Part(in_memory(view.rows), None)]:
-                    self._latest.add(part.rows, part.keys)
+        if self._latest is not None and not _wait(view.parts):
+            for part in view.parts:
+                self._latest.add(part.rows.rows, part.keys)
+        if len(view.parts) > 1 and not _wait(view.parts):  # one for each transaction: each then has a key once
+            rows = pa.concat_tables([part.rows.rows for part in view.parts])
+            self.parts.append(_Part(attrs.evolve(view.parts[0].rows, rows=rows)))
+        else:
+            self.parts += view.parts
         if view.own:
-            assert self._read >= len(self._put) - 1, "they were read before a key was put"
+            assert self._read >= len(self.parts) - 1, "they were read before a key was put"
             self._take_values(view.txid, view.own)
-            self._read = len(self._put)
-        self._folded += folded
-        if view.own or folded or view.rows is not None:
+            self._read = len(self.parts)
+        if view.own or view.parts:
             self._until = view.until
 
     def _take_values(self, txid: int, values: dict[Key, Any]) -> None:
@@ -171,9 +177,9 @@ class KeyedGroup(GroupState):
 
     def read_put(self) -> None:
         """Make values of what finished transactions have put as rows."""
-        for part in self._put[self._read :]:
-            self._take_values(part.txid, self.values_of(in_memory(part.rows)))
-        self._read = len(self._put)
+        for part in self.parts[self._read :]:
+            self._take_values(part.rows.txid, self.values_of(part.rows.rows))
+        self._read = len(self.parts)
 
     def values_of(self, rows: pa.Table) -> dict[Key, Any]:
         """Return the bare values of rows that are put."""
@@ -189,7 +195,7 @@ class KeyedGroup(GroupState):
     @property
     def takes_changes(self) -> bool:
         """Whether a transaction may fold rows and learn what they change: nothing waits to be folded."""
-        return self.finds is not None and not self._folded
+        return self.finds is not None and not _wait(self.parts)
 
     def rows_among(self, keys: pa.Table, sought: SoughtKeys) -> tuple[npt.NDArray[np.int64], pa.Table]:
         """Return the rows of those of some keys that the state has, or that the group has put or removed.
@@ -240,25 +246,14 @@ class KeyedGroup(GroupState):
         """The last row that finished transactions have put of each key."""
         if self._latest is None:
             self._latest = LatestRows(list(self.opened.declared.key))
-            for part in self._put:
-                self._latest.add(in_memory(part.rows))
+            for part in self.parts:
+                self._latest.add(part.rows.rows)
         return self._latest
 
     @property
     def has_put(self) -> bool:
         """Whether a finished transaction has put a key."""
-        return bool(self.values or self._put)
-
-    def rows_to_fold(self, values: Reducible, function: Callable[[Any, Any], Any]) -> Reducible | None:
-        """Return ``values`` as rows to fold; None if this group must fold them key by key."""
-        reduction = Reduction.of(function)
-        is_by_key = self._is_by_key or self.has_put or self.reduction not in {None, reduction}
-        if self._folds is None or is_by_key or reduction is None:
-            return None
-        rows = self._folds.reducible_rows(values, reduction)
-        if rows is not None:
-            self.reduction = reduction
-        return rows
+        return bool(self.values or self.parts) and not _wait(self.parts)
 
     def fold_at_once(self) -> None:
         """Fold the rows of finished transactions, each as the transaction and component that gave them.
@@ -269,12 +264,13 @@ class KeyedGroup(GroupState):
         # The rows are gone after the first try, so a second one would find nothing wrong.
         if self.failure is not None:
             raise self.failure
-        folded, self._folded = self._folded, []
-        self._is_by_key = self._is_by_key or bool(folded)
-        for part in folded:
+        if not _wait(self.parts):
+            return
+        parts, self.parts = self.parts, []
+        for part in parts:
             view = KeyedView(self, part.rows.txid, part.rows.until)
             try:
-                view.reduce_at_once(part.rows.rows)
+                view.fold_at_once([part])
                 view.check()
             except TxtopoError as error:
                 if isinstance(error, RuleError):
@@ -286,24 +282,23 @@ class KeyedGroup(GroupState):
     def check(self, values: Mapping[Key, Any], txid: int) -> Any:
         """Return what a transaction has put as rows, if the state folds rows; raise if it does not fit."""
         writes = self._columns(values, [txid] * len(values))
-        rows = None if self._folds is None else self._folds.rows_to_put(txid, writes)
+        rows = None if self.folds is None else self.folds.rows_to_put(txid, writes)
         if rows is None:
             self.opened.check(writes)
         return rows
 
     def writes(self) -> Writes:
         """Return the group's writes, which may be empty; raise as :meth:`fold_at_once` does."""
-        if self._folds is None:
+        if self.folds is None:
             return self.written
         try:
-            if self._folded and self.failure is None:
-                assert self.reduction is not None, "folded rows have a reduction"
+            if _wait(self.parts) and self.failure is None:
                 # None: the state cannot fold these rows, so they are folded here, key by key.
-                made = self._folds.fold([part.rows for part in self._folded], self.reduction)
+                made = self.folds.fold([part.rows for part in self.parts], self.parts[0].reduction)
                 if made is not None:
                     return made
             self.fold_at_once()
-            made = self._folds.fold(self._put, None) if self._put else None
+            made = self.folds.fold([part.rows for part in self.parts], None) if self.parts else None
         except FailedException as error:
             raise_as_of_state(error)
         return self.written if made is None else made
@@ -359,12 +354,11 @@ class KeyedView(TransactionView):
         self._expiry = None if until is None or ttl is None else ttl.expiry(until, declared.value)
         self.own: dict[Key, Any] = {}
         """The bare values that this transaction has put."""
-        self.rows: Reducible | None = None
-        """The same as rows, once they are checked, if the state folds rows."""
         self.parts: list[_Part] = []
-        """What it has put as rows, instead of values."""
+        """What it has given as rows, instead of values."""
         self._group: KeyedGroup = group
-        self._folded: list[_Fold] = []
+        self._checked: Reducible | None = None
+        """The values as rows, once they are checked, if the state folds rows."""
         self._is_by_key = False
         """Whether nothing is left to fold, so that keys may be accessed."""
         self._is_unchecked = False
@@ -556,7 +550,7 @@ class KeyedView(TransactionView):
 
     @property
     def _is_in_columns(self) -> bool:
-        return self._group.takes_changes and not (self.own or self._folded)
+        return self._group.takes_changes and not (self.own or _wait(self.parts))
 
     def _changed_in_columns(self, rows: pa.Table, reduction: Folding, counted: str) -> RowChanges | None:
         group = self._group
@@ -614,8 +608,11 @@ class KeyedView(TransactionView):
         if not is_there.all():
             rows, sought = rows.filter(pa.array(is_there | was_put)), sought.of(is_there | was_put)
         if rows.num_rows:
-            self.parts.append(_Part(rows, sought))
-            self._is_by_key = False
+            self._give(_Part(TransactionRows(self.txid, rows, until=self.until), keys=sought))
+
+    def _give(self, part: _Part) -> None:
+        self.parts.append(part)
+        self._is_by_key = False
 
     def _changed_by_key(self, rows: pa.Table, function: Callable[[Any, Any], Any], counted: str) -> RowChanges:
         declared = self._group.opened.declared
@@ -676,7 +673,7 @@ class KeyedView(TransactionView):
         is_left = ~self._has_put(sought)
         if not is_left.all():  # a key that this transaction has put, or one with the same hash
             some = keys.filter(pa.array(~is_left))
-            of_parts = (KeyNumbers(part.rows.select(keys.column_names)).of(some) for part in self.parts)
+            of_parts = (KeyNumbers(in_memory(part.rows.rows).select(keys.column_names)).of(some) for part in self.parts)
             is_left[~is_left] = np.max(np.stack(list(of_parts)), axis=0) < 0
         values = [pa.nulls(len(keys), field.type) for field in list(rows.schema)[keys.num_columns :]]
         assert self._group.finds is not None, "it looks keys up in columns"
@@ -707,25 +704,25 @@ class KeyedView(TransactionView):
     def fold_rows(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
         """Fold values into the stored ones as rows; if impossible, prepare for single keys and return False."""
         self._check_running()
-        rows = None if self.own or self.parts else self._group.rows_to_fold(values, function)
-        if rows is None:
-            if self._folds_in_columns(values, function):
+        reduction, folds = Reduction.of(function), self._group.folds
+        if reduction is not None and folds is not None:
+            may_wait = self._may_wait(reduction)
+            rows = folds.reducible_rows(values, reduction) if may_wait or self._is_in_columns else None
+            if rows is not None and may_wait:
+                self._give(_Part(TransactionRows(self.txid, rows, until=self.until), reduction))
                 return True
-            self._begin_by_key()
-            return False
-        self._folded.append(_Fold(TransactionRows(self.txid, rows, until=self.until)))
-        self._is_by_key = False
-        return True
+            if rows is not None and self._folded_in_columns(rows, reduction):
+                return True
+        self._begin_by_key()
+        return False
 
-    def _folds_in_columns(self, values: Reducible, function: Callable[[Any, Any], Any]) -> bool:
-        """Fold values into those of the group's transactions at once, in columns if possible; return whether it was."""
-        reduction, finds = Reduction.of(function), self._group.finds
-        if reduction is None or finds is None or not self._is_in_columns:
-            return False
-        rows = finds.reducible_rows(values, reduction)
-        return rows is not None and self._reduced_in_columns(rows, reduction)
+    def _may_wait(self, reduction: Folding) -> bool:
+        """Whether rows may wait with those of the group and of this transaction: there are none of another sort."""
+        every = (*self._group.parts[:1], *self.parts[:1])
+        return not (self.own or self._group.values) and all(part.reduction == reduction for part in every)
 
-    def _reduced_in_columns(self, rows: Reducible, reduction: Folding) -> bool:
+    def _folded_in_columns(self, rows: Reducible, reduction: Folding) -> bool:
+        """Fold rows into those of the group's transactions, in columns if possible; return whether it was."""
         # A key that has expired when it comes is put by multi_reduce, and not by reduce_changes.
         if not self._is_in_columns or self._expiry is not None:
             return False
@@ -734,41 +731,36 @@ class KeyedView(TransactionView):
         once = reduced(table, list(declared.key), reduction.by_column(list(declared.value)))
         return once is not None and self._changed_in_columns(once, reduction, "") is not None
 
-    def reduce_at_once(self, rows: Reducible) -> None:
-        """Fold rows into the stored values by the group's reduction, in columns or key by key."""
-        assert self._group.reduction is not None, "folded rows have a reduction"
-        if not self._reduced_in_columns(rows, self._group.reduction):
-            self._reduce_by_key(rows)
+    def fold_at_once(self, parts: Sequence[_Part]) -> None:
+        """Fold rows into what transactions before have put, in columns or key by key."""
+        for part in parts:
+            assert part.reduction is not None, "they wait to be folded"
+            if not self._folded_in_columns(part.rows.rows, part.reduction):
+                self._fold_by_key(part.rows.rows, part.reduction)
 
-    def _reduce_by_key(self, rows: Reducible) -> None:
-        assert self._group.reduction is not None, "folded rows have a reduction"
-        self.multi_update(*folded_by_key(self.pairs(rows), self._group.reduction.function))
-
-    def _fold_own(self) -> None:
-        """Fold what this transaction has given into what those before it have put."""
-        folded, self._folded = self._folded, []
-        for part in folded:
-            self.reduce_at_once(part.rows.rows)
+    def _fold_by_key(self, rows: Reducible, reduction: Folding) -> None:
+        self.multi_update(*folded_by_key(self.pairs(rows), reduction.function))
 
     def check(self, component: str | None = None) -> None:
         """Check the values put since the last check, and note that ``component`` has folded the rows since."""
         with self.lock:
-            for part in self._folded:
+            for part in self.parts:
                 part.component = part.component or component
             if self._is_unchecked:
-                self.rows = self._group.check(self.own, self.txid) if self.own else None
+                self._checked = self._group.check(self.own, self.txid) if self.own else None
                 self._is_unchecked = False
 
     def finish(self) -> None:
         """Merge this transaction's writes into the group's."""
         with self.lock:
-            # writes() takes either a group's rows or its values by key, never both.
-            if self._folded and (self.own or self.parts or self._group.has_put):
-                self._fold_own()
+            # What the state folds either waits or is put, all of it.
+            if _wait(self.parts) and self._group.has_put:
+                parts, self.parts = self.parts, []
+                self.fold_at_once(parts)
             self.check()
-            if self.parts:
-                self.rows = pa.concat_tables([part.rows for part in self.parts])
-            self._group.take(self, self._folded)
+            if self._checked is not None:
+                self.parts.append(_Part(TransactionRows(self.txid, self._checked, until=self.until)))
+            self._group.take(self)
             self.discard()
 
     def discard(self) -> None:
@@ -873,12 +865,12 @@ class KeyedView(TransactionView):
             self._group.read_put()
             self._is_by_key = True
             parts, self.parts = self.parts, []
-            for put in parts:
-                self.own.update(self._group.values_of(put.rows))
-            self._is_unchecked = self._is_unchecked or bool(parts)
-            folded, self._folded = self._folded, []
-            for part in folded:
-                self._reduce_by_key(part.rows.rows)
+            for part in parts:
+                if part.reduction is None:
+                    self.own.update(self._group.values_of(part.rows.rows))
+                    self._is_unchecked = True
+                else:
+                    self._fold_by_key(part.rows.rows, part.reduction)
 
 
 def _reaches(rows: pa.Table, txid: int) -> bool:

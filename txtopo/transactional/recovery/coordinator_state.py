@@ -7,6 +7,7 @@
 ``<topology>/committed``   the last committed txid, its metadata, and each state's table and txid
 ``<topology>/metadata/N``  the metadata of transaction N, begun and not yet committed; below it, when it was planned
 ``<topology>/group``       the last decided commit group: its note, or where it lies
+``<topology>/journal``     in a bucket, the last lines of the journal, see :mod:`txtopo.journal.tail`
 ``<topology>/note/N/…``    the parts of the note of the group that ends with transaction N, without room in a table
 ``<topology>/repair``      the plan in progress, if any, see :mod:`txtopo.transactional.recovery.plans`
 ``…/before-repair-N/…``    the values that the N-th repair has replaced
@@ -47,6 +48,7 @@ from txtopo.failpoints import durable_step
 from txtopo.files.folder import Folder
 from txtopo.files.formats import COORDINATOR_STATE, FIRST, Format, refuse_other
 from txtopo.files.records import from_json, to_json
+from txtopo.journal.tail import TAIL
 from txtopo.journal.turns import Timeline
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.large_notes import LargeNotes, NotePlace
@@ -263,8 +265,10 @@ class CoordinatorState:
         """Make durable the metadata of begun transactions, and when they were planned."""
         self._write([Put(self.values.path(_of_begun(each.txid)), _encode_begun(each)) for each in begun])
 
-    def decide(self, group: Group) -> None:
+    def decide(self, group: Group, tail: bytes | None = None) -> None:
         """Decide a group, whose writes are prepared: from here on it will be finished, whoever leads.
+
+        In the same step goes the tail of the journal, if its entry rides; see :mod:`txtopo.journal.tail`.
 
         The group before must be committed. A note that is too large for a value is durable elsewhere before the value
         names it.
@@ -275,7 +279,8 @@ class CoordinatorState:
             content = ENCODER.encode(group.notes).encode()
             apart = self._large_notes.put(group.first, group.last, group.states, content)
             value = encoded(to_json(attrs.evolve(group, notes=None, apart=apart)))
-        self._write([Put(self.values.path(GROUP), value)])
+        tails = [] if tail is None else [Put(self.values.path(TAIL), tail)]
+        self._write([Put(self.values.path(GROUP), value), *tails])
         self._apart = apart
 
     def remove_notes(self) -> None:

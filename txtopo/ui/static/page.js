@@ -246,32 +246,39 @@ document.addEventListener("submit", async event => {
   if (keys.every(key => key === "")) fields.delete("key");
   const into = form.parentElement.querySelector(".answer");
   into.setAttribute("aria-busy", "true");
-  try { show(into, await (await fetch(partAddress(`rows?${fields}`))).text()); }
-  catch (error) { into.textContent = `no answer from the page's server: ${error.message}`; }
+  const asked = form.asked = `rows?${fields}`;
+  const html = await fetch(partAddress(asked)).then(answer => answer.text()).catch(error => error);
+  if (form.asked !== asked) return;  // somebody has asked for something else meanwhile
+  if (html instanceof Error) into.shown = into.textContent = `no answer from the page's server: ${html.message}`;
+  else show(into, html);
   into.removeAttribute("aria-busy");
 });
 
 // ---- the plots: of so many seconds, the last ones or earlier ones ----
 
 function plots() {
-  const part = $("plots-part"), secs = $("secs"), take = part.feed.take;
-  let until = null;  // in seconds since 1970; null: they go on with the run
-  const ask = () => {
+  const part = $("plots-part"), secs = $("secs"), take = part.feed.take, shown = () => part.querySelector("[data-until]");
+  let until = null;  // what is wished for, in seconds since 1970; null: they go on with the run
+  const wish = moment => {
+    until = moment;
     part.dataset.part = `plots?secs=${secs.value}${until === null ? "" : `&until=${until}`}`;
     sessionStorage.setItem("secs", secs.value);
-    part.feed.ask();
   };
-  const move = by => { until = Number(part.querySelector("[data-until]").dataset.until) + by * secs.value / 2; ask(); };
+  const ask = moment => { wish(moment); part.feed.ask(); };
+  const move = by => ask((until ?? Number(shown().dataset.until)) + by * secs.value / 2);
   part.feed.take = async answer => {
     await take(answer);
-    if (part.querySelector("[data-last]")) until = null;
-    $("later").disabled = $("latest").disabled = until === null;
+    if (!shown()) return;
+    const isLast = "last" in shown().dataset;
+    $("later").disabled = $("latest").disabled = isLast;
+    // An answer to what was asked for before a click does not undo the click.
+    if (isLast && answer.url.endsWith(part.dataset.part)) wish(null);
   };
-  const does = {earlier: () => move(-1), later: () => move(1), latest: () => { until = null; ask(); }};
+  const does = {earlier: () => move(-1), later: () => move(1), latest: () => ask(null)};
   for (const id in does) $(id).addEventListener("click", does[id]);
-  secs.addEventListener("change", ask);
+  secs.addEventListener("change", () => ask(until));
   const kept = sessionStorage.getItem("secs");
-  if ([...secs.options].some(each => each.value === kept)) { secs.value = kept; ask(); }
+  if ([...secs.options].some(each => each.value === kept)) { secs.value = kept; ask(null); }
 }
 
 // ---- the graph: as wide as the window, unless somebody has asked for another size ----

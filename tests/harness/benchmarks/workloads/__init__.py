@@ -11,15 +11,11 @@ from tests.harness.benchmarks.workloads.beside_peers import medium, shuffled, sm
 from tests.harness.benchmarks.workloads.big_state import big_state
 from tests.harness.benchmarks.workloads.changes import changes
 from tests.harness.benchmarks.workloads.dataframes import dataframes
-from tests.harness.benchmarks.workloads.endurance import endurance
-from tests.harness.benchmarks.workloads.event_time import deduplication, interval_join, windows_dense, windows_sparse
 from tests.harness.benchmarks.workloads.growth import growth
 from tests.harness.benchmarks.workloads.kafka import kafka, kafka_latency
 from tests.harness.benchmarks.workloads.large import large
 from tests.harness.benchmarks.workloads.large_commits import large_commits
 from tests.harness.benchmarks.workloads.latency import latency, latency_real_time
-from tests.harness.benchmarks.workloads.open_windows import open_windows
-from tests.harness.benchmarks.workloads.page_views import page_views
 
 WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "small": small,
@@ -33,14 +29,7 @@ WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "dataframes": dataframes,
     "latency": latency,
     "latency_real_time": latency_real_time,
-    "page_views": page_views,
-    "windows_dense": windows_dense,
-    "windows_sparse": windows_sparse,
-    "deduplication": deduplication,
-    "interval_join": interval_join,
     "changes": changes,
-    "open_windows": open_windows,
-    "endurance": endurance,
     "growth": growth,
     "big_state": big_state,
     "large_commits": large_commits,

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, SparkSession, functions as F
 
 from committers import ApplyChanges
 from spouts import FilesTransactionalSpout
-from tests.harness.benchmarks.event_time.files import FILES, write_transactions
 from tests.harness.benchmarks.history import MERGE
+from tests.harness.benchmarks.inputs import FILES, write_transactions
 from tests.harness.benchmarks.measuring import Bench, Contender, Sample, measure
 from tests.harness.benchmarks.outcome import Outcome, Role, Target, Unit
 from tests.harness.benchmarks.txtopo_contender import TXTOPO

@@ -72,7 +72,6 @@ def growth(bench: Bench) -> Outcome:
         phases=measured.phases,
         notes=(
             "processor time is that of the driver's Python, and of spouts and bolts in the executors; the JVM is left out",
-            "endurance shows the growth over many transactions: a million with --scale 100",
         ),
     )
 

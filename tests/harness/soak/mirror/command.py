@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from state import read_table
-from tests.harness.benchmarks.event_time.files import write_transactions
+from tests.harness.benchmarks.inputs import write_transactions
 from tests.harness.benchmarks.workloads.changes import CHANGE, COLUMNS, left, made
 
 _VERSIONS_MAX = 3

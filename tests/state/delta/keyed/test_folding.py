@@ -225,7 +225,7 @@ class PlainTable:
         assert sorted(map(repr, shown)) == sorted(map(repr, expected))
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("rows_max", [None, 0], ids=["driver", "executors"])
 @pytest.mark.parametrize("has_vectors", [False, True], ids=["files", "vectors"])
 @settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))

@@ -66,7 +66,7 @@ def many(count, n=1):
 
 
 @VECTORS
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("function", [operator.add, min, max], ids=["sum", "min", "max"])
 @settings(max_examples=examples(12), deadline=None)
 @given(
@@ -122,7 +122,7 @@ def test_driver_and_executors_take_turns(tmp_path, vectors) -> None:
     assert rows(tmp_path) == expected
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @VECTORS
 def test_ranges_by_the_rows_of_a_group(tmp_path, monkeypatch, vectors) -> None:
     """The more rows a group has, the more ranges; each file has the keys of one, until others' rows are left alone."""

@@ -424,6 +424,7 @@ def test_a_longer_time_to_live_brings_nothing_back(tmp_path: Path) -> None:
     assert live(tmp_path, txid=1) == {"a": (1, at(0)), "b": (2, at(8))}
 
 
+@pytest.mark.slow
 def test_what_a_former_time_to_live_ends_is_there_until_a_transaction_removes_it(tmp_path: Path) -> None:
     """Upkeep after a restart with another time to live, and before a transaction is written, drops no row that this tells."""
     options = {"deletion_vectors": True}

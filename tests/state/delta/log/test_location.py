@@ -28,7 +28,7 @@ from txtopo.journal.journal import read_journal
 ODD = ["with spaces", "größe 日本", "100%", "a#b?c&d=e", "it's a (box) {1}", "plus+colon:semi;comma,"]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ODD)
 def test_a_topology_runs_in_a_folder_of_any_name(tmp_path, name):
     """Its tables are written, synced, kept up and audited; delta-rs writes such paths with percent signs."""

@@ -132,6 +132,7 @@ def test_every_reader_reads_what_was_written(drawn: tuple[pa.Schema, pa.Field | 
             table.create_checkpoint()
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(60))
 @given(tables())
 def test_no_file_is_skipped_that_has_a_row(drawn: tuple[pa.Schema, pa.Field | None, list[tuple[Any, Rows]]]) -> None:

@@ -345,6 +345,7 @@ def test_a_table_that_was_restored_from_a_copy(four, name, txid):
     assert four.seen(txid)[0] == txid
 
 
+@pytest.mark.slow
 def test_a_table_that_rests_was_restored(tables):
     """What the last entry does not name is looked for in those before, and in the header."""
     journal = tables.lead(1, 0)

@@ -53,7 +53,7 @@ def some_keys(rows, draw):
     return [(), ("77777",), *(each[:1] for each in draw.sample(known, 2)), draw.choice(known)]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 def test_a_look_finds_what_all_rows_have(filled):
     """Now and in the past, with keys and without, at each limit round the number of rows."""
     path, draw = str(filled.path), random.Random(3)

@@ -28,6 +28,7 @@ def leave_transactions(path, application, *wanted):
     leave(path, *(made[txid] for txid in wanted))
 
 
+@pytest.mark.slow
 def test_the_points_of_a_table(tmp_path):
     """Before the first clean-up each commit group is one; then those that are left, with the times of their writes."""
     path = tmp_path / "t"
@@ -50,6 +51,7 @@ def test_the_points_of_a_table(tmp_path):
         read_table(path, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held", [(), (4,), (4, 5), (7,)])
 def test_versions_whose_files_are_gone_are_no_points(tmp_path, held):
     """Though the log still has their entries, which stay for minutes: only those of points among them are, and are read."""
@@ -67,6 +69,7 @@ def test_versions_whose_files_are_gone_are_no_points(tmp_path, held):
         assert read_table(path, txid).num_rows == txid + 1
 
 
+@pytest.mark.slow
 def test_points_after_a_table_went_back(tmp_path):
     """Those above are void, however often it went back, and before and after the log was cleaned."""
     path = tmp_path / "t"
@@ -125,6 +128,7 @@ def test_the_points_of_several_tables(tables):
         read_points(tables.folder / "elsewhere")
 
 
+@pytest.mark.slow
 def test_a_journal_that_begins_with_the_oldest_point(tables):
     """Its first header says what each table had then."""
     journal = tables.folder / "_txtopo" / "journal" / "t"

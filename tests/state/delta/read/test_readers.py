@@ -95,7 +95,7 @@ def test_a_column_that_was_added_later_is_found(tmp_path, reader):
     assert ids(reader(tmp_path / "t", Filter("s", "=", "b"))) == [2]
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.__name__)
 def test_each_partition_is_found(tmp_path, reader):
     """A row is in the partition that it was put into, whatever its value's letters."""
@@ -226,7 +226,7 @@ CONDITIONS = (
 )
 
 
-@pytest.mark.few(2)
+@pytest.mark.slow
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("reader", SQL_READERS, ids=lambda reader: reader.__name__)
 def test_a_combined_condition_finds_what_it_would_find_without_statistics(filled, tmp_path, reader):

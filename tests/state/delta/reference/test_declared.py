@@ -81,7 +81,7 @@ def test_several_key_columns(tmp_path: Path) -> None:
         table.look_up(keys, ["nam"])
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_every_version_is_as_a_plain_read_has_it(tmp_path: Path, seed: int) -> None:
     """Appends, updates, deletes, OPTIMIZE and new columns, from any version to any other."""

@@ -107,7 +107,7 @@ MODEL_GROUPS = st.lists(
 )
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @WAYS
 @settings(max_examples=examples(15), deadline=None)
 @given(MODEL_GROUPS)
@@ -154,7 +154,7 @@ def test_a_replacement_finds_files_that_were_moved_meanwhile(tmp_path) -> None:
     assert rows(tmp_path) == {("a", 3, 3): 1, ("b", 1, 1): 1, ("b", 2, 2): 1}
 
 
-@pytest.mark.few(1)
+@pytest.mark.slow
 @PARTITIONS
 def test_small_files_are_put_together(tmp_path, partition_by) -> None:
     """Many small files become few, partition by partition; rows and txids stay, and large files are left alone."""

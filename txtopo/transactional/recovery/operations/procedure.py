@@ -12,6 +12,8 @@ from txtopo.api.store import Change, Lead, Store
 from txtopo.config import Config
 from txtopo.errors import StopError
 from txtopo.failpoints import durable_step
+from txtopo.journal.folders import find_journal
+from txtopo.journal.tail import add_tail
 from txtopo.text.words import NOTHING_CHANGED
 from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, damage_in
@@ -88,6 +90,7 @@ class Procedure:
         stack.callback(store.close)
         lead = store.take_lead(subject.topology_id, self.owner, epoch_min)
         stack.callback(lead.release)
+        add_tail(find_journal(subject.metadata_dir, subject.topology_id))  # what is set aside may hold it
         return store, lead
 
     def _looked_at(
