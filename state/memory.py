@@ -14,12 +14,12 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from state.delta.schema import TXID_FIELD, FittedRows, RowFormat, checked_fields
+from state.delta.schema import TXID_FIELD, DeclaredKeys, FittedRows, checked_fields
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.copying import copying_of_value
 from txtopo.api.data.fields import Fields
 from txtopo.api.map_state import Key, split_columns
-from txtopo.api.state import KeyedWrites, OpenedState, State, Writes, by_key
+from txtopo.api.state import KeyedWrites, OpenedState, Writes, by_key
 from txtopo.api.values import StateKind, StateValue
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
 
@@ -69,7 +69,7 @@ class _Table:
     """By epoch and txid."""
 
 
-class MemoryState(State):
+class MemoryState(DeclaredKeys):
     """A state in this process's memory. Pickling it drops its data.
 
     Args:
@@ -98,14 +98,6 @@ class MemoryState(State):
     def is_durable(self) -> bool:
         """False: the state ends with the process."""
         return False
-
-    def fitted(self, name: str, key: Key, value: Any) -> Key:
-        """Return a key in the form in which it is kept; see :meth:`State.fitted`."""
-        return self.format(name).fitted(key, value)
-
-    def format(self, name: str) -> RowFormat:
-        """Return the format of the rows of the state with this name."""
-        return RowFormat(name, self.key, self.value, self.kind)
 
     def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedMemoryState:
         """Open the state for writing, and fence every coordinator of an earlier epoch; see :meth:`State.open`."""

@@ -19,12 +19,12 @@ from state.delta.columns import Column, column_values, fit_column, is_key_type, 
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.api.map_state import Key, joined_columns, split_columns
-from txtopo.api.state import KeyedWrites
+from txtopo.api.state import KeyedWrites, State
 from txtopo.api.values import StateKind, StateValue, stored_values
 from txtopo.columnar.conversion import misfit_of
 from txtopo.errors import FieldsError
 
-__all__ = ["PREVIOUS_PREFIX", "TXID_FIELD", "FittedRows", "RowFormat", "checked_fields", "twice_among"]
+__all__ = ["PREVIOUS_PREFIX", "TXID_FIELD", "DeclaredKeys", "FittedRows", "RowFormat", "checked_fields", "twice_among"]
 
 TXID_FIELD = "txid"
 """The column of the last transaction that touched a row."""
@@ -273,6 +273,18 @@ class RowFormat:
 def reaches(rows: pa.Table, txid: int) -> bool:
     """Whether one of the rows includes transaction ``txid`` or a later one."""
     return bool(rows.num_rows and pc.max(rows[TXID_FIELD]).as_py() >= txid)
+
+
+class DeclaredKeys(State):
+    """A declared keyed state whose rows have the format of a :class:`RowFormat`."""
+
+    def format(self, name: str) -> RowFormat:
+        """Return the format of the rows of the state with this name."""
+        return RowFormat(name, self.key, self.value, self.kind)
+
+    def fitted(self, name: str, key: Key, value: Any) -> Key:
+        """Return a key in the form in which it is kept; see :meth:`State.fitted`."""
+        return self.format(name).fitted(key, value)
 
 
 @attrs.frozen(eq=False)

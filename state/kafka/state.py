@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import copy
 import hashlib
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.delta.rows.format import KeylessRows, RowsFormat, checked_rows_fields, fitted_rows, no_keys
+from state.delta.rows.format import DeclaredRows, checked_rows_fields
 from state.delta.schema import TXID_FIELD
 from state.kafka.client import KafkaMarks, KafkaWriter, checked_library
 from state.kafka.records import RecordLimits, checked_record_fields, misfit_of_records
 from state.marks import Mark, MarkedTable, Owner
+from state.noted_rows import AppendsNotedRows
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
 from txtopo.api.dataset import Dataset
-from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
-from txtopo.api.state import CanBeRenamed, CanBeRepaired, State, StateKind, TableDescription, Writes
-from txtopo.columnar.rows_file import in_memory, rows_of_bytes, rows_to_bytes
+from txtopo.api.reduction import Rows, RowsMode
+from txtopo.api.state import CanBeRenamed, CanBeRepaired, StateKind, TableDescription
+from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import ConfigError, DivergenceError, FailedException, FieldsError, StateAccessError, StateFailure
 from txtopo.network.kafka_connection import kafka_address, kafka_servers
 from txtopo.text.client_properties import ClientProperties, Value
@@ -50,7 +49,7 @@ _LIMITS = RecordLimits()
 """Those of librdkafka."""
 
 
-class KafkaState(State):
+class KafkaState(DeclaredRows):
     """A table of rows that are records of a Kafka topic: a commit group is one transaction of Kafka.
 
     ``AppendCommitter`` fills it, or your committer by ``state.append(rows)``. The fields are those of a record, and no
@@ -115,14 +114,6 @@ class KafkaState(State):
         self.transaction_secs = transaction_secs
         self.publishes_again = publishes_again
 
-    def form(self, name: str) -> RowsFormat:
-        """Return the format of the rows of the state with this name."""
-        return RowsFormat(name, self.value)
-
-    def as_rows(self, name: str, rows: Rows) -> pa.Table:
-        """Return rows with the fields; see :meth:`State.as_rows`."""
-        return in_memory(fitted_rows(self.form(name), rows, RowsMode.APPEND))
-
     def table(self) -> KafkaTable:
         """Return the marks for inspection."""
         return KafkaTable(self, self._marks())
@@ -167,25 +158,14 @@ class KafkaState(State):
         return f"KafkaState({self.topic!r}, {self.value})"
 
 
-@attrs.frozen(eq=False)
-class _Records(PreparedWrites):
-    """The rows of some transactions, with their txids."""
-
-    rows: pa.Table
-
-    @property
-    def rows_put(self) -> int:
-        return int(self.rows.num_rows)
-
-
-class OpenedKafkaState(KeylessRows, CanBeRepaired):
+class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
     """A KafkaState opened by one coordinator; made by :meth:`KafkaState.open`.
 
-    A group's note holds its records: Kafka can't prepare a transaction of which another producer would decide later.
+    Kafka can't prepare a transaction of which another producer would decide later.
     """
 
     def __init__(self, declared: KafkaState, marks: KafkaMarks, owner: Owner, epoch: int) -> None:
-        KeylessRows.__init__(self, declared.form(owner.state))
+        super().__init__(declared.form(owner.state))
         self.declared: KafkaState = declared
         self._marks = marks
         self._owner = owner
@@ -228,28 +208,6 @@ class OpenedKafkaState(KeylessRows, CanBeRepaired):
         if found is not None:
             raise FieldsError(f"state {self._owner.state!r}, row {found[0]}: {found[1]}; nothing was written")
         return fitted
-
-    def write_rows(self, parts: Sequence[TransactionRows]) -> PreparedWrites:
-        """Return the rows with the txid of each; see :meth:`TakesRows.write_rows`."""
-        schema = self._form.schema()
-        rows = [
-            in_memory(part.rows).append_column(schema.field(TXID_FIELD), pa.array([part.txid] * part.count, pa.int64()))
-            for part in parts
-        ]
-        return _Records(pa.concat_tables([schema.empty_table(), *rows]))
-
-    def prepare(self, txid: int, values: Writes) -> Any:
-        """Return a note with the records; see :meth:`OpenedState.prepare`."""
-        del txid
-        return {"rows": base64.b64encode(rows_to_bytes(self._rows(values))).decode()}
-
-    def publish(self, txid: int, note: Any) -> None:
-        """Write the records of a note in one transaction of Kafka; see :meth:`OpenedState.publish`."""
-        self._write(txid, rows_of_bytes(base64.b64decode(note["rows"])))
-
-    def write(self, txid: int, values: Writes) -> None:
-        """Write records in one transaction of Kafka; see :meth:`OpenedState.write`."""
-        self._write(txid, self._rows(values))
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Refuse; see :meth:`KafkaState.snapshot`."""
@@ -343,13 +301,6 @@ class OpenedKafkaState(KeylessRows, CanBeRepaired):
         if is_ours:
             found.check_seen(self._mark.txid, address)
         return found
-
-    def _rows(self, values: Writes) -> pa.Table:
-        if isinstance(values, _Records):
-            return values.rows
-        if len(values):
-            raise no_keys(self._form.state)
-        return self._form.schema().empty_table()
 
 
 class KafkaTable(MarkedTable, CanBeRenamed):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import copy
 from abc import abstractmethod
 from typing import Any, Self
@@ -11,13 +10,13 @@ import attrs
 import pyarrow as pa
 
 from state.marks import Mark, Owner
+from state.noted_rows import HasNotedRows
 from state.sql.columns import NAME_BYTES_MAX, checked_names, column_type, misfit_in_columns
 from state.sql.database import Columns, Database, Transaction, checked_url, database_of, dataset_of_table
 from state.sql.marks import put_mark, read_mark
 from state.sql.table import ASIDE, SqlTable
 from txtopo.api.dataset import Dataset
-from txtopo.api.state import CanBeRepaired, OpenedState, State, Writes
-from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes
+from txtopo.api.state import CanBeRepaired, State, Writes
 from txtopo.errors import ConfigError, DivergenceError, FieldsError, StateAccessError
 
 __all__ = ["DeclaredSqlTable", "OpenedSqlTable"]
@@ -96,12 +95,8 @@ class DeclaredSqlTable(State):
         """Return the opened state, whose table is fenced."""
 
 
-class OpenedSqlTable(OpenedState, CanBeRepaired):
-    """A table opened by one coordinator.
-
-    The note holds the rows, since a database shows others nothing before a transaction commits and keeps nothing of one
-    that has not. What publishes them is one transaction of the database, which also moves the mark.
-    """
+class OpenedSqlTable(HasNotedRows, CanBeRepaired):
+    """A table opened by one coordinator."""
 
     def __init__(self, declared: DeclaredSqlTable, table: SqlTable, owner: Owner, mark: Mark) -> None:
         self.declared = declared
@@ -125,18 +120,9 @@ class OpenedSqlTable(OpenedState, CanBeRepaired):
 
     def prepare(self, txid: int, values: Writes) -> Any:
         """Return a note with the rows; see :meth:`OpenedState.prepare`."""
-        rows = self._rows(txid, values)
-        mark = self._mark()
-        mark.check_epoch(self._epoch, self._table.address)
-        return {"rows": base64.b64encode(rows_to_bytes(rows)).decode()}
-
-    def publish(self, txid: int, note: Any) -> None:
-        """Write the rows of a note in one transaction of the database; see :meth:`OpenedState.publish`."""
-        self._write(txid, rows_of_bytes(base64.b64decode(note["rows"])))
-
-    def write(self, txid: int, values: Writes) -> None:
-        """Write rows in one transaction of the database; see :meth:`OpenedState.write`."""
-        self._write(txid, self._rows(txid, values))
+        note = super().prepare(txid, values)
+        self._mark().check_epoch(self._epoch, self._table.address)
+        return note
 
     def _write(self, txid: int, rows: pa.Table) -> None:
         # 1. A crash before the commit leaves nothing. 2. One during it, or a lost answer, leaves a database that has
@@ -182,10 +168,6 @@ class OpenedSqlTable(OpenedState, CanBeRepaired):
     def close(self) -> None:
         """Close the connections."""
         self._table.database.close()
-
-    @abstractmethod
-    def _rows(self, txid: int, values: Writes) -> pa.Table:
-        """Return what a write puts as rows, which :meth:`_put` takes; raise for what the database would refuse."""
 
     @abstractmethod
     def _put(self, own: Transaction, rows: pa.Table, last: int) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
+from state.delta.schema import TXID_FIELD, DeclaredKeys, checked_fields
 from state.marks import Mark, Owner
 from state.sql.database import Columns, Transaction
 from state.sql.declared import DeclaredSqlTable, OpenedSqlTable
@@ -21,7 +20,7 @@ from txtopo.api.state import KeyedWrites, StateKind, StateValue, Writes, by_key
 __all__ = ["OpenedSqlState", "SqlState"]
 
 
-class SqlState(DeclaredSqlTable):
+class SqlState(DeclaredKeys, DeclaredSqlTable):
     """A value for each key, in a table of a PostgreSQL or SQLite database, with the columns of the fields and txid.
 
     *You* must not write to the table; anybody may read it, with a key's txid beside its value.
@@ -69,14 +68,6 @@ class SqlState(DeclaredSqlTable):
         """The columns of the table."""
         form = self.format("")
         return Columns(form.schema(), len(self.key), tuple(form.schema(with_previous=False).names))
-
-    def format(self, name: str) -> RowFormat:
-        """Return the format of the rows of the state with this name."""
-        return RowFormat(name, self.key, self.value, self.kind)
-
-    def fitted(self, name: str, key: Key, value: Any) -> Key:
-        """Return a key in the form in which it is kept; see :meth:`State.fitted`."""
-        return self.format(name).fitted(key, value)
 
     def _opened(self, table: SqlTable, owner: Owner, mark: Mark) -> OpenedSqlState:
         return OpenedSqlState(self, table, owner, mark)

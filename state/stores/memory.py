@@ -6,7 +6,7 @@ A :class:`MemoryPlace` corresponds to the disk of other stores: it outlives the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import attrs
 
@@ -15,7 +15,7 @@ from state.stores.paths import checked_changes, checked_path, checked_topology_i
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 
-__all__ = ["MemoryLead", "MemoryPlace", "MemoryStore", "apply_change"]
+__all__ = ["MemoryLead", "MemoryPlace", "MemoryStore", "apply_change", "names_below"]
 
 
 @attrs.define(eq=False)
@@ -51,10 +51,8 @@ class MemoryStore(Store):
 
     def children(self, path: str) -> list[str]:
         """Return the sorted names directly below ``path`` (``""``: the topology ids)."""
-        prefix = f"{checked_path(path)}/" if path else ""
         with self.place.lock:
-            below = [other[len(prefix) :] for other in self.place.values if other.startswith(prefix)]
-        return sorted({rest.split("/", 1)[0] for rest in below})
+            return names_below(self.place.values, checked_path(path) if path else "")
 
     def take_lead(self, topology_id: str, owner: str, epoch_min: int = 1) -> Lead:
         """Take the lead of a topology, and increment its epoch; see :meth:`Store.take_lead`."""
@@ -113,6 +111,12 @@ class MemoryLead(Lead):
             self._released = True
             if self._place.holders.get(self._topology_id) == self._holder:
                 del self._place.holders[self._topology_id]
+
+
+def names_below(paths: Iterable[str], path: str) -> list[str]:
+    """Return the sorted names directly below a path; below ``""`` the first names."""
+    prefix = f"{path}/" if path else ""
+    return sorted({other[len(prefix) :].split("/", 1)[0] for other in paths if other.startswith(prefix)})
 
 
 def apply_change(values: dict[str, bytes], change: Change) -> None:

@@ -54,6 +54,7 @@ from typing import TypeVar
 import attrs
 
 from state.stores.holder import Holder, loss, refusal
+from state.stores.memory import names_below
 from state.stores.paths import checked_changes, checked_path, checked_topology_id
 from state.stores.replica import Base, Entry, Replica, Term
 from txtopo.api.arguments import checked_arguments
@@ -121,7 +122,7 @@ class ObjectStore(Store):
         """Return the sorted names directly below ``path`` (``""``: the topology ids)."""
         if path:
             with self._current(checked_path(path).partition("/")[0]) as replica:
-                return replica.names_below(path)
+                return names_below(replica.values, path)
         found = []
         with _naming_errors(self._address):
             for name in self._folder.folders():

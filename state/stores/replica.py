@@ -156,12 +156,6 @@ class Replica:
         assert self.term is not None, "somebody has written"
         return Base(self.number, self.term, tuple(self.fences), dict(self.values))
 
-    def names_below(self, path: str) -> list[str]:
-        """Return the sorted names directly below a path."""
-        prefix = f"{path}/"
-        below = (other[len(prefix) :] for other in self.values if other.startswith(prefix))
-        return sorted({rest.split("/", 1)[0] for rest in below})
-
 
 def _head(term: Term) -> dict[str, Any]:
     return {

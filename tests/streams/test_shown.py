@@ -10,12 +10,12 @@ import pytest
 
 from committers import ReduceCommitter
 from spouts import FilesTransactionalSpout
-from state import MemoryState, read_table
+from state import DeltaReference, MemoryState, read_table
 from tests.streams.flows import ORDER, memory, ran
 from tests.waiting import wait_for
 from txtopo import Fields
 from txtopo.errors import TopologyError, TxtopoError
-from txtopo.streams import Count, Flow, Sum
+from txtopo.streams import Count, Flow, Mean, Sum
 from txtopo.testing import run_inline
 
 ROWS = [(number, "Cork", None, number, True) for number in range(9)]
@@ -74,6 +74,15 @@ def test_html(flow):
     assert "out/totals" in flow._repr_html_()
     assert shops._repr_html_() == "<table><tr><th>field</th><th>type</th></tr><tr><td>shop</td><td>string</td></tr><tr><td>n</td><td>bigint</td></tr></table>"  # fmt: skip
     assert repr(orders) == "Stream(id: bigint, shop: string, at: timestamp, price: bigint, paid: boolean)"
+
+
+def test_a_table(flow):
+    """So does a table of totals, and a reference, of which only the key is known."""
+    totals = flow.source("orders", memory(ROWS)).group_by("shop").agg(mean=Mean("price")).upsert("totals")
+    assert repr(totals) == "Table(shop: string, mean_sum: bigint, mean_count: bigint)"
+    names = flow.reference("names", DeltaReference("names", key="id"))
+    assert repr(names) == "Table(id)"
+    assert names._repr_html_() == "<table><tr><th>field</th><th>type</th></tr><tr><td>id</td><td></td></tr></table>"
 
 
 def test_a_cell_that_is_interrupted(tmp_path):

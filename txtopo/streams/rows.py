@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -14,20 +14,34 @@ from txtopo.errors import FieldsError
 from txtopo.row_wise.expressions import expression
 from txtopo.row_wise.steps import EachBatch, EachRow, Explode, Filter, RowStep, Select, WithColumns
 from txtopo.streams.places import Words, step
+from txtopo.streams.shown import table_shown
 from txtopo.text.suggestions import did_you_mean
+from txtopo.topology.plans.description import fields_text
 
 Names = str | Sequence[str]
 
 _S = TypeVar("_S", bound="RowWords[Any]")
 
 
-class RowWords(Words, Generic[_S]):
-    """What can be said of the rows of a stream, and of its fields."""
+class Shown(Words, ABC):
+    """What has fields, and shows them."""
 
     @property
     @abstractmethod
     def fields(self) -> Fields:
-        """The stream's fields, with their types."""
+        """The fields of a row, with their types."""
+
+    def __repr__(self) -> str:
+        """Return the fields."""
+        return f"{type(self).__name__}({fields_text(self.fields)})"
+
+    def _repr_html_(self) -> str:
+        kinds = ("" if kind is None else ddl_name(kind) for kind in self.fields.types)
+        return table_shown(("field", "type"), zip(self.fields, kinds, strict=True))
+
+
+class RowWords(Shown, Generic[_S]):
+    """What can be said of the rows of a stream, and of its fields."""
 
     @abstractmethod
     def _rows(self, made: RowStep) -> _S:

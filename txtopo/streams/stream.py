@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
@@ -50,13 +50,13 @@ from txtopo.streams.clocks import Clock, clock_step
 from txtopo.streams.graph import ANY, Graph, Port, Step, port_of, streams_of
 from txtopo.streams.joins import Side, StreamsJoined, pairs_of
 from txtopo.streams.places import Place, Words, step
-from txtopo.streams.rows import Names, RowWords
-from txtopo.streams.shown import Preview, preview_of, table_shown
+from txtopo.streams.rows import Names, RowWords, Shown
+from txtopo.streams.shown import Preview, preview_of
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.description import fields_text
 
 
-class Outputs(Words, ABC):
+class Outputs(Shown):
     """What a step makes besides."""
 
     @abstractmethod
@@ -129,13 +129,6 @@ class Stream(RowWords["Stream"], Outputs):
         check_positive("transactions", transactions)
         return preview_of(self._graph, self._made(), rows, transactions=transactions, secs=secs)
 
-    def __repr__(self) -> str:
-        """Return the fields."""
-        return f"{type(self).__name__}({fields_text(self.fields)})"
-
-    def _repr_html_(self) -> str:
-        return table_shown(("field", "type"), zip(self.fields, map(ddl_name, self.fields.types), strict=True))
-
     @step
     def union(self, *others: Stream) -> Stream:
         """Put the rows of several streams with the same fields together."""
@@ -186,7 +179,7 @@ class Stream(RowWords["Stream"], Outputs):
             name: the clock's name; None: that of the source with ``-clock``.
         """
         kind = self._type(field)
-        if not _is_time(kind):
+        if not pa.types.is_timestamp(kind):
             raise FieldsError(f"field {field!r} is {ddl_name(kind)}; an event time is a timestamp")
         self._refuse_changes()
         if partition is not None:
@@ -475,8 +468,8 @@ class Stream(RowWords["Stream"], Outputs):
                 f"the streams of this union have no clock in common; write union() before event_time() and {verb}()"
             )
         if clock is None:
-            times = [name for name, kind in zip(self.fields, self.fields.types, strict=True) if _is_time(kind)]
-            field = times[0] if times else "at"
+            kinds = zip(self.fields, self.fields.types, strict=True)
+            field = next((name for name, kind in kinds if pa.types.is_timestamp(kind)), "at")
             raise TopologyError(f"the stream has no clock; write .event_time({field!r}, delay='30s') before {verb}()")
         if clock.time not in self.fields:
             raise FieldsError(
@@ -660,9 +653,8 @@ class Aggregated(Stream):
 
     @property
     def _base(self) -> str:
-        if self._windowing is not None:
-            return self._windowing.name
-        return f"{self._source._base}-by-{'-'.join(self._key)}"
+        keyed = f"{self._source._base}-by-{'-'.join(self._key)}"
+        return keyed if self._windowing is None else self._windowing.name
 
     def _made(self) -> Port:
         """Return the groups that are whole; their step is made when they are first taken as a stream."""
@@ -719,14 +711,8 @@ class Aggregated(Stream):
 
     def _window_settings(self, windowing: _Windowing) -> dict[str, Any]:
         clock = self._source._timed("window")
-        return {
-            "clock": clock.step.name,
-            "time": clock.time,
-            "window": windowing.window,
-            "aggregates": self._aggregates,
-            "key": self._source.fields.subset(self._key),
-            "lateness": windowing.lateness,
-        }
+        own = {"clock": clock.step.name, "time": clock.time, "window": windowing.window, "lateness": windowing.lateness}
+        return {**own, "aggregates": self._aggregates, "key": self._source.fields.subset(self._key)}
 
     def _keeping(self, state: str) -> ReduceCommitter | WindowUpdateCommitter:
         if self._windowing is not None:
@@ -755,7 +741,7 @@ class Aggregated(Stream):
         return made
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Table(Outputs):
     """A keyed table of a flow, or one that it only reads: streams are joined with it, and its changes are a stream."""
 
@@ -765,6 +751,11 @@ class Table(Outputs):
     values: Fields
     made_by: Step | None = None
     reference: Reference | None = None
+
+    @property
+    def fields(self) -> Fields:
+        """Those of the key and the values; of a reference only its key is known."""
+        return (self.key if isinstance(self.key, Fields) else Fields(*self.key)) + self.values
 
     @property
     @step
@@ -818,9 +809,7 @@ def _checked(fields: Fields, keys: Sequence[str], aggregates: Mapping[str, Aggre
 
 
 def _by(fields: Fields, keys: Sequence[str]) -> Grouping:
-    if not keys:
-        return Grouping(GroupingKind.GLOBAL)
-    return Grouping(GroupingKind.FIELDS, fields=fields.subset(keys))
+    return Grouping(GroupingKind.FIELDS, fields=fields.subset(keys)) if keys else Grouping(GroupingKind.GLOBAL)
 
 
 def _ports_in(port: Port) -> set[Port]:
@@ -832,10 +821,6 @@ def _ports_in(port: Port) -> set[Port]:
 
 def _kinds(fields: Fields) -> Mapping[str, pa.DataType | None]:
     return dict(zip(fields, fields.types, strict=True))
-
-
-def _is_time(kind: pa.DataType | None) -> bool:
-    return kind is not None and pa.types.is_timestamp(kind)
 
 
 def _check_fields(state: State, fields: Fields, what: str) -> None:

@@ -26,7 +26,7 @@ from state.delta.opened_table import OpenedDeltaTable
 from state.delta.read.foreign import stale
 from state.delta.read.history import read_table
 from state.delta.read.past import Change as PastChange, Compares, PastDeltaTable
-from state.delta.schema import TXID_FIELD, RowFormat, checked_fields
+from state.delta.schema import TXID_FIELD, DeclaredKeys, RowFormat, checked_fields
 from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import check_positive, checked_arguments
@@ -62,7 +62,7 @@ R = TypeVar("R")
 _TIME_TYPE = pa.timestamp("us", tz="UTC")
 
 
-class DeltaState(DeclaredDeltaTable):
+class DeltaState(DeclaredKeys, DeclaredDeltaTable):
     """A keyed state in its own Delta table, with the columns of key fields, value fields and txid.
 
     The table of an opaque state also has the previous value of each value field.
@@ -156,19 +156,11 @@ class DeltaState(DeclaredDeltaTable):
         """
         return PastDeltaState(self, topology_id, self._location(), name, txid)
 
-    def fitted(self, name: str, key: Key, value: Any) -> Key:
-        """Return a key in the form in which it is kept; see :meth:`State.fitted`."""
-        return self.format(name).fitted(key, value)
-
     def _schema(self) -> pa.Schema:
         return self.format("").schema()
 
     def _opened(self, writer: TableWriter) -> OpenedDeltaState:
         return OpenedDeltaState(self, writer, self._upkeep)
-
-    def format(self, name: str) -> RowFormat:
-        """Return the format of the rows of the state with this name."""
-        return RowFormat(name, self.key, self.value, self.kind)
 
     def __repr__(self) -> str:
         return f"DeltaState({self.path!r}, key={self.key}, value={self.value}, kind={self.kind})"

@@ -14,12 +14,12 @@ from state.delta.schema import TXID_FIELD, twice_among
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.api.reduction import Rows, RowsFile, RowsMode
-from txtopo.api.state import Key, OpenedState, TakesRows
+from txtopo.api.state import Key, OpenedState, State, TakesRows
 from txtopo.columnar.conversion import Misfit, cast_array, misfit_in, misfit_of
-from txtopo.columnar.rows_file import read_rows_file, schema_of
+from txtopo.columnar.rows_file import in_memory, read_rows_file, schema_of
 from txtopo.errors import FieldsError, StateAccessError
 
-__all__ = ["KeylessRows", "RowsFormat", "arranged", "checked_rows_fields", "fitted_rows", "no_keys"]
+__all__ = ["DeclaredRows", "KeylessRows", "RowsFormat", "arranged", "checked_rows_fields", "fitted_rows", "no_keys"]
 
 
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -169,6 +169,18 @@ def arranged(rows: pa.Table, names: Sequence[str]) -> pa.Table | None:
 
 
 _PARTITION_KINDS = (pa.types.is_string, pa.types.is_integer, pa.types.is_boolean, pa.types.is_date)
+
+
+class DeclaredRows(State):
+    """A declared table of rows."""
+
+    def form(self, name: str) -> RowsFormat:
+        """Return the format of the rows of the state with this name."""
+        return RowsFormat(name, self.value, tuple(self.partition_by))
+
+    def as_rows(self, name: str, rows: Rows) -> pa.Table:
+        """Return rows with the table's fields; see :meth:`State.as_rows`."""
+        return in_memory(fitted_rows(self.form(name), rows, RowsMode.APPEND))
 
 
 class KeylessRows(OpenedState, TakesRows):

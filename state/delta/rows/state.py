@@ -20,22 +20,21 @@ from state.delta.read.multiset import missing_from
 from state.delta.read.past import Change as PastChange, Compares, PastDeltaTable
 from state.delta.read.reading import key_mask
 from state.delta.rows.files import distinct
-from state.delta.rows.format import KeylessRows, RowsFormat, checked_rows_fields, fitted_rows, no_keys
+from state.delta.rows.format import DeclaredRows, KeylessRows, RowsFormat, checked_rows_fields, no_keys
 from state.delta.rows.group import RowsWrites, place_here, place_on_executors, rows_left
 from state.delta.schema import TXID_FIELD
 from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
-from txtopo.api.reduction import PreparedWrites, Rows, RowsMode, TransactionRows
+from txtopo.api.reduction import PreparedWrites, TransactionRows
 from txtopo.api.state import SchemaEvolution, StateKind, Writes
 from txtopo.columnar.conversion import python_rows
-from txtopo.columnar.rows_file import in_memory
 
 __all__ = ["DeltaRows", "OpenedDeltaRows", "PastDeltaRows"]
 
 
-class DeltaRows(DeclaredDeltaTable):
+class DeltaRows(DeclaredRows, DeclaredDeltaTable):
     """A table of rows without keys in its own Delta table, with the columns of the fields and txid.
 
     Bolts put rows with ``append`` and ``replace_partitions``, and cannot read single rows.
@@ -83,10 +82,6 @@ class DeltaRows(DeclaredDeltaTable):
         self.value = fields
         self.kind = StateKind.ROWS
 
-    def as_rows(self, name: str, rows: Rows) -> pa.Table:
-        """Return rows with the table's fields; see :meth:`State.as_rows`."""
-        return in_memory(fitted_rows(self.form(name), rows, RowsMode.APPEND))
-
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaRows:
         """Open the table as of a transaction, read-only and without fencing anybody.
 
@@ -101,10 +96,6 @@ class DeltaRows(DeclaredDeltaTable):
 
     def _opened(self, writer: TableWriter) -> OpenedDeltaTable:
         return OpenedDeltaRows(self, writer, self._upkeep)
-
-    def form(self, name: str) -> RowsFormat:
-        """Return the format of the rows of the state with this name."""
-        return RowsFormat(name, self.value, tuple(self.partition_by))
 
     def __repr__(self) -> str:
         return f"DeltaRows({self.path!r}, {self.value}, partition_by={self.partition_by})"
