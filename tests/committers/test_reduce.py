@@ -15,10 +15,11 @@ import pytest
 from deltalake import DeltaTable
 
 import committers.reduce
+import committers.rows
 import committers.spill
-from committers import Count, CountDistinct, First, Last, Max, Mean, ReduceCommitter, Sum
+from committers import AppendCommitter, Count, CountDistinct, First, Last, Max, Mean, ReduceCommitter, Sum
 from spouts import MemoryTransactionalSpout
-from state import DeltaState, MemoryState, read_table
+from state import DeltaRows, DeltaState, MemoryState, read_table
 from tests.topologies import committing, values_in
 from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder, TxtopoError
 from txtopo.api.state import StateKind
@@ -336,6 +337,23 @@ def test_tuple_of_an_error(monkeypatch, waiting, bad, error) -> None:
     state = MemoryState(Fields("word: string"), Fields("n: long"))
     with pytest.raises(TxtopoError, match=rf"{error}at the tuple \(word='a', n={bad!r}\)"):
         reduce_untyped({0: [("a", 1), ("a", bad), ("a", 1), ("b", 3)]}, state, function=only_same)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("waiting", [2, 3, 10])
+@pytest.mark.parametrize("how", ["aggregates", "rows"])
+def test_tuple_that_does_not_fit(tmp_path, monkeypatch, waiting, how) -> None:
+    """Among tuples that become columns together, the error names the one that does not fit, and not the last one."""
+    for room in (committers.reduce, committers.rows):
+        monkeypatch.setattr(room, "TUPLES_WAITING_MAX", waiting)
+    word, n = Fields("word: string"), Fields("n: long")
+    committer, state = {
+        "aggregates": (ReduceCommitter("words", word, values={"n": Sum("n: long")}), MemoryState(word, n)),
+        "rows": (AppendCommitter("words"), DeltaRows(tmp_path / "words", Fields("word: string", "n: long"))),
+    }[how]
+    spout = MemoryTransactionalSpout({0: [("a", 1), ("b", "x"), ("c", 1), ("d", 3)]}, UNTYPED, 10)
+    with pytest.raises(FieldsError, match=r"'x' .str. does not fit bigint.*\nat the tuple \(word='b', n='x'\)"):
+        run_inline(committing(spout, committer, words=state))
 
 
 def test_decimal_keys() -> None:
