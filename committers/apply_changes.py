@@ -41,6 +41,7 @@ from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.data.types import ddl_name
 from txtopo.api.map_state import MapState, RowChanges
 from txtopo.columnar.conversion import cast_array, cast_rows
+from txtopo.columnar.equality import same_rows
 from txtopo.columnar.folding import places
 from txtopo.columnar.key_index import Mask, Positions, are_equal
 from txtopo.columnar.reducing import ordered
@@ -318,8 +319,11 @@ class ApplyChanges(ReducingCommitter):
         for name in reversed(list(self._sequence)):
             known: Any = pc.if_else(pa.array(row.is_there), row.values[name], grave.values[name]).take(pa.array(number))
             own = events.rows[name]
-            is_same = pc.fill_null(pc.equal(own, known), fill_value=False).to_numpy()
-            is_ge = pc.fill_null(pc.greater(own, known), fill_value=False).to_numpy() | (is_same & is_ge)
+            is_same = same_rows(pa.table([own], [name]), pa.table([known], [name]))
+            is_greater = pc.fill_null(pc.greater(own, known), fill_value=False).to_numpy()
+            if pa.types.is_floating(own.type):  # NaN is the largest, as where events are put in order
+                is_greater |= pc.is_nan(own).to_numpy()
+            is_ge = (is_greater & ~is_same) | (is_same & is_ge)
         return is_ge | ~is_known[number]
 
     def _filled(self, events: _Events, row: _Found, is_applied: Mask) -> pa.Table:

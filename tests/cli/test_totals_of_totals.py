@@ -165,15 +165,21 @@ class Story:
             next(line for line in MODULE.splitlines() if line.startswith("ROWS = ")), f"ROWS = {shown}"
         ).replace('SHELVES = [[shelf % 4, f"s{shelf}"] for shelf in range(12)]', f"SHELVES = {shelves!r}")
         module.write_module("totals", text)
-        self._options = drawn.choice([{}, {"vectors": "yes"}, {"opaque": "yes"}])
-        self._settings = [f"--set={name}={value}" for name, value in self._options.items()]
-        run("plain", **self._options)
+        self._options = drawn.choice([{"more": ""}, {"more": "", "vectors": "yes"}, {"opaque": "yes"}])
+        self._plain = {name: value for name, value in self._options.items() if name != "more"}
+        run("plain", **self._plain)
         self._committed = 0
         self.told: list[str] = []
 
+    @property
+    def _settings(self) -> list[str]:
+        return [f"--set={name}={value}" for name, value in self._options.items()]
+
     def step(self, number: int) -> None:
-        """Go on, or back if something is committed, or look at what was."""
-        kinds = ["on", "crash", *(["rewind", "replay", "fork"] if self._committed > 1 else [])]
+        """Go on, or back if something is committed, or look at what was, or give the chain its last level."""
+        kinds = ["on", "crash", "simulate", *(["rewind", "replay", "fork"] if self._committed > 1 else [])]
+        if self._committed > 1 and "more" in self._options:
+            kinds += ["backfill"] * 3
         kind, txid = self._random.choice(kinds), self._random.randint(1, max(1, self._committed))
         self.told.append(f"{kind} {txid} of {self._committed}")
         if kind == "on":
@@ -189,19 +195,30 @@ class Story:
             replayed = self._module("replay", "totals", str(txid), *self._settings)
             assert replayed.exit_code == 0, (replayed.output, self.told)
             assert "✘" not in replayed.output, (replayed.output, self.told)
+        elif kind == "simulate":
+            told = self._module.told("simulate", "totals", *self._settings, "--seeds", "2", "--processes", "1")
+            assert "every promise held" in told, self.told
+        elif kind == "backfill":
+            del self._options["more"]
+            self._module.told("backfill", "totals", "sizes", *self._settings)
         else:
             side = f"side{number}"
             ended = self._module("fork", "totals", str(txid), side, *self._settings)
             assert ended.exit_code == 0 or "were committed together" in ended.output, (ended.output, self.told)
             if ended.exit_code == 0:
                 run(fork=side, **self._options)
-                assert tables(side) == tables("plain"), self.told
+                levels = {"sizes"} if "more" in self._options else set()
+                expected = {name: rows for name, rows in tables("plain").items() if name not in levels}
+                assert tables(side) == expected, self.told
         self._committed = read_tables("out").txid or 0
         self.told.append(f"committed {self._committed}")
 
     def end(self) -> None:
         """Run to the end, and compare all with the undisturbed run, and the changes at every transaction."""
         run(**self._options)
+        if self._options.pop("more", None) is not None:
+            self._module.told("backfill", "totals", "sizes", *self._settings)
+            run(**self._options)
         assert tables("out") == tables("plain"), self.told
         for txid in range(1, 13):
             logs = [shown_at(folder, txid) for folder in ("out", "plain")]
@@ -223,7 +240,7 @@ def shown_at(folder: str, txid: int) -> Counter[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
 def test_any_story(module, seed: int) -> None:
-    """However a chain with a left join, ranks and levels runs, dies, and goes back, it is that of an undisturbed run."""
+    """However a chain with a left join, ranks and levels runs, dies, goes back and grows, it is an undisturbed run's."""
     story = Story(module, seed)
     for number in range(6):
         story.step(number)

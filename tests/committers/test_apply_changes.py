@@ -249,6 +249,18 @@ def test_on_spark(tmp_path: Path, spark: Any, mode: str) -> None:
     assert found(tmp_path, "rows", *VALUES, *SEQUENCE) == sorted_out(events)[0]
 
 
+@pytest.mark.parametrize("take", [1, 2, 4])
+def test_a_sequence_that_is_no_number(take: int) -> None:
+    """NaN is larger than all numbers and equal to itself, in a transaction and over several, as it is in Spark."""
+    nan, sequence = float("nan"), Fields("version: double")
+    committer = ApplyChanges("rows", "gone", key=KEY, values=Fields("name: string"), sequence=sequence)
+    rows, gone = MemoryState(KEY, Fields("name: string") + sequence), MemoryState(KEY, sequence)
+    events = [[1, "a", 5.0], [1, "b", nan], [1, "c", 6.0], [1, "d", nan], [2, "a", nan], [2, "b", -nan], [2, "c", 0.0]]
+    spout = MemoryTransactionalSpout({0: events}, KEY + Fields("name: string") + sequence, take)
+    run_inline(committing(spout, committer, by="id", rows=rows, gone=gone))
+    assert {key: each.value[0] for key, each in rows.items().items()} == {1: "d", 2: "b"}
+
+
 HISTORY = CHANGE + Fields("at: timestamp")
 TIMED_EVENTS = st.lists(
     st.tuples(

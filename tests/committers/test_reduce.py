@@ -301,6 +301,43 @@ def test_nested_values_of_other_types(kind, good, bad) -> None:
     )
 
 
+@pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
+def test_values_are_checked_together(monkeypatch, fields) -> None:
+    """Those of a batch in one call, whatever their types: one by one, times and decimals took 100 µs each."""
+    checks, fitted = [], MemoryState.fitted
+
+    def counted(self, name, keys, values):
+        checks.append(len(values))
+        return fitted(self, name, keys, values)
+
+    monkeypatch.setattr(MemoryState, "fitted", counted)
+    spout = MemoryTransactionalSpout({0: [("a", number) for number in range(20)]}, fields, 10)
+    state = MemoryState(Fields("word: string"), Fields("n: long"))
+    run_inline(committing(spout, ReduceCommitter("words", "word", "n", longest), words=state))
+    assert checks == [10, 10]
+    assert values_in(state) == {"a": 19}
+
+
+def only_same(one: int, other: int) -> int:
+    """Refuse other values."""
+    if other != one:
+        raise ValueError("another value")
+    return one
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("waiting", [1, 3, 10])
+@pytest.mark.parametrize(
+    ("bad", "error"), [(2, "another value.*"), ("x", "'x' .str. does not fit bigint.*\n")], ids=["function", "type"]
+)
+def test_tuple_of_an_error(monkeypatch, waiting, bad, error) -> None:
+    """The error of a value that waited with others names its tuple, and not the last one."""
+    monkeypatch.setattr(committers.reduce, "TUPLES_WAITING_MAX", waiting)
+    state = MemoryState(Fields("word: string"), Fields("n: long"))
+    with pytest.raises(TxtopoError, match=rf"{error}at the tuple \(word='a', n={bad!r}\)"):
+        reduce_untyped({0: [("a", 1), ("a", bad), ("a", 1), ("b", 3)]}, state, function=only_same)
+
+
 def test_decimal_keys() -> None:
     """Whole numbers and decimals are one key where the type says so."""
     state = MemoryState(Fields("key: decimal(5, 1)"), Fields("n: long"))
