@@ -642,11 +642,11 @@ class World(Surroundings):
             if not points:  # the last one has aged out meanwhile
                 return
             past = Past.of(subject, lambda _: self.durable.journal(), CoordinatorRecord.of(coordinator_state, 0))
-            if self.random.random() < OFFERED:
+            if self._paused or self.random.random() < OFFERED:
                 offered = (point.txid for point in past.standing[1:] if point.txid)
                 points = [txid for txid in offered if txid not in points] or points
-            # The oldest one, which is deleted next, as often as all others.
-            wanted = self.random.choice([min(points), self.random.choice(points)])
+            # The oldest one is deleted next, perhaps by who is paused.
+            wanted = min(points) if self._paused else self.random.choice(points)
             point, reasons = past.nearest(wanted)
             with self._checks.keeping():
                 require(point.txid == wanted, f"each point can be gone back to: not {wanted}, {reasons}")

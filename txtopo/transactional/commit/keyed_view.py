@@ -244,6 +244,7 @@ class KeyedGroup(GroupState):
     @property
     def latest(self) -> LatestRows:
         """The last row that finished transactions have put of each key."""
+        assert not _wait(self.parts), "rows that wait are put when they are folded"
         if self._latest is None:
             self._latest = LatestRows(list(self.opened.declared.key))
             for part in self.parts:
