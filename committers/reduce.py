@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import operator
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -20,7 +19,7 @@ from committers.aggregates.retracting import counted, retracting
 from committers.changes import CHANGES, DIFF, emit_changes, emit_expired
 from committers.inputs import Inputs, field_mistakes
 from committers.spill import ReducingCommitter
-from committers.waiting import TUPLES_WAITING_MAX
+from committers.waiting import TUPLES_WAITING_MAX, converted
 from state import DeltaState
 from txtopo import (
     BatchOutputCollector,
@@ -41,18 +40,7 @@ from txtopo.columnar.conversion import fitted_array
 from txtopo.columnar.reducing import ReductionCombiner, is_reducible, reduced
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FieldsError, TopologyError
-
-_ALIKE = frozenset({str, int, float, bytes, bool, dt.date, type(None)})
-"""Classes of which either all values fit a type or none, except for numbers that are too large. A number needs no check
-here, because only the sum must fit."""
-
-_NESTED: frozenset[type] = frozenset({list, tuple, dict})
-
-_SHAPES_MAX = 1_000
-"""How many shapes of keys and values are known to fit: maps have as many as there are sets of keys."""
-
-_Shape = Any
-"""What decides whether a value fits a type: its class, and for nested values the shapes in it."""
+from txtopo.topology.user_code.blame import REMEDY, blame, record_tuple
 
 
 class ReduceCommitter(ReducingCommitter):
@@ -108,9 +96,6 @@ class ReduceCommitter(ReducingCommitter):
 
     _source: TupleSource | None = None
     """The source of the last tuple, whose fields' positions are known."""
-
-    _known: frozenset[tuple[_Shape, _Shape]] = frozenset()
-    """Shapes of keys and values that fit."""
 
     @checked_arguments
     def __init__(  # noqa: PLR0913 - what to fold, and how; the last two are named
@@ -198,6 +183,8 @@ class ReduceCommitter(ReducingCommitter):
         """Start with nothing folded."""
         self._state = context.state(self._state_name)
         self._folded: dict[Any, Any] = {}
+        self._pairs: list[tuple[Any, Any]] = []
+        """Keys and values that wait to be checked together and folded, in their order."""
         self._tuples: list[Sequence[Any]] = []
         if self._values:
             self._aggregates = _Aggregates.of(self._state_name, self._state, self._key, self._values, self._diff)
@@ -271,6 +258,7 @@ class ReduceCommitter(ReducingCommitter):
     def finish_batch(self) -> None:
         """Fold the batch into the state."""
         self._take_tuples()
+        self._fold_waiting()
         if self._values and (self._diff or self._tells):
             self._fold_changes(self._values)
             return
@@ -301,8 +289,12 @@ class ReduceCommitter(ReducingCommitter):
         if "_rows" in self.__dict__:
             self._take_tuples()
             self._reduce_to_move(self._key)
+            try:
+                self._fold_waiting()
+            except Exception as error:  # noqa: BLE001 - of the user's function, which is no matter of pickling
+                raise blame(error, REMEDY) from None
         state = super().__getstate__()
-        for name in ("_source", "_key_of", "_value_at", "_inputs_at", "_known"):  # only used in the processing phase
+        for name in ("_source", "_key_of", "_value_at", "_inputs_at"):  # only used in the processing phase
             state.pop(name, None)
         return state
 
@@ -310,7 +302,8 @@ class ReduceCommitter(ReducingCommitter):
         """Make columns of the tuples that wait."""
         if self._tuples:
             tuples, self._tuples = self._tuples, []
-            self._wait_for(self._aggregates.lifted(self._aggregates.columns(tuples)))
+            own = self._aggregates
+            self._wait_for(own.lifted(converted(own.aggregation.inputs, tuples, own.columns)))
 
     def _look_at(self, source: TupleSource) -> None:
         """Find the positions of the fields, once for the thousands of tuples from one source."""
@@ -338,24 +331,28 @@ class ReduceCommitter(ReducingCommitter):
 
     def fold(self, key: Any, value: Any) -> None:
         """Fold one value; subclasses may call it from their own ``execute``."""
-        if (key.__class__, value.__class__) not in self._known and (
-            value.__class__ not in _NESTED or (key.__class__, _shape_of(value)) not in self._known
-        ):
-            key, value = self._fitted(key, value)
-        folded = self._folded
-        folded[key] = self._combine(folded[key], value) if key in folded else value
+        self._pairs.append((key, value))
+        if len(self._pairs) >= TUPLES_WAITING_MAX:
+            self._fold_waiting()
 
-    def _fitted(self, key: Any, value: Any) -> tuple[Any, Any]:
-        """Return key and value as they are folded; raise FieldsError if one does not fit the state's types."""
-        key = tuple(map(_plain, key)) if type(key) is tuple else _plain(key)
-        value = _plain(value)
-        shapes = type(key), _shape_of(value)
-        if shapes in self._known:
-            return key, value
-        own = self._state.fitted(key, value)
-        if own is key and type(key) in _ALIKE and shapes[1] is not None and len(self._known) < _SHAPES_MAX:
-            self._known |= {shapes}
-        return own, value
+    def _fold_waiting(self) -> None:
+        """Fold what waits; raise a FieldsError if a key or a value does not fit the state's types."""
+        if not self._pairs:
+            return
+        pairs, self._pairs = self._pairs, []
+        names = [self._key[0] if len(self._key) == 1 else f"({', '.join(self._key)})", self._value]
+        folded, combine = self._folded, self._combine
+        for key, value in converted(names, pairs, self._fitted):
+            try:
+                folded[key] = combine(folded[key], value) if key in folded else value
+            except Exception as error:
+                record_tuple(error, names, (key, value))
+                raise
+
+    def _fitted(self, pairs: Sequence[Sequence[Any]]) -> Iterable[tuple[Any, Any]]:
+        """Return pairs with their keys as the state has them; together: alone, a time takes 100 times as long."""
+        keys, values = _plain_keys([key for key, _ in pairs]), _plain([value for _, value in pairs])
+        return zip(self._state.fitted(keys, values), values, strict=True)
 
 
 @attrs.define(eq=False)
@@ -457,25 +454,15 @@ def _spec(name: str, kind: pa.DataType | None) -> str:
     return name if kind is None else f"{name}: {ddl_name(kind)}"
 
 
-def _plain(value: Any) -> Any:
-    """Return a numpy number as a Python number, and any other value unchanged."""
-    return value.item() if isinstance(value, np.generic) else value
+def _plain(values: Sequence[Any]) -> Sequence[Any]:
+    """Return numbers of numpy as Python numbers, and all other values unchanged."""
+    if not any(issubclass(kind, np.generic) for kind in set(map(type, values))):
+        return values
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
-def _shape_of(value: Any) -> _Shape | None:
-    """Return the shape of a value; None if of two values of its shape one may fit a type and the other not."""
-    kind = value.__class__
-    if kind in _ALIKE:
-        return kind
-    names: Any = ()
-    if kind is dict:
-        names = tuple(zip(value, map(type, value), strict=True))  # as keys of a dict, 1 and True are the same
-        value = value.values()
-    elif kind is not list and kind is not tuple:
-        return None
-    shapes: Any = tuple(map(type, value))
-    if not _ALIKE.issuperset(shapes):  # looked at one by one, each takes three times as long
-        shapes = tuple(map(_shape_of, value))
-        if None in shapes:
-            return None
-    return kind, names, frozenset(shapes) if kind is list else shapes
+def _plain_keys(keys: Sequence[Any]) -> Sequence[Any]:
+    """Return keys, some of which may be tuples, as :func:`_plain` returns values."""
+    if tuple not in set(map(type, keys)):
+        return _plain(keys)
+    return [tuple(_plain(key)) if type(key) is tuple else _plain([key])[0] for key in keys]

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from committers.inputs import Inputs, field_mistakes, stream_name
 from committers.spill import SpillingCommitter
-from committers.waiting import TUPLES_WAITING_MAX
+from committers.waiting import TUPLES_WAITING_MAX, converted
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.map_state import MapState
@@ -127,7 +127,9 @@ class RowsCommitter(SpillingCommitter):
         """Convert the waiting tuples to columns; raise FieldsError if a value does not fit its field."""
         if self._tuples:
             tuples, self._tuples = self._tuples, []
-            self._rows.append(self._state.as_rows(tuples))
+            assert self._stream_fields is not None, "tuples wait"
+            names = list(self._stream_fields)
+            self._rows.append(converted([names[at] for at in self._positions], tuples, self._state.as_rows))
 
 
 _UNLIKE = (pa.types.is_nested, pa.types.is_temporal, pa.types.is_string, pa.types.is_binary)

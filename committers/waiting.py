@@ -3,17 +3,42 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from txtopo import Fields, Tuple
 from txtopo.api.data.tuples import TupleSource
 from txtopo.columnar.conversion import fitted_array
+from txtopo.errors import FieldsError
+from txtopo.topology.user_code.blame import record_tuple
 
 TUPLES_WAITING_MAX = 10_000
 """The maximum number of tuples that wait to be converted to columns."""
+
+
+T = TypeVar("T")
+
+
+def converted(
+    names: Iterable[str], rows: Sequence[Sequence[Any]], convert: Callable[[Sequence[Sequence[Any]]], T]
+) -> T:
+    """Return what ``convert`` makes of the values of tuples that waited.
+
+    Raises:
+        FieldsError: raised by ``convert``; it names the tuple that it is about, and not the one that is executed.
+    """
+    try:
+        return convert(rows)
+    except FieldsError as error:
+        for row in rows:
+            try:
+                convert([row])
+            except FieldsError:
+                record_tuple(error, names, row)
+                break
+        raise
 
 
 class WaitingTuples:
@@ -50,6 +75,9 @@ class WaitingTuples:
         rows, self._rows, self._source = self._rows, [], None
         if not rows:
             return None
+        return converted(self._fields, rows, self._table)
+
+    def _table(self, rows: Sequence[Sequence[Any]]) -> pa.Table:
         columns = zip(self._fields.arrow_schema(), zip(*rows, strict=True), strict=True)
         return pa.table({field.name: self._column(field, values) for field, values in columns})
 

@@ -191,14 +191,13 @@ class RowFormat:
             table = pa.Table.from_arrays([column.array for column in columns], schema=schema)
         return FittedKeys(_joined(columns), table)
 
-    def fitted(self, key: Key, value: Any) -> Key:
-        """Return one key in the form in which it is kept, and check the value that is given with it."""
-        refusal = self.unhashable([key])
+    def fitted(self, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[Key]:
+        """Return keys in the form in which they are kept, and check the value that is given with each."""
+        refusal = self.unhashable(keys)
         if refusal is not None:
             raise refusal
-        self._value_columns([value], [key])
-        own: Key = self.fit_keys([key]).keys[0]
-        return own
+        self._value_columns(values, keys)
+        return self.fit_keys(keys).keys
 
     def unhashable(self, keys: Iterable[Key]) -> FieldsError | None:
         """Return the error for the first key that cannot be hashed; None if all can."""
@@ -282,9 +281,9 @@ class DeclaredKeys(State):
         """Return the format of the rows of the state with this name."""
         return RowFormat(name, self.key, self.value, self.kind)
 
-    def fitted(self, name: str, key: Key, value: Any) -> Key:
-        """Return a key in the form in which it is kept; see :meth:`State.fitted`."""
-        return self.format(name).fitted(key, value)
+    def fitted(self, name: str, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[Key]:
+        """Return keys in the form in which they are kept; see :meth:`State.fitted`."""
+        return self.format(name).fitted(keys, values)
 
 
 @attrs.frozen(eq=False)

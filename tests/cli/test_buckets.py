@@ -21,7 +21,7 @@ from txtopo import Config
 from txtopo.files.places import folder_at
 from txtopo.inspect.run.slugs import slug_of
 from txtopo.journal.folders import find_journal
-from txtopo.journal.journal import read_journal
+from txtopo.journal.journal import counting_entries, read_journal
 from txtopo.testing.inline import inline_environment, run_inline
 from txtopo.topology.user_code.loading import load_target
 
@@ -146,6 +146,73 @@ def test_the_last_entries_of_a_killed_run(bucket_server: Server, command_line: C
     command_line.write_module("shop", SHOP)
     assert "the journal no longer has transactions 3 to 8" in command_line.refusal("repair", "shop", "--yes")
     metadata_dir.move("away", "coordinator")
+    run_inline(words_topology(OUTPUT, DATA), Config())
+    assert read_words(OUTPUT) == counts_of(DATA)
+    assert "every transaction was committed once" in command_line.told("audit", OUTPUT)
+
+
+NAMED = """
+from spouts import MemoryTransactionalSpout
+from state import DeltaState
+from tests.acceptance.test_buckets import DATA, OUTPUT
+from tests.backfill.backfills import Counting
+from txtopo import Config, Fields, TransactionalTopologyBuilder
+from txtopo.testing.inline import run_inline
+
+def topology(id: str = "words", state: str = "counts"):
+    builder = TransactionalTopologyBuilder(id, "spout", MemoryTransactionalSpout(DATA, Fields("word"), 4), 1)
+    builder.set_committer_bolt("count", Counting(state), 1).global_grouping("spout")
+    builder.set_state(state, DeltaState(f"{OUTPUT}/t", Fields("word: string"), Fields("n: long")))
+    return builder.build()
+
+if __name__ == "__main__":
+    import sys
+    run_inline(topology(*sys.argv[1:]), Config(group_transactions_max=1, max_spout_pending=1))
+"""
+
+
+@pytest.mark.slow
+def test_names_and_ends_of_killed_runs(bucket_server: Server, command_line: CommandLine) -> None:
+    """A run is killed, renamed, killed, rewound, killed, started anew and killed: the journal has each of its entries."""
+    command_line.write_module("named", NAMED)
+
+    def killed(*names: str) -> None:
+        ended = ran("named.py", *names, cwd=command_line.folder, failpoints="table.write.after=kill:3")
+        assert ended.returncode == -signal.SIGKILL, ended.stderr
+        assert "every transaction was committed once" in command_line.told("audit", OUTPUT)
+
+    other = ("--set", "id=other", "--set", "state=sizes")
+    killed()
+    command_line.told("rename", "named", "--yes", *other)
+    killed("other", "sizes")
+    command_line.told("rewind", "named", "4", "--yes", *other)
+    killed("other", "sizes")
+    command_line.told("rename", "named", "--yes")
+    parts = read_journal(find_journal(folder_at(f"{OUTPUT}/_txtopo"), "words"))
+    assert [entry.last for entry in counting_entries(parts, lambda _: True)] == list(range(1, 8))
+    for _ in range(2):
+        command_line.told("repair", "named", "--start-anew", "--yes")
+        killed()
+    assert ran("named.py", cwd=command_line.folder).returncode == 0
+    found = read_table(f"{OUTPUT}/t")
+    assert dict(zip(found["word"].to_pylist(), found["n"].to_pylist(), strict=True)) == counts_of(DATA)
+    assert "every transaction was committed once" in command_line.told("audit", OUTPUT)
+
+
+@pytest.mark.slow
+@pytest.mark.covering(1)
+@pytest.mark.parametrize("fault", ["expired", "denied", "full"])
+@pytest.mark.parametrize("each", [1, 4, 9])
+def test_what_may_no_longer_be_written_amid_a_rewind(
+    bucket_server: Server, command_line: CommandLine, fault: str, each: int
+) -> None:
+    """It says so and ends; when it may again, the same command finishes it, and all runs again exactly."""
+    command_line.write_module("shop", SHOP)
+    run_inline(words_topology(OUTPUT, DATA), Config(group_transactions_max=1), until=8)
+    bucket_server.fail(fault, each, kinds="PUT")
+    assert command_line("rewind", "shop", "4", "--yes").exit_code in {0, 1}
+    bucket_server.fail(fault, 0)
+    command_line.told("rewind", "shop", "4", "--yes")
     run_inline(words_topology(OUTPUT, DATA), Config())
     assert read_words(OUTPUT) == counts_of(DATA)
     assert "every transaction was committed once" in command_line.told("audit", OUTPUT)

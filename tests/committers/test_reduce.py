@@ -15,10 +15,11 @@ import pytest
 from deltalake import DeltaTable
 
 import committers.reduce
+import committers.rows
 import committers.spill
-from committers import Count, CountDistinct, First, Last, Max, Mean, ReduceCommitter, Sum
+from committers import AppendCommitter, Count, CountDistinct, First, Last, Max, Mean, ReduceCommitter, Sum
 from spouts import MemoryTransactionalSpout
-from state import DeltaState, MemoryState, read_table
+from state import DeltaRows, DeltaState, MemoryState, read_table
 from tests.topologies import committing, values_in
 from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder, TxtopoError
 from txtopo.api.state import StateKind
@@ -299,6 +300,60 @@ def test_nested_values_of_other_types(kind, good, bad) -> None:
     reduce_untyped(
         {0: [("a", good), ("b", good)]}, MemoryState(Fields("key: string"), Fields(f"n: {kind}")), 2, function=first
     )
+
+
+@pytest.mark.parametrize("fields", [TYPED, UNTYPED], ids=["typed", "untyped"])
+def test_values_are_checked_together(monkeypatch, fields) -> None:
+    """Those of a batch in one call, whatever their types: one by one, times and decimals took 100 µs each."""
+    checks, fitted = [], MemoryState.fitted
+
+    def counted(self, name, keys, values):
+        checks.append(len(values))
+        return fitted(self, name, keys, values)
+
+    monkeypatch.setattr(MemoryState, "fitted", counted)
+    spout = MemoryTransactionalSpout({0: [("a", number) for number in range(20)]}, fields, 10)
+    state = MemoryState(Fields("word: string"), Fields("n: long"))
+    run_inline(committing(spout, ReduceCommitter("words", "word", "n", longest), words=state))
+    assert checks == [10, 10]
+    assert values_in(state) == {"a": 19}
+
+
+def only_same(one: int, other: int) -> int:
+    """Refuse other values."""
+    if other != one:
+        raise ValueError("another value")
+    return one
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("waiting", [1, 3, 10])
+@pytest.mark.parametrize(
+    ("bad", "error"), [(2, "another value.*"), ("x", "'x' .str. does not fit bigint.*\n")], ids=["function", "type"]
+)
+def test_tuple_of_an_error(monkeypatch, waiting, bad, error) -> None:
+    """The error of a value that waited with others names its tuple, and not the last one."""
+    monkeypatch.setattr(committers.reduce, "TUPLES_WAITING_MAX", waiting)
+    state = MemoryState(Fields("word: string"), Fields("n: long"))
+    with pytest.raises(TxtopoError, match=rf"{error}at the tuple \(word='a', n={bad!r}\)"):
+        reduce_untyped({0: [("a", 1), ("a", bad), ("a", 1), ("b", 3)]}, state, function=only_same)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("waiting", [2, 3, 10])
+@pytest.mark.parametrize("how", ["aggregates", "rows"])
+def test_tuple_that_does_not_fit(tmp_path, monkeypatch, waiting, how) -> None:
+    """Among tuples that become columns together, the error names the one that does not fit, and not the last one."""
+    for room in (committers.reduce, committers.rows):
+        monkeypatch.setattr(room, "TUPLES_WAITING_MAX", waiting)
+    word, n = Fields("word: string"), Fields("n: long")
+    committer, state = {
+        "aggregates": (ReduceCommitter("words", word, values={"n": Sum("n: long")}), MemoryState(word, n)),
+        "rows": (AppendCommitter("words"), DeltaRows(tmp_path / "words", Fields("word: string", "n: long"))),
+    }[how]
+    spout = MemoryTransactionalSpout({0: [("a", 1), ("b", "x"), ("c", 1), ("d", 3)]}, UNTYPED, 10)
+    with pytest.raises(FieldsError, match=r"'x' .str. does not fit bigint.*\nat the tuple \(word='b', n='x'\)"):
+        run_inline(committing(spout, committer, words=state))
 
 
 def test_decimal_keys() -> None:

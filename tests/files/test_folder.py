@@ -361,13 +361,14 @@ def test_a_move_is_synced(folder: LocalFolder, monkeypatch: pytest.MonkeyPatch) 
     assert {path for path, is_moved in synced if not is_moved} == {folder.root, folder.root / "far"}
 
 
-@pytest.mark.parametrize("address", ["http://[/x", "://", "s3://b ad/x"])
+@pytest.mark.parametrize("address", ["http://[/x", "://", "s3://b ad/x", "s3://b#ad/x"])
 def test_what_is_no_address(address: str) -> None:
     """It is refused in one sentence."""
     with pytest.raises(ConfigError, match=r"nothing can be at .*, which is no address"):
         ObjectFolder(address).get("a")
 
 
+@pytest.mark.slow
 def test_what_an_object_takes(bucket_server: ObjectServer) -> None:
     """One request up to 16 MiB, and a listing from a name on does not page through those before it."""
     folder = ObjectFolder("s3://bucket/many", tuple(bucket_server.options.items()))

@@ -243,6 +243,7 @@ def test_what_reading_costs(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(asked) == 2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(20))
 def test_any_story(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Whatever happens: groups, other writes, new parts, additions that fail, crashes, those who live on."""

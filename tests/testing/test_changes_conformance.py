@@ -124,6 +124,7 @@ class _OfTheWholeGroup(Levels):
         return [before.get(item) for item in self.levels]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("committer", "test"),
     [

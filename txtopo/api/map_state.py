@@ -284,16 +284,16 @@ class MapState(ABC):
         """
         raise takes_no_rows(self._named)
 
-    def fitted(self, key: Key, value: Any) -> Key:
-        """Return a key in the form in which the state stores it; may be called in the processing phase, too.
+    def fitted(self, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[Key]:
+        """Return keys in the form in which the state stores them; may be called in the processing phase, too.
 
-        ``value`` is checked, but not stored.
+        ``values``, one for each key, are checked, but not stored.
 
         Raises:
-            FieldsError: the key or the value does not fit its field.
+            FieldsError: a key or a value does not fit its field.
         """
-        del value
-        return key
+        del values
+        return keys
 
     def get(self, key: Key) -> Any:
         """Return the stored value of ``key`` (for example, a ``TransactionalValue``), or None."""

@@ -118,16 +118,16 @@ class State(ABC):
         """
         raise takes_no_rows(self)
 
-    def fitted(self, name: str, key: Key, value: Any) -> Key:
-        """Return a key in the form in which the state stores it; unchanged by default.
+    def fitted(self, name: str, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[Key]:
+        """Return keys in the form in which the state stores them; unchanged by default.
 
-        ``name`` is the state's, for errors; ``value`` is checked, but not stored.
+        ``name`` is the state's, for errors; ``values``, one for each key, are checked, but not stored.
 
         Raises:
-            FieldsError: the key or the value does not fit its field.
+            FieldsError: a key or a value does not fit its field.
         """
-        del name, value
-        return key
+        del name, values
+        return keys
 
     @abstractmethod
     def open(self, topology_id: str, name: str, incarnation: str, epoch: int) -> OpenedState:

@@ -36,7 +36,7 @@ _PART_BYTES = 16 * 1024 * 1024
 """What is longer is put in parts of this size: two requests more, and what a crash leaves of them is out of sight."""
 
 _OF_ADDRESS = "/:@!$&'()*+,;=~"
-"""What is in addresses as it is."""
+"""What is in the path of an address as it is."""
 
 _OF_CLIENT = re.compile(r"(?:aws_|azure_|google_)?((?:allow|connect|http1|http2|pool|proxy)_.*|timeout|user_agent)")
 """Options of the HTTP client, which delta-rs takes among those of the store, also with the store's prefix."""
@@ -349,7 +349,12 @@ os.register_at_fork(after_in_child=forget_clients)  # a client's threads and con
 def _from_url(obstore: Any, address: str, **options: Any) -> Any:
     # It takes an address for a URL, in which %20 is a space and a # ends the path. Ours are names as they are.
     scheme, _, rest = address.partition("://")
+    bucket, slash, path = rest.partition("/")
+    if urllib.parse.quote(bucket, safe=f"{_OF_ADDRESS}[]") != bucket:
+        raise ConfigError(f"nothing can be at {address}, which is no address: no bucket is called {bucket!r}")
     try:
-        return obstore.store.from_url(f"{scheme}://{urllib.parse.quote(rest, safe=_OF_ADDRESS)}", **options)
+        return obstore.store.from_url(
+            f"{scheme}://{bucket}{slash}{urllib.parse.quote(path, safe=_OF_ADDRESS)}", **options
+        )
     except ValueError as error:
         raise ConfigError(f"nothing can be at {address}, which is no address: {error}") from error

@@ -95,8 +95,8 @@ class _WholeFiles(ObjectFolder):
     """The lines by file, with the size that it had without them."""
 
     def list(self, below: str = "", after: str = "") -> Iterator[Item]:
-        self._tails.clear()
         known: Tail | None = None
+        lacking: set[str] = set()
         for _ in range(_READS_MAX):
             found = {item.path: item for item in super().list(below, after)}
             tail = _last_tail(self.log, self.value)
@@ -108,8 +108,11 @@ class _WholeFiles(ObjectFolder):
                 continue
             if own.size < tail.end:
                 self._tails[tail.path] = own.size, tail
+                lacking.add(tail.path)
                 found[tail.path] = attrs.evolve(own, size=tail.end)
             break
+        for path in self._tails.keys() - lacking:  # the file has them now
+            self._tails.pop(path, None)
         yield from found.values()
 
     def get(self, path: str) -> bytes:

@@ -164,6 +164,9 @@ def test_a_fork_has_points_of_its_own(command_line, place):
     run_inline(TransactionalTopology(plan), config)
     assert read_tables("side").txid == TRANSACTIONS
     assert listed(command_line.told("rewind", "counting", "--fork", "side"))[0] == 3
+    refusal = command_line.refusal("rewind", "counting", "2", "--fork", "side")
+    assert "the oldest point is 3" in refusal
+    assert "TXID 0" not in refusal, "it has no way back to there"
     command_line.told("rewind", "counting", "3", "--fork", "side", "--yes")
     assert read_tables("side").txid == 3
 

@@ -33,6 +33,7 @@ from committers.aggregates.aggregation import Aggregation
 from tests.budgets import examples
 from txtopo import Fields
 from txtopo.api.data.types import parse_type
+from txtopo.api.reduction import Reductions
 from txtopo.errors import ConfigError, FieldsError
 
 EXACT = decimal.Context(prec=100)
@@ -508,3 +509,37 @@ def test_sums_that_would_go_round(kind, value, times) -> None:
         aggregates.partials(pa.table({"n": pa.array([value] * times, parse_type(kind))}))
     back = aggregates.partials(pa.table({"n": pa.array([value] * times + [-value] * times, parse_type(kind))}))
     assert back["total"].to_pylist() == [0]
+
+
+ANY = [
+    Count(),
+    Sum("n: long"),
+    Mean("n: long"),
+    Min("n: long"),
+    Max("n: long"),
+    First("n: long", by="at: timestamp"),
+    Last("n: long", by="at: timestamp"),
+    CountDistinct("n: long", values_max=9),
+    Collect("n: long", values_max=9),
+    ArgMax("n: long", by="at: timestamp"),
+    ArgMin("n: long", by="at: timestamp"),
+    TopN("n: long", n=2, by="at: timestamp"),
+    LastN("n: long", n=2, by="at: timestamp"),
+    ApproxCountDistinct("n: long"),
+    ApproxQuantile("x: double", q=0.5),
+]
+
+
+@pytest.mark.parametrize("aggregate", ANY, ids=lambda each: type(each).__name__)
+def test_each_task_reduces_alike(aggregate):
+    """Rows of several tasks and transactions wait to be folded together if their reductions are equal: a replica's are."""
+    replica = pickle.loads(pickle.dumps(aggregate))
+    one, other = (Reductions((("x", how),)) for each in (aggregate, replica) for how in each.reductions("x")[:1])
+    assert one == other
+    assert hash(one) == hash(other)
+
+
+def test_other_reductions_differ():
+    """What is merged by the same function with another number is another reduction."""
+    one, other = (TopN("n: long", n=n, by="at: timestamp").reductions("x") for n in (2, 3))
+    assert one != other

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import attrs
@@ -25,16 +27,27 @@ from txtopo import (
     BatchOutputCollector,
     Config,
     Fields,
+    Topology,
     TopologyContext,
     TransactionalSpout,
     TransactionalTopologyBuilder,
     TransactionAttempt,
 )
-from txtopo.testing.inline import run_inline
+from txtopo.assembly.environment import Environment
+from txtopo.assembly.threads import ThreadPools
+from txtopo.backfill.backfill import BackfillNews, backfill
+from txtopo.config import MICRO_BATCH
+from txtopo.engine.runner import run_with
+from txtopo.testing.inline import inline_environment
+from txtopo.testing.simulation.pool import PooledRunner
+from txtopo.topology.plans.plan import Plan
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.points import KeptPoint
+from txtopo.transactional.tasks.factory import TaskFactory
 
 TABLES = ("first", "second", "third")
+LATER = "later"
+"""The table that comes by a backfill."""
 TOPOLOGY = "history"
 REWIND_HOURS = 168
 KEY_BYTES = 8
@@ -178,6 +191,12 @@ class Life:
     """Whether it goes on after that, and waits for input."""
     costs: dict[int, Cost] = attrs.field(factory=dict)
     """What this process had cost at the beginning of a transaction, by its number, of the first and every 50th."""
+    mode: str = MICRO_BATCH
+    """In real-time mode, its worker is in this process."""
+    names: tuple[str, ...] = TABLES
+    """Its tables."""
+    begun_after: dict[str, int] = attrs.field(factory=dict)
+    """By table that came later, the transaction at which it joined."""
 
     def pass_one(self, txid: int) -> None:
         """Take note that a transaction begins, and let the time pass until then."""
@@ -194,8 +213,36 @@ class Life:
     def run(self, last: int, **settings: Any) -> None:
         """Run up to a transaction, each in a group of its own."""
         self.last = last
+        with self.clock.instead_of_the_real_one():
+            report = run_with(*self._declared(settings), self._environment(), until=None)
+        assert report.committed_txid == last, f"it was stopped at transaction {report.committed_txid}"
+
+    def backfill(self, name: str) -> None:
+        """Give the topology, which stands still, one more table, with all that it has committed."""
+        self.names = (*self.names, name)
+        news = BackfillNews(lambda _: None, lambda _part, _txid: None, lambda _: None)
+        with self.clock.instead_of_the_real_one():
+            joined_at = backfill(*self._declared({}), self._environment(), name, news).joined_at
+        assert joined_at == self.last, f"it joined at {joined_at}"
+        self.begun_after[name] = self.last
+
+    def _environment(self) -> Environment:
+        def wall_secs() -> float:
+            return self.clock.now_secs
+
+        @contextlib.contextmanager
+        def make_runner(plan: Plan, config: Config, prototypes: dict[str, bytes]) -> Iterator[PooledRunner]:
+            runner = PooledRunner(lambda: TaskFactory(plan, config, prototypes), 1, Random(1), memory_max=1 << 24)
+            with contextlib.closing(runner):
+                yield runner
+
+        if self.mode == MICRO_BATCH:
+            return inline_environment(1, wall_secs)
+        return Environment(make_runner, make_threads=lambda jobs_max: ThreadPools(jobs_max, 1, wall_secs))
+
+    def _declared(self, settings: Mapping[str, Any]) -> tuple[Topology, Config]:
         builder = TransactionalTopologyBuilder(TOPOLOGY, "rows", _Spout(self), 1)
-        for name in TABLES:
+        for name in self.names:
             committer = ReduceCommitter(name, "id", values={"text": Max("text")})
             builder.set_committer_bolt(f"into-{name}", committer, 1).fields_grouping("rows", Fields("id"))
             fields = Fields("id: long"), Fields("text: string")
@@ -205,12 +252,11 @@ class Life:
                 "topology.group.transactions.max": 1,
                 "topology.max.spout.pending": 1,
                 "topology.rewind.hours": REWIND_HOURS,
+                "topology.processing.mode": self.mode,
                 **settings,
             }
         )
-        with self.clock.instead_of_the_real_one():
-            report = run_inline(builder.build(), config, slots=1, wall_secs=lambda: self.clock.now_secs)
-        assert report.committed_txid == last, f"it was stopped at transaction {report.committed_txid}"
+        return builder.build(), config
 
     def recent_groups(self) -> int:
         """Return how many groups there were in the last five minutes."""
@@ -234,11 +280,15 @@ class Life:
         """Yield in words what a point lacks, by its rows in each table."""
         for point in self.points():
             expected = self.load.last_put(point.txid)
-            for name in TABLES:
+            for name in self.names_at(point.txid):
                 rows = read_table(self.folder / name, point.txid).sort_by("id")
                 seen = np.array([int(text[:NUMBER_DIGITS]) for text in rows["text"].to_pylist()])
                 if not np.array_equal(seen, expected):
                     yield f"table {name!r} at {point.txid}"
+
+    def names_at(self, txid: int) -> list[str]:
+        """Return the tables that it had at a transaction."""
+        return [name for name in self.names if self.begun_after.get(name, 0) <= txid]
 
     def sizes(self, name: str) -> TableSizes:
         """Return what a table has on the disk, looked at from outside."""

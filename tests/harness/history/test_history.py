@@ -11,9 +11,10 @@ import pytest
 from state import DeltaState
 from tests.harness.history.__main__ import broken_costs, broken_points, broken_sizes
 from tests.harness.history.clock import SimulatedClock
-from tests.harness.history.life import TABLES, Cost, Life, Load
+from tests.harness.history.life import LATER, TABLES, Cost, Life, Load
 from txtopo import Fields
 from txtopo.assembly import run_loop
+from txtopo.config import REAL_TIME
 from txtopo.transactional.recovery.points import SLOT_MS
 
 HOURS = 2
@@ -45,6 +46,18 @@ def test_what_a_group_costs(tmp_path: Path) -> None:
     costly = [*broken_costs(life, 100, 50, is_counted=False)]
     assert costly == ["cpu_secs of a group"]
     assert [*broken_costs(life, 100, 50, is_counted=True)] == []
+
+
+@pytest.mark.slow
+def test_in_real_time_mode_and_with_a_table_that_comes_later(tmp_path: Path) -> None:
+    """The bounds are those of micro-batches; the new table has all rows, and points from when it joined on."""
+    clock = SimulatedClock(time.time() // 3600 * 3600 - HOURS * 3600)
+    life = Life(tmp_path, Load(keys=200, touched=20), clock, [STEP_SECS] * 90, mode=REAL_TIME)
+    life.run(45)
+    life.backfill(LATER)
+    life.run(90)
+    assert [*broken_sizes(life), *broken_points(life)] == []
+    assert any(point.txid > 45 for point in life.points())
 
 
 @pytest.mark.slow

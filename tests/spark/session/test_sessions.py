@@ -44,6 +44,16 @@ def test_settings_of_spark_connect(monkeypatch: pytest.MonkeyPatch, name: str) -
         check_spark(Config())
 
 
+def test_a_session_of_spark_connect() -> None:
+    """One that was given, as on Databricks' shared compute, is refused by name when a run starts."""
+
+    class Session:
+        """Has no session of a JVM, as that of Connect."""
+
+    with pytest.raises(ConfigError, match="is a Spark Connect session, which has no RDDs: pass run"):
+        check_spark(Config(), Session())  # type: ignore[arg-type]
+
+
 def test_a_session_that_is_stopped() -> None:
     """One that was given is refused; of another one nothing is taken."""
 

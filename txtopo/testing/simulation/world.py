@@ -107,7 +107,7 @@ Hardly anything happens to a process then but that time passes, so it lives to d
 LONG_TRANSACTIONS_MIN = 12
 LONG_MOVES_MAX = 300
 """In place of :data:`MOVES_WITH_FAULTS_MAX`."""
-LONG_AGES_SECS = (20, 45, 45, 100, 400, 30 * 3600)
+LONG_AGES_SECS = (*[20] * 6, 45, 45, 100, 400, 30 * 3600)
 """In place of :data:`AGES_SECS`: more often less than the time between two clean-ups."""
 EAGER = 0.1
 CHANGING = 0.2
@@ -128,6 +128,8 @@ AGES_SECS = (30, 100, 400, 400, 4_000, 30 * 3600, 3 * 24 * 3600, 8 * 24 * 3600)
 """How much time passes at once where much does."""
 HISTORIES = ((300, 168), (300, 168), (300, 25), (60, 2), (900, 168))
 """How long versions are kept, in seconds, and points, in hours; one or two of them are drawn for a schedule."""
+LONG_HISTORIES = ((60, 168), (60, 2), (300, 25))
+"""Those of long lives: who has replaced a file a minute ago deletes it between two clean-ups, a minute apart."""
 PROCESSES_MAX = 40
 WALL_FROM_SECS = 4_102_444_800
 """When a schedule begins, in seconds since 1970: in the year 2100, so that no event time is too far ahead."""
@@ -216,7 +218,8 @@ class World(Surroundings):
         self._is_long = self._draws_long(subject, kinds)
         self._faults = self._draw_faults(kinds)
         self._aged_secs = 0
-        self._histories = self.random.sample(HISTORIES, 2 if self.random.random() < CHANGING else 1)
+        histories = LONG_HISTORIES if self._is_long else HISTORIES
+        self._histories = self.random.sample(histories, 2 if self.random.random() < CHANGING else 1)
         self._striking: dict[str, list[Fault]] = {}
         """By failpoint, the kinds that can strike there."""
         self._moving = [fault for fault in self._faults if fault in MOVING]
@@ -639,11 +642,11 @@ class World(Surroundings):
             if not points:  # the last one has aged out meanwhile
                 return
             past = Past.of(subject, lambda _: self.durable.journal(), CoordinatorRecord.of(coordinator_state, 0))
-            if self.random.random() < OFFERED:
+            if self._paused or self.random.random() < OFFERED:
                 offered = (point.txid for point in past.standing[1:] if point.txid)
                 points = [txid for txid in offered if txid not in points] or points
-            # The oldest one, which is deleted next, as often as all others.
-            wanted = self.random.choice([min(points), self.random.choice(points)])
+            # The oldest one is deleted next, perhaps by who is paused.
+            wanted = min(points) if self._paused else self.random.choice(points)
             point, reasons = past.nearest(wanted)
             with self._checks.keeping():
                 require(point.txid == wanted, f"each point can be gone back to: not {wanted}, {reasons}")

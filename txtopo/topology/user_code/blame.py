@@ -15,6 +15,9 @@ from txtopo.topology.user_code.output import OutputOrigin, is_worker
 
 end_children_that_return()
 
+REMEDY = "raise FailedException to have a transaction replayed"
+"""What the error of an exception in a transaction advises."""
+
 
 class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with user_code(…)
     """A context for user code: turns exceptions into txtopo's errors, with their origin.
@@ -46,7 +49,7 @@ class user_code(OutputOrigin):  # noqa: N801 - it is used like a function: with 
         origin: dict[str, Any] = {"component": self.component}
         if self.attempt is not None:
             origin |= {"txid": self.attempt.txid, "attempt": self.attempt.attempt}
-        blamed = blame(error, "raise FailedException to have a transaction replayed", **origin)
+        blamed = blame(error, REMEDY, **origin)
         if blamed is not error:
             raise blamed from None
 
@@ -59,7 +62,12 @@ _short.maxdict = _short.maxlist = _short.maxtuple = _short.maxset = 16
 
 
 def record_tuple(error: Exception, fields: Iterable[str], values: Iterable[Any]) -> None:
-    """Note in an exception of user code which tuple it executed, in a text of bounded length; see :func:`blame`."""
+    """Note in an exception of user code which tuple it is about, in a text of bounded length; see :func:`blame`.
+
+    The first note stands: a bolt of ours that keeps tuples knows which one it was, and it need not be the last.
+    """
+    if any(note.startswith(_TUPLE) for note in getattr(error, "__notes__", ())):
+        return
     named = ", ".join(f"{name}={_short.repr(value)}" for name, value in zip(fields, values, strict=False))
     error.add_note(f"{_TUPLE}({named})")
 

@@ -228,9 +228,9 @@ class StateHandle(MapState, Local):
         """Return ``rows`` with the columns of the rows table; allowed in both phases."""
         return super().as_rows(rows) if self._rows is None else self._rows.as_rows(self._name, rows)
 
-    def fitted(self, key: Key, value: Any) -> Key:
-        """Return a key in the form in which the state stores it; allowed in both phases."""
-        return key if self._fitting is None else self._fitting.fitted(self._name, key, value)
+    def fitted(self, keys: Sequence[Key], values: Sequence[Any]) -> Sequence[Key]:
+        """Return keys in the form in which the state stores them; allowed in both phases."""
+        return keys if self._fitting is None else self._fitting.fitted(self._name, keys, values)
 
     def multi_remove(self, keys: Sequence[Key]) -> None:
         """Remove each key."""

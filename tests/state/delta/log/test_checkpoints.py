@@ -54,6 +54,7 @@ def fail(_table: DeltaTable) -> None:
     raise AssertionError("delta-rs is not asked")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("seed", variants(*range(6), long=range(6, 60)))
 def test_versions_of_any_kind(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Writes and roll-backs of txtopo, with vectors and without, and what others do to such a table."""

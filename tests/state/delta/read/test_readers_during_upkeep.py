@@ -23,6 +23,7 @@ from state import DeltaRows, DeltaState
 from tests.state.delta.delta_tables import all_of, hold_no_rows, maintain
 from tests.state.delta.read.readers import READERS, duck_db_connection, ids
 from tests.state.delta.rows.rows_tables import put
+from tests.state.delta.table_life import LIVES, RECENT_SECS
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
 from txtopo.files.folder import LocalFolder
@@ -107,20 +108,23 @@ class History:
         return None if found == self._ids[version] else f"{found}, not {self._ids[version]}"
 
 
-def held_readers(path: Path, version: int) -> dict[str, Read]:
-    """Return readers that have opened a version, and have not read it yet."""
+def held_readers(path: Path, version: int, *, has_vectors: bool = False) -> dict[str, Read]:
+    """Return readers that have opened a version, and have not read it yet; of these, only DuckDB knows vectors."""
+    name = f"held_{path.parent.name}_{version}".replace("-", "_")
+    duck_db_connection().execute(f"attach '{path}' as {name} (type delta, version {version})")
+    duck_db = {"DuckDB": lambda: duck_db_connection().execute(f"select id from {name}").fetch_arrow_table()}
+    if has_vectors:
+        return duck_db
     table = DeltaTable(path, version=version)
     dataset = table.to_pyarrow_dataset()
     builder = QueryBuilder().register("t", DeltaTable(path, version=version))
     lazy = pl.scan_delta(str(path), version=version)
-    name = f"held_{path.parent.name}_{version}".replace("-", "_")
-    duck_db_connection().execute(f"attach '{path}' as {name} (type delta, version {version})")
     return {
+        **duck_db,
         "dataset": lambda: dataset.to_table(columns=["id"]),
         "scan": lambda: pa.table(table.scan(columns=["id"])),
         "query": lambda: pa.table(builder.execute("select id from t").read_all()),
         "polars": lambda: lazy.select("id").collect().to_arrow(),
-        "DuckDB": lambda: duck_db_connection().execute(f"select id from {name}").fetch_arrow_table(),
     }
 
 
@@ -232,3 +236,35 @@ def test_a_read_is_whole_or_an_error(tmp_path, monkeypatch, fill, log_hours):
         maintain(opened)
     assert {step.split()[0] for step in steps} >= {"put", "put_if_absent", "delete"}
     assert wrong == [], "\n".join(map(str, wrong))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["keyed", "keyed, vectors", "rows"])
+def test_a_version_is_read_to_the_end_of_its_time(tmp_path, monkeypatch, kind):
+    """Whatever goes meanwhile, where of the past points stay alone: also just before the time for it is over."""
+    life = LIVES[kind](monkeypatch, tmp_path / "t", upkeep_every_writes=3, files_max=3)
+    held: list[tuple[float, list[int], dict[str, Read]]] = []
+    gone = 0
+
+    def read(until_secs: float) -> None:
+        for opened_secs, expected, readers in held:
+            if opened_secs + RECENT_SECS <= until_secs:
+                life.maintain(max(0, opened_secs + RECENT_SECS - 0.01 - life.now_secs))
+            assert [(name, ids(reader())) for name, reader in readers.items()] == [(name, expected) for name in readers]
+        held[:] = [each for each in held if each[0] + RECENT_SECS > until_secs]
+
+    for txid in range(1, 61):
+        life.write(txid, every_secs=(10, 1, 29)[txid % 3])
+        if txid % 20 == 0:
+            life.points.append(txid)
+        if txid % 10 == 0:
+            version = DeltaTable(life.path).version()
+            readers = held_readers(life.path, version, has_vectors="vectors" in kind)
+            held.append((life.now_secs, sorted(row[0] for row in life.rows_after(txid)), readers))
+        before = {*life.path.rglob("*")}
+        life.maintain()
+        gone += len(before - {*life.path.rglob("*")})
+        read(life.now_secs + 29)
+    read(life.now_secs + RECENT_SECS)
+    assert gone > 50
+    assert not held

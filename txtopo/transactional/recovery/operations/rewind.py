@@ -202,11 +202,14 @@ class Past:
         for point in self._before(txid, reasons):
             if not point.txid and txid:
                 reasons = [*summarized(reasons), *self._oldest_words(txid)]
-                reasons.append(
-                    "the next point is 0, before the first transaction, where all tables are empty; give TXID 0 if "
-                    "that is meant"
-                )
-            elif not point.obstacles and self._is_kept(point):
+                if not point.obstacles:
+                    reasons.append(
+                        "the next point is 0, before the first transaction, where all tables are empty; give TXID 0 if "
+                        "that is meant"
+                    )
+                reasons = reasons or [*point.obstacles]
+                break
+            if not point.obstacles and self._is_kept(point):
                 return point, summarized(reasons)
             reasons += point.obstacles
         raise StateAccessError("; ".join(dict.fromkeys(reasons)), txid=txid)
