@@ -619,6 +619,16 @@ def test_to_states_in_memory(flow, orders):
     assert ids(flow) == {"orders", "write-rows", "write-totals"}
 
 
+def test_a_table_in_another_order(flow, tmp_path):
+    """A state that has the fields in another order gets each value in its own column, also behind steps that only select."""
+    orders, swapped = flow.source("orders", memory([order(7, price=5)])), Fields("price: long", "id: long")
+    orders.select("id", "price").to("rows", DeltaRows(tmp_path / "rows", swapped))
+    orders.select(price="id", id="price").to("renamed", DeltaRows(tmp_path / "renamed", swapped))
+    ran(flow)
+    rows, renamed = (read_table(tmp_path / name).select(["id", "price"]).to_pylist() for name in ("rows", "renamed"))
+    assert (rows, renamed) == ([{"id": 7, "price": 5}], [{"id": 5, "price": 7}])
+
+
 def test_the_builder_goes_on(flow, orders):
     """What was said so far is in the builder, which takes components of one's own."""
     orders.append("all")

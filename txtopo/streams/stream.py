@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import functools
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
@@ -542,8 +541,13 @@ class Stream(RowWords["Stream"], Outputs):
             before = before.inputs[0].step
 
     def _sink(self, verb: str, name: str, state: State) -> None:
-        taking = functools.partial(AppendCommitter, name)
-        self._commit(verb, f"{'write' if verb == 'to' else verb}-{name}", taking(), {name: state}, taking=taking)
+        places = [self.fields.index(each) for each in state.value]  # the table may have them in another order
+
+        def taking(names: Sequence[str]) -> AppendCommitter:
+            return AppendCommitter(name, [names[place] for place in places])
+
+        named = f"{'write' if verb == 'to' else verb}-{name}"
+        self._commit(verb, named, AppendCommitter(name), {name: state}, taking=taking)
 
     def _table(self, name: str, state: State) -> Table:
         return Table(self._graph, name, state.key, state.value, self._port.step)
