@@ -301,9 +301,8 @@ class ReduceCommitter(ReducingCommitter):
     def _take_tuples(self) -> None:
         """Make columns of the tuples that wait."""
         if self._tuples:
-            tuples, self._tuples = self._tuples, []
             own = self._aggregates
-            self._wait_for(own.lifted(converted(own.aggregation.inputs, tuples, own.columns)))
+            self._wait_for(own.lifted(converted(own.aggregation.inputs, self._tuples, own.columns)))
 
     def _look_at(self, source: TupleSource) -> None:
         """Find the positions of the fields, once for the thousands of tuples from one source."""
@@ -330,7 +329,11 @@ class ReduceCommitter(ReducingCommitter):
             self.fold(key, value)
 
     def fold(self, key: Any, value: Any) -> None:
-        """Fold one value; subclasses may call it from their own ``execute``."""
+        """Fold one value; subclasses may call it from their own ``execute``.
+
+        Values wait to be checked and folded together: the error of one may come with a later one, and fails the
+        transaction, also if it is caught.
+        """
         self._pairs.append((key, value))
         if len(self._pairs) >= TUPLES_WAITING_MAX:
             self._fold_waiting()
@@ -339,14 +342,14 @@ class ReduceCommitter(ReducingCommitter):
         """Fold what waits; raise a FieldsError if a key or a value does not fit the state's types."""
         if not self._pairs:
             return
-        pairs, self._pairs = self._pairs, []
         names = [self._key[0] if len(self._key) == 1 else f"({', '.join(self._key)})", self._value]
         folded, combine = self._folded, self._combine
-        for key, value in converted(names, pairs, self._fitted):
+        for key, value in converted(names, self._pairs, self._fitted):
             try:
                 folded[key] = combine(folded[key], value) if key in folded else value
             except Exception as error:
                 record_tuple(error, names, (key, value))
+                self._pairs = [(key, value)]
                 raise
 
     def _fitted(self, pairs: Sequence[Sequence[Any]]) -> Iterable[tuple[Any, Any]]:

@@ -126,10 +126,9 @@ class RowsCommitter(SpillingCommitter):
     def _make_columns(self) -> None:
         """Convert the waiting tuples to columns; raise FieldsError if a value does not fit its field."""
         if self._tuples:
-            tuples, self._tuples = self._tuples, []
             assert self._stream_fields is not None, "tuples wait"
             names = list(self._stream_fields)
-            self._rows.append(converted([names[at] for at in self._positions], tuples, self._state.as_rows))
+            self._rows.append(converted([names[at] for at in self._positions], self._tuples, self._state.as_rows))
 
 
 _UNLIKE = (pa.types.is_nested, pa.types.is_temporal, pa.types.is_string, pa.types.is_binary)

@@ -20,25 +20,31 @@ TUPLES_WAITING_MAX = 10_000
 
 T = TypeVar("T")
 
+_R = TypeVar("_R", bound=Sequence[Any])
 
-def converted(
-    names: Iterable[str], rows: Sequence[Sequence[Any]], convert: Callable[[Sequence[Sequence[Any]]], T]
-) -> T:
-    """Return what ``convert`` makes of the values of tuples that waited.
+
+def converted(names: Iterable[str], rows: list[_R], convert: Callable[[Sequence[_R]], T]) -> T:
+    """Return what ``convert`` makes of the values of tuples that waited, and let none of them wait any more.
+
+    After an error the one that it is about waits still, so that a bolt that catches the error can't commit without the
+    others.
 
     Raises:
         FieldsError: raised by ``convert``; it names the tuple that it is about, and not the one that is executed.
     """
     try:
-        return convert(rows)
+        made = convert(rows)
     except FieldsError as error:
         for row in rows:
             try:
                 convert([row])
             except FieldsError:
                 record_tuple(error, names, row)
+                rows[:] = [row]
                 break
         raise
+    rows.clear()
+    return made
 
 
 class WaitingTuples:
@@ -72,10 +78,8 @@ class WaitingTuples:
         Raises:
             FieldsError: a value does not fit its field.
         """
-        rows, self._rows, self._source = self._rows, [], None
-        if not rows:
-            return None
-        return converted(self._fields, rows, self._table)
+        self._source = None
+        return converted(self._fields, self._rows, self._table) if self._rows else None
 
     def _table(self, rows: Sequence[Sequence[Any]]) -> pa.Table:
         columns = zip(self._fields.arrow_schema(), zip(*rows, strict=True), strict=True)

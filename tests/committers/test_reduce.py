@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import decimal
 import operator
@@ -354,6 +355,31 @@ def test_tuple_that_does_not_fit(tmp_path, monkeypatch, waiting, how) -> None:
     spout = MemoryTransactionalSpout({0: [("a", 1), ("b", "x"), ("c", 1), ("d", 3)]}, UNTYPED, 10)
     with pytest.raises(FieldsError, match=r"'x' .str. does not fit bigint.*\nat the tuple \(word='b', n='x'\)"):
         run_inline(committing(spout, committer, words=state))
+
+
+class Catching(ReduceCommitter):
+    """Goes on when a value is refused."""
+
+    def execute(self, tuple):
+        with contextlib.suppress(FieldsError, ValueError):
+            super().execute(tuple)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("bad", [2, "x"], ids=["function", "type"])
+@pytest.mark.parametrize("waiting", [2, 3, 10])
+@pytest.mark.parametrize("how", ["function", "aggregates"])
+def test_an_error_that_is_caught(monkeypatch, how, waiting, bad) -> None:
+    """Values that waited with one that is refused are not left out by a committer that catches the error: it comes again."""
+    monkeypatch.setattr(committers.reduce, "TUPLES_WAITING_MAX", waiting)
+    word, n = Fields("word: string"), Fields("n: long")
+    rows = [("a", 1), ("a", bad), ("a", 1), ("b", 3), ("c", 1)]
+    if how == "function":
+        committer = Catching("words", "word", "n", only_same)
+    else:
+        committer, rows[1] = Catching("words", word, values={"n": Sum("n: long")}), ("a", "x")
+    with pytest.raises(TxtopoError, match=r"at the tuple \(word='a', n="):
+        run_inline(committing(MemoryTransactionalSpout({0: rows}, UNTYPED, 10), committer, words=MemoryState(word, n)))
 
 
 def test_decimal_keys() -> None:
