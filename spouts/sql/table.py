@@ -72,11 +72,12 @@ SELECT attname, format_type(atttypid, NULL), format_type(atttypid, atttypmod), a
 WHERE attrelid = CAST(%s AS REGCLASS) AND attnum > 0 AND NOT attisdropped
 """
 
-# Only the alias of the row's number is never null by itself. A name that is no column would be a text.
+# Only the alias of the row's number is never null by itself. A name that is no column would be a text. The plain
+# table_info leaves out columns that are made of others.
 _COLUMNS_OF_SQLITE = """
 SELECT name, type, type,
-    "notnull" OR (upper(type) = 'INTEGER' AND pk AND (SELECT max(pk) FROM pragma_table_info(?)) = 1)
-FROM pragma_table_info(?)
+    "notnull" OR (upper(type) = 'INTEGER' AND pk AND (SELECT max(pk) FROM pragma_table_xinfo(?)) = 1)
+FROM pragma_table_xinfo(?)
 """
 
 _SEQUENCE = """
@@ -212,10 +213,12 @@ class OpenedTable:
             if kind not in {"r", "p", "table"}:
                 raise InputError(f"{self.address} is no table; a view can't be read, since its tables are written")
             if self.is_postgresql:
-                columns = transaction.run(_COLUMNS, (transaction.table,))
-            else:
+                found = {row[0]: row[1:] for row in transaction.run(_COLUMNS, (transaction.table,))}
+            else:  # in which names have no case
+                fields = {each.lower(): each for each in self.columns.schema.names}
                 columns = transaction.run(_COLUMNS_OF_SQLITE, (name, name))
-            self._check_columns({row[0]: row[1:] for row in columns}, ordering, types)
+                found = {fields.get(row[0].lower(), row[0]): row[1:] for row in columns}
+            self._check_columns(found, ordering, types)
 
     def ask(self, what: str, where: str = "", parameters: Sequence[Any] = ()) -> Any:
         """Return the first value of what is asked of the rows for which a condition holds; None if there is no row."""

@@ -304,6 +304,22 @@ def test_a_file_that_can_not_be_read(file: Client, made: str, why: str) -> None:
         plan(spout_of(file))
 
 
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "ID INTEGER PRIMARY KEY, What TEXT)",
+        "id INTEGER PRIMARY KEY, own, what AS (own))",
+        "id INT PRIMARY KEY, what) WITHOUT ROWID",
+    ],
+    ids=["other case", "generated", "without a number of its own"],
+)
+def test_columns_of_a_file(file: Client, columns: str) -> None:
+    """Names in another case, columns that are made of others, and a key that can't be null are read as any."""
+    file.run(f"CREATE TABLE rows ({columns}")
+    file.run(f"INSERT INTO rows (id, {'own' if 'own' in columns else 'what'}) VALUES (1, 'one')")
+    assert plan(spout_of(file, Fields("what: string", "id: long")))[1] == ["one"]
+
+
 @pytest.mark.parametrize(("id", "what"), [("1.5", "1"), ("'x'", "1"), ("1", "1.5")])
 def test_values_of_other_types(file: Client, id: str, what: str) -> None:
     """A value that is no integer is refused, rather than cut off."""
