@@ -36,7 +36,10 @@ _INVALID = 422
 _ID_MAX = 2**31 - 1
 
 UNKNOWN_SECS = 10
-"""How long a schema that the registry does not know is not asked for again, by a thread."""
+"""How long a schema that the registry does not know is not asked for again, by a thread.
+
+Unless a record was made after it was asked for: whoever makes one registers its schema before.
+"""
 
 _BY_ID = ("get_schema", "get_schema_by_guid")
 
@@ -161,7 +164,9 @@ class _Answered:
     def __init__(self, registry: SchemaRegistry) -> None:
         self._registry = registry
         self._client = registry.client()
-        self._unknown: dict[Any, tuple[float, Exception]] = {}
+        self.made: dt.datetime | None = None
+        """When the record was made whose schema is asked for, as far as it is known."""
+        self._unknown: dict[Any, tuple[float, dt.datetime, Exception]] = {}
         """When the registry has said that it does not know a schema, and its word, by what was asked."""
 
     def __getattr__(self, name: str) -> Any:
@@ -169,9 +174,12 @@ class _Answered:
 
         def ask(*arguments: Any, **named: Any) -> Any:
             key = (name, *arguments) if name in _BY_ID else None
-            asked_secs, known = self._unknown.get(key, (0.0, None))
-            if known is not None and time.monotonic() < asked_secs + UNKNOWN_SECS:
-                raise known.with_traceback(None)
+            if key in self._unknown:
+                asked_secs, asked, known = self._unknown[key]
+                is_later = self.made is not None and self.made > asked
+                if time.monotonic() < asked_secs + UNKNOWN_SECS and not is_later:
+                    raise known.with_traceback(None)
+            asked = dt.datetime.now(dt.UTC)
             try:
                 found = method(*arguments, **named)
             except Exception as error:
@@ -179,7 +187,7 @@ class _Answered:
                     if key is not None and getattr(error, "http_status_code", None) == _NOT_FOUND:
                         if len(self._unknown) >= _UNKNOWN_MAX:
                             del self._unknown[next(iter(self._unknown))]
-                        self._unknown[key] = time.monotonic(), error
+                        self._unknown[key] = time.monotonic(), asked, error
                     raise
                 raise self._registry.failure(error) from None
             if getattr(found, "schema_id", getattr(found, "schema_str", "")) is None:
@@ -265,7 +273,9 @@ class _Deserializer:
         if data[:1] == b"\0" and int.from_bytes(data[1:5]) > _ID_MAX:
             raise ValueError("its schema is not in the registry")  # which takes so large an id for a wrong address
         try:
-            found = self._read()(data, _context(record.topic, self.of))
+            client, read = self._read()
+            client.made = record.timestamp
+            found = read(data, _context(record.topic, self.of))
         except Exception as error:
             if getattr(error, "http_status_code", None) == _NOT_FOUND:
                 raise ValueError(f"its schema is not in the registry: {error}") from None
@@ -302,16 +312,16 @@ class _Serializer:
         return made
 
 
-def _reader(registry: SchemaRegistry, format: Format, message: type | None) -> Any:
+def _reader(registry: SchemaRegistry, format: Format, message: type | None) -> tuple[_Answered, Any]:
     client, options = _Answered(registry), {"subject.name.strategy": _subject}
     match format:
         case "avro":
-            return _library("avro").AvroDeserializer(client, conf=options)
+            return client, _library("avro").AvroDeserializer(client, conf=options)
         case "json":
-            return _library("json_schema").JSONDeserializer(None, schema_registry_client=client, conf=options)
+            return client, _library("json_schema").JSONDeserializer(None, schema_registry_client=client, conf=options)
         case "protobuf":
             conf = {**options, "use.deprecated.format": False}
-            return _library("protobuf").ProtobufDeserializer(message, conf, client)
+            return client, _library("protobuf").ProtobufDeserializer(message, conf, client)
 
 
 def _writer(registry: SchemaRegistry, format: Format, schema: Any, registers: bool) -> Any:  # noqa: FBT001 - inner

@@ -160,6 +160,22 @@ def test_a_schema_that_is_unknown_for_long(
     assert read(record(b"\0" + int.to_bytes(7, 4) + value[5:])) == row
 
 
+def test_a_schema_that_was_unknown_before(registry: SchemaRegistry, served: SchemaServer) -> None:
+    """A record that was made after its id was unknown is read by the schema that was registered since, at once."""
+    read, row = registry.deserializer("avro"), {"id": 1, "at": AT, "price": Decimal("1.50")}
+    value = registry.serializer("avro", "orders", json.dumps(ORDER))(row)
+    later = attrs.evolve(record(b"\0" + int.to_bytes(2, 4) + value[5:]), timestamp=dt.datetime.now(dt.UTC))
+    with pytest.raises(ValueError, match="its schema is not in the registry"):
+        read(later)
+    served.asked.clear()
+    for _ in range(3):
+        with pytest.raises(ValueError, match="its schema is not in the registry"):
+            read(later)
+    assert not served.asked
+    served.register("other", json.dumps({**ORDER, "name": "other"}))
+    assert read(attrs.evolve(later, timestamp=dt.datetime.now(dt.UTC))) == row
+
+
 def closed(served: SchemaServer) -> Callable[[Any], None] | None:
     served.close()
     return served.fails
