@@ -208,7 +208,8 @@ def _come_again(line: Line, contents: pa.Table) -> Mask:
     # A row without values is no row: what deletes one has none, and one that the history lacks is not known.
     values = line.numbers_in(_VALUES)
     is_again &= (values[later] >= 0) == (values[later - 1] >= 0)
-    is_again &= pc.fill_null(pc.equal(*times), fill_value=True).to_numpy()
+    # What is deleted already is not deleted again, at whatever time: so between versions there is one delete at most.
+    is_again &= pc.fill_null(pc.equal(*times), fill_value=True).to_numpy() | line.is_deleted[later]
     mask = np.zeros(line.rows.num_rows, dtype=bool)
     mask[later[is_again]] = True
     return mask
