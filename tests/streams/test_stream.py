@@ -610,6 +610,20 @@ def test_through(flow):
     assert (even, odd) == ([{"n": 0}, {"n": 1}], [{"n": 0}, {"n": 1}])
 
 
+class OfShops(ReduceCommitter):
+    """Counts by a key that it makes itself."""
+
+    def execute(self, tuple):
+        self.fold(tuple["shop"][:1], 1)
+
+
+def test_a_key_that_is_no_field(flow, orders):
+    """A committer of the user's that makes its key of other fields is grouped by these."""
+    totals = DeltaState(flow._graph.table("totals"), Fields("letter: string"), Fields("n: long"))
+    orders.through("totals", OfShops("totals", "letter", "n"), by="shop", states={"totals": totals})
+    assert ran(flow, "totals") == [[{"letter": "C", "n": 1}]]
+
+
 def test_to_states_in_memory(flow, orders):
     """Rows and totals go into any state of their kind."""
     rows = DeltaRows(flow._graph.table("elsewhere"), Fields("id: long"))

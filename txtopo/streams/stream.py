@@ -338,7 +338,8 @@ class Stream(RowWords["Stream"], Outputs):
                 without. A committer of event time is told the watermark by the stream's clock, whose id it names.
         """
         key, given = list(getattr(bolt, "grouped_by", ())), self._keys(by) if by else ()
-        if key and not (given and {*given} <= {*key}):
+        # A key that is no field is made by a class of the user's, who knows what it is made of.
+        if key and {*key} <= {*self.fields} and not (given and {*given} <= {*key}):
             raise TopologyError(
                 f"{type(bolt).__name__} keeps something for each {', '.join(key)}, so one task must have all its rows; "
                 f"write through({name!r}, …, by={key!r})"
