@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from txtopo import Fields, Tuple
 from txtopo.api.data.tuples import TupleSource
-from txtopo.columnar.conversion import fitted_array
+from txtopo.columnar.conversion import fit_array, fitted_array
 from txtopo.errors import FieldsError
 from txtopo.topology.user_code.blame import record_tuple
 
@@ -86,8 +86,16 @@ class WaitingTuples:
         return pa.table({field.name: self._column(field, values) for field, values in columns})
 
     def _column(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
-        first = next((value for value in values if value is not None), None)
-        # An event time without a zone is UTC, in whatever form it comes.
-        is_utc = field.name == self._time and isinstance(first, dt.datetime) and first.tzinfo is None
-        kind = pa.timestamp("us") if is_utc else field.type
-        return fitted_array(field.name, values, kind, f"in {self._component!r}")
+        if field.name == self._time and pa.types.is_timestamp(field.type) and field.type.tz is not None:
+            # An event time without a zone is UTC, in whatever form it comes.
+            first = next((value for value in values if value is not None), None)
+            is_utc = isinstance(first, dt.datetime) and first.tzinfo is None
+            array = fit_array(values, pa.timestamp("us") if is_utc else field.type)
+            if array is not None:
+                return array
+            values = list(map(_in_utc, values))  # with a zone here, and without one there
+        return fitted_array(field.name, values, field.type, f"in {self._component!r}")
+
+
+def _in_utc(value: Any) -> Any:
+    return value.replace(tzinfo=dt.UTC) if isinstance(value, dt.datetime) and value.tzinfo is None else value
