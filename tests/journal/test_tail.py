@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import attrs
 import pytest
@@ -16,6 +16,7 @@ from state.stores.objects import ObjectLead, ObjectStore
 from tests.journals import HEADER
 from txtopo.api.store import Delete, Put
 from txtopo.files import objects
+from txtopo.files.folder import Item
 from txtopo.files.objects import ObjectFolder
 from txtopo.journal import tail, writer
 from txtopo.journal.ending import read_end
@@ -267,6 +268,28 @@ def test_a_file_is_read_by_several(bucket: Bucket, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(ObjectFolder, "get", get)
     assert len(journal.get(file.path)) == file.size
+
+
+@pytest.mark.parametrize("seen", [0, 3])
+def test_listings_that_are_late(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, seen: int) -> None:
+    """A store whose listings lack what is new: whoever goes on adds all lines nevertheless, also to a file not listed."""
+    bucket.groups(seen)
+    real, known = ObjectFolder.list, {item.path for item in bucket.metadata_dir.walk()}
+    is_late = True
+
+    def listed(self: ObjectFolder, below: str = "", after: str = "") -> Iterator[Item]:
+        prefix = self.address.removeprefix(bucket.metadata_dir.address).strip("/")
+        found = real(self, below, after)
+        yield from (each for each in found if not is_late or f"{prefix}/{each.path}".lstrip("/") in known)
+
+    monkeypatch.setattr(ObjectFolder, "list", listed)
+    monkeypatch.setattr(writer, "TAIL_BYTES", 900)
+    bucket.groups(2)
+    bucket.die()
+    bucket.start()
+    bucket.groups(1)
+    is_late = False
+    bucket.check()
 
 
 @pytest.mark.parametrize("late", ["merge", "part", "start", "group"])

@@ -142,17 +142,18 @@ class _WholeFiles(ObjectFolder):
 
     def add_tail(self) -> None:
         """See :func:`add_tail`."""
-        for path, tail in [(item.path, self._tails[item.path][1]) for item in self.list() if item.path in self._tails]:
-            for _ in range(_READS_MAX):
-                found = self.read(path)
-                if found is None or len(found[0]) >= tail.end:
-                    break
-                content, version = found
-                if self.replace(path, content + tail.after(len(content)), version) is not None:
-                    break
-                # A part of them may have come meanwhile: a former coordinator's request that it has given up.
-            else:
-                raise OSError(f"{self.address}/{path} was changed while its last lines were added")
+        tail = _last_tail(self.log, self.value)
+        if tail is None:
+            return
+        for _ in range(_READS_MAX):
+            found = self.read(tail.path)
+            if found is None or not tail.offset <= len(found[0]) < tail.end:
+                return  # it has them, or is gone, or was restored from a backup
+            content, version = found
+            if self.replace(tail.path, content + tail.after(len(content)), version) is not None:
+                return
+            # A part of them may have come meanwhile: a former coordinator's request that it has given up.
+        raise OSError(f"{self.address}/{tail.path} was changed while its last lines were added")
 
 
 def _last_tail(log: ObjectFolder, value: str) -> Tail | None:
@@ -163,11 +164,17 @@ def _last_tail(log: ObjectFolder, value: str) -> Tail | None:
             which one has set the lines last, so that three objects are read, however long it is.
         value: the path of the lines in the coordinator state.
     """
+    newest = 0
     for _ in range(_READS_MAX):
-        newest = max(map(int, log.names("log")), default=0)
+        newest = max([newest, *map(int, log.names("log"))])
+        while log.size(_entry(newest + 1)) is not None:  # a listing may be late
+            newest += 1
         base = log.read("base")
         with contextlib.suppress(*DAMAGE):  # who takes the lead says so
             number = 0 if base is None else unpacked(base[0])[0]["number"]
+            if newest < number:
+                newest = number  # and what follows it is asked for
+                continue
             try:
                 entry = log.get(_entry(newest)) if newest > number else None
                 setter = 0 if entry is None else unpacked(entry)[0].get("tail", 0)
