@@ -18,8 +18,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.etree import ElementTree as ET
 from xml.sax.saxutils import escape
@@ -412,7 +412,7 @@ def bucket_server(objects: Objects, port: int = 0, handler: type[BucketHandler] 
         raise ConfigError(f"port {port} of 127.0.0.1 can't be used, {why}: give another one") from error
 
 
-def _chunks(body: BinaryIO) -> Iterator[bytes]:
+def _chunks(body: BufferedIOBase) -> Iterator[bytes]:
     """Yield the content of a body in chunks, each with a line before it that has its size; the last is empty."""
     while size := int(body.readline().partition(b";")[0], 16):
         yield body.read(size)
