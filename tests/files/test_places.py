@@ -40,6 +40,36 @@ def test_what_is_no_place_is_refused() -> None:
         folder_at("a\0b")
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://AKIA:hush@data/t",
+        "s3://AKIA:hu/sh@data/t",
+        "https://a.net/data/t?sig=hush",
+        "https://a.net/data/t?a=1&sig=hush",
+    ],
+)
+def test_a_secret_in_an_address_is_refused(address: str) -> None:
+    """Addresses are shown, and written into what runs leave; the error does not show it."""
+    with pytest.raises(ConfigError, match="data/t has a secret in it: write the address without") as refused:
+        folder_at(address)
+    assert "sh" not in str(refused.value).partition("has a secret")[0]
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "abfss://data@account.dfs.core.windows.net/t",
+        "http://127.0.0.1:10000/account/a:b@c",
+        "s3://data/a:b@c",
+        "s3://data/t?a=1",
+    ],
+)
+def test_what_looks_like_a_secret(address: str) -> None:
+    """A container before an account, a port, and signs in names are none."""
+    assert is_address(address)
+
+
 @hypothesis.given(st.lists(NAMES, min_size=2, max_size=2, unique=True))
 def test_file_names_are_distinct(names: list[str]) -> None:
     """Two topology ids never share a file, also where letter case does not count."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import attrs
 import pytest
@@ -15,6 +15,8 @@ from state.stores import replica
 from state.stores.objects import ObjectLead, ObjectStore
 from tests.journals import HEADER
 from txtopo.api.store import Delete, Put
+from txtopo.files import objects
+from txtopo.files.folder import Item
 from txtopo.files.objects import ObjectFolder
 from txtopo.journal import tail, writer
 from txtopo.journal.ending import read_end
@@ -174,6 +176,119 @@ def test_one_that_has_lost_the_lead_harms_nothing(bucket: Bucket) -> None:
     bucket.check()
     bucket.groups(2)
     zombie.add_lines()
+    bucket.check()
+
+
+def test_an_answer_is_lost_and_the_next_request_fails(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that are in the file already, as is found then, are not added once more."""
+    bucket.groups(1)
+    real = ObjectFolder.replace
+    answers = ["lost", "given", "none"]
+
+    def replace(self: ObjectFolder, path: str, content: bytes, version: objects.Version | None) -> object:
+        answer = answers.pop(0) if version is not None and answers else "given"
+        done = None if answer == "none" else real(self, path, content, version)
+        if answer != "given":
+            raise OSError("no answer")
+        return done
+
+    monkeypatch.setattr(ObjectFolder, "replace", replace)
+    bucket.writer.add_lines()
+    monkeypatch.setattr(writer, "TAIL_BYTES", 900)
+    bucket.groups(1)
+    bucket.writer.add_lines()
+    assert not answers
+    bucket.groups(1)
+    bucket.check()
+    bucket.writer.add_lines()
+    bucket.check()
+
+
+def test_a_part_of_the_lines_comes_while_they_are_added(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request of a dead coordinator that it had given up: whoever goes on adds the rest, too."""
+    monkeypatch.setattr(writer, "TAIL_BYTES", 900)
+    bucket.groups(1)
+    real = ObjectFolder.replace
+    given_up: list[tuple[ObjectFolder, str, bytes, objects.Version]] = []
+
+    def replace(self: ObjectFolder, path: str, content: bytes, version: objects.Version | None) -> object:
+        if version is not None and not given_up:
+            given_up.append((self, path, content, version))
+            raise OSError("no answer")
+        return real(self, path, content, version)
+
+    def replace_late(self: ObjectFolder, path: str, content: bytes, version: objects.Version | None) -> object:
+        if version is not None and given_up and given_up[0][1] == path:
+            assert real(*given_up.pop()) is not None
+        return real(self, path, content, version)
+
+    monkeypatch.setattr(ObjectFolder, "replace", replace)
+    bucket.writer.add_lines()
+    bucket.groups(1)
+    bucket.die()
+    monkeypatch.setattr(ObjectFolder, "replace", replace_late)
+    bucket.start()
+    assert not given_up
+    bucket.groups(1)
+    bucket.check()
+
+
+def test_another_store_after_the_tables_were_removed(bucket: Bucket) -> None:
+    """Epochs begin again there, and the former lines, which are where the journal was set aside, are in no new file."""
+    bucket.groups(2)
+    bucket.die()
+    decided, bucket.decided = bucket.decided, []
+    begin_journal(bucket.metadata_dir, "t", "another")
+    for epoch in (1, 2):
+        header = attrs.evolve(HEADER, incarnation="another", epoch=epoch, committed=len(bucket.decided))
+        bucket.writer = JournalWriter(bucket.journal, header, 1 << 30)
+        bucket.check()
+        for _ in range(3):
+            assert bucket.enter() is None
+            bucket.decided.append(len(bucket.decided) + 1)
+            bucket.check()
+        begin_journal(bucket.metadata_dir, "t", "another")
+        bucket.check()
+    aside = bucket.metadata_dir.below("journal.before-incarnation-another/t")
+    assert [entry.last for part in read_journal(aside) for entry in part.entries] == decided
+
+
+def test_a_file_is_read_by_several(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that go to the file, as another thread finds by a listing, are not missing in what was asked for before."""
+    bucket.groups(1)
+    journal, real = bucket.journal, ObjectFolder.get
+    (file,) = journal_files(journal)
+
+    def get(self: ObjectFolder, path: str) -> bytes:
+        content = real(self, path)
+        if path == file.path:
+            bucket.writer.add_lines()
+            assert journal_files(journal)
+        return content
+
+    monkeypatch.setattr(ObjectFolder, "get", get)
+    assert len(journal.get(file.path)) == file.size
+
+
+@pytest.mark.parametrize("seen", [0, 3])
+def test_listings_that_are_late(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, seen: int) -> None:
+    """A store whose listings lack what is new: whoever goes on adds all lines nevertheless, also to a file not listed."""
+    bucket.groups(seen)
+    real, known = ObjectFolder.list, {item.path for item in bucket.metadata_dir.walk()}
+    is_late = True
+
+    def listed(self: ObjectFolder, below: str = "", after: str = "") -> Iterator[Item]:
+        prefix = self.address.removeprefix(bucket.metadata_dir.address).strip("/")
+        found = real(self, below, after)
+        yield from (each for each in found if not is_late or f"{prefix}/{each.path}".lstrip("/") in known)
+
+    monkeypatch.setattr(ObjectFolder, "list", listed)
+    monkeypatch.setattr(writer, "TAIL_BYTES", 900)
+    bucket.groups(2)
+    bucket.die()
+    bucket.start()
+    bucket.groups(1)
+    is_late = False
     bucket.check()
 
 

@@ -8,6 +8,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.fs
 import pytest
 
 pytest.importorskip("obstore")
@@ -92,6 +93,23 @@ def test_two_writers_of_one_name(options: dict[str, str]) -> None:
     assert folder.replace("a", b"3", version) is not None
     assert folder.replace("a", b"4", version) is None
     assert folder.get("a") == b"3"
+
+
+@pytest.mark.slow
+def test_chunks_of_http(options: dict[str, str]) -> None:
+    """pyarrow sends a body of unknown length, with the chunks of S3 within those of HTTP."""
+    there = pyarrow.fs.S3FileSystem(
+        access_key=options["aws_access_key_id"],
+        secret_key=options["aws_secret_access_key"],
+        region=options["aws_region"],
+        endpoint_override=options["aws_endpoint"].removeprefix("http://"),
+        scheme="http",
+    )
+    content = bytes(range(256)) * 1000
+    with there.open_output_stream("bucket/x") as stream:
+        stream.write(content)
+    with there.open_input_stream("bucket/x") as stream:
+        assert stream.read() == content
 
 
 @pytest.mark.slow

@@ -26,3 +26,12 @@ def test_missing_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     of_a_machine = OSError("Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 5 ms")
     for error in (raised.value, of_a_machine):
         assert plain_text(error).startswith("no credentials for it were found; set them in the environment")
+
+
+def test_an_endpoint_without_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the store's library says of it names no setting, so the error does."""
+    monkeypatch.delenv("AWS_ALLOW_HTTP", raising=False)
+    options = {"aws_endpoint": "http://127.0.0.1:1", "aws_access_key_id": "a", "aws_secret_access_key": "b"}
+    with pytest.raises(OSError) as found:  # noqa: PT011 - delta-rs' own
+        DeltaTable("s3://data/t", storage_options={**options, "aws_region": "here", "max_retries": "0"})
+    assert plain_text(found.value).endswith("; an endpoint that begins with http:// needs AWS_ALLOW_HTTP=true")

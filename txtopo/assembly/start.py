@@ -158,6 +158,8 @@ def begun_journal(
     folder = begin_journal(metadata_dir, plan.topology_id, header.incarnation)
     store = store_folder_of(plan, config)
     rides = store is not None and str(store) == str(metadata_dir.below(STORE_FOLDER))
+    if not rides:  # another store may have left last lines there
+        folder = find_journal(metadata_dir, plan.topology_id)
     journal = JournalWriter(
         folder, header, bytes_max, lambda: min((hold.after for hold in holds()), default=None), rides=rides
     )

@@ -273,16 +273,17 @@ class _GrowingObject:
         return len(self.content)
 
     def append(self, content: bytes) -> bool:
-        longer = self.content + content
-        version = self.folder.replace(self.path, longer, self.version)
-        if version is None:
+        longer, size, version = self.content + content, self.size, self.version
+        while (written := self.folder.replace(self.path, longer, version)) is None:
             found = self.folder.read(self.path)
-            if found is None or not (longer.startswith(found[0]) and len(found[0]) > len(self.content)):
+            if found is None or not (longer.startswith(found[0]) and len(found[0]) > size):
                 return False
             # It is this addition, or a part that was thought to have failed.
-            self.content, self.version = found
-            return len(longer) == len(self.content) or self.append(longer[len(self.content) :])
-        self.content, self.version = longer, version
+            size, version = len(found[0]), found[1]
+            if size == len(longer):
+                written = version
+                break
+        self.content, self.version = longer, written  # not before all is there: whoever is told of an error adds all
         return True
 
     def is_in_place(self) -> bool:

@@ -20,6 +20,9 @@ _FILE_SCHEME = "file://"
 _SHORTENED = re.compile(r"(s3a?|gs|az|azure|adl|abfss?|https?):/[^/]")
 """How an address begins that was a path on its way, which makes one slash of two."""
 
+_WITH_SECRET = re.compile(r"(\w[\w+.-]*://)(?:[^/@]*:(?!\d+(?:/|$))[^@]*@(.*)|([^?]*)\?(?:.*&)?sig=.*)", re.DOTALL)
+"""An address with a user's name and secret, or with a signature that lets in whoever has it."""
+
 _READABLE_MAX = 64
 """The length of the readable part of a file name; the digest after it makes the name unique."""
 
@@ -28,9 +31,16 @@ def is_address(place: str | os.PathLike[str]) -> bool:
     """Whether a place is in an object store, as ``s3://bucket/folder`` is.
 
     Raises:
-        ConfigError: it is an address that ``pathlib`` has shortened.
+        ConfigError: it is an address that ``pathlib`` has shortened, or one with a secret: addresses are shown, and
+            written into what runs leave.
     """
     text = os.fspath(place)
+    if with_secret := _WITH_SECRET.fullmatch(text):
+        rest = "".join(filter(None, with_secret.groups()))
+        raise ConfigError(
+            f"an address of {rest} has a secret in it: write the address without, and give the secret as one of the "
+            'storage options, where "env:NAME" or "file:PATH" can say where it is, or in the environment'
+        )
     if _SHORTENED.match(text):
         raise ConfigError(f"{text} was an address until it became a path, which lacks a slash; write it as a string")
     return "://" in text and not text.startswith(_FILE_SCHEME)

@@ -343,17 +343,17 @@ def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
 
 
 def _refuse_turned(subject: ForkSubject) -> None:
-    """Refuse a fork whose origin has gone back since the point was found: a run begins its journal with all turns.
+    """Refuse a fork whose origin has gone back since the point was found; its journal has that before a run goes on.
 
     Raises:
         StateAccessError: it has.
     """
     origin = subject.origin
     headers = JournalSearch(find_journal(origin.metadata_dir, origin.topology_id)).headers()
-    if headers and (headers[-1].incarnation, headers[-1].turns) != (subject.plan.incarnation, subject.turns):
+    if not headers or (headers[-1].incarnation, headers[-1].turns) != (subject.plan.incarnation, subject.turns):
         raise StateAccessError(
-            f"topology {origin.topology_id!r} has gone back while the fork was made; nothing is left of it: make it "
-            "again"
+            f"topology {origin.topology_id!r} has gone back or has begun anew while the fork was made; nothing is left "
+            "of it: make it again"
         )
 
 

@@ -92,7 +92,7 @@ def enter_rename(metadata_dir: Folder, rename: Rename, epoch: int = 0) -> None:
     if entries:
         last = entries[-1].transactions[-1]
         header = attrs.evolve(header, committed=last.txid, metadata=last.metadata, planned=last.planned)
-    JournalWriter(metadata_dir.below(own), header, PART_BYTES_MAX)
+    JournalWriter(find_journal(metadata_dir, rename.topology), header, PART_BYTES_MAX)
 
 
 def set_aside(metadata_dir: Folder, topology_id: str, number: int) -> None:

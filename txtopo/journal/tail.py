@@ -83,6 +83,19 @@ def add_tail(journal: Folder) -> None:
         journal.add_tail()
 
 
+def names_file(journal: Folder, path: str) -> bool:
+    """Whether the last lines are for a file of a name, also one that is gone: then no other may get the name.
+
+    1. A topology runs with the coordinator state beside its journal, and ends.
+    2. Its tables are removed, and it runs with another store, where epochs begin again. The former files are set aside.
+    3. A new file of the former name would seem to lack the lines in the former coordinator state.
+    """
+    if not isinstance(journal, _WholeFiles):
+        return False
+    tail = _last_tail(journal.log, journal.value)
+    return tail is not None and tail.path == path
+
+
 @attrs.frozen
 class _WholeFiles(ObjectFolder):
     """A journal's folder whose files have the lines that are in the coordinator state, as of the last listing."""
@@ -116,8 +129,8 @@ class _WholeFiles(ObjectFolder):
         yield from found.values()
 
     def get(self, path: str) -> bytes:
+        _, tail = self._tails.get(path, (0, None))  # before the file, which may get its lines meanwhile
         content = super().get(path)
-        tail = self._tails[path][1] if path in self._tails else None
         return content if tail is None else content + tail.after(len(content))
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
@@ -129,14 +142,18 @@ class _WholeFiles(ObjectFolder):
 
     def add_tail(self) -> None:
         """See :func:`add_tail`."""
-        for path in [item.path for item in self.list() if item.path in self._tails]:
-            found = self.read(path)
-            if found is None:
-                continue
+        tail = _last_tail(self.log, self.value)
+        if tail is None:
+            return
+        for _ in range(_READS_MAX):
+            found = self.read(tail.path)
+            if found is None or not tail.offset <= len(found[0]) < tail.end:
+                return  # it has them, or is gone, or was restored from a backup
             content, version = found
-            whole = content + self._tails[path][1].after(len(content))
-            if self.replace(path, whole, version) is None and self.get(path) != whole:
-                raise OSError(f"{self.address}/{path} was changed while its last lines were added")
+            if self.replace(tail.path, content + tail.after(len(content)), version) is not None:
+                return
+            # A part of them may have come meanwhile: a former coordinator's request that it has given up.
+        raise OSError(f"{self.address}/{tail.path} was changed while its last lines were added")
 
 
 def _last_tail(log: ObjectFolder, value: str) -> Tail | None:
@@ -147,11 +164,17 @@ def _last_tail(log: ObjectFolder, value: str) -> Tail | None:
             which one has set the lines last, so that three objects are read, however long it is.
         value: the path of the lines in the coordinator state.
     """
+    newest = 0
     for _ in range(_READS_MAX):
-        newest = max(map(int, log.names("log")), default=0)
+        newest = max([newest, *map(int, log.names("log"))])
+        while log.size(_entry(newest + 1)) is not None:  # a listing may be late
+            newest += 1
         base = log.read("base")
         with contextlib.suppress(*DAMAGE):  # who takes the lead says so
             number = 0 if base is None else unpacked(base[0])[0]["number"]
+            if newest < number:
+                newest = number  # and what follows it is asked for
+                continue
             try:
                 entry = log.get(_entry(newest)) if newest > number else None
                 setter = 0 if entry is None else unpacked(entry)[0].get("tail", 0)

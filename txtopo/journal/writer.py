@@ -21,7 +21,7 @@ from txtopo.files.formats import JOURNAL as JOURNAL_FORMAT
 from txtopo.files.records import DAMAGE, to_json
 from txtopo.journal.entries import JournalEntry, JournalHeader
 from txtopo.journal.journal import first_line, header_of, journal_files
-from txtopo.journal.tail import Tail
+from txtopo.journal.tail import Tail, names_file
 
 T = TypeVar("T")
 
@@ -191,7 +191,10 @@ class JournalWriter(KeptJournal):
 
     def _begin_part(self) -> None:
         """Begin a file; it has its header from the first moment on, which says what is committed."""
-        self._path = f"{self._header.epoch:010d}-{self._part:06d}.jsonl"
+        self._path = self._name()
+        if not self._rides and names_file(self._folder, self._path):
+            self._part += 1
+            self._path = self._name()
         line = _line(self._header)
         try:
             begun = self._folder.begin(self._path, line)
@@ -206,6 +209,9 @@ class JournalWriter(KeptJournal):
         self._file: Growing = begun
         self._has_entries = self._is_part_over = False
         self._headers[self._path] = self._header
+
+    def _name(self) -> str:
+        return f"{self._header.epoch:010d}-{self._part:06d}.jsonl"
 
     def _next_part(self) -> None:
         # Somebody may have begun a journal anew meanwhile, whose own epochs are lower: a file of this one would be the

@@ -9,6 +9,7 @@ from __future__ import annotations
 import email.utils
 import functools
 import hashlib
+import io
 import json
 import re
 import threading
@@ -17,6 +18,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BufferedIOBase
 from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.etree import ElementTree as ET
@@ -240,9 +242,14 @@ class BucketHandler(BaseHTTPRequestHandler):
         return {name: values[0] for name, values in found.items()}
 
     def _body(self) -> bytes:
-        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.headers.get("Transfer-Encoding", "").lower() == "chunked":  # HTTP's chunks, around those of S3
+            content = b"".join(_chunks(self.rfile))
+            while self.rfile.readline().strip():
+                pass  # what follows the last one
+        else:
+            content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         is_in_chunks = self.headers.get("x-amz-content-sha256", "").startswith("STREAMING-")
-        return b"".join(_chunks(content)) if is_in_chunks else content
+        return b"".join(_chunks(io.BytesIO(content))) if is_in_chunks else content
 
     def _put(self, content: bytes) -> Answer:
         query, source = self._query, self.headers.get("x-amz-copy-source")
@@ -405,13 +412,8 @@ def bucket_server(objects: Objects, port: int = 0, handler: type[BucketHandler] 
         raise ConfigError(f"port {port} of 127.0.0.1 can't be used, {why}: give another one") from error
 
 
-def _chunks(content: bytes) -> Iterator[bytes]:
-    """Yield the content of a body in chunks, each with a line that has its size."""
-    start = 0
-    while True:
-        end = content.index(b"\r\n", start)
-        size = int(content[start:end].partition(b";")[0], 16)
-        if not size:
-            return
-        yield content[end + 2 : end + 2 + size]
-        start = end + 2 + size + 2
+def _chunks(body: BufferedIOBase) -> Iterator[bytes]:
+    """Yield the content of a body in chunks, each with a line before it that has its size; the last is empty."""
+    while size := int(body.readline().partition(b";")[0], 16):
+        yield body.read(size)
+        body.readline()

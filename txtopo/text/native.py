@@ -14,10 +14,13 @@ _DEBUG = "Debug source:"
 """What follows repeats the text as a dump of the library's objects."""
 
 _NO_CREDENTIALS = re.compile(
-    r"no credentials|credentials? provider|169\.254\.169\.254|/latest/api/token|metadata\.google\.internal",
+    r"no credentials|credentials? provider|IMDS|169\.254\.169\.254|/latest/api/token|metadata\.google\.internal",
     re.IGNORECASE,
 )
 """What stores say that found no credentials, or asked the machine's cloud for some, where it has none."""
+
+_OF_HTTP = re.compile(r"builder error|URL scheme is not allowed")
+"""What stores say of an endpoint without TLS, which has to be allowed."""
 
 _OF_CATALOG = "Max catalog version"
 """What delta-rs says of a table whose versions only its catalog knows."""
@@ -36,9 +39,10 @@ def plain_text(error: BaseException) -> str:
             "its commits are its catalog's (the feature catalogManaged), which delta-rs can't take part in yet; read "
             "it by a DataFrameSpout, through Spark, and keep tables of txtopo in an external location"
         )
+    allow = "; an endpoint that begins with http:// needs AWS_ALLOW_HTTP=true" if _OF_HTTP.search(text) else ""
     lines: list[str] = []
     for line in text.splitlines():
         if _FRAME.match(line) or line.strip().startswith("stack backtrace"):
             break
         lines.append(line)
-    return "\n".join(lines).strip() or type(error).__name__
+    return ("\n".join(lines).strip() or type(error).__name__) + allow

@@ -347,7 +347,7 @@ def test_the_topology_goes_back_while_it_is_made(command_line, both):
 
     with armed(go_back):
         refused = command_line.refusal("fork", "counting", "3", "side")
-    assert "topology 'words' has gone back while the fork was made; nothing is left of it: make it again" in refused
+    assert "topology 'words' has gone back or has begun anew while the fork was made; nothing is left of it" in refused
     assert not (both.folder / "side").exists()
     command_line.told("fork", "counting", "3", "side")
     assert both.rows("side") == both.rows("out", 3)
@@ -461,3 +461,18 @@ def test_what_a_spout_keeps(command_line, tmp_path):
     plan, config = moved(keeping.topology().plan, CONFIG, folder_at("side"))
     assert run_inline(TransactionalTopology(plan), config).transactions == 3
     assert read_table("side/total").to_pylist() == read_table("out/total").to_pylist()
+
+
+@pytest.mark.slow
+def test_the_topology_begins_anew_while_it_is_made(command_line, both):
+    """Where its journal is aside, nothing says whether it has gone back: a fork is refused."""
+    both.run(until=4)
+
+    def set_aside(name):
+        if name == "fork.table.after" and (both.folder / "out/_txtopo/journal").exists():
+            shutil.move(both.folder / "out/_txtopo/journal", both.folder / "aside")
+
+    with armed(set_aside):
+        refused = command_line.refusal("fork", "counting", "3", "side")
+    assert "topology 'words' has gone back or has begun anew while the fork was made" in refused
+    assert not (both.folder / "side").exists()
