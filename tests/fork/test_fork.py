@@ -9,10 +9,13 @@ import attrs
 import pytest
 
 from state.stores.memory import MemoryPlace, MemoryStore
+from tests.journals import HEADER
 from txtopo.api.components.planned import NEVER, Planned
 from txtopo.errors import ConfigError, StopError
 from txtopo.files.places import folder_at
 from txtopo.fork.fork import Fork, ForkSubject, claim, find_fork, make
+from txtopo.journal.folders import find_journal
+from txtopo.journal.writer import JournalWriter
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.checkpoints import Checkpoint
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState
@@ -23,6 +26,8 @@ from txtopo.transactional.recovery.plans import GoTo
 @pytest.fixture
 def subject(tmp_path):
     origin = RepairSubject("first", {"spout": "repeatable"}, {}, folder_at(tmp_path / "out" / "_txtopo"), {})
+    header = attrs.evolve(HEADER, topology="first", incarnation="a life")
+    JournalWriter(find_journal(origin.metadata_dir, "first"), header, 1 << 20)
     point = Checkpoint(3, "metadata", "a life", {"spout": "repeatable"}, {}, "the journal")
     begun = [TransactionMetadata(4, "next", Planned(1000)), TransactionMetadata(5, "last", NEVER)]
     plan = GoTo.beside(point, CommittedMark(3, "metadata"))
