@@ -60,6 +60,8 @@ class SchemaServer:
                 self.send_response(status)
                 self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body) if length is None else length))
+                if self.close_connection:  # so that the next request does not take a connection that is about to end
+                    self.send_header("Connection", "close")
                 self.end_headers()
                 self.wfile.write(body)
 
