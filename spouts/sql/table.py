@@ -48,8 +48,8 @@ _READ_AS = {
 }
 """The types of PostgreSQL's columns that each type of field reads without a loss. Any is read as a text."""
 
-# Partitions, and the children of the old way to inherit, are locked by themselves. Who writes the whole locks a partition
-# of it only once it has a row for it, with its id.
+# Partitions, and the children of the old way to inherit, are locked by themselves. Who writes the whole locks one of
+# its partitions only once there is a row for it, with its id.
 _WRITERS = """
 WITH RECURSIVE own AS (
     SELECT CAST(CAST(%s AS REGCLASS) AS OID) AS oid

@@ -344,6 +344,8 @@ def test_settings_that_are_refused():
             KafkaState("127.0.0.1:9092", "out", FIELDS, properties=properties)
     with pytest.raises(ConfigError, match="no name of a topic"):
         KafkaState("127.0.0.1:9092", "no topic", FIELDS)
+    with pytest.raises(ConfigError, match="the topic itself"):
+        KafkaState("127.0.0.1:9092", "out", FIELDS, marks_topic="out")
 
 
 def test_going_back(kafka, topic):
