@@ -129,6 +129,8 @@ class ConfluentSender(KafkaSender):
     def send(self, message: KafkaMessage, on_delivery: Callable[[Exception | None], None]) -> bool:
         """Put a record into the client's queue."""
         optional: dict[str, Any] = {}
+        if message.timestamp_ms == 0:
+            raise FieldsError("it is no record: of timestamp_ms=0 Kafka's client would make now")
         if message.partition is not None:
             optional["partition"] = message.partition
         if message.timestamp_ms is not None:

@@ -48,13 +48,18 @@ _READ_AS = {
 }
 """The types of PostgreSQL's columns that each type of field reads without a loss. Any is read as a text."""
 
-# Partitions, and the children of the old way to inherit, are locked by themselves.
+# Partitions, and the children of the old way to inherit, are locked by themselves. Who writes the whole locks one of
+# its partitions only once there is a row for it, with its id.
 _WRITERS = """
-WITH RECURSIVE tree AS (
+WITH RECURSIVE own AS (
     SELECT CAST(CAST(%s AS REGCLASS) AS OID) AS oid
-    UNION SELECT inhrelid FROM pg_inherits JOIN tree ON inhparent = tree.oid
+), below AS (
+    SELECT oid FROM own UNION SELECT inhrelid FROM pg_inherits JOIN below ON inhparent = below.oid
+), above AS (
+    SELECT oid FROM own UNION SELECT inhparent FROM pg_inherits JOIN above ON inhrelid = above.oid
 )
-SELECT DISTINCT virtualtransaction FROM pg_locks JOIN tree ON relation = tree.oid
+SELECT DISTINCT virtualtransaction
+FROM pg_locks JOIN (SELECT oid FROM below UNION SELECT oid FROM above) AS tree ON relation = tree.oid
 WHERE locktype = 'relation' AND mode = 'RowExclusiveLock' AND granted
 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
@@ -78,6 +83,12 @@ _COLUMNS_OF_SQLITE = """
 SELECT name, type, type,
     "notnull" OR (upper(type) = 'INTEGER' AND pk AND (SELECT max(pk) FROM pragma_table_xinfo(?)) = 1)
 FROM pragma_table_xinfo(?)
+"""
+
+# A column that is another name of the row's number; SQLite gives the numbers of deleted rows again.
+_IS_NUMBER_OF_ROW = """
+SELECT 1 FROM pragma_table_xinfo(?) WHERE lower(name) = lower(?) AND upper(type) = 'INTEGER' AND pk
+AND (SELECT max(pk) FROM pragma_table_xinfo(?)) = 1
 """
 
 _SEQUENCE = """
@@ -274,6 +285,8 @@ class OpenedTable:
             else:
                 found = transaction.run(_SEQUENCE, (transaction.table, column)).first()
             if found is None:
+                if last is not None and not self.is_postgresql:
+                    self._check_numbers(transaction, column, last)
                 return
             cache, step, is_cyclic, drawn, name = found
             if drawn is None and name is not None:  # nothing was drawn since it was made, or set to begin anew
@@ -288,6 +301,19 @@ class OpenedTable:
             raise InputError(
                 f"rows of the table {self.address} up to id {last} were read, and its sequence is at {drawn}: it "
                 "was restored or emptied, and new rows would be left out; set the sequence past that id"
+            )
+
+    def _check_numbers(self, transaction: Transaction, column: str, last: int) -> None:
+        """Refuse a file of SQLite that will give ids again, or has, that were read."""
+        name = self.table.name
+        if transaction.run(_IS_NUMBER_OF_ROW, (name, column, name)).first() is None:
+            return
+        largest = transaction.run(f"SELECT max({self.quoted(column)}) FROM {transaction.table}").scalar()  # noqa: S608 - quoted
+        if largest is None or largest < last:
+            raise InputError(
+                f"rows of the table {self.address} up to id {last} were read, and the largest is {largest}: SQLite "
+                f"gives ids of deleted rows again, and new rows would be left out; declare {column!r} INTEGER PRIMARY "
+                "KEY AUTOINCREMENT, or keep the last row"
             )
 
     def _check_columns(self, found: Mapping[str, Sequence[Any]], ordering: Sequence[str], types: Sequence[str]) -> None:

@@ -130,7 +130,7 @@ class KafkaMarks:
             while start > 0:
                 start = max(0, end - window)
                 consumer.assign([library.TopicPartition(self.marks_topic, 0, start)])
-                found = self._last(consumer)
+                found = self._last(consumer, end)
                 if found is not None:
                     return Mark.of_row(json.loads(found))
                 window *= 16
@@ -138,7 +138,7 @@ class KafkaMarks:
         finally:
             consumer.close()
 
-    def _last(self, consumer: Any) -> bytes | None:
+    def _last(self, consumer: Any, end: int) -> bytes | None:
         found, deadline = None, time.monotonic() + ANSWER_SECS
         while time.monotonic() < deadline:
             with self.failing(f"marks in topic {self.marks_topic!r} can't be read"):
@@ -147,7 +147,8 @@ class KafkaMarks:
                 continue
             if message.error() is None:
                 found, deadline = message.value(), time.monotonic() + ANSWER_SECS
-            elif message.error().code() == self.library.KafkaError._PARTITION_EOF:  # noqa: SLF001 - it is public
+            # A leader that was just elected may know of less at first.
+            elif message.error().code() == self.library.KafkaError._PARTITION_EOF and message.offset() >= end:  # noqa: SLF001 - it is public
                 return found
         raise StateFailure(f"Kafka at {self.connection.servers}: marks in topic {self.marks_topic!r} can't be read")
 

@@ -106,7 +106,8 @@ def misfit_of_records(rows: pa.Table, limits: RecordLimits) -> tuple[int, str] |
         column, now_ms = rows["timestamp"], int(1000 * time.time())
         ms = pc.divide(column.cast(pa.int64()), 1000)
         for is_wrong, why in (
-            (pc.less(ms, 0), "is before 1970, which Kafka can't keep"),
+            # Of 0 the client makes now; the ms of the last one before it is 0, too.
+            (pc.less(ms, 1), "is not after the beginning of 1970, and Kafka can't keep it"),
             (
                 pc.less(ms, now_ms - (limits.age_ms_max or now_ms)),
                 "is older than message.timestamp.before.max.ms allows",

@@ -104,6 +104,8 @@ class KafkaState(DeclaredRows):
         for name in (self.topic, self.marks_topic):
             if not name or topic_name(name) != name:
                 raise ConfigError(f"{name!r} is no name of a topic: use up to 200 letters, digits, '.', '_' and '-'")
+        if self.marks_topic == self.topic:
+            raise ConfigError(f"marks_topic is {topic!r}, the topic itself: its readers would get the marks, too")
         self.key = Fields()
         self.value = fields
         self.kind = StateKind.ROWS

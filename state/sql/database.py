@@ -288,8 +288,11 @@ class Database:
         import sqlalchemy as sa  # noqa: PLC0415 - an extra of the installation
 
         name = self.quoted(table) if schema is None else f"{self.quoted(schema)}.{self.quoted(table)}"
+        options: dict[str, Any] = {"txtopo_writes": is_write}
+        if self.is_postgresql and not is_write:
+            options["isolation_level"] = "REPEATABLE READ"  # rows as of the mark that was read before them
         try:
-            with self.engine.connect().execution_options(txtopo_writes=is_write) as connection, connection.begin():
+            with self.engine.connect().execution_options(**options) as connection, connection.begin():
                 if self.is_postgresql:
                     connection.exec_driver_sql(_SETTINGS)
                     yield _PostgreSql(connection, name)
@@ -314,11 +317,13 @@ class Database:
 
 
 # A commit that was answered must outlast the server, and nobody who is stopped midway may hold the locks. In other time
-# zones than UTC the first and the last hours of what a timestamp can be are of years that Python does not have.
+# zones than UTC the first and the last hours of what a timestamp can be are of years that Python does not have. With 0
+# extra digits, floats and doubles would be rounded where they are read.
 _SETTINGS = (
     f"SELECT set_config('lock_timeout', '{WAIT_SECS}s', true), "
     f"set_config('idle_in_transaction_session_timeout', '{IDLE_SECS}s', true), "
     "set_config('TimeZone', 'UTC', true), "
+    "set_config('extra_float_digits', '3', true), "
     "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)"
 )
 

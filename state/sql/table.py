@@ -150,6 +150,7 @@ class SqlTable(MarkedTable, CanBeRenamed):
         with self.transaction("can't be set aside") as (rows, marks):
             if self._has(rows, self.name):
                 rows.run(f"ALTER TABLE {rows.table} RENAME TO {rows.quoted(aside)}")
+            if self._has(rows, MARKS_TABLE):  # a table that was dropped has its mark still, which would refuse another
                 rename_mark(marks, self.name, aside)
 
     def rename(self, topology_id: str, name: str, epoch: int) -> None:

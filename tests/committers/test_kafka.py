@@ -180,6 +180,8 @@ def test_what_is_no_record():
             FieldsError, match=r"it is no record \(.*\); its key has type NoneType and its value (int|NoneType)"
         ):
             sender.send(wrong, lambda error: None)
+    with pytest.raises(FieldsError, match="timestamp_ms=0 Kafka's client would make now"):
+        sender.send(KafkaMessage("t", timestamp_ms=0), lambda error: None)
     sender.close(0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,29 @@ def test_a_late_row_of_a_partition(client: Client, is_child_written: bool) -> No
         begun, ids = plan(spout)
         assert ids == []
         slow.commit()
+    assert plan(spout, begun)[1] == [1, 2]
+
+
+def test_a_late_row_for_a_table_that_is_a_partition(client: Client) -> None:
+    """Who writes the whole, and has drawn an id for a row of this partition, is waited for before it is there."""
+    client.run("CREATE SEQUENCE ids")
+    client.run("CREATE FUNCTION slow() RETURNS text LANGUAGE sql AS $$SELECT 'slow' FROM pg_advisory_xact_lock(58)$$")
+    client.run("DROP TABLE rows")
+    client.run(
+        "CREATE TABLE whole (id bigint NOT NULL DEFAULT nextval('ids'), what text DEFAULT slow()) PARTITION BY LIST (what)"
+    )
+    client.run("CREATE TABLE rows PARTITION OF whole FOR VALUES IN ('slow', 'quick')")
+    spout = spout_of(client)
+    with client.other() as slow, client.other() as held, ThreadPoolExecutor(1) as pool:
+        held.begin()
+        held.rows("SELECT pg_advisory_xact_lock(58)")
+        done = pool.submit(slow.run, "INSERT INTO whole DEFAULT VALUES")
+        wait_for("it has its id", lambda: client.rows("SELECT 1 FROM pg_locks WHERE objid = 58 AND NOT granted"))
+        client.run("INSERT INTO whole (what) VALUES ('quick')")
+        begun, ids = plan(spout)
+        held.commit()
+        done.result()
+    assert ids == []
     assert plan(spout, begun)[1] == [1, 2]
 
 
@@ -353,6 +377,23 @@ def test_a_file_that_was_emptied(file: Client, is_dropped: bool) -> None:
     file.run("INSERT INTO rows (what) VALUES ('other')")
     with pytest.raises(InputError, match="up to id 2 were read, and its sequence is at 1"):
         plan(spout, begun)
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_file_that_uses_ids_again(file: Client, left: int) -> None:
+    """Without AUTOINCREMENT, SQLite gives new rows the ids of deleted ones, which were read: that is refused."""
+    file.run("CREATE TABLE rows (id INTEGER PRIMARY KEY, what TEXT)")
+    file.run("INSERT INTO rows (what) VALUES ('one'), ('two'), ('three')")
+    spout = spout_of(file)
+    coordinator, found = spout.coordinator({}, PlainContext()), list[Any]()
+    coordinator.resume(0, None)
+    take(coordinator, found)
+    file.run(f"DELETE FROM rows WHERE id > {left}")
+    with pytest.raises(InputError, match=r"up to id 3 were read.*AUTOINCREMENT"):
+        coordinator.is_ready()
+    coordinator.close()
+    with pytest.raises(InputError, match=r"up to id 3 were read.*AUTOINCREMENT"):
+        plan(spout, found)
 
 
 def test_ids_at_the_ends_of_their_range(place: tuple[str, str | None]) -> None:

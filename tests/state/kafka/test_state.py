@@ -233,7 +233,8 @@ def test_the_parts_of_a_record(kafka, topic):
         ((b"k", "v", 2, time, {}), "none of the topic"),
         ((b"k", "v", -1, time, {}), "none of the topic"),
         ((b"k", "x" * 1_000_000, 0, time, {}), "the topic takes"),
-        ((b"k", "v", 0, dt.datetime(1969, 1, 1, tzinfo=dt.UTC), {}), "before 1970"),
+        ((b"k", "v", 0, dt.datetime(1969, 1, 1, tzinfo=dt.UTC), {}), "not after the beginning of 1970"),
+        ((b"k", "v", 0, dt.datetime(1970, 1, 1, tzinfo=dt.UTC), {}), "not after the beginning of 1970"),
         ((b"k", "v", 0, ahead, {}), "more than 3600000 ms ahead"),
     ):
         with pytest.raises(FieldsError, match=why):
@@ -343,6 +344,8 @@ def test_settings_that_are_refused():
             KafkaState("127.0.0.1:9092", "out", FIELDS, properties=properties)
     with pytest.raises(ConfigError, match="no name of a topic"):
         KafkaState("127.0.0.1:9092", "no topic", FIELDS)
+    with pytest.raises(ConfigError, match="the topic itself"):
+        KafkaState("127.0.0.1:9092", "out", FIELDS, marks_topic="out")
 
 
 def test_going_back(kafka, topic):

@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from state import SqlState
+from state.sql import declared
 from txtopo import Fields
 from txtopo.api.values import TransactionalValue
 from txtopo.errors import ConfigError, DivergenceError, StateFailure
@@ -107,3 +108,43 @@ def test_columns_that_are_renamed_and_a_table_that_is_dropped(postgres, schema, 
     opened.close()
     with pytest.raises(DivergenceError, match="is gone; it was at 2: restore it"):
         state.open("t", "s", "life", 2)
+
+
+def test_a_table_that_was_dropped_and_is_set_aside(place):
+    """Its mark goes with it: to start anew after that is not refused for the sake of a table that is gone."""
+    url, schema = place
+    state = SqlState(url, "gone", WORD, N, schema=schema)
+    assert written(state, {"a": 1}) == [1]
+    with state.table().transaction("can't be dropped") as (rows, _):
+        rows.run(f"DROP TABLE {rows.table}")
+    state.table().set_aside(1)
+    assert state.table().asides() == [1]
+    opened = state.open("t", "s", "another life", 2)
+    assert opened.last_txid is None
+    opened.close()
+
+
+def test_floats_do_not_depend_on_how_the_server_shows_them(postgres, schema):
+    """A server that shows 15 digits of a float gives back each digit of what was written."""
+    url = f"{postgres.url}?options=-c%20extra_float_digits%3D0"
+    state = SqlState(url, "floats", WORD, Fields("x: double"), schema=schema)
+    assert written(state, {"a": 0.1 + 0.2}) == [0.1 + 0.2]
+
+
+@pytest.mark.parametrize("txid", [None, 1])
+def test_a_snapshot_while_the_next_transaction_is_written(postgres, schema, monkeypatch, txid):
+    """The rows are those of the transaction that the mark told of, not of the one that came between the two reads."""
+    state = SqlState(postgres.url, "read", WORD, N, schema=schema)
+    opened = state.open("t", "s", "life", 1)
+    opened.write(1, {"a": TransactionalValue(1, 1)})
+    read_mark, later = declared.read_mark, [2]
+
+    def read_and_write(marks, name, **options):
+        mark = read_mark(marks, name, **options)
+        if later:
+            opened.write(later.pop(), {"a": TransactionalValue(2, 2)})
+        return mark
+
+    monkeypatch.setattr(declared, "read_mark", read_and_write)
+    assert state.snapshot(txid).to_pylist() == [{"word": "a", "n": 1, "txid": 1}]
+    opened.close()
