@@ -201,14 +201,14 @@ class _DeltaCoordinator(Coordinator):
         as_of = self._spout.as_of_txid
         whole = int(table.version()) if as_of is None else self._table.version_as_of(table, as_of)
         self._snapshot = whole if first is None else None
-        self._go_to(_Place(whole if first is None else first), table)
+        self._go_to(_Place(whole if first is None else first), table, is_begun=False)
 
     def rewind(self, txid: int, metadata: Metadata, undone: Sequence[Metadata]) -> bool:
         """Check that what later transactions took is still there, but for what is not read any more."""
         table = self._table.newest()
         if metadata is not None:
             self._table.check_identity(table, metadata["table"])
-            self._table.past_turns(table, metadata["next"][0])
+            self._unread_at(metadata["next"][0], metadata["snapshot"], table)
         turns = self._table.turns(table, min((each["start"][0] for each in undone), default=0))
         gone = self._table.missing(
             [
@@ -267,13 +267,19 @@ class _DeltaCoordinator(Coordinator):
         reads = [read for _, part in self._ahead for read in part]
         return Lag(files=sum(len(read.files) for read in reads), bytes=sum(read.size for read in reads))
 
-    def _go_to(self, place: _Place, table: DeltaTable | None = None) -> None:
+    def _unread_at(self, version: int, snapshot: int | None, table: DeltaTable, *, is_begun: bool = True) -> int:
+        """Return the version to read next; see :meth:`InputTable.past_turns`."""
+        if version != snapshot:
+            return self._table.past_turns(table, version, is_begun=is_begun)
+        # Its rows count, not how they came there: it may be the one that went back.
+        self._table.past_turns(table, version + 1)
+        return version
+
+    def _go_to(self, place: _Place, table: DeltaTable | None = None, *, is_begun: bool = True) -> None:
         self._place = place
         table = table or self._table.newest()
-        if place.version == self._snapshot and place.index:
-            self._table.past_turns(table, place.version + 1)
-        self._unread = self._table.past_turns(table, place.version)
-        self._turns = self._table.turns(table, place.version)
+        self._unread = self._unread_at(place.version, self._snapshot, table, is_begun=is_begun)
+        self._turns = self._table.turns(table, place.version + (place.version == self._snapshot))
         self._keyed = None
         self._ahead.clear()
         self._polled_secs = None

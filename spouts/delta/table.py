@@ -320,15 +320,17 @@ class InputTable:
             return []  # entries that are gone are told of when they are read
         return [(each.restored or 0, each.version) for each in reversed(found)]
 
-    def past_turns(self, table: DeltaTable, version: int) -> int:
+    def past_turns(self, table: DeltaTable, version: int, *, is_begun: bool = True) -> int:
         """Return the version to read next at a version, past what the table's topology has taken back of it.
+
+        ``is_begun`` is whether the ones before it were read.
 
         Raises:
             InputError: some that was read is taken back.
         """
         owner, unread = Owner.of(table), version
         for restored, turn in self.turns(table, version):
-            if restored < version:
+            if is_begun and restored < version:
                 unread = max(unread, self.after_turn(owner, turn, restored, version))
             elif restored < unread <= turn:
                 unread = turn + 1

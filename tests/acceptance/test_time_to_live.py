@@ -20,6 +20,7 @@ from tests.committers.event_time.oracle import Clock, Row
 from tests.crashes import crash_everywhere, run_with_crash
 from tests.variants import variants
 from txtopo import BatchBolt, Config, Fields, ICommitter, Topology, TransactionalTopologyBuilder
+from txtopo.errors import StateAccessError
 from txtopo.testing.inline import run_inline
 
 __all__ = ["command_line"]
@@ -238,3 +239,42 @@ def test_replays(tmp_path: Path, by_key: bool, group: int, command_line) -> None
     for txid in range(1, len(STREAM) + 1):
         replay = command_line("replay", "living_topology:topology_to_replay", str(txid))
         assert (replay.exit_code, "differs" in replay.stdout) == (0, False), replay.output
+
+
+class WithoutX(BatchBolt):
+    """Leaves out the rows of one key."""
+
+    output_fields = TYPED.with_attempt()
+
+    def prepare(self, config, context, collector, attempt):
+        self.collector = collector
+
+    def execute(self, tuple):
+        if tuple.values[2] != "x":
+            self.collector.emit(tuple.values)
+
+    def finish_batch(self):
+        pass
+
+
+@pytest.mark.parametrize("group_max", [1, 2])
+def test_live_keys_within_a_group(tmp_path: Path, group_max: int) -> None:
+    """Live keys as of a transaction in a group: those that were, or a refusal if later ones of it let some expire."""
+    times = [("a", 0), ("x", 0), ("b", 20), ("c", 0)]
+    rows = [[START + secs * SECOND, key, 1] for key, secs in times]
+    builder = TransactionalTopologyBuilder("living", "rows", MemoryTransactionalSpout(rows, TYPED, 1))
+    clock = EventClock("clock", time="at", delay=DELAY)
+    builder.set_committer_bolt("clock", clock).global_grouping("rows")
+    builder.set_state("clock", clock.state(tmp_path / "clock"))
+    builder.set_bolt("some", WithoutX()).shuffle_grouping("rows")
+    committer = ReduceCommitter("totals", "key", values={"n": Sum("n"), "at": Max("at")})
+    builder.set_committer_bolt("totals", committer).fields_grouping("some", Fields("key"))
+    value = Fields("n: long", "at: timestamp")
+    builder.set_state("totals", DeltaState(tmp_path / "totals", Fields("key: string"), value, ttl=TTL, clock="clock"))
+    run_inline(builder.build(), Config(group_transactions_max=group_max))
+    for txid, alive in enumerate((["a"], ["a"], ["a", "b"], ["b"]), 1):
+        if txid == group_max + 1 == 3:
+            with pytest.raises(StateAccessError, match="no version as of transaction 3"):
+                read_table(tmp_path / "totals", txid, live=True)
+        else:
+            assert sorted(read_table(tmp_path / "totals", txid, live=True)["key"].to_pylist()) == alive

@@ -13,9 +13,10 @@ together are one Delta write, and only the rows' own txids distinguish them:
 * A table of rows only grows, unless partitions are replaced or expired rows taken: the rows up to the wanted txid are
   the table as of it.
 * A keyed table has one row per key. If no key was touched after the wanted transaction, and the journal shows that the
-  group removed none, the next version is the table as of it. Otherwise a row that a later transaction has overwritten
-  may have had another value in between, which is kept nowhere. A removed key leaves no txid, and a key that the same
-  group put and removed leaves nothing in either version: only the journal knows about it.
+  group removed none, the next version is the table as of it; of live keys alone only if none could expire in between.
+  Otherwise a row that a later transaction has overwritten may have had another value in between, which is kept
+  nowhere. A removed key leaves no txid, and a key that the same group put and removed leaves nothing in either version:
+  only the journal knows about it.
 """
 
 from __future__ import annotations
@@ -439,11 +440,11 @@ def rows_between(stored: StoredRows, application: str, txid: int, latest: DeltaT
     if group is not None and txid < group.first:
         return stored
     later = attrs.evolve(stored, table=after)
+    is_taken = taken_until(after, application) > taken_until(found, application)
     if owner is not None and owner.kind in ROWS_KINDS:
-        is_taken = taken_until(after, application) > taken_until(found, application)
         if not after.metadata().partition_columns and not is_taken:
             return attrs.evolve(later, until=txid)
-    elif group is not None and not group.removed and not later.reach(txid):
+    elif group is not None and not group.removed and not (stored.live and is_taken) and not later.reach(txid):
         return later
     below = reached if group is None else group.first - 1
     raise StateAccessError(

@@ -191,7 +191,8 @@ class _Whole:
 def rollbacks(location: Location, latest: DeltaTable, application: str, first: int) -> Iterator[LogEntry]:
     """Yield the versions after ``first`` that went back, newest first: each names the one before it."""
     table = latest
-    while (version := table.transaction_version(rolled_back_application(application)) or 0) > first:
+    # None is the first version, which has no rows yet: so 0 says that there is none.
+    while (version := table.transaction_version(rolled_back_application(application)) or 0) > max(0, first):
         entry = read_entry(location, version)
         if entry is None:
             return

@@ -110,8 +110,8 @@ class StoredRows:
         return rows, size
 
     def reach(self, txid: int) -> bool:
-        """Whether one of them is of a transaction after another."""
-        txids = attrs.evolve(self, schema=pa.schema([self.schema.field(TXID_FIELD)]))
+        """Whether one of them is of a transaction after another, be its key live or not."""
+        txids = attrs.evolve(self, live=False, schema=pa.schema([self.schema.field(TXID_FIELD)]))
         return any(pc.any(pc.greater(rows[TXID_FIELD], txid)).as_py() for rows in txids.batches())
 
     @property

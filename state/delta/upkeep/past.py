@@ -20,7 +20,6 @@ from state.delta.log.ownership import Fence, rolled_back_application, turned_app
 from state.delta.log.sync import CHECKPOINT, sync_log
 from state.delta.log.vectors import places_of, vector_in
 from state.delta.upkeep.schedule import FILE_RETENTION, REMOVALS_SECS, RETENTION_HOURS_MIN
-from txtopo.files.folder import Folder
 
 _CLOCKS_SECS = 3600
 """How far the clocks of writers and of the folder may be apart."""
@@ -230,29 +229,32 @@ class DeltaPast(TablePast):
 
     def remove_late(self) -> None:
         """Remove late entries."""
-        _remove_late(self._location.folder)
+        _remove_late(self._location, self.is_turn)
 
     def delete(self, path: str) -> None:
         """Delete a file of the table's folder."""
         self._location.folder.delete(path)
 
 
-def _remove_late(folder: Folder) -> None:
+def _remove_late(location: Location, is_turn: Callable[[int], bool]) -> None:
     """Remove entries of the log that were put after a checkpoint of a later version, and that no version has.
 
     A writer that was stopped for longer than entries stay may put one of a number that is free again (see
     :meth:`~state.delta.writer.TableWriter.put`), and die before it removes it. An entry that has a protocol and
     metadata, of added columns for example, is a version by itself then, to whoever asks for that number or time.
+    A turn stays, as a clock that was ahead may have dated it.
     """
-    items = {item.path.removeprefix(f"{LOG_FOLDER}/"): item for item in folder.list(LOG_FOLDER)}
+    items = {item.path.removeprefix(f"{LOG_FOLDER}/"): item for item in location.folder.list(LOG_FOLDER)}
     checkpoints = {name: item.modified_secs for name, item in items.items() if CHECKPOINT in name}
     first = min(checkpoints, default="")
     is_reached = True
     for number, name in enumerate(sorted(name for name in items if name.endswith(".json") and name < first)):
         # Those from 0 on are versions, and so is what a checkpoint has before it.
         is_reached = is_reached and name == f"{number:020d}.json"
-        if not is_reached and items[name].modified_secs > min(checkpoints.values()):
-            folder.delete(items[name].path)
+        is_late = not is_reached and items[name].modified_secs > min(checkpoints.values())
+        digits = name.removesuffix(".json")
+        if is_late and not (digits.isdecimal() and is_turn(int(digits))):
+            location.folder.delete(items[name].path)
 
 
 def _old_outside(table: DeltaTable, retention_hours: int) -> list[str]:

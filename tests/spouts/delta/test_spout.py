@@ -15,8 +15,10 @@ from deltalake.schema import Field, PrimitiveType
 from pyroaring import BitMap64
 
 from spouts import DeltaTransactionalSpout
+from state import DeltaState
 from tests.state.delta.vector_tables import VectorTable
 from txtopo import Fields
+from txtopo.api.values import TransactionalValue
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
 from txtopo.testing import TransactionalSpoutConformance
@@ -305,3 +307,27 @@ def test_partition_columns(tmp_path: Path, values: list[Any], first: int | None)
         spout.emitter({}, PlainContext()).emit_batch(ATTEMPT, metadata, collector)
     expected = {row["n"]: row["p"] for row in DeltaTable(path).to_pyarrow_table().to_pylist()}
     assert {values[1]: values[2] for values in collector.tuples} == expected
+
+
+@pytest.mark.parametrize(
+    "begin", [{}, {"as_of_txid": 2}, {"starting_version": 0}, {"starting_version": 4}, {"starting_version": 6}]
+)
+def test_begin_at_a_version_that_went_back(tmp_path: Path, begin: dict[str, int]) -> None:
+    """Who has read nothing begins where a repair has left the table, in as many transactions as it takes."""
+    declared = DeltaState(tmp_path, Fields("n: long"), Fields("v: long"))
+    state = declared.open("topology", "s", "life", 1)
+    for txid in range(1, 4):
+        state.write(txid, {txid: TransactionalValue(txid, txid)})
+    state.close()
+    state = declared.open("topology", "s", "life", 2)
+    state.roll_back(2)
+    assert DeltaTable(tmp_path).version() == 6
+    spout = DeltaTransactionalSpout(tmp_path, Fields("n: long"), batch_files_max=1, changes="emit", **begin)
+    found, numbers = plan(spout, count=1)
+    found, others = plan(spout, found)
+    assert sorted([*numbers, *others]) == ([] if begin.get("starting_version") else [1, 2])
+    if found:
+        assert spout.coordinator({}, PlainContext()).rewind(1, found[0], found[1:])
+    state.write(3, {7: TransactionalValue(3, 7)})
+    state.close()
+    assert plan(spout, found)[1] == [7]

@@ -246,6 +246,26 @@ def test_turns_stay_known(tmp_path, monkeypatch):
     assert sorted_rows(read_table(life.path)) == rows_after(20)
 
 
+def test_a_turn_by_a_clock_that_was_ahead(tmp_path, monkeypatch):
+    """A start learns of it, although it seems to be later than the versions that followed; they have no point before."""
+    life = Life(monkeypatch, tmp_path / "t")
+    for txid in range(1, 4):
+        life.write(txid)
+    life.opened = life.declared.open("topology", "s", "life", 2)
+    life.opened.roll_back(2)
+    life.opened.record_turn(2)
+    life.date()
+    life.now_secs -= 7200
+    life.opened = life.declared.open("topology", "s", "life", 3)
+    for txid in range(3, 9):
+        life.write(txid, every_secs=100)
+        life.maintain()
+    life.maintain(RECENT_SECS + 61)
+    table = life.declared.table()
+    assert table.kept(range(9)) == {0, 8}
+    assert [table.undone_to(1), table.turned_to(1)] == [2, 2]
+
+
 @pytest.mark.slow
 def test_a_successor_goes_on_with_the_points(tmp_path, monkeypatch):
     """What it was not there for, it finds in the log."""
