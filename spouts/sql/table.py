@@ -77,19 +77,16 @@ SELECT attname, format_type(atttypid, NULL), format_type(atttypid, atttypmod), a
 WHERE attrelid = CAST(%s AS REGCLASS) AND attnum > 0 AND NOT attisdropped
 """
 
-# Only the alias of the row's number is never null by itself. A name that is no column would be a text. The plain
-# table_info leaves out columns that are made of others.
-_COLUMNS_OF_SQLITE = """
-SELECT name, type, type,
-    "notnull" OR (upper(type) = 'INTEGER' AND pk AND (SELECT max(pk) FROM pragma_table_xinfo(?)) = 1)
-FROM pragma_table_xinfo(?)
-"""
+# A column that is another name of the row's number. It alone is never null by itself, and SQLite gives the numbers of
+# deleted rows again.
+_IS_NUMBER_OF_ROW = "upper(type) = 'INTEGER' AND pk AND (SELECT max(pk) FROM pragma_table_xinfo(?)) = 1"
 
-# A column that is another name of the row's number; SQLite gives the numbers of deleted rows again.
-_IS_NUMBER_OF_ROW = """
-SELECT 1 FROM pragma_table_xinfo(?) WHERE lower(name) = lower(?) AND upper(type) = 'INTEGER' AND pk
-AND (SELECT max(pk) FROM pragma_table_xinfo(?)) = 1
-"""
+# A name that is no column would be a text. The plain table_info leaves out columns that are made of others.
+_COLUMNS_OF_SQLITE = f"""
+SELECT name, type, type, "notnull" OR ({_IS_NUMBER_OF_ROW}) FROM pragma_table_xinfo(?)
+"""  # noqa: S608 - a constant
+
+_NUMBER_OF_ROW = f"SELECT 1 FROM pragma_table_xinfo(?) WHERE lower(name) = lower(?) AND {_IS_NUMBER_OF_ROW}"  # noqa: S608
 
 _SEQUENCE = """
 SELECT s.seqcache, s.seqincrement, s.seqcycle, p.last_value,
@@ -306,7 +303,7 @@ class OpenedTable:
     def _check_numbers(self, transaction: Transaction, column: str, last: int) -> None:
         """Refuse a file of SQLite that will give ids again, or has, that were read."""
         name = self.table.name
-        if transaction.run(_IS_NUMBER_OF_ROW, (name, column, name)).first() is None:
+        if transaction.run(_NUMBER_OF_ROW, (name, column, name)).first() is None:
             return
         largest = transaction.run(f"SELECT max({self.quoted(column)}) FROM {transaction.table}").scalar()  # noqa: S608 - quoted
         if largest is None or largest < last:
