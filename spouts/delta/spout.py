@@ -270,7 +270,8 @@ class _DeltaCoordinator(Coordinator):
     def _unread_at(self, version: int, snapshot: int | None, table: DeltaTable, *, is_begun: bool = True) -> int:
         """Return the version to read next; see :meth:`InputTable.past_turns`."""
         if version != snapshot:
-            return self._table.past_turns(table, version, is_begun=is_begun)
+            unread = self._table.past_turns(table, version, is_begun=is_begun)
+            return unread + (unread == snapshot)  # whose rows are there
         # Its rows count, not how they came there: it may be the one that went back.
         self._table.past_turns(table, version + 1)
         return version
@@ -310,13 +311,13 @@ class _DeltaCoordinator(Coordinator):
         is_keyed = owner is not None and owner.kind in KEYED_KINDS
         if version == self._snapshot:
             files = self._table.snapshot(self._identity, version)
-            self._unread = version + 1
+            self._unread = self._table.past_turns(self._table.newest(), version + 1)
             if is_keyed and owner is not None and owner.expires:
                 return self._keyed_at(version).visible(files)
             return files
         entry = self._table.entry(self._identity, version)
-        if entry is not None and entry.restored is not None:
-            self._table.after_turn(owner, version, entry.restored, version)
+        if entry is not None and entry.restored is not None and self._goes_past(version):
+            return []
         if is_keyed and self._table.changes == "emit":
             return self._steps_to(version, entry)
         if entry is None:
@@ -325,6 +326,13 @@ class _DeltaCoordinator(Coordinator):
             raise self._table.gone(version)
         self._unread = version + 1
         return self._table.added(entry, is_own=owner is not None)
+
+    def _goes_past(self, turn: int) -> bool:
+        """Return whether a version that went back, which is new since the place was gone to, is not the one to read."""
+        table = self._table.newest()
+        self._unread = self._unread_at(turn, self._snapshot, table)
+        self._turns = self._table.turns(table, self._unread)
+        return self._unread != turn
 
     def _steps_to(self, version: int, entry: Entry | None) -> Sequence[_Read] | None:
         """Return what a version of a keyed table changes, or the first one that is left after it."""

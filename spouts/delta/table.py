@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -15,7 +17,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from spouts.delta.files import FEED, InputFile, file_of, replaced
 from state.delta.log.data_files import DataFile, files_of
-from state.delta.log.entries import RESTORED_KEY, entries_from, entry_path, read_entry
+from state.delta.log.entries import RESTORED_KEY, LogEntry, entries_from, entry_path, read_entry
 from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
 from state.delta.log.put import KNOWN_READER_FEATURES
@@ -309,64 +311,62 @@ class InputTable:
     def turns(self, table: DeltaTable, version: int) -> list[tuple[int, int]]:
         """Return how often a table's topology has gone back from a version on, oldest first.
 
-        Each is the version whose rows were brought back, and the one that did it.
+        Each is the version whose rows were brought back, and the one that did it; none is undone by a later one.
         """
-        owner = Owner.of(table)
-        if owner is None:
-            return []
-        try:
-            found = list(rollbacks(self.location, table, owner.application, version - 1))
-        except WORLD_ERRORS:
-            return []  # entries that are gone are told of when they are read
-        return [(each.restored or 0, each.version) for each in reversed(found)]
+        owner, found = Owner.of(table), deque[tuple[int, int]]()
+        if owner is not None:
+            with contextlib.suppress(*WORLD_ERRORS):  # entries that are gone are told of when they are read
+                for each in rollbacks(self.location, table, owner.application, version - 1):
+                    found.appendleft((each.restored or 0, each.version))
+        return list(found)
 
     def past_turns(self, table: DeltaTable, version: int, *, is_begun: bool = True) -> int:
         """Return the version to read next at a version, past what the table's topology has taken back of it.
+
+        It is an earlier one where the topology went back and could not, so that what it had taken back is there again.
 
         ``is_begun`` is whether the ones before it were read.
 
         Raises:
             InputError: some that was read is taken back.
         """
-        owner, unread = Owner.of(table), version
-        for restored, turn in self.turns(table, version):
-            if is_begun and restored < version:
-                unread = max(unread, self.after_turn(owner, turn, restored, version))
-            elif restored < unread <= turn:
-                unread = turn + 1
+        if not is_begun:
+            for restored, turn in self.turns(table, version):
+                version = turn + 1 if restored < version <= turn else version
+            return version
+        read: list[LogEntry | None] = []
+        at, last = version - 1, None
+        while over := [each for each in self.turns(table, at + 1) if each[0] < at < each[1]]:  # one at most
+            last = last or over[0]
+            while at > over[0][0]:
+                entry = read_entry(self.location, at)
+                if entry is not None and entry.restored is not None:
+                    at = entry.restored
+                    break
+                read.append(entry)
+                at -= 1
+        if last is not None and any(each is None or each.txid is not None for each in read):
+            first = next((each for each in reversed(read) if each is not None and each.txid is not None), None)
+            raise self._taken_back(Owner.of(table), last, first or read_entry(self.location, last[0]))
+        if not all(each is None or each.is_harmless for each in read):
+            return version
+        unread = at + 1
+        for restored, turn in self.turns(table, unread):
+            unread = turn + 1 if restored + 1 == unread else unread
         return unread
 
-    def after_turn(self, owner: Owner | None, turn: int, restored: int, version: int) -> int:
-        """Return the version to read next at a version up to one that has brought back the rows of an earlier one.
-
-        Raises:
-            InputError: transactions were read that are taken back.
-        """
-        former = self.turns(self._at(turn), restored + 1)
-        read = [
-            read_entry(self.location, each)
-            for each in range(restored + 1, version)
-            if not any(before < each <= after < turn for before, after in former)  # which was passed over
-        ]
-        if not any(each is None or each.txid is not None for each in read):
-            return turn + 1 if all(each is None or each.is_harmless for each in read) else version
-        first = next((each for each in read if each is not None and each.txid is not None), None)
-        first = first or read_entry(self.location, restored)
+    def _taken_back(self, owner: Owner | None, turned: tuple[int, int], first: LogEntry | None) -> InputError:
+        """Return the error for transactions that hold rows which a turn has taken back, from a version on."""
         way = "txtopo rewind MODULE"
         if first is not None and first.written_ms is not None:
             time = (EPOCH + dt.timedelta(milliseconds=first.written_ms)).replace(tzinfo=None)
             way += f" --to '{time.isoformat(' ', 'milliseconds')}'"
-        raise InputError(
+        restored, turn = turned
+        return InputError(
             f"topology {'' if owner is None else owner.topology_id!r} has gone back: version {turn} of the table at "
             f"{self.location.address} brings back the rows of version {restored}, and transactions hold later ones. Go "
             f"back, too, to before them, and run again: {way}. What was taken back is not read any more"
         )
-
-    def _at(self, version: int) -> DeltaTable:
-        try:
-            return self.location.handle(version)
-        except WORLD_ERRORS as error:
-            raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> SourceFailure:
         return SourceFailure(f"the table at {self.location.address} can't be read now", cause=plain_text(error))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -19,6 +19,8 @@ from state.delta.log.entries import (
     complete_transactions,
     entries_from,
     entry_path,
+    kept_entries,
+    standing,
     undone_to,
     version_after,
 )
@@ -187,7 +189,7 @@ class DeltaStateTable(StateTable, CanBeRenamed):
     def undone_to(self, epoch: int) -> int | None:
         """Return the lowest transaction to which a later epoch has rolled it back; see :meth:`StateTable.undone_to`."""
         return self._gone_back(
-            epoch, rolled_back_application, lambda entry: None if entry.restored is None else entry.txid or 0
+            epoch, rolled_back_application, lambda entry: None if entry.restored is None else entry.txid or 0, standing
         )
 
     def turned_to(self, epoch: int) -> int | None:
@@ -195,7 +197,11 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         return self._gone_back(epoch, turned_application, lambda entry: entry.turn)
 
     def _gone_back(
-        self, epoch: int, application_of: Callable[[str], str], txid_of: Callable[[LogEntry], int | None]
+        self,
+        epoch: int,
+        application_of: Callable[[str], str],
+        txid_of: Callable[[LogEntry], int | None],
+        chosen: Callable[[Iterable[LogEntry]], Iterable[LogEntry]] = iter,
     ) -> int | None:
         try:
             table = self._newest()
@@ -203,7 +209,8 @@ class DeltaStateTable(StateTable, CanBeRenamed):
             if owner is None:
                 raise not_ours(self._location)
             last_at = table.transaction_version(application_of(owner.application))
-            return undone_to(self._location, table.version(), epoch, last_at, txid_of)
+            entries = chosen(kept_entries(self._location, table.version()))
+            return undone_to(entries, table.version(), epoch, last_at, txid_of)
         except WORLD_ERRORS as error:
             raise state_failure(f"the log of {self.address} cannot be read", error, self._location.root) from error
 

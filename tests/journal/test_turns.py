@@ -60,4 +60,4 @@ def test_what_a_table_shares(table, description, shared):
 
 def test_a_table_that_was_never_rolled_back_reads_no_log():
     """Each start asks; a table without turns costs nothing."""
-    assert undone_to(None, 10_000, 0, None, lambda _: 0) is None
+    assert undone_to([], 10_000, 0, None, lambda _: 0) is None

@@ -34,6 +34,7 @@ __all__ = [
     "kept_entries",
     "log_entries",
     "read_entry",
+    "standing",
     "undone_to",
     "valid_transactions",
     "version_after",
@@ -131,8 +132,7 @@ def kept_entries(location: Location, latest: int) -> Iterator[LogEntry]:
 def version_after(location: Location, latest: int, txid: int) -> int | None:
     """Return the version that the write of a transaction made; None if the log has none.
 
-    Versions that were rolled back do not count: from the newest version back, only versions whose txid is below all
-    txids seen so far are valid.
+    Versions that were rolled back do not count, see :func:`valid_transactions`.
     """
     for version, written in valid_transactions(location, latest):
         if written <= txid:
@@ -140,25 +140,45 @@ def version_after(location: Location, latest: int, txid: int) -> int | None:
     return None
 
 
+def standing(entries: Iterable[LogEntry]) -> Iterator[LogEntry]:
+    """Yield those of some versions, newest first, that the first one goes back to: none that was rolled back.
+
+    A roll-back has the rows of the version that it has restored, whatever came in between, other roll-backs included:
+
+    1. A table at transaction 3 is rolled back to 1, and needs a file that is gone: it is rolled back to 3 again.
+    2. It goes on. As of transaction 2 it has the rows that it had then, and not those of the first roll-back.
+    """
+    last: int | None = None
+    for entry in entries:
+        if last is None or entry.version <= last:
+            yield entry
+            last = last if entry.restored is None else entry.restored
+
+
 def valid_transactions(location: Location, latest: int) -> Iterator[tuple[int, int]]:
     """Yield the versions that have made a transaction visible and were not rolled back, and those, newest first."""
+    return _valid_among(kept_entries(location, latest))
+
+
+def _valid_among(entries: Iterable[LogEntry]) -> Iterator[tuple[int, int]]:
     lowest: int | None = None
-    for entry in kept_entries(location, latest):
+    for entry in standing(entries):
+        # The same one once more is of the version that somebody has taken for it since.
         if entry.txid is not None and (lowest is None or entry.txid < lowest):
             lowest = entry.txid
             yield entry.version, lowest
 
 
 def undone_to(
-    location: Location, latest: int, epoch: int, last_at: int | None, txid_of: Callable[[LogEntry], int | None]
+    entries: Iterable[LogEntry], latest: int, epoch: int, last_at: int | None, txid_of: Callable[[LogEntry], int | None]
 ) -> int | None:
     """Return the lowest transaction to which an epoch after a given one has gone back; None if none has.
 
     Where a log has gaps, it still has the versions of that kind; see :mod:`state.delta.upkeep`.
 
     Args:
-        location: the table.
-        latest: its newest version.
+        entries: the versions that count, newest first.
+        latest: the newest version.
         epoch: the epoch.
         last_at: the last version of that kind. If the log no longer has it, it counts as one to 0.
         txid_of: returns the transaction to which a version has gone back; None if it is none of that kind.
@@ -167,7 +187,7 @@ def undone_to(
         return None
     found: list[int] = []
     is_unknown = 0 <= last_at <= latest
-    for entry in kept_entries(location, latest):
+    for entry in entries:
         if entry.epoch is not None and entry.epoch <= epoch:  # so are all versions before it
             is_unknown = is_unknown and last_at > entry.version
             break
@@ -198,18 +218,16 @@ def complete_transactions(
         is_there: says of such a path whether the file is there.
     """
     missing = {places for places in files_at(latest) if not all(map(is_there, places))}
-    found: list[tuple[int, int]] = []
-    lowest: int | None = None
+    entries: list[LogEntry] = []
+    whole: set[int] = set()
     version = latest
     while version >= 0:
         content = _content(location, version)
         if content is None:
             break
-        txid = _entry_of(location, version, content).txid
-        if txid is not None and (lowest is None or txid < lowest):  # others were rolled back, see version_after()
-            lowest = txid
-            if not missing:
-                found.append((version, txid))
+        entries.append(_entry_of(location, version, content))
+        if not missing:
+            whole.add(version)
         actions = [json.loads(line) for line in content.splitlines()]
         removed = [action["remove"] for action in actions if "remove" in action]
         added = [action["add"] for action in actions if "add" in action]
@@ -217,17 +235,17 @@ def complete_transactions(
         missing.update(places for places in map(_places_in, removed) if not all(map(is_there, places)))
         version -= 1
     if version < 0:
-        return {txid for _, txid in found}
-    openable = KeptLog.of(location).versions()
-    complete = {txid for each, txid in found if each in {latest, *openable}}
-    for each in (each for each in reversed(openable) if each < version):
-        entry = read_entry(location, each)
-        if entry is None or entry.txid is None or (lowest is not None and entry.txid >= lowest):
-            continue
-        lowest = entry.txid
-        if all(is_there(place) for places in files_at(each) for place in places):
-            complete.add(lowest)
-    return complete
+        return {txid for each, txid in _valid_among(entries) if each in whole}
+    log = KeptLog.of(location)
+    openable, older = log.versions(), [each for each in log.entries if each < version]
+    entries += [entry for each in reversed(older) if (entry := read_entry(location, each)) is not None]
+
+    def is_complete(each: int) -> bool:
+        if each > version:
+            return each in whole and each in {latest, *openable}
+        return each in openable and all(is_there(place) for places in files_at(each) for place in places)
+
+    return {txid for each, txid in _valid_among(entries) if is_complete(each)}
 
 
 def _places_in(action: Mapping[str, Any]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 The application transaction ``<topology>/<state>`` rises from version to version, so bisection from the end finds the
 newest version whose txid is not above the wanted one, of those that the log still has. It falls only if ``txtopo
 repair`` has rolled the table back: each version has the number of the last rollback, and if the wanted version is not
-after that, it is searched before it.
+after that, it is searched up to the version that was restored.
 
 A transaction between two Delta writes can be read only if that is possible with certainty. Transactions that commit
 together are one Delta write, and only the rows' own txids distinguish them:
@@ -338,6 +338,8 @@ def version_as_of(location: Location, latest: DeltaTable, application: str, txid
     rolled_back = read_entry(location, rolled_back_at) if rolled_back_at else None
     first = bisect.bisect_left(versions, rolled_back_at)
     if rolled_back is not None and (rolled_back.txid or 0) > txid:
+        # Not in between: the table may have gone back even further, and then to that version.
+        first = bisect.bisect_right(versions, rolled_back.restored or 0)
         before = _kept_version(location, versions[first - 1]) if first else None
         return None if before is None else version_as_of(location, before, application, txid)
     # The wanted version is usually one of the last few: so the first steps are short, and each doubles.

@@ -15,7 +15,7 @@ import attrs
 from deltalake import DeltaTable
 
 from state.delta.log.data_files import DataFolder, Presence, files_of
-from state.delta.log.entries import LogEntry, log_entries, read_entry
+from state.delta.log.entries import LogEntry, log_entries, read_entry, standing
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
 from state.delta.log.ownership import rolled_back_application
@@ -81,16 +81,17 @@ class ShownPoints:
         began = location.handle(first)
         entry = read_entry(location, first)
         since = ShownPoint(began.transaction_version(application) or 0, None if entry is None else entry.written_ms)
-        for entry in rollbacks(location, latest, application, first):
+        turns = list(rollbacks(location, latest, application, first))
+        for entry in turns:
             if (entry.txid or 0) < since.txid:
                 since = ShownPoint(entry.txid or 0, entry.written_ms)
         lowest = since.txid
         points: list[ShownPoint] = []
-        for version in reversed([each for each in log.entries if each < first]):
-            found = read_entry(location, version)
-            if found is None or found.txid is None or found.txid >= lowest:
+        older = (read_entry(location, each) for each in reversed([*log.entries]) if each < first)
+        for found in standing(each for each in itertools.chain(turns, older) if each is not None):
+            if found.version >= first or found.txid is None or found.txid >= lowest:
                 continue
-            lowest = found.txid
+            lowest, version = found.txid, found.version
             is_held = version < logged or (version in log.checkpoints and whole.has(version))
             if version in versions and is_held:
                 points.append(ShownPoint(lowest, found.written_ms))
@@ -189,12 +190,17 @@ class _Whole:
 
 
 def rollbacks(location: Location, latest: DeltaTable, application: str, first: int) -> Iterator[LogEntry]:
-    """Yield the versions after ``first`` that went back, newest first: each names the one before it."""
-    table = latest
+    """Yield the versions after ``first`` that went back, newest first, and were not rolled back themselves.
+
+    Each names the one before it; see :func:`~state.delta.log.entries.standing`.
+    """
+    table, first = latest, max(0, first)
     # None is the first version, which has no rows yet: so 0 says that there is none.
-    while (version := table.transaction_version(rolled_back_application(application)) or 0) > max(0, first):
+    while (version := table.transaction_version(rolled_back_application(application)) or 0) > first:
         entry = read_entry(location, version)
         if entry is None:
             return
         yield entry
-        table = location.handle(version - 1)
+        if (entry.restored or 0) <= first:
+            return
+        table = location.handle(entry.restored)

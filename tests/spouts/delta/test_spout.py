@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,14 @@ from deltalake.schema import Field, PrimitiveType
 from pyroaring import BitMap64
 
 from spouts import DeltaTransactionalSpout
-from state import DeltaState
+from state import DeltaRows, DeltaState, read_table
 from tests.state.delta.vector_tables import VectorTable
 from txtopo import Fields
+from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
 from txtopo.attempts import TransactionAttempt
-from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
+from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure, StateAccessError
+from txtopo.failpoints import armed
 from txtopo.testing import TransactionalSpoutConformance
 from txtopo.testing.collector import RecordingCollector
 from txtopo.testing.context import PlainContext
@@ -331,3 +334,80 @@ def test_begin_at_a_version_that_went_back(tmp_path: Path, begin: dict[str, int]
     state.write(3, {7: TransactionalValue(3, 7)})
     state.close()
     assert plan(spout, found)[1] == [7]
+
+
+class Chain:
+    """A table that a topology writes, and a reader that follows it."""
+
+    def __init__(self, path: Path, *, has_keys: bool) -> None:
+        self.path = path
+        self.has_keys = has_keys
+        self.declared: DeltaState | DeltaRows = DeltaRows(path, Fields("n: long"))
+        if has_keys:
+            self.declared = DeltaState(path, Fields("n: long"), Fields("v: long"))
+        self.begun: list[Any] = []
+        self.lead(1)
+        fields = Fields("n: long", "txid: long", *FEED)
+        self.spout = DeltaTransactionalSpout(path, fields, starting_version=0, changes="emit")
+
+    def lead(self, epoch: int) -> None:
+        self.state: Any = self.declared.open("topology", "s", "life", epoch)
+
+    def write(self, txid: int) -> None:
+        if self.has_keys:
+            self.state.write(txid, {key: TransactionalValue(txid, txid) for key in (0, txid)})
+        else:
+            rows = TransactionRows(txid, pa.table({"n": pa.array([txid], pa.int64())}), RowsMode.APPEND)
+            self.state.write(txid, self.state.write_rows([rows]))
+
+    def follow(self) -> None:
+        self.begun = plan(self.spout, self.begun)[0]
+
+    def seen(self) -> Counter[tuple[int, int]]:
+        """Return the rows that the reader has after all that it has read."""
+        rows: Counter[tuple[int, int]] = Counter()
+        for metadata in self.begun:
+            collector = RecordingCollector(ATTEMPT, self.spout.output_fields)
+            self.spout.emitter({}, PlainContext()).emit_batch(ATTEMPT, metadata, collector)
+            for _, number, txid, kind, _ in collector.tuples:
+                rows[number, txid] += {"insert": 1, "update_postimage": 1, "delete": -1, "update_preimage": -1}[kind]
+        return +rows
+
+    def rows(self) -> Counter[tuple[int, int]]:
+        found = read_table(self.path)
+        return Counter(zip(found["n"].to_pylist(), found["txid"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("has_keys", [True, False])
+@pytest.mark.parametrize("read", [0, 1, 2, 4, None])
+def test_a_table_that_could_not_go_back(tmp_path: Path, has_keys: bool, read: int | None) -> None:
+    """What it had undone is there again, and who had not read it does, also if it read in between (None)."""
+    chain = Chain(tmp_path / "t", has_keys=has_keys)
+    for txid in range(1, 5):
+        chain.write(txid)
+        if txid == 1:
+            gone = [chain.path / file for file in DeltaTable(chain.path).file_uris()]
+        if txid == 3:  # a marker is between them
+            chain.lead(2)
+        if txid <= (read or 0):
+            chain.follow()
+    if not has_keys:
+        DeltaTable(chain.path).optimize.compact()
+    chain.lead(3)
+    puts = 0
+
+    def remove(name: str) -> None:
+        nonlocal puts
+        if name == "delta.write.checked":
+            puts += 1
+            for file in gone:  # the one that missed it has taken note of that
+                file.rename(file.with_suffix(".aside")) if puts == 1 else file.with_suffix(".aside").rename(file)
+            if puts == 2 and read is None:
+                chain.follow()
+
+    with armed(remove), pytest.raises(StateAccessError, match="it is at transaction 4 again"):
+        chain.state.roll_back(1)
+    assert puts == 2
+    chain.write(5)
+    chain.follow()
+    assert chain.seen() == chain.rows()

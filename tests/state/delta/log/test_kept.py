@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable
 
 from state import DeltaState, TransactionalValue, read_table
-from state.delta.log.entries import undone_to
+from state.delta.log.entries import kept_entries, undone_to
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
 from tests.state.delta.read.test_readers_during_upkeep import held_readers
@@ -112,8 +112,16 @@ def test_turns_are_known_over_a_gap(tmp_path):
     latest = DeltaTable(path).version()
     leave(path, 3, 8, latest)
     txid_of = lambda entry: None if entry.restored is None else entry.txid
-    assert [undone_to(location, latest, epoch, 8, txid_of) for epoch in (0, 1, 2)] == [3, None, None]
-    assert [undone_to(location, latest, epoch, 7, txid_of) for epoch in (0, 1, 2)] == [0, None, None]
+    assert [undone_to(kept_entries(location, latest), latest, epoch, 8, txid_of) for epoch in (0, 1, 2)] == [
+        3,
+        None,
+        None,
+    ]
+    assert [undone_to(kept_entries(location, latest), latest, epoch, 7, txid_of) for epoch in (0, 1, 2)] == [
+        0,
+        None,
+        None,
+    ]
 
 
 def test_a_gap_is_no_damage(tmp_path):

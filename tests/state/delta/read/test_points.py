@@ -12,6 +12,7 @@ from state.delta.read.points import GroupWrites
 from tests.state.delta.log.test_kept import declared, filled, leave
 from tests.state.delta.read.test_consistent import Tables
 from txtopo.errors import ConfigError, StateAccessError
+from txtopo.failpoints import armed
 
 
 def txids(found: ShownPoints) -> tuple[list[int], int, int]:
@@ -87,6 +88,30 @@ def test_points_after_a_table_went_back(tmp_path):
     assert (read_table(path, 2).num_rows, read_table(path, 4).num_rows) == (3, 5)
     opened.roll_back(0)
     assert txids(read_points(path)) == ([], 0, 0)
+
+
+def test_after_a_table_could_not_go_back(tmp_path):
+    """It is at its last transaction again, and all before that are as they were, whatever is asked."""
+    path = tmp_path / "t"
+    filled(path, range(1, 5)).close()
+    before = {txid: read_table(path, txid).sort_by("id") for txid in range(1, 5)}
+    needed = {*DeltaTable(path, version=2).file_uris()} - {*DeltaTable(path).file_uris()}
+    aside = [(path / file, tmp_path / f"{number}") for number, file in enumerate(needed)]
+
+    def move(name):
+        for place, other in aside if name == "delta.write.checked" else ():
+            place.rename(other) if place.exists() else other.rename(place)
+
+    opened = declared(path).open("topology", "s", "life", 2)
+    with armed(move), pytest.raises(StateAccessError, match="at transaction 4 again"):
+        opened.roll_back(1)
+    opened.close()
+    assert {txid: read_table(path, txid).sort_by("id") for txid in range(1, 5)} == before
+    table = declared(path).table()
+    assert (table.kept(range(5)), table.undone_to(1), txids(read_points(path))) == ({0, 1, 2, 3, 4}, 4, ([], 0, 4))
+    leave(path, 3)
+    assert (table.kept(range(5)), txids(read_points(path))) == ({0, 2, 3, 4}, ([2], 4, 4))
+    assert read_table(path, 2).sort_by("id") == before[2]
 
 
 @pytest.fixture
