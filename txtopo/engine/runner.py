@@ -25,8 +25,8 @@ from txtopo.assembly.report import Progress, RunReport
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config, TopologyKind
 from txtopo.engine.control import RunControl
 from txtopo.engine.exporting import exporting
+from txtopo.engine.timeline.ends import metadata_dir_if_any, place_of
 from txtopo.engine.timeline.observer import Timeline
-from txtopo.engine.timeline.records import place_of
 from txtopo.errors import ConfigError, TxtopoError
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
@@ -130,7 +130,7 @@ def run(  # noqa: PLR0913 - keyword arguments of the main entry point
     control = control or RunControl()
     place = timeline or place_of(topology, config)
     if place is not None:
-        with Timeline(topology, config, place) as own:
+        with Timeline(topology, config, place, metadata_dir=metadata_dir_if_any(topology, config)) as own:
             both = own if observer is None else Observers(observer, own)
             report = _run(topology, config, control, spark, until, on_progress, on_stage, both)
             own.ended = report.reason
