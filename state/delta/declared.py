@@ -20,13 +20,13 @@ from state.delta.read.history import read_table
 from state.delta.table import DeltaStateTable
 from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
-from txtopo.api.state import CanBeForked, SchemaEvolution, State
+from txtopo.api.state import CanBeForked, KeepsVersions, SchemaEvolution, State
 from txtopo.errors import ConfigError
 
 __all__ = ["DeclaredDeltaTable"]
 
 
-class DeclaredDeltaTable(State, CanBeForked):
+class DeclaredDeltaTable(State, CanBeForked, KeepsVersions):
     """A state in a Delta table of its own."""
 
     def __init__(
