@@ -22,6 +22,7 @@ from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.state import CanBeForked, SchemaEvolution, State
 from txtopo.errors import ConfigError
+from txtopo.files.places import is_address
 
 __all__ = ["DeclaredDeltaTable"]
 
@@ -61,6 +62,14 @@ class DeclaredDeltaTable(State, CanBeForked):
     def storage_options(self) -> Mapping[str, str] | None:
         """The options of the table's object store; None: from the environment."""
         return self._storage
+
+    def in_store(self, options: Mapping[str, str] | None) -> Self:
+        """Return this state with options of its object store, unless it has some; see :meth:`State.in_store`."""
+        if self._storage is not None or not options or not is_address(self.path):
+            return self
+        there = copy.copy(self)
+        vars(there).update(_storage=dict(options))
+        return there
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
