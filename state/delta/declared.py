@@ -22,7 +22,6 @@ from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.state import CanBeForked, SchemaEvolution, State
 from txtopo.errors import ConfigError
-from txtopo.files.places import is_address
 
 __all__ = ["DeclaredDeltaTable"]
 
@@ -65,7 +64,7 @@ class DeclaredDeltaTable(State, CanBeForked):
 
     def in_store(self, options: Mapping[str, str] | None) -> Self:
         """Return this state with options of its object store, unless it has some; see :meth:`State.in_store`."""
-        if self._storage is not None or not options or not is_address(self.path):
+        if self._storage is not None or not options:
             return self
         there = copy.copy(self)
         vars(there).update(_storage=dict(options))

@@ -224,7 +224,8 @@ def test_what_a_group_costs(bucket_server: Server) -> None:
     others = Counter(f"{kind} {name}" for kind, name in of_groups if kind != "PUT")
     assert others.pop("LIST shop/_txtopo/backfill/words/") <= 4
     assert others <= Counter({"LIST shop/_txtopo/journal/words/": 1, "LIST shop/_txtopo/staging/words/2/": 1})
-    assert of_start <= Counter(GET=210, LIST=45, PUT=15, HEAD=5, DELETE=2), of_start
+    # Six for each of the tables' ten entries since their first: delta-rs reads two handles of each twice, and we them once.
+    assert of_start <= Counter(GET=120, LIST=50, PUT=15 + 2 * beats, HEAD=5, DELETE=2), of_start
 
 
 @pytest.mark.slow
@@ -281,6 +282,9 @@ def test_a_secret_is_nowhere(
     assert not [each for each in shown if secret in each]
 
 
+IN_TIME = b"at,word\n2026-03-01T12:00:00Z,a\n2026-03-01T12:00:01Z,b\nx,c\n2026-03-01T12:00:02Z,a\n"
+
+
 class Refusing(AppendCommitter):
     """Appends nothing."""
 
@@ -304,20 +308,19 @@ def test_a_flow_takes_options(bucket_server: Server, monkeypatch: pytest.MonkeyP
     So it is with bad records.
     """
     options = alone(bucket_server, monkeypatch)
-    ObjectFolder("s3://bucket/in", tuple(options.items())).put("a.csv", b"1,a\n2,b\nx,c\n1,a\n")
+    ObjectFolder("s3://bucket/in", tuple(options.items())).put("a.csv", IN_TIME)
     flow = Flow("shop", OUTPUT, storage_options=options if way == "flow" else None)
-    spout = FilesTransactionalSpout("s3://bucket/in/*.csv", Fields("n: long", "word: string"), storage_options=options)
+    spout = FilesTransactionalSpout(
+        "s3://bucket/in/*.csv", Fields("at: timestamp", "word: string"), storage_options=options
+    )
     words = flow.source("in", spout, bad="bad")
     given = {} if way == "flow" else {"storage_options": options}
-    words.unique("n", "word").append("rows", **given)
+    words.event_time("at", delay="1s").distinct("word", within="1h").append("rows", **given)
     counts = words.group_by("word").agg(n=Count()).upsert("counts")
     topology = flow.build()
     run_inline(topology, Config())
     rows = read_tables(OUTPUT, storage_options=options).tables
-    assert {name: table.num_rows for name, table in rows.items() if name in {"rows", "counts"}} == {
-        "rows": 2,
-        "counts": 2,
-    }
+    assert (rows["rows"].num_rows, rows["counts"].num_rows) == (2, 2)
     assert read_table(f"{OUTPUT}/bad", storage_options=options).num_rows == 1
     if way == "flow":
         assert sorted(counts.read()["n"].to_pylist()) == [1, 2]
