@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from committers import AppendCommitter, ReduceCommitter, TimerCommitter
+from committers import AppendCommitter, Deduplicate, ReduceCommitter, TimerCommitter
 from spouts import FilesTransactionalSpout
 from state import DeltaReference, DeltaRows, DeltaState, KafkaState, MemoryState, SqlRows, SqlState, read_table
 from tests.streams.flows import ORDER, memory, ran
@@ -354,6 +354,7 @@ MISTAKES = [
     (lambda f, o, t: t.through("x", ALARM, by="id"), "Alarm keeps something for each shop, so one task must have all its rows"),
     (lambda f, o, t: t.through("x", ALARM, by=["shop", "id"]), "write through('x', …, by=['shop'])"),
     (lambda f, o, t: o.through("x", ReduceCommitter("a", ["shop", "id"], values={"n": Count()}), by="price"), "by=['shop', 'id'])"),
+    (lambda f, o, t: t.through("x", Deduplicate("a", clock="c", time="at", key="id", within=dt.timedelta(1), fields=t.fields)), "by=['id'])"),
     (lambda f, o, t: o.append("a") or f.run({"topology.max.spout.pendin": 3}), "run: there is no setting 'topology.max.spout.pendin'; did you mean"),
     (lambda f, o, t: o.append("a") or f.run("local[2]"), "run: config is 'local[2]'"),
     # What only shows when all was said.

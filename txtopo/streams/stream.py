@@ -48,11 +48,12 @@ from txtopo.row_wise.steps import Filter, OfFunction, RowStep, Select, WithColum
 from txtopo.streams.clocks import Clock, clock_step
 from txtopo.streams.graph import ANY, Graph, Port, Step, port_of, streams_of
 from txtopo.streams.joins import Side, StreamsJoined, pairs_of
-from txtopo.streams.places import Place, Words, step
 from txtopo.streams.rows import Names, RowWords, Shown
 from txtopo.streams.shown import Preview, preview_of
+from txtopo.streams.words import Words, step
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.description import fields_text
+from txtopo.topology.user_code.place import Place
 
 
 class Outputs(Shown):
