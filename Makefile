@@ -5,12 +5,13 @@ LOGS := build/tests
 CLASSES := $(LOGS)/spark.jsa
 QUICK_JVM := -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xlog:disable
 FAST_PARTS := fast-1 fast-2 fast-3 fast-4
-PARTS := test-1 test-2 test-3 test-4 test-5 test-6 test-7 test-8
+PARTS := test-7 test-1 test-8 test-5 test-2 test-6 test-3 test-4
+PYTHONS := python-3.12 python-3.13
 LONG_TESTS := long-1 long-2 long-3 long-4 long-5 long-6 long-7 long-8
 SOAKS := long-soak-transactions long-soak-trees long-soak-kafka long-spark-cluster long-mutants
 LONG_PARTS := $(LONG_TESTS:%=$(LOGS)/%.passed) $(SOAKS:%=$(LOGS)/%.passed)
 
-.PHONY: help browser fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark $(PARTS) history-tenth compat lint packages docs bench
+.PHONY: help browser fast $(FAST_PARTS) long long-again $(LONG_TESTS) $(SOAKS) test test-with-spark $(PARTS) history-tenth compat $(PYTHONS) lint packages site docs bench
 
 help:
 	@echo "make fast    the tests without Spark and without what is slow, in about ninety seconds"
@@ -25,7 +26,8 @@ help:
 
 # Recipes that run side by side write to files, and show their output when they end.
 side_by_side = @$(MAKE) --no-print-directory --keep-going --jobs=$(1) $(2)
-logged = @mkdir -p $(LOGS); echo "$(1)"; $(BIN)$(1) >$(LOGS)/$@.log 2>&1; status=$$?; cat $(LOGS)/$@.log; exit $$status
+logged = $(call kept,$(1),$(BIN))
+kept = @mkdir -p $(LOGS); echo "$(1)"; $(2)$(1) >$(LOGS)/$@.log 2>&1; status=$$?; cat $(LOGS)/$@.log; exit $$status
 
 # Three processes keep two cores busy, since some tests wait for a server; the fast ones wait most, and are in four.
 # Their folders are in memory if that can be, where a sync costs nothing: what must be synced is recorded, not timed. The
@@ -37,12 +39,11 @@ fast test: export PYTEST_DEBUG_TEMPROOT := $(MEMORY)
 fast: export HYPOTHESIS_PROFILE ?= fast
 long: export HYPOTHESIS_PROFILE ?= long
 
-# FOLDERS may name some of the folders of tests.
 fast:
 	$(call side_by_side,4,$(FAST_PARTS))
 
 $(FAST_PARTS):
-	$(call logged,pytest -q -m 'not spark and not slow' --part $(subst fast-,,$@)/$(words $(FAST_PARTS)) $(FOLDERS))
+	$(call logged,pytest -q -m 'not spark and not slow' --part $(subst fast-,,$@)/$(words $(FAST_PARTS)))
 
 # A part that has passed is not run again until `make long-again`, or until the sources have changed.
 long: $(CLASSES)
@@ -82,8 +83,11 @@ test long: export SPARK_SUBMIT_OPTS := $(QUICK_JVM) -XX:SharedArchiveFile=$(absp
 
 # Style and types come first: they take seconds, and a slip in them should not cost the time of the tests. What could not
 # be tested here is said last.
+#
+# CI says what else belongs into the queue, FIRST what takes long, and LAST. The parts are in the order of the time that they took.
+JOBS := 3
 test: lint browser $(CLASSES)
-	$(call side_by_side,3,test-with-spark $(PARTS))
+	$(call side_by_side,$(JOBS),$(FIRST) test-with-spark $(PARTS) $(LAST))
 	@sed -n 's/^SKIPPED.*\(not tested: .*\)/\1/p' $(LOGS)/test-*.log | sort -u
 
 # What a tenth of a day of history costs, 43,200 commit groups at five a second, by a simulated clock, with rows so small that
@@ -119,6 +123,22 @@ lint:
 packages:
 	rm -rf build/dist build/builder && $(BIN)python -m venv build/builder && build/builder/bin/pip install --quiet build
 	mkdir -p $(LOGS) && build/builder/bin/python -m build --outdir build/dist >$(LOGS)/$@.log || { cat $(LOGS)/$@.log; exit 1; }
+
+# The wheel on another Python, as its users have it.
+$(PYTHONS): packages build/wheels
+	$(call kept,.ci/python $(subst python-,,$@))
+
+# pyspark comes as sources, of which pip makes the same wheel for each Python anew; this is the one that is installed.
+build/wheels:
+	$(BIN)pip wheel --quiet --no-deps --wheel-dir $@ "$$($(BIN)pip freeze | grep '^pyspark==')"
+
+# The site needs none of what the project needs, and must not need another version of it.
+site:
+	$(BIN)pip freeze --exclude txtopo >build/tested-packages.txt
+	rm -rf build/site-builder && $(BIN)python -m venv build/site-builder
+	$(BIN)python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' >build/site-packages.txt
+	build/site-builder/bin/pip install --quiet -r build/site-packages.txt -c build/tested-packages.txt
+	$(MAKE) --no-print-directory docs BIN=build/site-builder/bin/
 
 docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)mkdocs build --quiet --strict --site-dir build/site

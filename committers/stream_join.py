@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from committers.changes import DIFF
 from committers.event_time.clock import EventClock, Watermark, clock_mistakes
 from committers.event_time.join_streams import LEFT, RIGHT, SIDES, JoinStream, Layout, TakesBothStreams, in_own_order
-from committers.event_time.pairs import Timed, pairs
+from committers.event_time.pairs import Positions, Timed, pairs
 from committers.event_time.timed import is_last_task, no_watermark
 from committers.event_time.times import MICROS_MAX, event_times, in_known_years, micros_in, micros_of, timestamps
 from committers.event_time.windows import key_ids
@@ -196,11 +196,15 @@ class StreamJoin(TakesBothStreams, ICommitter):
         if self._marks:
             kept[LEFT] = self._of_stream(kept[LEFT])
         every = [pa.concat_tables([whole[side], kept[side]]).combine_chunks() for side in SIDES]
-        has_partner = self._emit_pairs(every, [each.num_rows for each in whole])
+        ids = self._key_ids(every)
+        has_partner = self._emit_pairs(every, ids, [each.num_rows for each in whole])
         if self._is_left:
             without_key = self._without_key(new[LEFT])
             self._emit_alone(pa.concat_tables([whole[LEFT].filter(pa.array(~has_partner)), without_key]), 1)
-            self._emit_alone(self._first_met(kept[LEFT]) if lonely is None else lonely, -1)
+            if lonely is None:
+                self._emit_alone(self._first_met(kept[LEFT], ids[LEFT][whole[LEFT].num_rows :]), -1)
+            else:
+                self._emit_alone(lonely, -1)
         if lonely is not None:
             whole[LEFT] = self._marked(whole[LEFT], has_partner, lonely)
         for side in SIDES:
@@ -237,13 +241,17 @@ class StreamJoin(TakesBothStreams, ICommitter):
         """Return keys with the names that a side has for them."""
         return keys.rename_columns(list(self._layout.sides[side].key))
 
-    def _emit_pairs(self, every: Sequence[pa.Table], new: Sequence[int]) -> Any:
-        """Emit all pairs but those of kept rows, given how many rows are new; return which new left ones have one."""
-        count = every[LEFT].num_rows
+    def _key_ids(self, every: Sequence[pa.Table]) -> Sequence[Positions]:
+        """Return for each side a number of each row's key, the same for equal keys on both sides."""
         sides = self._layout.sides
         keys = [self._named(LEFT, every[side].select(list(sides[side].key))) for side in SIDES]
         ids = key_ids(pa.concat_tables(keys), list(sides[LEFT].key))
-        left, right = (Timed(own, np.zeros(len(own), np.int64)) for own in (ids[:count], ids[count:]))
+        return np.split(ids, [every[LEFT].num_rows])
+
+    def _emit_pairs(self, every: Sequence[pa.Table], ids: Sequence[Positions], new: Sequence[int]) -> Any:
+        """Emit all pairs but those of kept rows, given how many rows are new; return which new left ones have one."""
+        sides = self._layout.sides
+        left, right = (Timed(own, np.zeros(len(own), np.int64)) for own in ids)
         shown = [
             each.select(side.fields.names).rename_columns(list(side.shown.values()))
             for side, each in zip(sides, every, strict=True)
@@ -258,12 +266,17 @@ class StreamJoin(TakesBothStreams, ICommitter):
             self._emit(self._layout.joined(rows_at(shown[LEFT], ones), rows_at(shown[RIGHT], others)), 1)
         return has_partner
 
-    def _first_met(self, rows: pa.Table) -> pa.Table:
-        """Return those of kept left rows with new partners that had none before: no right row of their key is kept."""
+    def _first_met(self, rows: pa.Table, ids: Positions) -> pa.Table:
+        """Return those of kept left rows with new partners that had none before: no right row of their key is kept.
+
+        ``ids`` has a number of each row's key, which is looked up once.
+        """
         if not rows.num_rows:
             return rows
-        keys = self._named(RIGHT, rows.select(list(self._layout.sides[LEFT].key)))
-        return rows.filter(pc.invert(self._states[RIGHT].holds(keys)))
+        _, first, own = np.unique(ids, return_index=True, return_inverse=True)
+        keys = rows_at(rows.select(list(self._layout.sides[LEFT].key)), first)
+        had_partner = self._states[RIGHT].holds(self._named(RIGHT, keys)).to_numpy(zero_copy_only=False)
+        return rows.filter(pa.array(~had_partner[own]))
 
     def _of_stream(self, rows: pa.Table) -> pa.Table:
         """Return kept left rows that are of the stream, with its fields."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -160,7 +161,7 @@ class Layout:
             fields += [self.sides[side].schema.field(name).with_name(kept) for name, kept in self._payload(side)]
         return pa.schema(fields)
 
-    @property
+    @functools.cached_property
     def joined_fields(self) -> Fields:
         """The fields of joined rows: those of the left stream, then those of the right one."""
         return fields_of(pa.schema([field for side in SIDES for field in self._shown_schema(side)]))

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("obstore")
 
 import txtopo.cli.mend.backfill
+import txtopo.engine.timeline.observer
 from state import read_table, read_tables
 from tests.acceptance.test_buckets import DATA, OUTPUT, RUN
 from tests.acceptance.topologies import counts_of, read_words, words_topology
 from tests.cli.conftest import CommandLine
 from tests.object_server import ObjectStore as Server
 from tests.processes import python, ran
+from tests.ui.runs import run_topology
 from tests.ui.test_serving import browser
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config
 from txtopo.files.places import folder_at
+from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.run.slugs import slug_of
 from txtopo.journal.folders import find_journal
 from txtopo.journal.journal import counting_entries, read_journal
@@ -92,7 +99,9 @@ def test_commands_with_an_address(bucket_server: Server, command_line: CommandLi
     assert "transaction 3: committed" in command_line.told("explain", OUTPUT, "3")
     command_line.told("fork", "shop", "5", "s3://bucket/side")
     assert "the same" in command_line.told("diff", OUTPUT, "s3://bucket/side", "--to", "5")
-    command_line.told("rewind", "shop", "4", "--yes")
+    assert "none after transaction 5 yet" in command_line.told("audit", "s3://bucket/side")
+    told = command_line.told("rewind", "shop", "4", "--yes")
+    assert f"first run 'txtopo fork shop 6 {OUTPUT}-at-6'" in told
     run_inline(words_topology(OUTPUT, DATA), Config())
     assert read_words(OUTPUT) == counts_of(DATA)
     for place in (OUTPUT, "s3://bucket/side"):
@@ -102,18 +111,58 @@ def test_commands_with_an_address(bucket_server: Server, command_line: CommandLi
 
 
 @pytest.mark.slow
-def test_the_page_of_an_address(bucket_server: Server) -> None:
-    """It shows the topology, and an audit of it."""
-    run_inline(words_topology(OUTPUT, DATA), Config())
+def test_the_page_of_an_address(bucket_server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It shows the topology, its plots, and an audit of it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)  # which is asked for once
+    run_topology(words_topology(OUTPUT, DATA))
     process = python("-m", "txtopo", "ui", OUTPUT)
     with process, browser(process.stdout.readline().strip()) as client:
         topology = f"/api/v1/topology/{slug_of('words')}"
         assert "words" in client.get(topology).text
+        assert client.get(f"{topology}/plots").json()["plots"]
         number = client.post(f"{topology}/audit").json()["check"]
         wait_for("the audit", lambda: client.get(f"/api/v1/check/{number}").json()["state"] != "running")
         assert client.get(f"/api/v1/check/{number}").json()["output"].splitlines()[-1][0] == "✔"
         process.send_signal(signal.SIGTERM)
         assert process.wait(DEADLINE_SECS) == 0
+
+
+@pytest.mark.slow
+def test_the_plots_of_a_run_elsewhere(bucket_server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A run puts its timeline into the bucket when it ends; what is here of an older run, or of another life, is not shown."""
+    slug = slug_of("words")
+
+    def on(machine: str) -> None:
+        tmp_path.joinpath(machine).mkdir(exist_ok=True)
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / machine))
+
+    def shown() -> tuple[int, bool, dict[str, object]]:
+        with contextlib.closing(FolderBackend(folder_at(OUTPUT))) as backend:
+            has_plots, process = bool(backend.plots(slug, 60).plots), backend.header(slug).process
+            assert process is not None
+            return process.epoch, has_plots, {**json.loads(backend.timeline(slug, 0)), "now": 0}
+
+    on("one")
+    run_topology(words_topology(OUTPUT, DATA), until=3)
+    first = shown()
+    assert first[:2] == (1, True)
+    on("other")
+    assert shown() == first
+    run_topology(words_topology(OUTPUT, DATA), until=5)
+    second = shown()
+    assert second[:2] == (2, True)
+    on("one")
+    assert shown() == second
+    names = folder_at(f"{OUTPUT}/_txtopo/timeline-words").names()
+    assert names == ["0000000002.zip"], "that of the last run"
+    monkeypatch.setattr(txtopo.engine.timeline.observer, "put_end", lambda *_: None)  # as a run that is killed
+    run_topology(words_topology(OUTPUT, DATA), until=6)
+    assert shown()[:2] == (3, True)
+    on("third")
+    assert shown()[:2] == (3, False)
+    with contextlib.closing(FolderBackend(folder_at(OUTPUT))) as backend:
+        assert not backend.header(slug).timeline.is_there
 
 
 @pytest.mark.slow

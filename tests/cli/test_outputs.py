@@ -17,8 +17,8 @@ from tests.variants import variants
 from txtopo import Config
 from txtopo.cli.target import load_target
 from txtopo.engine.runner import run_with
+from txtopo.engine.timeline.ends import place_of
 from txtopo.engine.timeline.observer import Timeline
-from txtopo.engine.timeline.records import place_of
 from txtopo.errors import PoisonTransaction
 from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FolderBackend

@@ -118,6 +118,10 @@ def test_a_wrong_setting_is_told_in_the_words_of_config(command_line):
     ("target", "expected"),
     [
         ("/nope", "'/nope' is a path, not the name of a module; there is no such file or folder either"),
+        (
+            "s3://bucket/shop",
+            "s3://bucket/shop is an address, not the name of a module; name the module of the topology",
+        ),
         ("{folder}/pack/words.py", "'{folder}/pack/words.py' is a path; name the module: pack.words"),
         ("pack/words.py", "'pack/words.py' is a path; name the module: pack.words"),
     ],

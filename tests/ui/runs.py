@@ -12,8 +12,8 @@ from tests.bolts import Count
 from txtopo import BasicBolt, Config, FailedException, Fields, TransactionalTopologyBuilder
 from txtopo.attempts import epoch_and_try
 from txtopo.engine.runner import run_with
+from txtopo.engine.timeline.ends import metadata_dir_if_any, place_of
 from txtopo.engine.timeline.observer import Timeline
-from txtopo.engine.timeline.records import place_of
 from txtopo.testing.inline import inline_environment
 from txtopo.topology.topology import TransactionalTopology
 
@@ -60,7 +60,7 @@ def run_topology(topology: TransactionalTopology, until: int | None = None, flus
     """Run a topology, and return the folder of its timeline."""
     folder = place_of(topology, CONFIG)
     assert folder is not None
-    with Timeline(topology, CONFIG, folder, flush_secs) as timeline:
+    with Timeline(topology, CONFIG, folder, flush_secs, metadata_dir_if_any(topology, CONFIG)) as timeline:
         environment = attrs.evolve(inline_environment(), observer=timeline)
         on_progress = timeline.progressed
         timeline.ended = run_with(topology, CONFIG, environment, until=until, on_progress=on_progress).reason

@@ -11,8 +11,8 @@ from tests.ui.runs import CONFIG, EVIL, topology_in
 from tests.waiting import wait_for
 from txtopo.assembly.report import Progress
 from txtopo.engine.timeline import records
+from txtopo.engine.timeline.ends import place_of
 from txtopo.engine.timeline.observer import Timeline
-from txtopo.engine.timeline.records import place_of
 from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.run.slugs import slug_of

@@ -10,8 +10,8 @@ from tests.bolts import Count
 from tests.engine.test_metrics import REPORT
 from txtopo import BasicBolt, BatchBolt, Config, Fields, ICommitter, TopologyBuilder, TransactionalTopologyBuilder
 from txtopo.engine.runner import run_with
+from txtopo.engine.timeline.ends import place_of
 from txtopo.engine.timeline.observer import Timeline
-from txtopo.engine.timeline.records import place_of
 from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FolderBackend
 from txtopo.testing.inline import inline_environment

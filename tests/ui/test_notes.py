@@ -15,8 +15,8 @@ from tests.bolts import Count
 from tests.variants import variants
 from txtopo import Config, Fields, Progress, RunControl, TransactionalTopologyBuilder
 from txtopo.engine.runner import run_with
+from txtopo.engine.timeline.ends import place_of
 from txtopo.engine.timeline.observer import Timeline
-from txtopo.engine.timeline.records import place_of
 from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.past import tables

@@ -16,8 +16,9 @@ from txtopo import BasicBolt, Config, FailedException, Fields, TransactionalTopo
 from txtopo.attempts import epoch_and_try
 from txtopo.engine.metrics import RunMetrics
 from txtopo.engine.runner import run_with
+from txtopo.engine.timeline.ends import place_of
 from txtopo.engine.timeline.observer import Timeline
-from txtopo.engine.timeline.records import METRICS, place_of
+from txtopo.engine.timeline.records import METRICS
 from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.run.slugs import slug_of

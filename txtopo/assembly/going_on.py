@@ -119,13 +119,15 @@ def _to_skip(plan: Plan, recovered: RecoveredRun, txid: int) -> TransactionMetad
             "or set aside what keeps that from its end; nothing was written",
             txid=txid,
         )
-    found = next((each for each in recovered.begun if each.txid == txid), None)
-    if found is None or not policy_of(plan.kinds).can_skip(was_emitted=False):
+    if not policy_of(plan.kinds).can_skip(was_emitted=False):
         raise StopError(
-            "it has not begun, or it is one of an opaque spout and the end of its batch is unknown; nothing was "
-            "written",
+            "only a run learns where its batch ends, as it is one of an opaque spout; nothing was written: run with "
+            f"--until {txid} and topology.transaction.max.attempts.policy = SKIP, which sets it aside if it is no bug",
             txid=txid,
         )
+    found = next((each for each in recovered.begun if each.txid == txid), None)
+    if found is None:
+        raise StopError("it has not begun; nothing was written", txid=txid)
     if found.planned.turn is Turn.END:
         raise StopError("it can't be skipped: it ends event time; nothing was written", txid=txid)
     return found

@@ -27,7 +27,8 @@ from txtopo.journal.folders import FOLDER
 from txtopo.journal.tail import STORE_FOLDER
 from txtopo.topology.builders.checks import check_places as find_nested, place_of
 from txtopo.topology.plans.plan import Plan
-from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
+from txtopo.transactional.recovery.coordinator_state import tables_of
+from txtopo.transactional.recovery.operations.diagnosis import RepairSubject, descriptions_of
 from txtopo.transactional.recovery.operations.procedure import StorePlace
 
 STORE_FILE = "coordinator.sqlite"
@@ -176,7 +177,7 @@ def store_place(plan: Plan, config: Config) -> StorePlace:
 
 def subject_of(plan: Plan, config: Config) -> RepairSubject:
     """Return a topology as a subject of repair."""
-    metadata_dir, states = metadata_dir_of(plan, config), states_of(plan, config)
+    metadata_dir, states = metadata_dir_of(plan, config), with_kept_letters(plan, config, plan.topology_id)
     return RepairSubject(
         topology_id=plan.topology_id,
         spouts=plan.kinds,
@@ -221,6 +222,21 @@ def dead_letters_of(
     path = config.dead_letter_path or str(metadata_dir_of(plan, config).parent.below("dead_letters"))
     value = Fields("attempt: long", "tries: long", "metadata: string", "error: string")
     return {DEAD_LETTERS: make_dead_letters(path, Fields("transaction: long"), value)}
+
+
+def with_kept_letters(plan: Plan, config: Config, topology_id: str | None = None) -> dict[str, State]:
+    """Return a topology's states, with the one for dead letters if it has a table, whatever the policy is now.
+
+    ``topology_id`` is whose the table must be, None for anybody's: a run by WAIT, a 'txtopo skip' before or a change of
+    the policy has left it.
+    """
+    states = states_of(plan, config)
+    if DEAD_LETTERS in states:
+        return states
+    letters = dead_letters_of(plan, config)
+    found = descriptions_of(tables_of(letters)).get(DEAD_LETTERS)
+    is_own = found is not None and topology_id in {None, found.topology_id}
+    return states | (letters if is_own else {})
 
 
 def optional_states(plan: Plan, states: Mapping[str, State]) -> frozenset[str]:

@@ -76,11 +76,13 @@ class PageOptions:
         words: that name the topology on a command line, for replays; empty if it can't be replayed.
         arguments: of the topology's function, as texts.
         page_file: where the page says how to reach it.
+        storage_options: of the bucket that the page is of; they may hold secrets.
     """
 
     words: tuple[str, ...]
     arguments: Mapping[str, str]
     page_file: str
+    storage_options: Mapping[str, str] = attrs.field(factory=dict, repr=False)
 
     @classmethod
     def from_stdin(cls) -> PageOptions:
@@ -126,7 +128,7 @@ class PageFile:
 
 
 @contextlib.contextmanager
-def page_beside(output: Path, address: tuple[str, int], options: PageOptions) -> Iterator[str]:
+def page_beside(output: Path | str, address: tuple[str, int], options: PageOptions) -> Iterator[str]:
     """Start the page's process, or find the one that serves this folder already, and yield an address of it, to print.
 
     At the end the page ends, unless it is that of another run that goes on. If the one that is found has another port
@@ -179,7 +181,7 @@ def _owned(page_file: Path) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def _started(output: Path, address: tuple[str, int], options: PageOptions) -> Iterator[str]:
+def _started(output: Path | str, address: tuple[str, int], options: PageOptions) -> Iterator[str]:
     """Start the page's process, yield its address, and end it."""
     host, port = address
     shown = f"[{host}]" if ":" in host else host

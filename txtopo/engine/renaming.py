@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
 import attrs
 
@@ -15,13 +16,13 @@ from txtopo.api.state import State
 from txtopo.api.store import Store
 from txtopo.assembly.snapshot import remove_snapshot
 from txtopo.assembly.start import recovered_alone, take_lead
-from txtopo.assembly.storage import dead_letters_of, make_store, metadata_dir_of, states_of, store_file_of
+from txtopo.assembly.storage import make_store, metadata_dir_of, store_file_of, with_kept_letters
 from txtopo.config import Config
+from txtopo.engine.timeline.records import folder_of
 from txtopo.engine.timeline.writer import rename_timeline
 from txtopo.errors import StopError
 from txtopo.failpoints import durable_step
 from txtopo.files.folder import LocalFolder
-from txtopo.journal.entries import DEAD_LETTERS
 from txtopo.journal.turns import Rename
 from txtopo.text.words import NOTHING_CHANGED
 from txtopo.topology.plans.plan import Plan
@@ -51,7 +52,7 @@ def rename(plan: Plan, config: Config, former_id: str | None, agree: Callable[[N
         DivergenceError: coordinator state and tables do not belong together.
         StopError: a name is in use, or a repair, a rewind or a backfill is unfinished.
     """
-    metadata_dir, states = metadata_dir_of(plan, config), _states_of(plan, config)
+    metadata_dir, states = metadata_dir_of(plan, config), with_kept_letters(plan, config)
     file = store_file_of(plan, config)
     if file is not None and not file.exists() and not descriptions_of(tables_of(states)):
         return False  # it has never run
@@ -87,17 +88,11 @@ def rename(plan: Plan, config: Config, former_id: str | None, agree: Callable[[N
                 remove_snapshot(metadata_dir, former.topology_id)
                 if isinstance(metadata_dir, LocalFolder):
                     rename_timeline(metadata_dir.root, former.topology_id, plan.topology_id)
+                else:
+                    ends = (folder_of(Path(), each).name for each in (former.topology_id, plan.topology_id))
+                    metadata_dir.move(*ends)
         renaming.end(wanted)
     return True
-
-
-def _states_of(plan: Plan, config: Config) -> dict[str, State]:
-    """Return a topology's states, with the one for dead letters if it has a table, whatever the policy is now."""
-    states = states_of(plan, config)
-    if DEAD_LETTERS not in states:
-        letters = dead_letters_of(plan, config)
-        states |= letters if descriptions_of(tables_of(letters)) else {}
-    return states
 
 
 def _unfinished(store: Store, topology_id: str) -> NewNames | None:

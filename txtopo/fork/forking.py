@@ -18,7 +18,7 @@ from txtopo.api.components.optional import call_if_there
 from txtopo.api.components.planned import Turn, metadata_of
 from txtopo.api.state import CanBeForked, State
 from txtopo.api.store import Put
-from txtopo.assembly.storage import address_from, make_store, metadata_dir_of, states_of, subject_of
+from txtopo.assembly.storage import address_from, dead_letters_of, make_store, metadata_dir_of, states_of, subject_of
 from txtopo.config import Config
 from txtopo.errors import AlreadyRunning, ConfigError
 from txtopo.files.folder import Folder
@@ -168,6 +168,8 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Folder, fork: Fork) 
     moved_plan, moved_config = _moved(plan, config, folder, fork)
     checked(moved_plan, moved_config, origin, state, to)
     moved_states = states_of(moved_plan, moved_config)
+    if DEAD_LETTERS in origin.states:
+        moved_states |= dead_letters_of(moved_plan, moved_config)
     empty = dict(_begun_empty(origin, checkpoint, committed_mark, backfills_of(origin.metadata_dir, points.parts)))
     turns = checkpoint.timeline.turns
     return ForkSubject(fork, folder, origin, to, moved_states, begun, source, empty, turns, state.folds), point

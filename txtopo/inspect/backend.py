@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import threading
 import time
@@ -23,9 +24,11 @@ from txtopo.assembly.snapshot import (
     topologies_with_snapshot,
 )
 from txtopo.engine.exposition import WrittenMetrics
-from txtopo.engine.timeline.records import FOLDER_PREFIX, folder_of, past_in
+from txtopo.engine.timeline.ends import bring_end, ended_in, place_in
+from txtopo.engine.timeline.records import FOLDER_PREFIX, past_in
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
 from txtopo.files.folder import Folder
+from txtopo.files.objects import ObjectFolder
 from txtopo.inspect.answers import (
     Attempt,
     Can,
@@ -65,6 +68,9 @@ from txtopo.text.secrecy import without_secrets
 
 FACTS_SECS = 0.25
 """How old what is known of a topology may be."""
+
+ASK_SECS = 3.0
+"""How often a bucket is asked for the timeline of a run that was elsewhere and has put none yet."""
 
 _PAST_OPEN_MAX = 8
 """How many earlier runs stay open for who looks at them: each has two mapped files."""
@@ -145,6 +151,21 @@ class _Topology:
     """The number of an earlier run, if it is one."""
 
     _known: tuple[float, KnownRun] | None = None
+    _there: TimelineReader | None = None
+    """The timeline of the last run of a topology in a bucket, if that was on another machine."""
+    _asked_at: float = -math.inf
+
+    @classmethod
+    def of(cls, topology_id: str, metadata_dir: Folder) -> _Topology:
+        """Return a topology, with the timeline that its runs on this machine keep."""
+        place = place_in(metadata_dir, topology_id) or Path("/nonexistent")
+        there = TimelineReader(ended_in(place)) if isinstance(metadata_dir, ObjectFolder) else None
+        return cls(topology_id, metadata_dir, TimelineReader(place), there=there)
+
+    def close(self) -> None:
+        """Close all files."""
+        for each in filter(None, (self.timeline, self._there)):
+            each.close()
 
     def known_run(self) -> KnownRun:
         """Return what is known of it, which may be a moment old: the parts of a page ask at the same time."""
@@ -152,6 +173,11 @@ class _Topology:
         if self._known is None or now - self._known[0] > FACTS_SECS:
             self._known = now, self._read()
         return self._known[1]
+
+    @property
+    def shown(self) -> TimelineReader:
+        """The timeline of the last run, here or brought here."""
+        return self.known_run().timeline
 
     def snapshot(self) -> tuple[Writer, Snapshot] | None:
         """Return the last snapshot and its writer; None if there is none, or it can't be read."""
@@ -166,7 +192,16 @@ class _Topology:
             writer, snapshot = read_snapshot(snapshots_in(self.metadata_dir), self.id) or (None, None)
         except ConfigError as error:  # the rest is shown all the same
             damage = without_secrets(error.message)
-        return KnownRun(self.id, self.timeline, self.timeline.run(), writer, snapshot, damage=damage)
+        timeline = self.timeline
+        if self._there is not None and writer is not None and not _is_of(timeline, writer):
+            # Of a run elsewhere; what is here is older.
+            timeline = self._there
+            if not _is_of(timeline, writer) and time.monotonic() - self._asked_at > ASK_SECS:
+                self._asked_at = time.monotonic()
+                is_over = snapshot is not None and bool(snapshot.ended)
+                assert isinstance(self.metadata_dir, ObjectFolder), "only then there is another one"
+                bring_end(self.metadata_dir, self.timeline.folder, self.id, writer.epoch if is_over else None)
+        return KnownRun(self.id, timeline, timeline.run(), writer, snapshot, damage=damage)
 
     @property
     def is_there(self) -> bool:
@@ -188,6 +223,12 @@ class _Topology:
         """Return an earlier run; None if there is none of this number any more."""
         folder = past_in(self.timeline.folder).get(number)
         return None if folder is None else _Topology(self.id, self.metadata_dir, TimelineReader(folder), number)
+
+
+def _is_of(timeline: TimelineReader, writer: Writer) -> bool:
+    """Whether a timeline is that of a run, or of a later one of the same topology."""
+    run = timeline.run()
+    return run is not None and run.writer.incarnation == writer.incarnation and run.writer.epoch >= writer.epoch
 
 
 class FolderBackend:
@@ -245,11 +286,11 @@ class FolderBackend:
     def timeline(self, slug: str, since: int) -> bytes:
         """See :class:`Backend`."""
         topology = self._find(slug)
-        return topology.timeline.since(since, now_of(topology.known_run()))
+        return topology.shown.since(since, now_of(topology.known_run()))
 
     def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
         """See :class:`Backend`."""
-        return self._find(slug).timeline.transactions(first, last, limit, failed=failed)
+        return self._find(slug).shown.transactions(first, last, limit, failed=failed)
 
     def transaction(self, slug: str, txid: int) -> Transaction:
         """See :class:`Backend`."""
@@ -310,7 +351,7 @@ class FolderBackend:
         """See :class:`Backend`."""
         topology = self._find(slug)
         known = topology.known_run()
-        return series.plots(topology.timeline, secs, until, now_of(known), is_over=not is_live(known))
+        return series.plots(topology.shown, secs, until, now_of(known), is_over=not is_live(known))
 
     def settings(self, slug: str) -> Settings:
         """See :class:`Backend`."""
@@ -364,7 +405,7 @@ class FolderBackend:
     def close(self) -> None:
         """Close all files."""
         for each in (*self._known.values(), *self._past.values()):
-            each.timeline.close()
+            each.close()
 
     def _find(self, slug: str) -> _Topology:
         of, _, number = slug.partition(OF_RUN)
@@ -400,24 +441,22 @@ class FolderBackend:
                     *(urllib.parse.unquote(name.removeprefix(FOLDER_PREFIX)) for name in folders),
                 }
                 for found in ids - {each.id for each in self._known.values()}:
-                    # A timeline is mapped into memory; where there is no disk, it is empty.
-                    reader = TimelineReader(folder_of(Path(str(metadata_dir)), found))
-                    self._known[slug_of(found)] = _Topology(found, metadata_dir, reader)
+                    self._known[slug_of(found)] = _Topology.of(found, metadata_dir)
                 there |= ids
             for slug in [slug for slug, each in self._known.items() if each.id not in there]:
-                self._known.pop(slug).timeline.close()
+                self._known.pop(slug).close()
             return self._known.copy()
 
 
 def _attempts(topology: _Topology, txid: int) -> tuple[list[Attempt], list[Write]]:
     """Return the attempts at a transaction with their errors, and the writes of the last one."""
-    errors = {(each.epoch, each.attempt): each.text for each in topology.timeline.errors() if each.txid == txid}
+    errors = {(each.epoch, each.attempt): each.text for each in topology.shown.errors() if each.txid == txid}
     attempts = [
         attrs.evolve(each, error=errors.get((each.epoch, each.try_), each.error))
-        for each in topology.timeline.attempts(txid)
+        for each in topology.shown.attempts(txid)
     ]
     group = attempts[-1].group if attempts else None
-    return attempts, [] if group is None else topology.timeline.writes(attempts[-1].epoch, group)
+    return attempts, [] if group is None else topology.shown.writes(attempts[-1].epoch, group)
 
 
 def _told_by_timeline(topology: _Topology, txid: int, why: str = "") -> Transaction:
@@ -437,8 +476,8 @@ def _told_by_timeline(topology: _Topology, txid: int, why: str = "") -> Transact
         story=[StoryLine("journal", why)] if why else [],
         attempts=attempts,
         writes=writes,
-        previous=txid - 1 if topology.timeline.attempts(txid - 1) else None,
-        next=txid + 1 if topology.timeline.attempts(txid + 1) else None,
+        previous=txid - 1 if topology.shown.attempts(txid - 1) else None,
+        next=txid + 1 if topology.shown.attempts(txid + 1) else None,
     )
 
 

@@ -48,4 +48,5 @@ def ui(
             served_cluster(client, *address, announce=click.echo)
     else:
         options = PageOptions.from_stdin() if is_beside else None
-        served(folder_at(output), *address, options, announce=click.echo)
+        storage_options = None if options is None else options.storage_options
+        served(folder_at(output, storage_options), *address, options, announce=click.echo)

@@ -92,6 +92,11 @@ def test_rows_of_one_table(command_line, outputs):
         "  only in A  word=lime",
         "  only in B  word=pear",
     ]
+    assert lines(command_line("diff", "a", "b", "log", "--limit", "0"), 1)[1:] == [
+        "as of transaction 4",
+        "log: 1 row only in A, 1 row only in B, 7 rows equal",
+        "✘ different",
+    ]
     assert lines(command_line("diff", "a", "b", "--to", "3"), 0)[-1] == "✔ the same"
     assert lines(command_line("diff", "a", "b", "--from", "1", "--to", "3"), 0)[-1] == "✔ the same"
     assert lines(command_line("diff", "a", "b", "--from", "4"), 1)[2].startswith(
@@ -131,6 +136,10 @@ def test_what_cannot_be_compared(command_line, outputs):
     assert "A and B must both be tables" in command_line.refusal("diff", "a", "a/words", status=2)
     assert "--from 3 is after --to 2" in command_line.refusal("diff", "a", "a", "--from", "3", "--to", "2", status=2)
     assert "there is no journal" in command_line.refusal("diff", "a", "nothing", status=2)
+    assert "a and a have no table 'wörter' in common, only words, log" in command_line.refusal(
+        "diff", "a", "a", "words", "wörter", status=2
+    )
+    assert "TABLE is for two folders" in command_line.refusal("diff", "a/log", "a/log", "log", status=2)
     assert "is 4" in command_line.refusal("diff", "a", "a", "--to", "9", status=2)
     for address in ("hdfs://x", "s3://"):
         said = command_line.refusal("diff", address, "a/words", status=2)

@@ -150,12 +150,12 @@ def test_what_is_compared_is_said(replayed):
     """Each component and state is told with what it was compared by."""
     lines = replayed()(4).stdout.splitlines()
     assert lines[0] == "transaction 4: attempt 1, epoch 1, committed together with 3 to 4"
-    assert lines[1] == "  spout: 1 tuples, the same, by the checksum in the journal"
-    assert lines[5] == "  count: 1 tuples, the same, by the checksum in the journal"
+    assert lines[1] == "  spout: 1 tuple, the same, by the checksum in the journal"
+    assert lines[5] == "  count: 1 tuple, the same, by the checksum in the journal"
     assert "  state total: 1 row, the same" in lines
     spread = replayed(layout="spread", data={0: [*DATA[0], ["new"]], 1: DATA[1]})(5).stdout
-    assert "  spout: 1 tuples, the same, by the checksum in the journal" in spread
-    assert "  partial: 1 tuples, the same, by their number in the journal, and the checksums of two replays" in spread
+    assert "  spout: 1 tuple, the same, by the checksum in the journal" in spread
+    assert "  partial: 1 tuple, the same, by their number in the journal, and the checksums of two replays" in spread
 
 
 def test_it_works_while_the_topology_runs(replayed, tmp_path):

@@ -54,8 +54,8 @@ def words(**options):
     return {row["word"]: row["txid"] for row in read_table("out/words", **options).to_pylist()}
 
 
-def letters():
-    return {row["transaction"]: row["error"] for row in read_table("out/dead_letters").to_pylist()}
+def letters(folder="out"):
+    return {row["transaction"]: row["error"] for row in read_table(f"{folder}/dead_letters").to_pylist()}
 
 
 @pytest.mark.slow
@@ -164,3 +164,29 @@ def test_two_in_a_row(command_line, topology):
     assert words() == {"a": 1, "d": 4}
     assert sorted(letters()) == [2, 3, 5]
     assert "✔" in command_line.told("audit", "out")
+
+
+@pytest.mark.slow
+def test_what_was_set_aside_goes_back_and_along(command_line, topology):
+    """A fork has the dead letters up to its transaction, and a rewind undoes those after, though the policy is WAIT."""
+    given = {"words": "a,bug,c,bug,e"}
+    setting = ("--set", "words=a,bug,c,bug,e")
+    run_inline(topology(**given), CONFIG, until=1)
+    for txid in (2, 4):
+        with pytest.raises(UserCodeError):
+            run_inline(topology(**given), CONFIG)
+        run_inline(topology(**given), CONFIG, until=txid - 1)
+        command_line.told("skip", "job", str(txid), "--yes", *setting)
+    run_inline(topology(**given), CONFIG)
+    assert list(letters()) == [2, 4]
+    command_line.told("fork", "job", "3", "side", *setting)
+    assert list(letters("side")) == [2]
+    command_line.told("rewind", "job", "3", "--yes", *setting)
+    assert list(letters()) == [2]
+    run_inline(topology(words="a,bug,c,d,e"), CONFIG)
+    assert list(letters()) == [2]
+    assert words() == {"a": 1, "c": 3, "d": 4, "e": 5}
+    assert "✔" in command_line.told("audit", "out")
+    command_line.told("repair", "job", "--start-anew", "--yes", *setting)
+    run_inline(topology(words="a,b"), CONFIG)
+    assert words() == {"a": 1, "b": 2}

@@ -19,8 +19,9 @@ from txtopo.api.components.spout import Lag
 from txtopo.assembly.snapshot import read_snapshot, snapshots_in
 from txtopo.attempts import TransactionAttempt
 from txtopo.engine.timeline import writer
+from txtopo.engine.timeline.ends import place_of
 from txtopo.engine.timeline.observer import Timeline
-from txtopo.engine.timeline.records import FILES, PROGRESS, ROOTS, epochs_in, past_in, past_path, path_of, place_of
+from txtopo.engine.timeline.records import FILES, PROGRESS, ROOTS, epochs_in, past_in, past_path, path_of
 from txtopo.engine.timeline.ring import HEADER_BYTES
 from txtopo.errors import RuleError
 from txtopo.files.places import folder_at

@@ -51,6 +51,7 @@ class Environment:
     def __init__(self, version: str) -> None:
         self.version = version
         self._folder = ENVIRONMENTS / version
+        self._wheels = ENVIRONMENTS / "wheels"
         self.python = self._folder / "bin" / "python"
 
     def make(self) -> None:
@@ -61,6 +62,8 @@ class Environment:
             return
         shutil.rmtree(self._folder, ignore_errors=True)
         venv.create(self._folder, with_pip=True)
+        # Of pyspark's sources, which are 400 MB, pip would make a wheel after each of the questions below.
+        self._pip("wheel", "--no-deps", f"--wheel-dir={self._wheels}", f"pyspark=={self.version}")
         if not self._install(".[test,spark-delta]"):
             print(f"Spark {self.version}: there is no delta-spark for it; without", flush=True)
             if not self._install(".[test]"):
@@ -86,8 +89,11 @@ class Environment:
         return " ".join(line for line in listed.splitlines() if matter.match(line))
 
     def _install(self, what: str) -> bool:
-        command = [self.python, "-m", "pip", "install", "--quiet", what, f"pyspark=={self.version}"]
-        return subprocess.run(command, cwd=ROOT, check=False).returncode == 0
+        return self._pip("install", f"--find-links={self._wheels}", what, f"pyspark=={self.version}")
+
+    def _pip(self, *command: str) -> bool:
+        pip = [self.python, "-m", "pip", "--quiet", *command]
+        return subprocess.run(pip, cwd=ROOT, check=False).returncode == 0
 
 
 @click.command(help=__doc__)

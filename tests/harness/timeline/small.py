@@ -31,8 +31,9 @@ from txtopo.engine.exposition import written
 from txtopo.engine.metrics import RunMetrics
 from txtopo.engine.page import PAGE_FILE, PageFile, PageOptions, page_beside
 from txtopo.engine.runner import run_with
+from txtopo.engine.timeline.ends import place_of
 from txtopo.engine.timeline.observer import Timeline
-from txtopo.engine.timeline.records import METRICS, place_of
+from txtopo.engine.timeline.records import METRICS
 from txtopo.inspect.run.slugs import slug_of
 from txtopo.testing.inline import inline_environment
 

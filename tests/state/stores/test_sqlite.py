@@ -18,7 +18,7 @@ from state.stores.holder import Holder
 from state.stores.sqlite import SqliteStore
 from tests.full_disk import no_file_larger_than
 from tests.processes import python
-from txtopo.api.store import Put, Store
+from txtopo.api.store import Delete, Put, Store
 from txtopo.errors import AlreadyRunning, ConfigError, LostLead, StopError
 from txtopo.files.places import file_name
 from txtopo.testing.conformance.store import StoreConformance, StorePlace, holding_process
@@ -56,6 +56,23 @@ def test_it_is_one_durable_file(tmp_path):
     with sqlite3.connect(tmp_path / "store.db") as other:
         assert other.execute("SELECT path, value FROM node").fetchall() == [("a/x", b"v")]
     store.close()
+
+
+def test_what_a_write_costs_does_not_depend_on_what_else_is_there(tmp_path):
+    """A group of transactions writes as many bytes beside a long list of points as beside a short one."""
+
+    def written(points_bytes: int, note_bytes: int) -> int:
+        with closing(SqliteStore(tmp_path / f"{points_bytes}-{note_bytes}.db")) as store:
+            lead = store.take_lead("a", "test")
+            lead.write([Put("a/format", b"-" * 30), Put("a/points", b"-" * points_bytes)])
+            for txid in range(50):
+                lead.write([Put(f"a/metadata/{txid + 1:020d}", b"-" * 60)])
+                done = [Put("a/committed", b"-" * 500), Delete(f"a/metadata/{txid:020d}")]
+                lead.write([*done, Put("a/group", b"-" * note_bytes)])
+            return store._wal.stat().st_size  # SQLite takes 1,000 pages into the database at a time, and this is fewer
+
+    assert written(36 * 40, 2_500) <= 1.05 * written(40, 2_500)
+    assert written(36 * 40, 9_000) <= 1.05 * written(40, 9_000)
 
 
 def test_same_file_by_another_name_is_the_same_store(tmp_path):

@@ -238,14 +238,20 @@ def _skipped_lines(report: AuditReport) -> Iterator[str]:
         yield f"skipped     {partition}: {count}{shown}{more}, in {where}: the records were gone, and the spout went on"
 
 
+def _span(proof: TableProof) -> str:
+    if not proof.from_txid or proof.to_txid <= proof.begun_after:
+        return f"up to {proof.to_txid}"
+    if proof.to_txid <= proof.from_txid:  # of a fork that has not run
+        return f"none after transaction {proof.from_txid} yet"
+    return f"proved from transaction {proof.from_txid + 1} to {proof.to_txid}"
+
+
 def _table_line(proof: TableProof, *, is_quick: bool) -> str:
     rows = f"{count_of(proof.rows_put, 'row')} put, {proof.rows_removed:,} removed, all others left as they were"
     parts = [
         f"{count_of(proof.groups, 'group')} in {count_of(proof.versions, 'version')}",
         "rows not compared" if is_quick else rows,
-        f"proved from transaction {proof.from_txid + 1} to {proof.to_txid}"
-        if proof.from_txid and proof.to_txid > proof.begun_after
-        else f"up to {proof.to_txid}",
+        _span(proof),
     ]
     if proof.backfilled_to:
         begun = f" from transaction {proof.begun_after + 1} on" if proof.begun_after else ""

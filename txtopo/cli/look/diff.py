@@ -31,6 +31,7 @@ class _Comparison(Command):
 @click.command("diff", cls=_Comparison)
 @click.argument("a", metavar="A")
 @click.argument("b", metavar="B")
+@click.argument("names", metavar="[TABLE]…", nargs=-1)
 @click.option("--to", "--txid", "to", type=WholeNumber(0), metavar="M", help="Compare as of this transaction.")
 @click.option(
     "--from", "since", type=WholeNumber(1), metavar="N", help="Only what transactions from N on have written."
@@ -55,6 +56,7 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
     ctx: click.Context,
     a: str,
     b: str,
+    names: tuple[str, ...],
     to: int | None,
     since: int | None,
     with_txids: bool,  # noqa: FBT001 - an option
@@ -63,8 +65,9 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
 ) -> None:
     """Compare the tables of two outputs, for example of a topology and its fork, as of the same transaction.
 
-    A and B are folders that hold a topology's tables and its folder '_txtopo', or two tables. Nothing is run or
-    written, and the topologies may be running. Tables are compared as of M, or of the newest transaction before it as
+    A and B are folders that hold a topology's tables and its folder '_txtopo', or two tables. Of folders, only the
+    tables of each state TABLE are compared, or all that both have. Nothing is run or written, and the topologies may be
+    running. Tables are compared as of M, or of the newest transaction before it as
     of which both can be shown, which is said; by default as of the newest transaction that ends a commit group in both
     outputs, because between two Delta writes a table can't always be shown.
 
@@ -73,10 +76,7 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
     """
     if since is not None and to is not None and since > to:
         raise CommandLineError(f"--from {since} is after --to {to}")
-    if is_table(a) != is_table(b):
-        raise CommandLineError("A and B must both be tables, or both be folders with the tables of a topology")
-    if len(topologies) > _SIDES or (topologies and is_table(a)):
-        raise CommandLineError("--topology is for two folders, once for both or twice: first that of A, then that of B")
+    _check_sides(a, b, names, topologies)
     console = Console()
 
     def say(text: str, style: str = "") -> None:
@@ -89,7 +89,7 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
             say(f"as of transaction {compared.txid}")
     else:
         own_a, own_b = (topologies or (None,))[0], (topologies or (None,))[-1]
-        compared = _outputs(Output.of(a, own_a), Output.of(b, own_b), to, comparison, say)
+        compared = _outputs(Output.of(a, own_a), Output.of(b, own_b), names, to, comparison, say)
     _tell_moved(to, compared.txid, since, say)
     for name, each in compared.tables.items():
         say(f"{name}: {_numbers(each)}", "bold" if each.count else "")
@@ -101,12 +101,29 @@ def diff(  # noqa: PLR0913, PLR0917 - one for each option
     say("✔ the same", "bold green")
 
 
-def _outputs(a: Output, b: Output, to: int | None, comparison: Comparison, say: Callable[[str], None]) -> Compared:
-    """Compare the tables that both folders have, as of the same transaction."""
+def _check_sides(a: str, b: str, names: Sequence[str], topologies: Sequence[str]) -> None:
+    if is_table(a) != is_table(b):
+        raise CommandLineError("A and B must both be tables, or both be folders with the tables of a topology")
+    if len(topologies) > _SIDES or (topologies and is_table(a)):
+        raise CommandLineError("--topology is for two folders, once for both or twice: first that of A, then that of B")
+    if names and is_table(a):
+        raise CommandLineError("TABLE is for two folders; A and B are tables already")
+
+
+def _outputs(  # noqa: PLR0913, PLR0917 - what to compare, and how
+    a: Output, b: Output, names: Sequence[str], to: int | None, comparison: Comparison, say: Callable[[str], None]
+) -> Compared:
+    """Compare the tables of some names, or all that both folders have, as of the same transaction."""
     states_a, states_b = a.tables(), b.tables()
     states = [name for name in states_a if name in states_b]
     if not states:
         raise ConfigError(f"{a.path} and {b.path} have no state in common")
+    for name in names:
+        if name not in states:
+            raise ConfigError(f"{a.path} and {b.path} have no table {name!r} in common, only {', '.join(states)}")
+    if names:
+        states = [name for name in states if name in names]
+        states_a = states_b = {name: states_a[name] for name in states}
     for here, which in ((states_a, "A"), (states_b, "B")):
         if len(here) > len(states):
             missing = ", ".join(name for name in here if name not in states)

@@ -130,10 +130,10 @@ def _print(report: ReplayReport, console: Console) -> None:
     console.print(Text(head, "bold"), soft_wrap=True)
     for component in report.components:
         mark = "the same" if component.is_same else "differs"
-        tuples = f"{component.tuples_then:,}"
+        tuples = count_of(component.tuples_then, "tuple")
         if component.tuples_now != component.tuples_then:
-            tuples = f"{component.tuples_then:,} then, {component.tuples_now:,} now"
-        text = f"  {component.component}: {tuples} tuples, {mark}, by {component.comparison.value}"
+            tuples = f"{tuples} then, {component.tuples_now:,} now"
+        text = f"  {component.component}: {tuples}, {mark}, by {component.comparison.value}"
         console.print(Text(text, "" if component.is_same else "red"), soft_wrap=True)
     for state in report.states:
         if not state.is_compared:

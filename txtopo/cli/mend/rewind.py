@@ -13,7 +13,7 @@ import click
 
 from txtopo.api.components.planned import Planned
 from txtopo.api.data.utc import micros_at
-from txtopo.assembly.storage import store_place, subject_of
+from txtopo.assembly.storage import metadata_dir_of, store_place, subject_of
 from txtopo.attempts import transactions_words
 from txtopo.cli.command import Command, CommandLineError, WholeNumber
 from txtopo.cli.look.points import planned_point, point_lines
@@ -21,6 +21,7 @@ from txtopo.cli.mend.agreement import ask, takes_yes
 from txtopo.cli.mend.repair import carried_out
 from txtopo.cli.target import takes_target
 from txtopo.errors import StopError
+from txtopo.files.places import is_address
 from txtopo.journal.entries import JournalTransaction
 from txtopo.text.secrecy import command_line
 from txtopo.text.words import NOTHING_CHANGED, count_of
@@ -211,7 +212,9 @@ def _plan_lines(target: Target, past: Past, point: Point, reasons: Sequence[str]
             yield f"not undone: state {name!r}, which is in memory: it goes on with what the process has that runs it"
     if not point.txid:
         yield "the spout begins where its options say"
-    fork = command_line(["txtopo", "fork", *target.words, str(committed), f"{target.plan.topology_id}-at-{committed}"])
+    beside, _, _ = str(metadata_dir_of(target.plan, target.config)).rpartition("/")
+    place = f"{beside if is_address(beside) else target.plan.topology_id}-at-{committed}"
+    fork = command_line(["txtopo", "fork", *target.words, str(committed), place])
     yield f"there is no way forward again: to keep what is there now, first run '{fork}', or copy the folder"
 
 

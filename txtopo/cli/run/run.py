@@ -6,7 +6,7 @@ import contextlib
 import functools
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import attrs
@@ -29,7 +29,9 @@ from txtopo.cli.target import takes_target
 from txtopo.config import REAL_TIME, Config
 from txtopo.engine.page import PAGE_FILE, Address, PageOptions, page_beside
 from txtopo.engine.runner import run as run_topology
-from txtopo.engine.timeline.records import METRICS, folder_of, place_of
+from txtopo.engine.timeline.ends import metadata_dir_if_any, place_of
+from txtopo.engine.timeline.records import METRICS, folder_of
+from txtopo.files.objects import ObjectFolder
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.text.printable import PrintableFormatter
 from txtopo.text.secrecy import SecretFilter, command_line, shown, without_secrets
@@ -195,16 +197,25 @@ def _observed(
             timeline = place_of(target.topology, target.config)
             if timeline is None:  # it keeps nothing by itself
                 timeline = folder_of(Path(DEFAULT_METADATA_DIR), target.topology.id)
+            output, storage_options = _shown_by_page(target, timeline)
             options = PageOptions(
                 () if isinstance(target.topology, PlainTopology) else target.words,
                 {name: without_secrets(str(shown(name, value))) for name, value in target.arguments.items()},
                 str(timeline.absolute() / PAGE_FILE),
+                storage_options,
             )
-            output = timeline.parent.parent if timeline.parent.name == METADATA_DIR else timeline.parent
             url = stack.enter_context(page_beside(output, page, options))
             console.print(f"page: {url}", soft_wrap=True)
             stack.enter_context(written(metrics, timeline / METRICS))
         yield _Observed(metrics, timeline)
+
+
+def _shown_by_page(target: Target, timeline: Path) -> tuple[str, Mapping[str, str]]:
+    """Return the folder or address that the page of a run is of, and the storage options of an address."""
+    metadata_dir = metadata_dir_if_any(target.topology, target.config)
+    if isinstance(metadata_dir, ObjectFolder):
+        return str(metadata_dir.parent), dict(metadata_dir.options)
+    return str(timeline.parent.parent if timeline.parent.name == METADATA_DIR else timeline.parent), {}
 
 
 def _log_to(console: Console, config: Config, user_level: int) -> None:

@@ -34,8 +34,10 @@ from txtopo.engine.control import RunControl
 from txtopo.engine.exposition import written
 from txtopo.engine.metrics import RunMetrics
 from txtopo.engine.runner import run
-from txtopo.engine.timeline.records import folder_of, place_of
+from txtopo.engine.timeline.ends import metadata_dir_if_any
+from txtopo.engine.timeline.records import folder_of
 from txtopo.errors import ConfigError, DivergenceError, RuleError, SubmissionError, TxtopoError
+from txtopo.files.folder import LocalFolder
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.text.secrecy import SecretFilter, secrets_kept, without_secrets
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
@@ -153,7 +155,9 @@ class _Driver:
         could have asked for a page before the run.
         """
         log_dir = self._place.log_dir(self._launch.assignment.topology)
-        timeline = (place_of(topology, config) or folder_of(log_dir / METADATA_DIR, topology.id)).absolute()
+        metadata_dir = metadata_dir_if_any(topology, config)
+        folder = metadata_dir.root if isinstance(metadata_dir, LocalFolder) else log_dir / METADATA_DIR
+        timeline = folder_of(folder, topology.id).absolute()
         TopologyPlace(str(timeline.parent), topology.id).write(log_dir)
         return timeline
 

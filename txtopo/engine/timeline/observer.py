@@ -14,10 +14,13 @@ from txtopo.assembly.report import Progress
 from txtopo.attempts import TransactionAttempt, epoch_and_try
 from txtopo.config import Config
 from txtopo.engine.timeline.attempts import AttemptFacts, EndedAttempts, entries_of, reason_alone
+from txtopo.engine.timeline.ends import put_end
 from txtopo.engine.timeline.records import ERRORS_MAX, SLOTS, Entry, ErrorRecord, RunRecord
 from txtopo.engine.timeline.samples import Sample, Sampler
 from txtopo.engine.timeline.writer import FLUSH_SECS, TimelineWriter
 from txtopo.errors import TxtopoError
+from txtopo.files.folder import Folder
+from txtopo.files.objects import ObjectFolder
 from txtopo.text.secrecy import shown, without_secrets
 from txtopo.topology.plans.description import described, described_plain
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
@@ -40,9 +43,18 @@ class Timeline(Observer):
         config: its settings.
         folder: of the timeline; made once the run has the lead, or at once for a plain topology.
         flush_secs: how often it writes.
+        metadata_dir: of the topology; if it is in a bucket, the timeline is put there at the end.
     """
 
-    def __init__(self, topology: Topology, config: Config, folder: Path, flush_secs: float = FLUSH_SECS) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        config: Config,
+        folder: Path,
+        flush_secs: float = FLUSH_SECS,
+        metadata_dir: Folder | None = None,
+    ) -> None:
+        self._folder, self._metadata_dir = folder, metadata_dir
         self._is_plain = isinstance(topology, PlainTopology)
         self._topology_id = topology.id
         self._graph = graph = _described(topology)
@@ -110,6 +122,9 @@ class Timeline(Observer):
             text = error.message if isinstance(error, TxtopoError) else str(error)
             self.ended, self._is_failed = f"{type(error).__name__}: {first_line(text)}", True
         self._writer.close()
+        epoch = self._writer.identity().epoch
+        if epoch and isinstance(self._metadata_dir, ObjectFolder):
+            put_end(self._metadata_dir, self._folder, self._topology_id, epoch)
 
     def _record_error(self, text: str, component: str, attempt: TransactionAttempt | None) -> None:
         self._error_count += 1
@@ -138,7 +153,7 @@ class Timeline(Observer):
 
     def drained(self) -> list[Entry]:
         """Return the records of what has ended since the last call."""
-        entries = list(entries_of(self._ended.taken()))
+        entries = list(entries_of(self._ended.drained()))
         for entry in entries:
             self._sampler.recorded(entry)
         return entries

@@ -14,12 +14,8 @@ from typing import Any, NamedTuple
 import attrs
 
 from txtopo.assembly.snapshot import Writer
-from txtopo.assembly.storage import metadata_dir_of, said_metadata_dir
 from txtopo.attempts import TransactionAttempt, epoch_and_try
-from txtopo.config import Config
-from txtopo.files.folder import LocalFolder
 from txtopo.files.records import DAMAGE
-from txtopo.topology.topology import Topology, TransactionalTopology
 
 SLOTS = 32_768
 """The records of a timeline: 4 MiB, about 10,000 transactions."""
@@ -118,17 +114,6 @@ METRICS = "metrics.prom"
 def folder_of(metadata_dir: Path, topology_id: str) -> Path:
     """Return the folder of a topology's timeline."""
     return metadata_dir / f"{FOLDER_PREFIX}{urllib.parse.quote(topology_id, safe='')}"
-
-
-def place_of(topology: Topology, config: Config) -> Path | None:
-    """Return where a topology's runs keep their timeline; None if they have no metadata directory."""
-    if not isinstance(topology, TransactionalTopology):
-        return None
-    states = topology.plan.states.values()
-    if said_metadata_dir(topology.plan, config) is None and all(state.address is None for state in states):
-        return None
-    metadata_dir = metadata_dir_of(topology.plan, config)
-    return folder_of(metadata_dir.root, topology.id) if isinstance(metadata_dir, LocalFolder) else None
 
 
 def epochs_in(folder: Path) -> list[int]:

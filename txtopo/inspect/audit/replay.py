@@ -45,6 +45,7 @@ from txtopo.errors import FailedException, StateAccessError
 from txtopo.files.folder import LocalFolder
 from txtopo.inspect.audit.replayable import NO_BOUND, Past, PastState, ReplayedPart
 from txtopo.journal.entries import JournalEntry, JournalPart, JournalTransaction
+from txtopo.text.words import count_of
 from txtopo.topology.plans.plan import DATAFRAMES, Phase, PlannedComponent
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.commit.phases import run_commit_phases
@@ -457,6 +458,7 @@ def _then(transaction: JournalTransaction, component: str) -> Fingerprint:
 
 
 def _counts(found: ComponentComparison) -> str:
+    then = count_of(found.tuples_then, "tuple")
     if found.tuples_then == found.tuples_now:
-        return f"{found.tuples_then} tuples at the commit and now, but with different values or in another order"
-    return f"{found.tuples_then} tuples at the commit, {found.tuples_now} now"
+        return f"{then} at the commit and now, but with different values or in another order"
+    return f"{then} at the commit, {found.tuples_now:,} now"

@@ -264,5 +264,7 @@ def _job_of(found: TransactionSnapshot) -> int | None:
 def _why_none(known: KnownRun) -> str:
     writer = known.last_writer
     if writer is not None and writer.is_alive is None:
-        return f"the run is on {writer.host}, and keeps its timeline there"
+        if known.ended:
+            return f"the run on {writer.host} has left no timeline here"
+        return f"the run is on {writer.host}, and keeps its timeline there until it ends"
     return "no run has left a timeline here: it was made by an older version of txtopo"

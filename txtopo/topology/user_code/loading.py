@@ -93,6 +93,8 @@ def load_target(text: str, values: Mapping[str, str], folder: Path | None = None
         LoadError: the module or its function raises an exception.
         TxtopoError: the graph or the configuration has a mistake.
     """
+    if "://" in text:
+        raise NoTopology(f"{text} is an address, not the name of a module; name the module of the topology")
     name, _, attribute = text.partition(":")
     module = import_module(name, folder)
     # A folder without __init__.py is a namespace package: importing it succeeds, but it has no attributes.

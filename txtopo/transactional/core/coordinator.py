@@ -741,6 +741,9 @@ class Coordinator:
             advice = "as it can't be skipped: it ends event time"
         elif self.limits.give_up_policy is GiveUpPolicy.SKIP:
             advice = "as it can't be skipped: the end of its batch is unknown"
+        elif not self.limits.spout.can_skip(was_emitted=False):
+            # Only a run learns where its batch ends.
+            advice = "or let topology.transaction.max.attempts.policy = SKIP set it aside"
         return PoisonTransaction(
             f"it failed {tries.failures} times, the maximum of topology.transaction.max.attempts; "
             f"fix its cause and start again, {advice}",
