@@ -120,6 +120,16 @@ class WindowedCommitter(TimedCommitter):
         return super().combiner() if self._late_rows is None else None
 
     @property
+    def folds(self) -> Mapping[str, Mapping[str, str]]:
+        """What each column of the state is made of, in words."""
+        return {self._state_name: self._aggregation.told}
+
+    @property
+    def grouped_by(self) -> Fields:
+        """The fields of the key: one task must have all rows of a key."""
+        return self._key
+
+    @property
     def keys(self) -> Sequence[str]:
         """The key's columns."""
         return self._key.names
