@@ -27,13 +27,13 @@ from txtopo.errors import ConfigError, FieldsError, TopologyError, TxtopoError, 
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.row_wise.bolt import RowsBolt
 from txtopo.row_wise.steps import RowStep, Select
-from txtopo.streams.places import Place
 from txtopo.text.suggestions import did_you_mean
+from txtopo.topology.user_code.place import Place
 
 INTERNAL = "_internal"
 """The folder, below the output, of the tables that steps keep for themselves."""
 
-_TAKEN = (INTERNAL, METADATA_DIR, "_delta_log")
+_RESERVED = (INTERNAL, METADATA_DIR, "_delta_log")
 """Folders that may be below the output."""
 
 ANY = Grouping(GroupingKind.LOCAL_OR_SHUFFLE)
@@ -175,9 +175,9 @@ class Graph:
 
     @staticmethod
     def _check_name(what: str, name: str) -> None:
-        if any(character in name for character in "/\\\n\0") or name in {".", "..", *_TAKEN}:
+        if any(character in name for character in "/\\\n\0") or name in {".", "..", *_RESERVED}:
             raise ConfigError(
-                f"{name!r} is no name of a {what}: it is a folder's name, and {' and '.join(_TAKEN)} are taken"
+                f"{name!r} is no name of a {what}: it is a folder's name, and {' and '.join(_RESERVED)} are taken"
             )
 
     def table(self, name: str) -> str:
