@@ -19,9 +19,9 @@ from txtopo.assembly.report import Progress
 from txtopo.errors import ConfigError, FieldsError
 from txtopo.streams.columns import columns_of
 from txtopo.streams.graph import Graph, Port, Step, streams_of
-from txtopo.streams.places import Words, step
 from txtopo.streams.shown import steps_shown
 from txtopo.streams.stream import Stream, Table
+from txtopo.streams.words import Words, step
 from txtopo.topology.plans.description import explained
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from txtopo.errors import ConfigError, FieldsError, TopologyError, TxtopoError, 
 from txtopo.journal.ending import METADATA_DIR
 from txtopo.row_wise.bolt import RowsBolt
 from txtopo.row_wise.steps import RowStep, Select
-from txtopo.streams.places import Place
 from txtopo.text.suggestions import did_you_mean
+from txtopo.topology.user_code.place import Place
 
 INTERNAL = "_internal"
 """The folder, below the output, of the tables that steps keep for themselves."""

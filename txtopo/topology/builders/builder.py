@@ -150,6 +150,7 @@ class TransactionalTopologyBuilder:
         )
         refuse([*checks.check_subscriptions(graph, streams), *checks.check_cycle(graph)])
         refuse(list(checks.check_inputs(graph, streams)))
+        refuse(list(checks.check_whole_keys(graph, streams)))
         ordered = _in_topological_order(graph)
         commit_phase = _find_commit_phase(ordered)
         refuse(list(checks.check_dataframes(graph, streams, commit_phase)))

@@ -177,6 +177,17 @@ class Plan:
         """Whether only the sources decide what transactions hold, and neither the time nor what is committed."""
         return self.quiet_after is None and self.bounds_skew is None
 
+    @cached_property
+    def folds(self) -> Mapping[str, Mapping[str, str]]:
+        """What committers fold into each column of each state, in words, as far as they say it."""
+        folds: dict[str, dict[str, str]] = {}
+        for bolt in self.bolts:
+            for state, told in getattr(bolt.component, "folds", {}).items():
+                for column, how in told.items():
+                    before = folds.setdefault(state, {}).get(column)
+                    folds[state][column] = how if before is None else " and ".join(sorted({before, how}))
+        return folds
+
     @property
     def delta_users(self) -> tuple[str, ...]:
         """The components that read Delta tables through Spark."""
