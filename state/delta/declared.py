@@ -62,6 +62,14 @@ class DeclaredDeltaTable(State, CanBeForked, KeepsVersions):
         """The options of the table's object store; None: from the environment."""
         return self._storage
 
+    def in_store(self, options: Mapping[str, str] | None) -> Self:
+        """Return this state with options of its object store, unless it has some; see :meth:`State.in_store`."""
+        if self._storage is not None or not options:
+            return self
+        there = copy.copy(self)
+        vars(there).update(_storage=dict(options))
+        return there
+
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.
 

@@ -197,6 +197,10 @@ class State(ABC):
         """The options of the object store that :attr:`home` is in; None: from the environment."""
         return None
 
+    def in_store(self, options: Mapping[str, str] | None) -> State:
+        """Return this state with options of its object store, unless it has some or is in none."""
+        return self
+
 
 @attrs.frozen(eq=False)
 class KeyedWrites(Mapping[Key, StateValue | None]):

@@ -252,7 +252,7 @@ def _counts(state: State, now: pa.Table, then: pa.Table, txid: int) -> tuple[int
 def journal_of(subject: RepairSubject) -> JournalSearch:
     """Return the journal of a topology; raise ConfigError if it has none."""
     metadata_dir_with_journal(subject.metadata_dir, subject.topology_id)
-    return JournalSearch(find_journal(subject.metadata_dir, subject.topology_id))
+    return subject.journal()
 
 
 def journal_around(subject: RepairSubject, txids: Iterable[int]) -> list[JournalPart]:

@@ -1,34 +1,22 @@
-"""Where a step was written: a mistake is reported with the user's line, and the word that was meant."""
+"""The words that users say: a mistake is reported with the user's line, and the word that was meant."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import linecache
 import re
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import attrs
-
-import txtopo
 from txtopo.api.arguments import checked_arguments
-from txtopo.errors import RuleError, TopologyError, UnknownWord
+from txtopo.errors import RuleError, UnknownWord
 from txtopo.text.suggestions import did_you_mean
+from txtopo.topology.user_code.place import Place, is_located
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_OWN = str(Path(txtopo.__file__).parent)
-"""The folder of txtopo's own code."""
-
-_OF_ATTRS = "<attrs generated"
-"""How attrs names the code of classes."""
-
 _SAID = {"__init__": "Flow", "__getitem__": "stream[…]", "_config": "run"}
 """What errors call methods that users call by other words."""
-
 
 _SAID_HERE = {
     "where": "filter(…)",
@@ -52,34 +40,6 @@ _SAID_HERE = {
     "readStream read table load": "source('name', spout), or reference('name', DeltaReference(…)) to look rows up",
 }
 """Words of PySpark, polars, Flink and others, where no word of ours is like it; and what to write instead."""
-
-
-@attrs.frozen
-class Place:
-    """A line of the user's code."""
-
-    file: str
-    line: int
-
-    @staticmethod
-    def here() -> Place:
-        """Return the line of the user's code that is being run."""
-        frame = sys._getframe(1)  # noqa: SLF001 - the one way to the caller's line
-        while frame.f_back is not None and frame.f_code.co_filename.startswith((_OWN, _OF_ATTRS)):
-            frame = frame.f_back
-        return Place(frame.f_code.co_filename, frame.f_lineno)
-
-    def __str__(self) -> str:
-        return f"{Path(self.file).name}, line {self.line}"
-
-    @property
-    def text(self) -> str:
-        """What is written there."""
-        return linecache.getline(self.file, self.line).strip()
-
-    def says(self, mistake: str) -> TopologyError:
-        """Return the error about a mistake of this line."""
-        return TopologyError(f"{self}: {mistake}" + (f"\n    {self.text}" if self.text else ""))
 
 
 class Words:
@@ -119,7 +79,7 @@ def step(function: _F) -> _F:
         try:
             return checked(*arguments, **named)
         except RuleError as error:
-            if re.match(r"\S+, line \d+: ", str(error)):  # it was reported by a step that this one is made of
+            if is_located(error):  # it was reported by a step that this one is made of
                 raise
             raise Place.here().says(f"{word}: {error}") from error
 
