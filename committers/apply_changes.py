@@ -368,7 +368,8 @@ class ApplyChanges(ReducingCommitter):
         known, is_whole = self._known(keys, row, grave)
         rows, count = events.rows, events.rows.num_rows
         txids, times = np.full(count, self.attempt.txid), cast_array(rows[self._time or ""], _TIME)
-        own = self._line(rows, events.numbers, np.zeros(count, np.int64), txids, times, self._are_deleted(rows))
+        repeats = self._next_repeats(keys, rows, events.numbers)
+        own = self._line(rows, events.numbers, repeats, txids, times, self._are_deleted(rows))
         values, find = rows.select(list(self._values)), functools.partial(self._of_versions, keys, row)
         made = placed(known, is_whole, own, values, self._are_left(rows), find)
         names = list(self._key + self._sequence + REPEAT + self._values + INTERVALS)
@@ -409,22 +410,31 @@ class ApplyChanges(ReducingCommitter):
         What was remembered of their keys is forgotten, but not the rows. Where one was deleted, there is a gap.
         """
         number = np.flatnonzero(is_in)
-        repeats, txids, times, missed = (np.zeros(len(number), np.int64) for _ in range(4))
+        sequence, zeros = row.values.take(number), np.zeros(len(number), np.int64)
+        repeats = self._next_repeats(keys, sequence, number)
+        last = self._line(sequence, number, repeats - 1, zeros, pa.nulls(len(number), _TIME), zeros.astype(bool))
+        found = self._in_history(keys, last)
+        is_open = found.is_there & found.values["to_txid"].is_null().to_numpy()
+        txids = np.where(is_open, pc.fill_null(found.values["from_txid"], _EARLIER).to_numpy(), _EARLIER)
+        times = pc.if_else(pa.array(txids != _EARLIER), found.values["valid_from"], None).cast(_TIME)
+        return number, repeats - is_open, txids, times, zeros.astype(bool)
+
+    def _next_repeats(self, keys: pa.Table, sequence: pa.Table, number: Positions) -> Positions:
+        """Return for each version of a key and sequence the first ``repeat`` above all that the history has.
+
+        That has them for ever, also of keys that are forgotten. Where one was deleted, there is a gap.
+        """
+        repeats, missed = np.zeros(len(number), np.int64), np.zeros(len(number), np.int64)
         at, repeat = np.arange(len(number)), 0
         while len(at):
-            sequence = row.values.take(number[at])
-            one = np.zeros(len(at), np.int64)
-            sought = self._line(sequence, number[at], one + repeat, one, pa.nulls(len(at), _TIME), one.astype(bool))
-            found = self._in_history(keys, sought)
-            is_open = found.is_there & found.values["to_txid"].is_null().to_numpy()
-            repeats[at[found.is_there]] = np.where(is_open, repeat, repeat + 1)[found.is_there]
-            here = at[is_open]
-            txids[here] = found.values["from_txid"].filter(pa.array(is_open)).to_numpy()
-            times[here] = found.values["valid_from"].filter(pa.array(is_open)).cast(pa.int64()).to_numpy()
-            missed[at] = np.where(found.is_there, 0, missed[at] + 1)
-            at, repeat = at[~is_open & (missed[at] <= 1)], repeat + 1
-        is_earlier = txids == _EARLIER
-        return number, repeats, txids, pa.array(times, mask=is_earlier).cast(_TIME), np.zeros(len(number), dtype=bool)
+            zeros = np.zeros(len(at), np.int64)
+            sought = self._line(
+                sequence.take(at), number[at], zeros + repeat, zeros, pa.nulls(len(at), _TIME), zeros.astype(bool)
+            )
+            is_there = self._in_history(keys, sought).is_there
+            repeats[at[is_there]], missed[at] = repeat + 1, np.where(is_there, 0, missed[at] + 1)
+            at, repeat = at[missed[at] <= 1], repeat + 1
+        return repeats
 
     def _in_history(self, keys: pa.Table, versions: pa.Table) -> _Found:
         """Return what the history has of versions."""

@@ -132,6 +132,15 @@ class ReduceCommitter(ReducingCommitter):
         """The fields of the key: one task must have all rows of a key."""
         return self._key_fields
 
+    @property
+    def folds(self) -> Mapping[str, Mapping[str, str]]:
+        """What each column of the state is made of, in words, as far as it is known."""
+        if self._values:
+            return {self._state_name: self._declared(self._values).told}
+        reduction = Reduction.of(self._function) if self._is_plain else None
+        told = {"": f"{reduction.value} of {self._value}"} if isinstance(reduction, Reduction) else {}
+        return {self._state_name: told}
+
     def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
         """Return the table of several aggregates: their key and value fields; ``options`` are the table's.
 

@@ -20,6 +20,9 @@ DIGITS_MAX = 38
 """Of a decimal."""
 
 
+_SAID = (bool, int, float, str)
+"""The types of options that read alike in each run."""
+
 _LONG_DIGITS = 19
 """Of a long, at most."""
 
@@ -39,6 +42,8 @@ class Aggregate(ABC):
 
     suffixes: ClassVar[tuple[str, ...]] = ("",)
     """What the names of its partials add to its own. Each partial has the type of an input, but for counts."""
+    may_change: ClassVar[tuple[str, ...]] = ()
+    """Options on which its partials do not depend."""
     where: Fields | None = attrs.field(default=None, converter=_condition, kw_only=True)
 
     @property
@@ -51,6 +56,21 @@ class Aggregate(ABC):
     @abstractmethod
     def operands(self) -> Fields:
         """The fields whose values it aggregates."""
+
+    @property
+    def told(self) -> str:
+        """What its partials are made of, in words: those of a table that were made otherwise can't be merged with them.
+
+        Options that are as by default are left out.
+        """
+        fields = [each for each in attrs.fields(type(self)) if each.name not in self.may_change]
+        given = {each.name: getattr(self, each.name) for each in fields}
+        options = [
+            f"{each.name}={given[each.name]!r}"
+            for each in fields
+            if isinstance(given[each.name], _SAID) and given[each.name] != each.default
+        ]
+        return f"{type(self).__name__}({', '.join([*self.inputs, *options])})"
 
     @abstractmethod
     def typed(self, schema: pa.Schema) -> Aggregate:

@@ -69,6 +69,7 @@ class ApproxCountDistinct(OfField):
     """
 
     suffixes: ClassVar = ("_sketch",)
+    may_change = ("lg_k",)
     lg_k: int = attrs.field(default=12, kw_only=True, validator=_lg_k)
 
     def typed_by(self, kinds: Sequence[pa.DataType]) -> ApproxCountDistinct:
@@ -209,6 +210,7 @@ class ApproxQuantile(OfField):
     """
 
     suffixes: ClassVar = ("_histogram",)
+    may_change = ("q",)
     q: float | Sequence[float] = attrs.field(default=0.5, validator=_ranks)
     accuracy: float = attrs.field(default=0.01, kw_only=True, validator=_accuracy)
 

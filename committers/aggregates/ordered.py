@@ -222,6 +222,7 @@ class Collect(_OfOrder):
         where: a boolean field: only rows where it is true count.
     """
 
+    may_change = ("values_max",)
     distinct: bool = attrs.field(default=False, kw_only=True)
     values_max: int = attrs.field(default=1_000, kw_only=True, validator=_values_max)
 

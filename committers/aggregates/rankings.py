@@ -133,6 +133,7 @@ class ArgMax(_RowsInOrder):
         where: a boolean field: only rows where it is true count.
     """
 
+    may_change = ("rows_max",)
     rows_max: int = attrs.field(default=1_000, kw_only=True, validator=_at_least_one)
     _is_largest: ClassVar = True
 

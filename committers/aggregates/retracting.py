@@ -80,6 +80,11 @@ def _retracting(name: str, aggregate: Aggregate) -> Aggregate:
 class _CountedSum(Mean):
     """A sum that is null once there is no value any more."""
 
+    @property
+    def told(self) -> str:
+        """That of a mean, which keeps the same."""
+        return f"Mean({', '.join(self.inputs)})"
+
     def result(self, partials: Sequence[Any]) -> Any:
         """Return the sum."""
         total, count = partials
@@ -96,6 +101,11 @@ class _Counted(Aggregate):
     """An aggregate that keeps each value, or row, with the number of rows that have it."""
 
     of: Aggregate
+
+    @property
+    def told(self) -> str:
+        """What is kept: all of it, whatever the aggregate makes of it."""
+        return f"all of {', '.join(self.of.inputs)}"
 
     @property
     def operands(self) -> Fields:

@@ -102,6 +102,11 @@ class Deduplicate(TimedCommitter):
         declarer.declare_stream(UNTIMED, fields)
 
     @property
+    def grouped_by(self) -> Fields:
+        """The fields of the key: one task must have all rows of a key, of which the first passes."""
+        return self._inputs.subset(self._key)
+
+    @property
     def keys(self) -> Sequence[str]:
         """The key's columns."""
         return self._key

@@ -171,7 +171,7 @@ class _OpaqueCoordinator(PartitionedCoordinator):
         now_secs, due_secs = self._now_secs(), (self._polled_secs or 0.0) + self._spout.poll_secs
         if not self._has_more and (self._polled_secs is None or now_secs >= due_secs):
             self._polled_secs = now_secs
-            before = self._opened.settled_before()
+            before = self._opened.finished_before()
             rows = None if before is None else _rows_after(self._opened, self._spout.ordering, self._place, before, 1)
             self._has_more = rows is not None and rows.num_rows > 0
             is_past = before is not None and before > self._start
@@ -197,7 +197,7 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
     ) -> Metadata:
         del attempt, partition
         place = None if previous_metadata is None else previous_metadata["until"]
-        before = self.opened.settled_before()
+        before = self.opened.finished_before()
         if before is None:
             return None
         rows = _rows_after(self.opened, self.spout.ordering, place, before, self.spout.rows_max)

@@ -157,11 +157,11 @@ class _SqlCoordinator(Coordinator):
         if not self.is_ready():
             return {"after": self._position, "until": self._position, "rows": 0}
         column = self._opened.quoted(self._spout.id)
-        taken, given = _range(column, self._opened.mark, self._position, self._final)
-        nth = f"{taken} ORDER BY {column} LIMIT 1 OFFSET {self._spout.rows_max - 1:d}"
+        condition, given = _range(column, self._opened.placeholder, self._position, self._final)
+        nth = f"{condition} ORDER BY {column} LIMIT 1 OFFSET {self._spout.rows_max - 1:d}"
         last = self._opened.ask(column, nth, given)
         until = self._final if last is None else last
-        rows = self._opened.ask("count(*)", *_range(column, self._opened.mark, self._position, until))
+        rows = self._opened.ask("count(*)", *_range(column, self._opened.placeholder, self._position, until))
         metadata = {"after": self._position, "until": until, "rows": rows}
         self._position = until
         return metadata
@@ -203,12 +203,13 @@ class _SqlEmitter(Emitter):
         if not metadata["rows"]:
             return
         column = self.opened.quoted(self.spout.id)
-        taken, given = _range(column, self.opened.mark, metadata["after"], metadata["until"])
+        condition, given = _range(column, self.opened.placeholder, metadata["after"], metadata["until"])
         # Without the sign for a remainder, which drivers take for one of a parameter.
         share = f" AND abs({column} - {column} / {self.tasks:d} * {self.tasks:d}) = {self.task:d}"
-        rows = self.opened.read(f"{taken}{share if self.tasks > 1 else ''} ORDER BY {column}", given)
+        rows = self.opened.read(f"{condition}{share if self.tasks > 1 else ''} ORDER BY {column}", given)
         if self.task == 0:
-            self._check_count(rows.num_rows if self.tasks == 1 else self.opened.ask("count(*)", taken, given), metadata)
+            count = rows.num_rows if self.tasks == 1 else self.opened.ask("count(*)", condition, given)
+            self._check_count(count, metadata)
         for batch in rows.to_batches():
             collector.emit_batch(batch)
 
@@ -225,8 +226,8 @@ class _SqlEmitter(Emitter):
             )
 
 
-def _range(column: str, mark: str, after: int | None, until: int | None) -> tuple[str, tuple[Any, ...]]:
+def _range(column: str, placeholder: str, after: int | None, until: int | None) -> tuple[str, tuple[Any, ...]]:
     """Return the condition for a range of ids, and its parameters."""
     if after is None:
-        return f"{column} <= {mark}", (until,)
-    return f"{column} > {mark} AND {column} <= {mark}", (after, until)
+        return f"{column} <= {placeholder}", (until,)
+    return f"{column} > {placeholder} AND {column} <= {placeholder}", (after, until)

@@ -151,7 +151,7 @@ class OpenedTable:
         return self.database.address_of(self.table.name, self.table.schema)
 
     @property
-    def mark(self) -> str:
+    def placeholder(self) -> str:
         """What stands for a parameter in a statement."""
         return "%s" if self.is_postgresql else "?"
 
@@ -246,7 +246,7 @@ class OpenedTable:
         with self.transaction() as transaction:
             return frozenset(row[0] for row in transaction.run(_WRITERS, (transaction.table,)))
 
-    def settled_before(self) -> Any:
+    def finished_before(self) -> Any:
         """Return the time before which no row can come any more; None while nobody knows.
 
         Rows are to be read in a transaction after this.

@@ -23,7 +23,7 @@ from txtopo.columnar import mapped
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.errors import FailedException, StateFailure
 
-__all__ = ["Mirror", "Read", "Source"]
+__all__ = ["Mirror", "Mirrored", "Read"]
 
 _WAIT_SECS = 1.0
 """How often who waits for rows to be loaded shows that they are."""
@@ -32,7 +32,7 @@ Read = Callable[[DataFile], tuple[Iterable[pa.Table], BitMap64]]
 """Returns rows of a file in portions, which need not be taken, and the positions of those of them that are dead."""
 
 
-class Source(Protocol):
+class Mirrored(Protocol):
     """What a mirror is of."""
 
     @property
@@ -44,7 +44,7 @@ class Source(Protocol):
         """Its data files, by path."""
 
 
-class Held(Protocol):
+class MirroredRows(Protocol):
     """The rows of a version, as a kind of table has them."""
 
     def hold(self, files: Mapping[str, DataFile], read: Read) -> None:
@@ -57,7 +57,7 @@ class Held(Protocol):
         """Drop everything."""
 
 
-H = TypeVar("H", bound=Held)
+H = TypeVar("H", bound=MirroredRows)
 
 
 class Mirror(Generic[H]):
@@ -78,7 +78,7 @@ class Mirror(Generic[H]):
         self.version: int | None = None
         """The version whose rows are held; None if they are not known to be of one."""
 
-    def load_beside(self, source: Source, bytes_max: int) -> None:
+    def load_beside(self, source: Mirrored, bytes_max: int) -> None:
         """Begin to load the rows of the source's version, in a thread, into so much memory.
 
         The next use waits for them. If they cannot be loaded, it loads them itself, and meets the error.
@@ -88,7 +88,7 @@ class Mirror(Generic[H]):
         if source.files:
             self._loading = Loading(self._make(bytes_max), source.version, dict(source.files), self._read)
 
-    def of(self, source: Source) -> H:
+    def of(self, source: Mirrored) -> H:
         """Return the rows of the source's version; those that are not held are read."""
         loading, self._loading = self._loading, None
         if loading is not None and loading.ended():

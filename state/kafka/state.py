@@ -237,12 +237,12 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
         self._abandon()
 
     def _write(self, txid: int, rows: pa.Table) -> None:
-        if self._settled().txid is not None and (self._mark.txid or 0) >= txid:
+        if self._resolved().txid is not None and (self._mark.txid or 0) >= txid:
             return
         new = rows.filter(pc.greater(rows[TXID_FIELD], self._mark.txid or 0))
         self._commit([new], lambda mark: attrs.evolve(mark, txid=txid))
 
-    def _settled(self) -> Mark:
+    def _resolved(self) -> Mark:
         """Return the mark of a state that no other producer can write any more without fencing this one.
 
         1. A crash, or an error, before the commit leaves a transaction that Kafka aborts: the mark is the one before.
@@ -264,7 +264,7 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
 
     def _commit(self, rows: Sequence[pa.Table], change: Callable[[Mark], Mark], *, is_behind: bool = False) -> None:
         """Write records and the mark that ``change`` makes of the last one; ``is_behind``: it may have a lower txid."""
-        mark = change(self._settled())
+        mark = change(self._resolved())
         assert self._writer is not None, "it is settled"
         assert is_behind or (mark.txid or 0) >= (self._mark.txid or 0), "txids rise"
         try:

@@ -77,7 +77,7 @@ Answer = Applied | NotAsExpected | Unknown
 
 
 @attrs.frozen
-class _Told:
+class _Watch:
     """A watcher. Two with the same callback are equal, so kazoo keeps one for a node, however often it is set."""
 
     on_change: Callable[[], None]
@@ -253,19 +253,19 @@ class ZooKeeperSession:
 
     def watch_children_of_all(self, nodes: Sequence[str], on_change: Callable[[], None]) -> list[list[str]]:
         """Return the names of the children of each node; call ``on_change`` once when any change, on kazoo's thread."""
-        told = _Told(on_change)
-        requests = [partial(self.client.get_children_async, node, watch=told) for node in nodes]
+        watch = _Watch(on_change)
+        requests = [partial(self.client.get_children_async, node, watch=watch) for node in nodes]
         return [names or [] for names in self._ask_all(requests)]
 
     def watch_data_of_all(self, nodes: Sequence[str], on_change: Callable[[], None]) -> None:
         """Call ``on_change`` once when one of the nodes is changed or removed, on kazoo's thread."""
-        told = _Told(on_change)
-        self._ask_all([partial(self.client.get_async, node, watch=told) for node in nodes])
+        watch = _Watch(on_change)
+        self._ask_all([partial(self.client.get_async, node, watch=watch) for node in nodes])
 
     def watched_data(self, node: str, on_change: Callable[[], None]) -> tuple[bytes, Any] | None:
         """Return data and ``ZnodeStat`` of a node; call ``on_change`` once when they change, on kazoo's thread."""
         try:
-            data, stat = self._ask(partial(self.client.get_async, node, watch=_Told(on_change)))
+            data, stat = self._ask(partial(self.client.get_async, node, watch=_Watch(on_change)))
         except NoNodeError:
             return None
         return data, stat

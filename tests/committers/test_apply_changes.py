@@ -429,17 +429,42 @@ def test_what_is_remembered_is_forgotten(tmp_path: Path, equal: str) -> None:
     times = [NOON + number * dt.timedelta(seconds=1) for number in range(len(equal))]
     events = [(1, name.strip() or None, None, 10, 0, name == " ", at) for name, at in zip(equal, times, strict=True)]
     events += [(2, "z", None, 1, 0, False, NOON + 60 * MINUTE), (1, "d", None, 20, 0, False, NOON + 61 * MINUTE)]
+    forgetting(tmp_path, events)
+    assert versions_in(tmp_path) == versions_of(events, 1)
+
+
+def forgetting(folder: Path, events: list[Any]) -> None:
+    """Apply events, one in each transaction, to tables that remember the versions of a key for ten minutes."""
     builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout({0: events}, HISTORY, 1))
     clock = EventClock("watermark", time="at", delay=MINUTE)
     committer = with_history()
     builder.set_committer_bolt("clock", clock).global_grouping("spout")
     builder.set_committer_bolt("apply", committer).fields_grouping("spout", Fields("id"))
-    builder.set_state("watermark", clock.state(tmp_path / "clock"))
-    builder.set_state("rows", committer.state(tmp_path / "rows"))
-    builder.set_state("gone", committer.tombstones(tmp_path / "gone", ttl=10 * MINUTE, clock="watermark"))
-    builder.set_state("versions", committer.history(tmp_path / "versions"))
+    builder.set_state("watermark", clock.state(folder / "clock"))
+    builder.set_state("rows", committer.state(folder / "rows"))
+    builder.set_state("gone", committer.tombstones(folder / "gone", ttl=10 * MINUTE, clock="watermark"))
+    builder.set_state("versions", committer.history(folder / "versions"))
     run_inline(builder.build(), {"topology.group.transactions.max": 1})
-    assert versions_in(tmp_path) == versions_of(events, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("before", ["a", "ab", " a ", "a b ", "a  b"])
+@pytest.mark.parametrize("again", ["a", "c", "cd"])
+def test_a_sequence_that_comes_again_after_its_delete_is_forgotten(tmp_path: Path, before: str, again: str) -> None:
+    """The history keeps the versions that it had of the sequence, for all that was remembered of them was the delete."""
+    times = [NOON + number * dt.timedelta(seconds=1) for number in range(len(before) + len(again))]
+    events = [
+        (1, name.strip() or None, None, 10, 0, name == " ", at) for name, at in zip(before + again, times, strict=True)
+    ]
+    events.insert(len(before), (1, None, None, 20, 0, True, NOON + MINUTE))
+    events.insert(len(before) + 1, (2, "z", None, 1, 0, False, NOON + 60 * MINUTE))
+    forgetting(tmp_path, events)
+    rows: dict[Any, Any] = {}
+    for txid, (key, name, price, lsn, pos, is_deleted, _) in enumerate(events, 1):
+        rows.pop(key, None)
+        if not is_deleted:
+            rows[key] = (name, price, lsn, pos)
+        assert rows_as_of(tmp_path, txid) == rows, versions_in(tmp_path)
 
 
 def test_an_event_older_than_what_is_remembered(tmp_path: Path) -> None:

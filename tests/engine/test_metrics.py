@@ -21,8 +21,7 @@ from txtopo.transactional.core.record.record import Record
 
 def latencies(*secs: float) -> LatencyHistogram:
     histogram = LatencyHistogram()
-    for each in secs:
-        histogram.add(each)
+    histogram.add(secs)
     return histogram
 
 

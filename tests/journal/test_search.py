@@ -12,10 +12,9 @@ from state.delta.read.points import GroupWrites
 from tests.journals import entered, long_journal
 from txtopo.errors import DivergenceError
 from txtopo.files.folder import LocalFolder
-from txtopo.journal import search
 from txtopo.journal.entries import JournalHeader, JournalTable
 from txtopo.journal.journal import counting_entries, read_journal
-from txtopo.journal.search import JournalSearch
+from txtopo.journal.search import JournalSearch, SearchSizes, lines_backwards
 from txtopo.journal.turns import Rename, Turn
 from txtopo.journal.writer import JournalWriter
 from txtopo.transactional.recovery.checkpoints import checkpoints_in
@@ -61,12 +60,11 @@ def written(folder, seed, part_bytes):
 @pytest.mark.slow
 @pytest.mark.parametrize("part_bytes", [1_000, 1 << 20])
 @pytest.mark.parametrize("seed", range(12))
-def test_all_are_found_as_by_a_reader_of_the_whole(tmp_path, monkeypatch, seed, part_bytes):
+def test_all_are_found_as_by_a_reader_of_the_whole(tmp_path, seed, part_bytes):
     """Over several coordinators and files: each transaction, those around the ends, and all groups in their order."""
-    monkeypatch.setattr("txtopo.journal.search.SEARCH_BYTES", 100)
     folder = LocalFolder(tmp_path)
     written(folder, seed, part_bytes)
-    parts, search = read_journal(folder), JournalSearch(folder)
+    parts, search = read_journal(folder), JournalSearch(folder, sizes=SearchSizes(bytes=100))
     entries = counting_entries(parts, lambda _: True)
     assert [group.entry for group in search.backwards()] == entries[::-1]
     every = [entry for part in parts for entry in part.entries]
@@ -89,10 +87,8 @@ def test_all_are_found_as_by_a_reader_of_the_whole(tmp_path, monkeypatch, seed, 
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(12))
-def test_what_stood_at_some_transactions_is_told_by_what_is_around_them(tmp_path, monkeypatch, seed):
+def test_what_stood_at_some_transactions_is_told_by_what_is_around_them(tmp_path, seed):
     """Their checkpoints, with the last write of each state, however rare that is, are those of the whole journal."""
-    for name, value in (("SEARCH_BYTES", 200), ("BLOCK_BYTES", 200), ("NEAR_LINES", 2)):
-        monkeypatch.setattr(f"txtopo.journal.search.{name}", value)
     folder, draw = LocalFolder(tmp_path), random.Random(seed)
     committed, states, tables = 0, dict.fromkeys("abc"), {name: JournalTable(name, name) for name in "abc"}
     stood = {0: states}
@@ -115,7 +111,7 @@ def test_what_stood_at_some_transactions_is_told_by_what_is_around_them(tmp_path
     every = checkpoints(parts)
     for _ in range(4):
         txids = draw.sample(range(max(every) + 1), min(4, len(every)))
-        around = JournalSearch(folder).around(txids)
+        around = JournalSearch(folder, sizes=SearchSizes(bytes=200, near_lines=2, block_bytes=200)).around(txids)
         found = checkpoints(around)
         assert found == {txid: every[txid] for txid in found}
         assert {max(every), *every.keys() & {*txids}} <= found.keys()
@@ -179,13 +175,12 @@ def test_damage_is_named(tmp_path, damage):
 
 
 @pytest.mark.parametrize("block_bytes", [1, 7, 64 * 1024])
-def test_lines_are_read_backwards(tmp_path, monkeypatch, block_bytes):
+def test_lines_are_read_backwards(tmp_path, block_bytes):
     """Whatever their lengths and the blocks that are read, each whole line comes once, the last one first."""
-    monkeypatch.setattr(search, "BLOCK_BYTES", block_bytes)
     path = tmp_path / "lines"
     for lines in ([], [b"one"], [b"one", b"", b"three" * 5], [b"x" * n for n in range(20)]):
         for cut_off in (b"", b"not whole"):
             path.write_bytes(b"header\n" + b"".join(line + b"\n" for line in lines) + cut_off)
             folder = LocalFolder(tmp_path)
             (file,) = folder.list()
-            assert list(search.lines_backwards(folder, file, len(b"header\n"), file.size)) == lines[::-1]
+            assert list(lines_backwards(folder, file, len(b"header\n"), file.size, block_bytes)) == lines[::-1]

@@ -7,10 +7,11 @@ import datetime as dt
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from committers import ReduceCommitter
 from tests.budgets import examples
 from tests.streams.flows import memory, table
-from txtopo.errors import TxtopoError
-from txtopo.streams import Count, Flow, Max, Sum
+from txtopo.errors import DivergenceError, TxtopoError, UserCodeError
+from txtopo.streams import ApproxQuantile, Count, CountDistinct, Flow, Last, Max, Sum, TopN
 from txtopo.testing import run_inline
 
 T = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
@@ -84,6 +85,73 @@ def test_what_is_refused(tmp_path, changes, words):
         run_inline(said(tmp_path, **changes).build())
     assert str(raised.value).count(", line ") <= 1
     assert table(said(tmp_path), "rows") == before
+
+
+def fail(_):
+    raise ValueError
+
+
+def totals(output, how, *, key="shop", until=None, broken=False):
+    """Run a flow of totals, and return what the table has."""
+    flow = Flow("f", output)
+    orders = flow.source("orders", memory(ROWS))
+    if broken:
+        orders = orders.map(fail, orders.fields)
+    kept = orders.group_by(key).agg(p=how).upsert("totals")
+    run_inline(flow.build(), until=until)
+    return kept.read().sort_by(key)["p"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (Sum("price"), Max("price")),
+        (Sum("price"), Sum("id")),
+        (Count(where="paid"), Count()),
+        (TopN("id", by="price", n=2), TopN("id", by="price", n=3)),
+        (Last("id", by="at"), Last("id", by="at", ties="smallest")),
+    ],
+    ids=repr,
+)
+def test_another_aggregate_of_the_same_type(tmp_path, before, after):
+    """It is refused by name: the table would be a mix of both. Nothing is written, and the former code goes on."""
+    totals(tmp_path, before, until=2)
+    with pytest.raises(
+        DivergenceError, match=r"state 'totals' of topology 'f', column 'p', is made of .* but the code"
+    ):
+        totals(tmp_path, after)
+    assert totals(tmp_path, before) == totals(tmp_path / "anew", before)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (CountDistinct("id", values_max=10), CountDistinct("id", values_max=20)),
+        (ApproxQuantile("price"), ApproxQuantile("price", q=0.9)),
+    ],
+    ids=repr,
+)
+def test_options_on_which_a_table_does_not_depend(tmp_path, before, after):
+    """They may change: the table is the same."""
+    totals(tmp_path, before, until=2)
+    assert totals(tmp_path, after) == totals(tmp_path / "anew", after)
+
+
+def test_another_aggregate_in_an_empty_table(tmp_path):
+    """Until something is committed, as after a first run that failed, there is no mix: it is made as it is said now."""
+    with pytest.raises(UserCodeError):
+        totals(tmp_path, Sum("price"), broken=True)
+    assert totals(tmp_path, Max("price")) == totals(tmp_path / "anew", Max("price"))
+
+
+def test_a_table_of_a_run_that_recorded_nothing(tmp_path, monkeypatch):
+    """What it is made of is unknown, so the next run goes on; from then on it is known."""
+    with monkeypatch.context() as patch:
+        patch.setattr(ReduceCommitter, "folds", {})
+        totals(tmp_path, Sum("price"), until=1)
+    totals(tmp_path, Max("price"), until=2)
+    with pytest.raises(DivergenceError, match=r"is made of Max\(price\) up to transaction 2, but .* has Sum\(price\)"):
+        totals(tmp_path, Sum("price"))
 
 
 SINKS = {

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from committers import AppendCommitter, ReduceCommitter, TimerCommitter
+from committers import AppendCommitter, Deduplicate, ReduceCommitter, TimerCommitter
 from spouts import FilesTransactionalSpout
 from state import DeltaReference, DeltaRows, DeltaState, KafkaState, MemoryState, SqlRows, SqlState, read_table
 from tests.streams.flows import ORDER, memory, ran
@@ -228,6 +228,7 @@ MISTAKES = [
     (lambda f, o, t: o.group_by("at").agg(n=Count()).upsert("n").changes.event_time("at", delay="1s"), "a stream of changes has no event time"),
     (lambda f, o, t: t.join(t, "id", upper="1m", lower="1h"), "less than lower"),
     (lambda f, o, t: t.join(t, "id", upper="1m"), "both streams have a field 'shop'"),
+    (lambda f, o, t: t.join(o.event_time("at", delay="1s", ahead_max="1h", name="x"), "id", upper="1m"), "the same ahead_max="),
     (lambda f, o, t: t.join(t, {"id": "shop"}, upper="1m"), "the keys of the two streams must have the same types"),
     (lambda f, o, t: t.join(t, "id", upper="1m", values=["shop"]), "values= is for tables"),
     (lambda f, o, t: t.join(t, "id", upper="1m", how="outer"), "how is 'outer'"),
@@ -354,6 +355,7 @@ MISTAKES = [
     (lambda f, o, t: t.through("x", ALARM, by="id"), "Alarm keeps something for each shop, so one task must have all its rows"),
     (lambda f, o, t: t.through("x", ALARM, by=["shop", "id"]), "write through('x', …, by=['shop'])"),
     (lambda f, o, t: o.through("x", ReduceCommitter("a", ["shop", "id"], values={"n": Count()}), by="price"), "by=['shop', 'id'])"),
+    (lambda f, o, t: t.through("x", Deduplicate("a", clock="c", time="at", key="id", within=dt.timedelta(1), fields=t.fields)), "by=['id'])"),
     (lambda f, o, t: o.append("a") or f.run({"topology.max.spout.pendin": 3}), "run: there is no setting 'topology.max.spout.pendin'; did you mean"),
     (lambda f, o, t: o.append("a") or f.run("local[2]"), "run: config is 'local[2]'"),
     # What only shows when all was said.
@@ -885,6 +887,31 @@ def test_join_with_itself(flow):
     )
     timed.join(timed, "shop", lower="1s", upper="1m", rename={"id": "later_id", "at": "later"}).append("pairs")
     assert {(row["id"], row["later_id"]) for row in ran(flow, "pairs")[0]} == {(1, 1), (5, 1), (1, 3)}
+
+
+def test_join_with_itself_by_two_clocks(flow):
+    """The join waits as long as the slower clock says, also if both are of one component."""
+    rows = [(1, T), (2, T + 600 * SECOND), (1, T + 60 * SECOND)]
+    orders = flow.source("orders", memory(rows, Fields("id: long", "at: timestamp"), 1))
+    slow, quick = (orders.event_time("at", delay=delay, name=f"{delay}-clock") for delay in ("1h", "1m"))
+    slow.join(quick, "id", lower="1s", upper="5m", rename={"at": "later"}).append("pairs")
+    assert [(row["id"], row["later"]) for row in ran(flow, "pairs")[0]] == [(1, T + 60 * SECOND)]
+
+
+def test_a_time_that_is_far_ahead_in_a_join(flow):
+    """It does not move the join's clock, as it moves none of the streams', and is late."""
+    rows = [(1, T), (9, T + 80_000_000 * SECOND), (2, T + 60 * SECOND)]
+    sides = (
+        flow.source(name, memory(rows, Fields("id: long", "at: timestamp"), 1)).event_time(
+            "at", delay="1m", ahead_max="1d"
+        )
+        for name in ("orders", "payments")
+    )
+    joined = next(sides).join(next(sides), "id", upper="5m", rename={"at": "paid_at"})
+    joined.append("pairs")
+    joined["left_late"].append("late")
+    pairs, late = ran(flow, "pairs", "late")
+    assert ([row["id"] for row in pairs], [row["id"] for row in late]) == ([1, 2], [9])
 
 
 def test_join_with_tables(flow, tmp_path):

@@ -80,7 +80,7 @@ class Noting(Owner):
         self.noted.put(("lost", worker, incarnation, error))
         return True
 
-    def told(self, worker, incarnation, data) -> None:
+    def heard(self, worker, incarnation, data) -> None:
         self.noted.put(("told", worker, incarnation, data))
 
     def ticked(self) -> None: ...

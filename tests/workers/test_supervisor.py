@@ -34,6 +34,7 @@ from txtopo.workers.events import (
     Ticked,
 )
 from txtopo.workers.messages import (
+    BodyMessage,
     Failed,
     Health,
     Heartbeat,
@@ -45,8 +46,6 @@ from txtopo.workers.messages import (
     SetActive,
     Stop,
     Stopped,
-    Tell,
-    Told,
     Welcome,
 )
 from txtopo.workers.supervisor import LINK_SECS, RunPhase, Supervisor
@@ -458,15 +457,15 @@ def test_an_owner_is_told_of_its_workers() -> None:
     story = Story(is_owned=True)
     assert story.greet(0, 10)[-1] == ReportJoined(0, 0)
     story.greet(1, 11)
-    assert story.tell(Received(11, Told(b"news"))) == [Deliver(1, 1, b"news")]
-    assert story.tell(TellAsked(1, 1, b"work")) == [Send(11, Tell(b"work"))]
+    assert story.tell(Received(11, BodyMessage(b"news"))) == [Deliver(1, 1, b"news")]
+    assert story.tell(TellAsked(1, 1, b"work")) == [Send(11, BodyMessage(b"work"))]
     assert story.tell(ChannelLost(11))[-1] == ReportLost(1, 1, "")
-    assert story.tell(Received(11, Told(b"late"))) == []
+    assert story.tell(Received(11, BodyMessage(b"late"))) == []
     assert story.tell(TellAsked(1, 1, b"work")) == []
     story.tell(JobEnded(1, 0, RuntimeError("lost")))
     story.greet(1, 12, job=1)
     assert story.tell(TellAsked(1, 1, b"work")) == []
-    assert story.tell(TellAsked(1, 2, b"work")) == [Send(12, Tell(b"work"))]
+    assert story.tell(TellAsked(1, 2, b"work")) == [Send(12, BodyMessage(b"work"))]
 
 
 def test_deaths_at_the_owners_work_do_not_end_the_run() -> None:

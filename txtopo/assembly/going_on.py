@@ -122,7 +122,7 @@ def _to_skip(plan: Plan, recovered: RecoveredRun, txid: int) -> TransactionMetad
     if not policy_of(plan.kinds).can_skip(was_emitted=False):
         raise StopError(
             "only a run learns where its batch ends, as it is one of an opaque spout; nothing was written: run with "
-            f"--until {txid} and topology.transaction.max.attempts.policy = SKIP to set it aside",
+            f"--until {txid} and topology.transaction.max.attempts.policy = SKIP, which sets it aside if it is no bug",
             txid=txid,
         )
     found = next((each for each in recovered.begun if each.txid == txid), None)

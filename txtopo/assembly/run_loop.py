@@ -11,8 +11,9 @@ import contextlib
 import functools
 import logging
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import assert_never
 
 import attrs
@@ -20,7 +21,6 @@ import attrs
 from txtopo.assembly.cancelled_jobs import CancelledJobs
 from txtopo.assembly.parts import Parts
 from txtopo.assembly.report import RunReport
-from txtopo.assembly.results import Results
 from txtopo.assembly.statistics import RunStatistics
 from txtopo.assembly.threads import Role
 from txtopo.attempts import TransactionAttempt
@@ -99,6 +99,36 @@ _STACK_FRAMES_MAX = 12
 """Maximum number of stack frames in the error of a stalled thread."""
 
 
+class _Results:
+    """The results of attempts that are processed, until their commit or until they are dropped.
+
+    The threads of jobs bring them, and the one that commits takes them.
+    """
+
+    def __init__(self) -> None:
+        self._by_attempt: dict[TransactionAttempt, Processing] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, outcomes: Sequence[Processing]) -> None:
+        """Keep some, before the core is told of them: the commit that answers looks them up."""
+        with self._lock:
+            self._by_attempt.update({outcome.attempt: outcome for outcome in outcomes})
+
+    def of(self, attempts: Iterable[TransactionAttempt]) -> dict[TransactionAttempt, Processing]:
+        """Return those of some attempts, all of which are kept."""
+        with self._lock:
+            return {attempt: self._by_attempt[attempt] for attempt in attempts}
+
+    def drop(self, is_dropped: Callable[[TransactionAttempt], bool] = lambda _: True) -> None:
+        """Drop some, or all, with what they have spilled."""
+        with self._lock:
+            dropped = [self._by_attempt.pop(attempt) for attempt in list(self._by_attempt) if is_dropped(attempt)]
+        # Outside the lock: removing files takes time, and jobs wait for the lock.
+        for result in dropped:
+            for staged in result.staged:
+                staged.remove()
+
+
 class RunLoop:
     """Runs one topology from recovery to its stop."""
 
@@ -107,7 +137,7 @@ class RunLoop:
         self._threads = parts.threads
         self._core = parts.coordinator
         self._observer = parts.observer
-        self._results = Results()
+        self._results = _Results()
         self._commit_probe = ProgressProbe()
         self._commit_position: tuple[object, ...] = ()
         self._started = self._threads.now_secs()

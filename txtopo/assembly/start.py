@@ -105,7 +105,7 @@ def recover_states(
         plan.topology_id,
         states,
         coordinator_state,
-        Membership(optional_states(plan, states), config["topology.state.start.empty"] or {}),
+        Membership(optional_states(plan, states), config["topology.state.start.empty"] or {}, plan.folds),
         read_journal=known_journal,
     )
     for state in recovered.states.values():

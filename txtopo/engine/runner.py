@@ -24,9 +24,9 @@ from txtopo.assembly.plain.runner import start
 from txtopo.assembly.report import Progress, RunReport
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config, TopologyKind
 from txtopo.engine.control import RunControl
+from txtopo.engine.exporting import exporting
 from txtopo.engine.timeline.ends import metadata_dir_if_any, place_of
 from txtopo.engine.timeline.observer import Timeline
-from txtopo.engine.told import told
 from txtopo.errors import ConfigError, TxtopoError
 from txtopo.topology.plans.plan import Plan
 from txtopo.topology.topology import PlainTopology, Topology, TransactionalTopology
@@ -211,8 +211,8 @@ def run_with(  # noqa: PLR0913 - as above
 ) -> RunReport:
     """Run a transactional topology in an environment; see :func:`run`."""
     control = control or RunControl()
-    with _placed(topology.places), told(topology, config, environment) as telling:
-        run = assembled(topology, config, telling.environment, until=until, on_progress=on_progress)
+    with _placed(topology.places), exporting(topology, config, environment) as exported:
+        run = assembled(topology, config, exported.environment, until=until, on_progress=on_progress)
         with seldom_collected(), _short_turns(), user_output_logged(config.given), run as assembly:
             loop = assembly.run_loop
             with (
@@ -220,7 +220,7 @@ def run_with(  # noqa: PLR0913 - as above
                 control.steering(lambda on: loop.set_active(is_active=on), lambda _: loop.request_stop()),
             ):
                 report = loop.run(assembly.start)
-        telling.ended(report)
+        exported.ended(report)
     return report
 
 

@@ -128,7 +128,7 @@ class Tracing(Observer):
         while not is_over:
             is_over = self._stop.wait(self._flush_secs)
             try:
-                while ended := self._ended.taken(AT_ONCE):
+                while ended := self._ended.drained(AT_ONCE):
                     self._trace(entries_of(ended))
                     if not self._provider.force_flush(int(_SEND_SECS * 1000)):
                         self._warn("it does not take them in time")

@@ -39,7 +39,7 @@ from txtopo.journal.turns import Turn
 from txtopo.journal.writer import PART_BYTES_MAX, JournalWriter
 from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
-from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Folds, StateMark
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject
 from txtopo.transactional.recovery.operations.rewind import summarized, versions_kept
 from txtopo.transactional.recovery.operations.ways import version_is_gone
@@ -234,6 +234,8 @@ class ForkSubject:
     """The states that begin empty at the point though the origin has rows of them, each with why."""
     turns: tuple[Turn, ...] = ()
     """Those that the origin had gone through when the point was found."""
+    folds: Folds = attrs.field(factory=dict)
+    """What is folded into the origin's tables."""
 
     @property
     def metadata_dir(self) -> Folder:
@@ -374,14 +376,16 @@ def fill(
             with durable_step("fork.table"):
                 state, origin = subject.states[name], subject.origin.states[name]
                 opened[name] = copied(state, origin, marks[name], coordinator_state, name, subject.fork.incarnation)
+        told = {name: subject.folds.get(marks[name].identity, {}) for name in opened}
         marks |= {name: mark_of(each, marks[name]) for name, each in opened.items()}
+        folds = {marks[name].identity: own for name, own in told.items() if own}
         with durable_step("fork.journal"):
             begin_journal(_header(subject, coordinator_state, marks))
         plan = subject.plan
         committed = CommittedMark(plan.txid, plan.metadata, marks, plan.planned)
         # A crash after this leaves a fork that lacks nothing but its name as finished, so it is made again.
         with durable_step("fork.state"):
-            coordinator_state.begin_fork(subject.fork.incarnation, committed, subject.begun, subject.source)
+            coordinator_state.begin_fork(subject.fork.incarnation, committed, subject.begun, subject.source, folds)
     finally:
         for each in opened.values():
             each.close()

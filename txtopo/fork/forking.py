@@ -172,7 +172,7 @@ def _subject(plan: Plan, config: Config, txid: int, folder: Folder, fork: Fork) 
         moved_states |= dead_letters_of(moved_plan, moved_config)
     empty = dict(_begun_empty(origin, checkpoint, committed_mark, backfills_of(origin.metadata_dir, points.parts)))
     turns = checkpoint.timeline.turns
-    return ForkSubject(fork, folder, origin, to, moved_states, begun, source, empty, turns), point
+    return ForkSubject(fork, folder, origin, to, moved_states, begun, source, empty, turns, state.folds), point
 
 
 def _begun_empty(

@@ -19,12 +19,17 @@ from txtopo.files.records import DAMAGE, from_json
 from txtopo.journal.entries import JournalEntry, JournalHeader, JournalPart, JournalTransaction
 from txtopo.journal.journal import BLOCK_BYTES, by_names_in, first_line, header_of, journal_files
 
-SEARCH_BYTES = 8 * 1024
-"""How much of a file is read at a time; a part of it that is not larger is searched line by line."""
 
+@attrs.frozen
+class SearchSizes:
+    """What a search of a journal reads at a time."""
 
-NEAR_LINES = 16
-"""So many lines are searched one after another before a file is bisected."""
+    bytes: int = 8 * 1024
+    """Of a file that is bisected; a part of it that is not larger is searched line by line."""
+    near_lines: int = 16
+    """So many lines are searched one after another before a file is bisected."""
+    block_bytes: int = BLOCK_BYTES
+    """Of a file that is read backwards; one that is not larger is read whole."""
 
 
 class JournalFiles:
@@ -92,11 +97,18 @@ class JournalSearch:
     Args:
         folder: the journal's folder.
         is_meant: says by its header whether a file is; by default all are.
+        sizes: what is read at a time.
     """
 
-    def __init__(self, folder: Folder, is_meant: Callable[[JournalHeader], bool] = lambda _: True) -> None:
+    def __init__(
+        self,
+        folder: Folder,
+        is_meant: Callable[[JournalHeader], bool] = lambda _: True,
+        sizes: SearchSizes = SearchSizes(),
+    ) -> None:
         self._files = JournalFiles(folder)
         self._is_meant = is_meant
+        self._sizes = sizes
 
     def _known(self) -> list[tuple[Item, JournalHeader]]:
         return [(file, header) for file, header in self._files.known() if self._is_meant(header)]
@@ -151,10 +163,10 @@ class JournalSearch:
     ) -> list[JournalPart]:
         """Return what :meth:`around` returns of a file, given the header of the one that follows."""
         begin = self._files.begin_of(file)
-        if file.size - begin <= BLOCK_BYTES:
+        if file.size - begin <= self._sizes.block_bytes:
             entries = [self._entry(file, line) for _, line in self._lines_after(file, begin - 1)]
             return [JournalPart(header, tuple(entries))]
-        newest = next(lines_backwards(self._files.folder, file, begin, file.size), None)
+        newest = next(self._backwards(file, begin, file.size), None)
         if newest is None:  # the first one is incomplete, and large
             return [JournalPart(header, ())]
         end = self._last_of(file, newest)
@@ -164,7 +176,7 @@ class JournalSearch:
         for txid in (header.committed + 1, *(each for each in txids if header.committed < each < end), end):
             if txid <= reached:  # of the same group
                 continue
-            near = itertools.islice(lines, NEAR_LINES)
+            near = itertools.islice(lines, self._sizes.near_lines)
             found = next((each for each in near if self._last_of(file, each[1]) >= txid), None)
             if found is None:
                 found = self._first_reaching(file, txid)
@@ -202,7 +214,7 @@ class JournalSearch:
         found = {**states, **known}
         wanted = {name: json.dumps(name).encode() for name in header.states if name not in known}
         last: JournalEntry | None = None
-        for line in lines_backwards(self._files.folder, file, *skipped):
+        for line in self._backwards(file, *skipped):
             # A cheap check before a line is parsed: most of those that are looked at name other states.
             if last is None or any(text in line for text in wanted.values()):
                 entry = self._entry(file, line)
@@ -262,7 +274,7 @@ class JournalSearch:
             if begin is not None and begin[0] < position:
                 yield begin[1]
                 position = begin[0]
-            yield from lines_backwards(self._files.folder, file, self._files.begin_of(file), position)
+            yield from self._backwards(file, self._files.begin_of(file), position)
         except FileNotFoundError:  # a coordinator has just removed it, and all older ones
             return
 
@@ -273,7 +285,7 @@ class JournalSearch:
         """
         low, high = self._files.begin_of(file), file.size
         found: tuple[int, bytes] | None = None
-        while high - low > SEARCH_BYTES:
+        while high - low > self._sizes.bytes:
             middle = (low + high) // 2
             offset, line = next(self._lines_after(file, middle), (high, b""))
             if offset >= high or self._last_of(file, line) >= txid:
@@ -292,7 +304,8 @@ class JournalSearch:
         """Yield the complete lines that begin after an offset, with theirs."""
         content, begin, position = b"", -1, offset
         while position < file.size:
-            block = self._files.folder.get_range(file.path, position, min(SEARCH_BYTES, file.size - position))
+            size = min(self._sizes.bytes, file.size - position)
+            block = self._files.folder.get_range(file.path, position, size)
             if not block:
                 return
             content, position = content + block, position + len(block)
@@ -302,6 +315,9 @@ class JournalSearch:
                     yield begin, line
                 begin = (offset if begin < 0 else begin) + len(line) + 1
 
+    def _backwards(self, file: Item, start: int, end: int) -> Iterator[bytes]:
+        return lines_backwards(self._files.folder, file, start, end, self._sizes.block_bytes)
+
     def _last_of(self, file: Item, line: bytes) -> int:
         try:
             return int(json.loads(line)["transactions"][-1]["txid"])
@@ -309,13 +325,15 @@ class JournalSearch:
             raise damaged(self._files.folder, file, error) from error
 
 
-def lines_backwards(folder: Folder, file: Item, start: int, end: int) -> Iterator[bytes]:
+def lines_backwards(
+    folder: Folder, file: Item, start: int, end: int, block_bytes: int = BLOCK_BYTES
+) -> Iterator[bytes]:
     """Yield the complete lines between two offsets, the last one first; skip an incomplete last line."""
     position = end
     blocks: list[bytes] = []  # the blocks of a line whose start is not read yet, last block first
     is_cut_off = True
     while position > start:
-        size = min(BLOCK_BYTES, position - start)
+        size = min(block_bytes, position - start)
         position -= size
         *before, rest = folder.get_range(file.path, position, size).split(b"\n")
         blocks.append(rest)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, assert_never
 
 import attrs
 
@@ -381,17 +381,17 @@ class Worker:
     def _settle(self) -> bool:
         """Tell the spout tasks which of their roots are settled; return whether there were any."""
         settled = self._ackers.take_settled()
-        acked: dict[int, list[int]] = {}
-        for number, root, outcome in settled:
+        for number, outcome, roots in settled:
             task = self._spout_tasks[number]
-            if outcome is Outcome.ACKED:
-                acked.setdefault(number, []).append(root)
-            elif outcome is Outcome.FAILED:
-                task.fail([root])
-            else:
-                task.pending.reset(root, self._shared.clock())
-        for number, roots in acked.items():
-            self._spout_tasks[number].ack(roots)
+            match outcome:
+                case Outcome.ACKED:
+                    task.ack(roots)
+                case Outcome.FAILED:
+                    task.fail(roots)
+                case Outcome.RESET:
+                    task.reset_timeouts(roots)
+                case _:
+                    assert_never(outcome)
         return bool(settled)
 
     def _run_timers(self, now: float) -> bool:

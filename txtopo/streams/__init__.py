@@ -2,7 +2,7 @@
 
 ``flow`` has the sources and the way to a topology; ``stream`` the words for streams, groups and windows, ``rows`` those
 for rows; ``joins`` and ``clocks`` the steps of these; ``graph`` what steps are, and how they become components;
-``places`` the lines of mistakes. What row-wise steps do with rows is in :mod:`txtopo.row_wise`.
+``words`` the mistakes. What row-wise steps do with rows is in :mod:`txtopo.row_wise`.
 """
 
 from typing import TYPE_CHECKING

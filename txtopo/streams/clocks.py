@@ -11,6 +11,7 @@ import attrs
 from committers import EventClock, EventTime
 from txtopo.api.components.groupings import Grouping, GroupingKind
 from txtopo.api.data.tuples import DEFAULT_STREAM
+from txtopo.errors import ConfigError
 from txtopo.streams.graph import Graph, Port, Source, Step
 
 
@@ -23,6 +24,8 @@ class Clock:
     lateness: dt.timedelta
     settings: Mapping[str, Any]
     """Those of an ``EventTime``, for the clock of a join."""
+    ahead_max: dt.timedelta | None
+    """How far a time may be ahead of its transaction."""
 
 
 def clock_step(graph: Graph, verb: str, base: str, clock_id: str, inputs: Sequence[Port], **made: Any) -> Step:
@@ -47,12 +50,19 @@ def clock_of_both(graph: Graph, name: str, ports: Sequence[Port], clocks: Sequen
     """Return the clock of a join, which goes with the slower stream: that of both, if they have the same."""
     if clocks[0].step is clocks[1].step:
         return clocks[0].step
+    ahead_max = clocks[0].ahead_max
+    if ahead_max != clocks[1].ahead_max:
+        raise ConfigError(
+            f"one stream of {name!r} has ahead_max={ahead_max}, the other {clocks[1].ahead_max}, and a join has one "
+            "clock; give event_time() of both the same ahead_max="
+        )
     clock_id = f"{name}-clock"
     times = [EventTime(own.time, **own.settings) for own in clocks]
     at_end = all(own.step.component.at_end for own in clocks)
 
     def clock(sources: Callable[[Port], Sequence[Source]]) -> EventClock:
         ids = (sources(port)[0][0] for port in ports)
-        return EventClock(clock_id, sources=dict(zip(ids, times, strict=True)), close_at_end=at_end)
+        sources_of_both = dict(zip(ids, times, strict=True))
+        return EventClock(clock_id, sources=sources_of_both, ahead_max=ahead_max, close_at_end=at_end)
 
     return clock_step(graph, "join", name, clock_id, ports, make=clock)

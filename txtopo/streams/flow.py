@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,13 @@ from state import DeltaReference
 from txtopo import Config, Fields, RunReport, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.api.arguments import check_positive
 from txtopo.api.components.spout import AnySpout
-from txtopo.engine.notebook import notebook_progress
+from txtopo.assembly.report import Progress
 from txtopo.errors import ConfigError, FieldsError
 from txtopo.streams.columns import columns_of
 from txtopo.streams.graph import Graph, Port, Step, streams_of
-from txtopo.streams.places import Words, step
 from txtopo.streams.shown import steps_shown
 from txtopo.streams.stream import Stream, Table
+from txtopo.streams.words import Words, step
 from txtopo.topology.plans.description import explained
 
 if TYPE_CHECKING:
@@ -37,12 +38,21 @@ class Flow(Words):
         name: the topology's name.
         output: the folder, or the address in an object store, of all tables.
         parallelism: the number of tasks of each component, except for clocks.
+        storage_options: options for the object store, as delta-rs has them, for all tables of the flow that are given
+            none. None: from the environment.
     """
 
     @step
-    def __init__(self, name: str, output: str | os.PathLike[str], *, parallelism: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        output: str | os.PathLike[str],
+        *,
+        parallelism: int = 1,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
         check_positive("parallelism", parallelism)
-        self._graph = Graph(name, output, parallelism)
+        self._graph = Graph(name, output, parallelism, storage_options=storage_options)
 
     @step
     def source(self, name: str, spout: AnySpout, *, bad: str | None = None, parallelism: int | None = None) -> Stream:
@@ -110,7 +120,8 @@ class Flow(Words):
         In a notebook it shows its progress. When the cell is interrupted, what is being committed still is; run the
         cell again, and it goes on from there.
         """
-        return txtopo.run(self.build(), self._config(config), spark=spark, until=until, on_progress=notebook_progress())
+        on_progress = _show_in_cell if "ipykernel" in sys.modules else None
+        return txtopo.run(self.build(), self._config(config), spark=spark, until=until, on_progress=on_progress)
 
     @step
     def _config(self, config: Config | Mapping[str, Any] | None) -> Config:
@@ -122,3 +133,10 @@ class Flow(Words):
 
     def _repr_html_(self) -> str:
         return steps_shown(self._graph)
+
+
+def _show_in_cell(progress: Progress) -> None:
+    """Show a run's progress in one line of a notebook's cell."""
+    waiting = progress.processing + progress.processed + progress.committing
+    text = f"transaction {progress.committed_txid:,}; {progress.tuples:,} tuples; {waiting} in flight"
+    print(f"\r{text:<80}", end="", flush=True)  # noqa: T201 - a cell's output

@@ -13,8 +13,8 @@ from txtopo.api.data.types import ddl_name
 from txtopo.errors import FieldsError
 from txtopo.row_wise.expressions import expression
 from txtopo.row_wise.steps import EachBatch, EachRow, Explode, Filter, RowStep, Select, WithColumns
-from txtopo.streams.places import Words, step
 from txtopo.streams.shown import table_shown
+from txtopo.streams.words import Words, step
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.description import fields_text
 

@@ -48,11 +48,12 @@ from txtopo.row_wise.steps import Filter, OfFunction, RowStep, Select, WithColum
 from txtopo.streams.clocks import Clock, clock_step
 from txtopo.streams.graph import ANY, Graph, Port, Step, port_of, streams_of
 from txtopo.streams.joins import Side, StreamsJoined, pairs_of
-from txtopo.streams.places import Place, Words, step
 from txtopo.streams.rows import Names, RowWords, Shown
 from txtopo.streams.shown import Preview, preview_of
+from txtopo.streams.words import Words, step
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.description import fields_text
+from txtopo.topology.user_code.place import Place
 
 
 class Outputs(Shown):
@@ -192,7 +193,7 @@ class Stream(RowWords["Stream"], Outputs):
         ahead = optional_duration(ahead_max, "ahead_max")
         clock = EventClock(clock_id, time=field, **settings, ahead_max=ahead, close_at_end=close_at_end)
         added = clock_step(self._graph, "event_time", self._base, clock_id, [self._made()], component=clock)
-        return Stream(self._graph, self._made(), Clock(added, field, duration(lateness, "lateness"), settings))
+        return Stream(self._graph, self._made(), Clock(added, field, duration(lateness, "lateness"), settings, ahead))
 
     @step
     def distinct(self, key: Names, *, within: Duration | None = None, name: str | None = None) -> Stream:
@@ -267,9 +268,11 @@ class Stream(RowWords["Stream"], Outputs):
         join = StreamsJoined(name or f"{self._base}-join-{other._base}", how, within, optional_duration(ttl, "ttl"))
         left, right = self._alone(), other._alone()
         other_keys = list(right._keys(other_keys))
-        if left._made() == right._made() and keys != other_keys:  # it is grouped in two ways, so it comes twice
-            right = right._ordered_as(right)
         clocks = [each._timed("join") if join.is_by_time else None for each in (left, right)]
+        is_grouped_twice = left._made() == right._made() and keys != other_keys
+        is_timed_twice = left._made().step is right._made().step and clocks[0] != clocks[1]
+        if is_grouped_twice or is_timed_twice:  # a component is grouped in one way, and has one time
+            right = right._ordered_as(right)
         sides = [
             Side(each._made(), own, clock, names)
             for each, own, clock, names in zip((left, right), (keys, other_keys), clocks, (None, rename), strict=True)
@@ -781,6 +784,7 @@ class Table(Outputs):
         """
         if self.made_by is None:
             raise TopologyError(f"{self.name!r} is only read by the flow; read it as what it is")
+        options = {"storage_options": self.made_by.states[self.name].storage_options, **options}
         rows, made = read_table(self.graph.table(self.name), **options), self.made_by.component
         return made.results(rows) if isinstance(made, ReduceCommitter | WindowUpdateCommitter) else rows
 

@@ -73,7 +73,7 @@ class Owner(ABC):
         """Called when an incarnation is lost; return whether it was at the owner's work, which excuses it."""
 
     @abstractmethod
-    def told(self, worker: int, incarnation: int, message: Any) -> None:
+    def heard(self, worker: int, incarnation: int, message: Any) -> None:
         """Called with what the body of an incarnation says."""
 
     @abstractmethod
@@ -93,7 +93,7 @@ class Owner(ABC):
                 if self.lost(worker, incarnation, error):
                     return Excused(worker, incarnation)
             case Deliver(worker, incarnation, message):
-                self.told(worker, incarnation, message)
+                self.heard(worker, incarnation, message)
             case _:
                 assert_never(news)
         return None

@@ -139,21 +139,17 @@ class Stop:
 
 
 @attrs.frozen
-class Tell:
-    """What the owner of the workers has to say to a worker's body. It pickles, and only these two know what it is."""
+class BodyMessage:
+    """What a worker's body and the owner of the workers have to say to each other.
+
+    It pickles, and only these two know what it is.
+    """
 
     message: Any = attrs.field(repr=False)
 
 
-@attrs.frozen
-class Told:
-    """What a worker's body has to say to the owner of the workers, in the same way."""
-
-    message: Any = attrs.field(repr=False)
-
-
-FromWorker = Hello | Heartbeat | Failed | LinkBroken | Stopped | Told
-ToWorker = Welcome | PeerJoined | PeerReplaced | SetActive | Stop | Tell
+FromWorker = Hello | Heartbeat | Failed | LinkBroken | Stopped | BodyMessage
+ToWorker = Welcome | PeerJoined | PeerReplaced | SetActive | Stop | BodyMessage
 
 
 @attrs.frozen

@@ -24,6 +24,7 @@ from txtopo.network.channel import Channel, ChannelClosed, WakeUp
 from txtopo.workers import handshake
 from txtopo.workers.messages import (
     Address,
+    BodyMessage,
     Failed,
     Health,
     Heartbeat,
@@ -34,8 +35,6 @@ from txtopo.workers.messages import (
     SetActive,
     Stop,
     Stopped,
-    Tell,
-    Told,
     ToWorker,
     WatcherHello,
     Welcome,
@@ -257,12 +256,12 @@ class _Loop:
                 self._flush_control()
 
     def _tell(self, message: Any) -> None:
-        self._say(Told(message))
+        self._say(BodyMessage(message))
 
     def _tell_broken(self, peer: int, why: str) -> None:
         self._say(LinkBroken(peer, why))
 
-    def _say(self, message: Told | LinkBroken) -> None:
+    def _say(self, message: BodyMessage | LinkBroken) -> None:
         self._control.send(dump(message))
         if self._control.unsent_bytes:
             self._selector.modify(self._control, _READ_AND_WRITE, self._hear_driver)
@@ -325,7 +324,7 @@ class _Loop:
                 self._peers.join(successor)
             case SetActive(is_active):
                 self._body.set_active(is_active=is_active)
-            case Tell(said):
+            case BodyMessage(said):
                 self._body.hear(said)
             case Stop():
                 self._is_over = True

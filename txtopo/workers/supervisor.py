@@ -71,6 +71,7 @@ from txtopo.workers.events import (
 )
 from txtopo.workers.messages import (
     Address,
+    BodyMessage,
     Failed,
     FromWorker,
     Health,
@@ -82,8 +83,6 @@ from txtopo.workers.messages import (
     SetActive,
     Stop,
     Stopped,
-    Tell,
-    Told,
     ToWorker,
     Welcome,
 )
@@ -279,7 +278,7 @@ class Supervisor:
                 self._drain(wait_secs)
             case TellAsked(number, incarnation, message):
                 if self._workers[number].incarnation == incarnation:
-                    self._send(self._workers[number], Tell(message))
+                    self._send(self._workers[number], BodyMessage(message))
             case EndAsked(number, incarnation, reason):
                 self._end_now(self._workers[number], incarnation, reason)
             case Excused(number, incarnation):
@@ -323,7 +322,7 @@ class Supervisor:
             return
         for worker in self._on(channel):
             worker.heard_at, worker.stalled_in, worker.is_stall_logged = self._now, "", False
-            if isinstance(message, Told):
+            if isinstance(message, BodyMessage):
                 self._do(Deliver(worker.number, worker.incarnation, message.message))
                 continue
             if isinstance(message, LinkBroken):

@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from state.delta.keyed.segments import Segments
 from state.delta.log.data_files import DataFile, DataFolder
-from state.delta.mirror import Mirror, Source
+from state.delta.mirror import Mirror, Mirrored
 from state.delta.schema import RowFormat
 from txtopo.api.data.fields import Fields
 from txtopo.api.map_state import Key
@@ -25,7 +25,7 @@ from txtopo.api.values import StateValue
 __all__ = ["TableCache"]
 
 
-class CachedTable(Source, Protocol):
+class CachedTable(Mirrored, Protocol):
     """What a cache reads from."""
 
     @property
@@ -52,7 +52,7 @@ class TableCache:
         self._mirror = Mirror(lambda size: Segments(self._schema, list(rows.key), size), self._read, bytes_max)
         self.forget_values()
 
-    def load_beside(self, source: Source, bytes_max: int) -> None:
+    def load_beside(self, source: Mirrored, bytes_max: int) -> None:
         """Begin to load the rows of the source's version into so much memory; see :meth:`Mirror.load_beside`."""
         self.forget_values()
         self._mirror.load_beside(source, bytes_max)
@@ -89,7 +89,7 @@ class TableCache:
         """Whether written values are cached."""
         return self._is_complete
 
-    def segments(self, source: Source) -> Segments:
+    def segments(self, source: Mirrored) -> Segments:
         """Return the rows of the source's version; those that are not held are read."""
         return self._mirror.of(source)
 
@@ -98,7 +98,7 @@ class TableCache:
         """The rows that are held, of whatever version; also for other threads."""
         return self._mirror.held
 
-    def dead(self, source: Source, file: DataFile) -> BitMap64:
+    def dead(self, source: Mirrored, file: DataFile) -> BitMap64:
         """Return the positions of the dead rows of a file of the source's version."""
         held = self._mirror.held.dead(file.path) if self._mirror.version == source.version else None
         return self._data.dead(file) if held is None else held
@@ -155,9 +155,9 @@ class TableCache:
         return found
 
     def _searched(self, source: CachedTable, keys: Sequence[Key]) -> list[StateValue | None]:
-        own, rows = self.segments(source).found_among(self._rows.fit_keys([*keys]).table)
+        asked, rows = self.segments(source).found_among(self._rows.fit_keys([*keys]).table)
         found: list[StateValue | None] = [None] * len(keys)
-        for position, value in zip(own.tolist(), self._rows.read_values(rows), strict=True):
+        for position, value in zip(asked.tolist(), self._rows.read_values(rows), strict=True):
             found[position] = value
         return found
 

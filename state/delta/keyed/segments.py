@@ -33,7 +33,7 @@ from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import are_over
 from txtopo.columnar.selection import rows_at
 
-__all__ = ["Marks", "Segments"]
+__all__ = ["Marking", "Segments"]
 
 _PORTION_ROWS = 1 << 18
 """How many keys are hashed or looked up at a time: each time is progress."""
@@ -91,7 +91,7 @@ class _Segment:
 
 
 @attrs.frozen(eq=False)
-class Marks:
+class Marking:
     """What a write makes of segments.
 
     Args:
@@ -319,7 +319,7 @@ class Segments:
                 found.append(rows_at(segment.rows, at[segment.are_live[at]]))
         return pa.concat_tables(found)
 
-    def marked(self, new: pa.Table, *, with_vectors: bool) -> Marks:
+    def marked(self, new: pa.Table, *, with_vectors: bool) -> Marking:
         """Return what a write of some rows makes of the segments.
 
         ``new`` has each key once; a row without a txid removes its key. Unless the files of the segments that it
@@ -341,7 +341,7 @@ class Segments:
         if stay:
             rest = [self._by_path[path].rows.filter(pa.array(own)) for path, own in stay.items()]
             rows = pa.concat_tables([*rest, rows])
-        return Marks(rows, stay, found.hashes[is_put], slots[is_put], slots[(numbers >= 0) & ~is_put], dead)
+        return Marking(rows, stay, found.hashes[is_put], slots[is_put], slots[(numbers >= 0) & ~is_put], dead)
 
     def _stay(self, dead: dict[str, BitMap64], added: int) -> dict[str, Mask]:
         """Return which rows stay of each segment whose file goes; new rows may let one more go."""
@@ -351,26 +351,26 @@ class Segments:
             dead.setdefault(smallest, segments[smallest].dead)
         return {path: attrs.evolve(segments[path], dead=own).are_live for path, own in dead.items()}
 
-    def mark(self, marks: Marks, files: Sequence[DataFile], marked: Iterable[DataFile]) -> None:
+    def mark(self, marking: Marking, files: Sequence[DataFile], marked: Iterable[DataFile]) -> None:
         """Hold what a write has made of segments: its rows are in ``files``, and the ``marked`` ones have dead rows."""
         self._found = None
         still_there = {file.path: file for file in marked}
-        first, slots, at = self._numbers_for(marks.rows.num_rows), self._array(marks.rows.num_rows, np.int32), 0
-        for path, dead in marks.dead.items():
+        first, slots, at = self._numbers_for(marking.rows.num_rows), self._array(marking.rows.num_rows, np.int32), 0
+        for path, dead in marking.dead.items():
             segment = self._by_path.pop(path)
             if path in still_there:
                 self._by_path[path] = attrs.evolve(segment, file=still_there[path], dead=dead)
-            if path in marks.stay and self._index is not None:
-                stay = segment.slots[marks.stay[path]]
+            if path in marking.stay and self._index is not None:
+                stay = segment.slots[marking.stay[path]]
                 slots[at : at + len(stay)] = stay
                 at += len(stay)
         if self._index is not None:
-            slots[at:] = marks.slots
-            new = at + np.flatnonzero(marks.slots < 0)
-            slots[new] = self._index.add(marks.hashes[new - at], first + new)
+            slots[at:] = marking.slots
+            new = at + np.flatnonzero(marking.slots < 0)
+            slots[new] = self._index.add(marking.hashes[new - at], first + new)
             self._index.renumber(slots, np.arange(first, first + len(slots)))
-            self._index.remove(marks.gone)
-        self._place(marks.rows, files, first, slots)
+            self._index.remove(marking.gone)
+        self._place(marking.rows, files, first, slots)
         if self._next > NUMBERS // 2:
             self._begin_numbers_again()
 

@@ -148,12 +148,7 @@ class DeltaState(DeclaredKeys, DeclaredDeltaTable):
             raise ConfigError("a DeltaState has a clock or a time, but no ttl; write for example ttl=timedelta(days=1)")
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaState:
-        """Open the table as of a transaction, read-only and without fencing anybody.
-
-        Raises:
-            ConfigError: there is no table.
-            StateAccessError: that version is no longer kept.
-        """
+        """Open the table as of a transaction; see :class:`KeepsVersions`."""
         return PastDeltaState(self, topology_id, self._location(), name, txid)
 
     def _schema(self) -> pa.Schema:
@@ -350,16 +345,16 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
         """Write rows, and what becomes of the files that they touch: which rows are dead, or the others once more."""
         keys, data, held = list(self._rows.key), self._data, self._writer.files
         gone = writes.rows.filter(pc.is_null(writes.rows[TXID_FIELD])).select(keys)
-        marks = self._cache.segments(self._writer).marked(writes.rows, with_vectors=self.declared.deletion_vectors)
-        removed = [held[path] for path in marks.dead]
-        turned = [file for file in removed if file.path not in marks.stay]
+        marking = self._cache.segments(self._writer).marked(writes.rows, with_vectors=self.declared.deletion_vectors)
+        removed = [held[path] for path in marking.dead]
+        turned = [file for file in removed if file.path not in marking.stay]
         vectors_put: Callable[[], list[DataFile]] = (
-            beside(lambda: data.with_dead(turned, marks.dead)) if turned else list
+            beside(lambda: data.with_dead(turned, marking.dead)) if turned else list
         )
 
         def announce(added: list[DataFile]) -> None:
             still_there = vectors_put()
-            self._hold = lambda segments: segments.mark(marks, added, still_there)
+            self._hold = lambda segments: segments.mark(marking, added, still_there)
             made = attrs.evolve(
                 self._on_head(txid),
                 added=[*added, *still_there],
@@ -370,7 +365,7 @@ class OpenedDeltaState(ReadsKeys, OpenedDeltaTable, FindsRows, HoldsRows):
             )
             self._announce(txid, made.note())
 
-        data.put_all(f"keys-{txid}", marks.rows, announce)
+        data.put_all(f"keys-{txid}", marking.rows, announce)
         return self._prepared
 
     def _on_head(self, first_txid: int) -> FileWrites:

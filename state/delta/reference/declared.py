@@ -21,7 +21,7 @@ from state.delta.log.location import Location
 from state.delta.log.ownership import WORLD_ERRORS, Owner
 from state.delta.read.history import shown_schema
 from state.delta.read.reading import can_read_files, read_rows
-from state.delta.reference.loaded import LoadedVersion, Source, no_column
+from state.delta.reference.loaded import LoadedVersion, TableVersion, no_column
 from state.delta.reference.removal import removal_of
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.reference import OTHER_TABLE_ADVICE, Reference, ReferenceTable, SeenVersion
@@ -117,7 +117,7 @@ class DeltaReference(Reference):
                 raise self._unreadable(seen.name, error) from error
             raise InputError(removal) from error
 
-    def _source(self, seen: SeenVersion, table: DeltaTable, before: LoadedVersion | None) -> Source:
+    def _source(self, seen: SeenVersion, table: DeltaTable, before: LoadedVersion | None) -> TableVersion:
         what = f"version {seen.version} of reference {seen.name!r} at {self.address}"
         schema, data = self._schema(what, table), DataFolder(self._location)
         files = {f"version {seen.version}": DataFile(f"version {seen.version}", 0, 0)}
@@ -136,7 +136,7 @@ class DeltaReference(Reference):
                     "in a DataFrameBolt"
                 )
 
-        return Source(what, seen.version, schema, self.key, files, read, data, check_bytes)
+        return TableVersion(what, seen.version, schema, self.key, files, read, data, check_bytes)
 
     def _schema(self, what: str, table: DeltaTable) -> pa.Schema:
         """Return the columns to load of a version; refuse one that can't be a reference."""

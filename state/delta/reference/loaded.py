@@ -32,7 +32,7 @@ from txtopo.errors import FieldsError, InputError
 from txtopo.text.suggestions import did_you_mean
 from txtopo.text.words import count_of
 
-__all__ = ["LoadedVersion", "Source"]
+__all__ = ["LoadedVersion", "TableVersion"]
 
 BLOCKS_MAX = 8
 """How many tables the rows may be in: each costs a look-up some microseconds. More are joined to one."""
@@ -41,7 +41,7 @@ _NUMBER = np.int64
 
 
 @attrs.frozen(eq=False)
-class Source:
+class TableVersion:
     """A version of a table to load."""
 
     what: str
@@ -80,7 +80,7 @@ class _Part:
 class LoadedVersion(ReferenceTable):
     """A version in memory; it never changes. See the module."""
 
-    _source: Source
+    _source: TableVersion
     _parts: Mapping[str, _Part]
     _blocks: Sequence[pa.Table]
     """The rows, by number."""
@@ -94,7 +94,7 @@ class LoadedVersion(ReferenceTable):
         object.__setattr__(self, "_starts", np.concatenate([[0], np.cumsum(counts)]).astype(_NUMBER))
 
     @staticmethod
-    def load(source: Source, before: LoadedVersion | None) -> LoadedVersion:
+    def load(source: TableVersion, before: LoadedVersion | None) -> LoadedVersion:
         """Load a version, with what another one of the table has of it.
 
         Raises:
@@ -210,11 +210,11 @@ class LoadedVersion(ReferenceTable):
         back[order] = np.arange(len(order))
         return rows_at(pa.concat_tables(found).combine_chunks(), back)
 
-    def has_columns_of(self, source: Source) -> bool:
+    def has_columns_of(self, source: TableVersion) -> bool:
         """Whether it has the columns of another version."""
         return bool(self._source.schema.equals(source.schema))
 
-    def stepped(self, source: Source) -> LoadedVersion | None:
+    def stepped(self, source: TableVersion) -> LoadedVersion | None:
         """Return another version made from this one; None if little stays, or the rows are in many blocks already."""
         gone = [part for path, part in self._parts.items() if path not in source.files]
         come = [file for path, file in source.files.items() if path not in self._parts]
@@ -308,7 +308,7 @@ class LoadedVersion(ReferenceTable):
             )
 
 
-def _gathered(source: Source, before: LoadedVersion | None) -> tuple[dict[str, _Part], list[pa.Table]]:
+def _gathered(source: TableVersion, before: LoadedVersion | None) -> tuple[dict[str, _Part], list[pa.Table]]:
     """Return the rows of all files of a version in one table, and where each file's are; read what is not there."""
     parts: dict[str, _Part] = {}
     tables: list[pa.Table] = []

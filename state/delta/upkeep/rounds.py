@@ -49,7 +49,7 @@ class LogUpkeep:
     def __init__(self, past: TablePast, make_thread: Callable[[], Executor] | None = None) -> None:
         self._past = past
         self._make_thread = make_thread or _make_thread
-        self._held = _Held(past)
+        self._held = _KeptVersions(past)
         self._rounds = 0
         self._made: int | None = None
         """The version of the last checkpoint that it has made; None: it has made none."""
@@ -256,7 +256,7 @@ def _make_thread() -> Executor:
     return ThreadPoolExecutor(1, "txtopo-upkeep")
 
 
-class _Held:
+class _KeptVersions:
     """The versions of a table that stay for what they are, however old: those of points, and those that turned back."""
 
     def __init__(self, past: TablePast) -> None:

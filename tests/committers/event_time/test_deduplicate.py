@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from committers import Count, Deduplicate, Tumbling, WindowCommitter, spill
+from committers import AppendCommitter, Count, Deduplicate, EventClock, Tumbling, WindowCommitter, spill
+from spouts import MemoryTransactionalSpout
+from state import DeltaRows, read_table
 from tests.committers.event_time.scripted import SECOND, START, Planned, Script, rows_of, run_timed
-from txtopo import Fields
-from txtopo.errors import FieldsError, TxtopoError
+from txtopo import Fields, TransactionalTopology, TransactionalTopologyBuilder
+from txtopo.errors import FieldsError, TopologyError, TxtopoError
+from txtopo.testing import run_inline
 
 ROWS = Fields("at: timestamp", "key: string")
 ROWS_OF_NUMBERS = "at: timestamp", "key: string", "n: long"
@@ -141,3 +144,52 @@ def test_rows_of_another_type(tmp_path: Path, committer: str) -> None:
     given = Fields("at: timestamp", "key: string", "n: double")
     with pytest.raises(TxtopoError, match=r"field 'n: bigint': 2.0 .Arrow's double. does not fit bigint"):
         run_timed(tmp_path / "other", Script([Planned(0, [(START, "a", 2.0)])], given), made, tasks=1)
+
+
+def grouped(output: Path, group: Any, tasks: int) -> TransactionalTopology:
+    """Return a topology of four rows of one key, of which the last one has the smallest time."""
+    fields = Fields("id: long", "at: timestamp", "n: long")
+    rows = [(1, START + at * SECOND, n) for n, at in enumerate([5, 4, 3, 1])]
+    builder = TransactionalTopologyBuilder("grouped", "spout", MemoryTransactionalSpout(rows, fields, 4))
+    clock = EventClock("clock", time="at", delay=60 * SECOND)
+    builder.set_committer_bolt("clock", clock).global_grouping("spout")
+    builder.set_state("clock", clock.state(f"{output}/clock"))
+    unique = Deduplicate("seen", clock="clock", time="at", key="id", within=60 * SECOND, fields=fields)
+    group(builder.set_committer_bolt("unique", unique, tasks).all_grouping("clock"))
+    builder.set_state("seen", unique.state(f"{output}/seen"))
+    builder.set_bolt("append", AppendCommitter("rows")).shuffle_grouping("unique")
+    builder.set_state("rows", DeltaRows(f"{output}/rows", fields))
+    return builder.build()
+
+
+@pytest.mark.parametrize(
+    ("group", "tasks"),
+    [
+        (lambda bolt: bolt.fields_grouping("spout", Fields("id")), 2),
+        (lambda bolt: bolt.global_grouping("spout"), 2),
+        (lambda bolt: bolt.shuffle_grouping("spout"), 1),
+    ],
+    ids=["by key", "global", "one task"],
+)
+def test_the_first_row_of_all(tmp_path: Path, group: Any, tasks: int) -> None:
+    """If one task has all rows of a key, the one with the smallest time passes, wherever it is among them."""
+    run_inline(grouped(tmp_path, group, tasks))
+    assert read_table(tmp_path / "rows")["n"].to_pylist() == [3]
+
+
+@pytest.mark.parametrize(
+    "group",
+    [
+        lambda bolt: bolt.shuffle_grouping("spout"),
+        lambda bolt: bolt.local_or_shuffle_grouping("spout"),
+        lambda bolt: bolt.all_grouping("spout"),
+        lambda bolt: bolt.partial_key_grouping("spout", Fields("id")),
+        lambda bolt: bolt.fields_grouping("spout", Fields("n")),
+    ],
+    ids=["shuffle", "local", "all", "partial key", "another field"],
+)
+def test_rows_of_a_key_in_several_tasks(tmp_path: Path, group: Any) -> None:
+    """Each task would take its own row for the first one: build() refuses it, and says how it is grouped."""
+    words = r"'unique' keeps something for each id.*write \.fields_grouping\('spout', Fields\('id'\)\), or give it one"
+    with pytest.raises(TopologyError, match=words):
+        grouped(tmp_path, group, 2)

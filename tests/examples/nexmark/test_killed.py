@@ -1,4 +1,4 @@
-"""Nexmark's windows, joins and distinct counts on Spark: killed in both modes, and run again, they have DuckDB's answer."""
+"""Nexmark's windows, joins, ranks and totals of totals on Spark: killed in both modes, and run again, they have DuckDB's answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.examples.nexmark.test_queries import EVENTS, check
 from tests.processes import ran
 from tests.variants import variants
 
-QUERIES = ("q5", "q7", "q8", "q13", "q15", "q16")
+QUERIES = ("q3", "q4", "q5", "q6", "q7", "q8", "q9", "q13", "q15", "q16", "q18", "q19", "q20", "q23")
 MODES = ("micro-batch", "real-time")
 
 

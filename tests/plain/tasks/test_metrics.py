@@ -11,8 +11,7 @@ from txtopo.plain.tasks.metrics import LatencyHistogram
 
 def histogram(*secs: float) -> LatencyHistogram:
     made = LatencyHistogram()
-    for each in secs:
-        made.add(each)
+    made.add(secs)
     return made
 
 

@@ -42,7 +42,7 @@ def settled(acker: Acker, *messages: Message) -> list[list[Outcome]]:
     for message in messages:
         message(acker)
         outcomes = acker.take_settled()
-        assert all((each.root, each.spout_task) == (ROOT, SPOUT) for each in outcomes)
+        assert all((each.roots, each.spout_task) == ([ROOT], SPOUT) for each in outcomes)
         told.append([each.outcome for each in outcomes])
     return told
 
@@ -109,7 +109,7 @@ def test_random_trees(seed):
         message(acker)
         told.extend((position, each) for each in acker.take_settled())
     expected = [
-        (position, Settlement(root + 1000, root, Outcome.ACKED))
+        (position, Settlement(root + 1000, Outcome.ACKED, [root]))
         for root, position in sorted(last.items(), key=lambda item: item[1])
     ]
     assert told == expected
@@ -164,9 +164,9 @@ def test_death_fails_known_trees():
     acker.ack([1], [D], [0b100])
     assert acker.take_settled() == []
     acker.worker_died(0b010)
-    assert acker.take_settled() == [Settlement(SPOUT, 2, Outcome.FAILED), Settlement(SPOUT, 3, Outcome.FAILED)]
+    assert acker.take_settled() == [Settlement(SPOUT, Outcome.FAILED, [2]), Settlement(SPOUT, Outcome.FAILED, [3])]
     acker.worker_died(0b100)
-    assert acker.take_settled() == [Settlement(SPOUT, 1, Outcome.FAILED)]
+    assert acker.take_settled() == [Settlement(SPOUT, Outcome.FAILED, [1])]
     assert len(acker) == 0
 
 

@@ -23,7 +23,7 @@ def roots_of(*numbers: int) -> list[int]:
 def outcomes(ackers: Ackers) -> dict[int, Outcome]:
     settled = ackers.take_settled()
     assert all(each.spout_task == 7 for each in settled)
-    return {each.root: each.outcome for each in settled}
+    return {root: each.outcome for each in settled for root in each.roots}
 
 
 @pytest.mark.parametrize("numbers", [(5,), (2, 5), (0, 2, 5)])

@@ -20,6 +20,7 @@ from txtopo.transactional.jobs.pool import (
     Dropped,
     EndJob,
     EndWorker,
+    Heard,
     JobAsked,
     Joined,
     Lose,
@@ -29,7 +30,6 @@ from txtopo.transactional.jobs.pool import (
     Renew,
     Tell,
     Ticked,
-    Told,
 )
 
 
@@ -47,7 +47,7 @@ class Story:
         return self.pool.handle(event, self.now)
 
     def answer(self, worker: int, job: int, slot: int, attempt: int, content: bytes = b"r", stage: int = 0):
-        return self.tell(Told(worker, worker, Answered(job, Place(stage, slot, attempt), content)))
+        return self.tell(Heard(worker, worker, Answered(job, Place(stage, slot, attempt), content)))
 
 
 def job(number: int, attempts: int, slots: int = 2, stages: int = 1, *, is_spread: bool | None = None) -> JobAsked:
@@ -100,7 +100,7 @@ def test_the_call_that_was_next_is_to_blame() -> None:
     story.tell(job(7, 2, slots=1))
     story.tell(job(8, 1, slots=1))
     lone = (8, Place(0, 0, 0))
-    story.tell(Told(0, 0, Answered(7, Place(0, 0, 0), b"r", lone)))
+    story.tell(Heard(0, 0, Answered(7, Place(0, 0, 0), b"r", lone)))
     assert story.tell(Lost(0, 0)) == [Lose(8, 0, "worker 0 died"), EndJob(8)]
     assert story.tell(Joined(0, 1)) == [Tell(0, 1, assign(7, (0, 1)))]
 
@@ -171,7 +171,7 @@ def test_a_worker_that_drops_a_cancelled_job_works_on() -> None:
     story = Story(workers=1)
     story.tell(job(7, 1, slots=1))
     story.tell(Cancelled(7))
-    story.tell(Told(0, 0, Dropped(7)))
+    story.tell(Heard(0, 0, Dropped(7)))
     assert story.tell(Ticked(), after=DROP_SECS) == []
     assert not story.pool.is_at_work(0, 0)
 
@@ -218,7 +218,7 @@ class AnyHistory(RuleBasedStateMachine):
         """By job and attempt, how often it was answered or lost."""
         self.given: dict[tuple[int, int], list[tuple[int, Place]]] = {}
         """By incarnation, the calls that it was told and has not answered."""
-        self.said: list[Told] = []
+        self.said: list[Heard] = []
 
     def tell(self, event) -> None:
         for action in self.pool.handle(event, self.now):
@@ -249,7 +249,7 @@ class AnyHistory(RuleBasedStateMachine):
                 calls.append((number, Place(0, 0, index)))
             case Drop(number):
                 self.given[who] = [call for call in calls if call[0] != number]
-                self.said.append(Told(*who, Dropped(number)))
+                self.said.append(Heard(*who, Dropped(number)))
 
     @rule(attempts=st.integers(1, 5), slots=st.integers(1, 3), stages=st.integers(1, 2), is_spread=st.booleans())
     def ask(self, attempts: int, slots: int, stages: int, *, is_spread: bool) -> None:
@@ -289,7 +289,7 @@ class AnyHistory(RuleBasedStateMachine):
     def answer(self, data) -> None:
         who = data.draw(st.sampled_from(sorted(who for who in self.living.items() if self.given[who])))
         number, place = self.given[who].pop(data.draw(st.integers(0, len(self.given[who]) - 1)))
-        told = Told(*who, Answered(number, place, b"r"))
+        told = Heard(*who, Answered(number, place, b"r"))
         self.said.append(told)
         self.tell(told)
 
@@ -299,7 +299,7 @@ class AnyHistory(RuleBasedStateMachine):
         """A dead incarnation answers: nothing changes, which the invariants see."""
         who = data.draw(st.sampled_from(sorted(who for who in self.dead if self.given[who])))
         number, place = self.given[who].pop()
-        assert self.pool.handle(Told(*who, Answered(number, place, b"late")), self.now) == []
+        assert self.pool.handle(Heard(*who, Answered(number, place, b"late")), self.now) == []
 
     @precondition(lambda self: self.said)
     @rule(data=st.data())

@@ -9,11 +9,11 @@ from txtopo.transactional.tasks.edge_tally import EdgeTally, total
 
 def test_nothing_sent_is_settled() -> None:
     """An edge on which nothing was sent is settled."""
-    assert EdgeTally().is_settled
+    assert EdgeTally().agrees
 
 
 @pytest.mark.parametrize(
-    ("tally", "is_settled"),
+    ("tally", "agrees"),
     [
         (EdgeTally(sent=2, sent_ids=0b11, received=2, received_ids=0b11), True),
         (EdgeTally(sent=2, sent_ids=0b11, received=1, received_ids=0b01), False),  # lost
@@ -22,9 +22,9 @@ def test_nothing_sent_is_settled() -> None:
         (EdgeTally(sent=1, sent_ids=0b01, received=3, received_ids=0b01), False),  # doubled: XOR does not show it
     ],
 )
-def test_an_edge(tally: EdgeTally, *, is_settled: bool) -> None:
+def test_an_edge(tally: EdgeTally, *, agrees: bool) -> None:
     """Both the number of tuples and the XOR of their ids must agree."""
-    assert tally.is_settled is is_settled
+    assert tally.agrees is agrees
 
 
 def test_all_places_together() -> None:
@@ -38,7 +38,7 @@ def test_all_places_together() -> None:
         1: EdgeTally(received=1, received_ids=0b1),
         2: EdgeTally(sent=1),
     }
-    assert [sums[edge].is_settled for edge in range(3)] == [True, False, False]
+    assert [sums[edge].agrees for edge in range(3)] == [True, False, False]
 
 
 def test_what_is_added_up_is_left_alone() -> None:

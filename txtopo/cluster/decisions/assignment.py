@@ -259,7 +259,7 @@ class _Waiting:
 
 
 class _Round:
-    """One round of decisions; ``_taken`` grows as the round keeps and gives slots."""
+    """One round of decisions; ``_used`` grows as the round keeps and gives slots."""
 
     def __init__(self, view: ClusterView, limits: AssignmentLimits, now: float) -> None:
         self.decisions: list[Decision] = []
@@ -267,7 +267,7 @@ class _Round:
         self._limits = limits
         self._now = now
         self._waiting: list[_Waiting] = []
-        self._taken: set[Slot] = set()
+        self._used: set[Slot] = set()
 
     def consider(self, topology: Topology, is_alive: bool, is_ready: bool) -> None:  # noqa: FBT001 - facts, not switches
         old = self._view.assignments.get(topology.id)
@@ -279,7 +279,7 @@ class _Round:
         if topology.status is Status.KILLED:
             # The driver needs its assignment to stop in good order; both go when the topology is removed.
             if old is not None:
-                self._taken.add(old.place)
+                self._used.add(old.place)
             return
         if old is None:
             if is_ready:  # without code a supervisor would hold a slot and fetch in vain
@@ -289,7 +289,7 @@ class _Round:
         elif old.revision != topology.revision:
             self._waiting.append(_Waiting(topology, old, frozenset(), (), "rebalanced"))
         elif is_alive:
-            self._taken.add(old.place)
+            self._used.add(old.place)
         else:
             # Its supervisor may be the cause, so any other one comes first.
             why = f"no heartbeat for {self._limits.task_timeout_secs:g} s"
@@ -326,7 +326,7 @@ class _Round:
                 if waiting.old is not None:
                     self.decisions.append(Unassign(waiting.old, f"{waiting.why}; no slot is free"))
                 continue
-            self._taken.add(slot)
+            self._used.add(slot)
             # From the highest ever, not from the last assignment: that one may have been removed while no slot was
             # free, and a beat of its driver must not pass for one of the new driver.
             number = max(self._view.numbers.get(waiting.topology.id, 0), waiting.old.number if waiting.old else 0) + 1
@@ -343,12 +343,12 @@ class _Round:
 
     def _best_slot(self, waiting: _Waiting) -> Slot | None:
         """Return a free slot of the least loaded supervisor, of an avoided one only as a last resort."""
-        load = {name: sum(slot.supervisor == name for slot in self._taken) for name in self._view.supervisors}
+        load = {name: sum(slot.supervisor == name for slot in self._used) for name in self._view.supervisors}
         free = [
             slot
             for supervisor in self._view.supervisors.values()
             for slot in (Slot(supervisor.id, number) for number in range(supervisor.slots))
-            if slot not in self._taken
+            if slot not in self._used
         ]
         own = None if waiting.old is None else waiting.old.place  # of equal ones, a rebalance keeps the old slot
         return min(

@@ -73,7 +73,7 @@ class EndedAttempts:
         self._waiting_max = waiting_max
         self._ended: deque[AttemptFacts] = deque(maxlen=waiting_max)
         self.dropped = 0
-        """How many had to go before they were taken."""
+        """How many had to go before they were drained."""
 
     def add(self, fact: Fact) -> None:
         """Keep the attempts that a fact ends."""
@@ -90,7 +90,7 @@ class EndedAttempts:
         self.dropped += max(0, len(self._ended) + len(ended) - self._waiting_max)
         self._ended.extend(ended)
 
-    def taken(self, most: int | None = None) -> list[AttemptFacts]:
+    def drained(self, most: int | None = None) -> list[AttemptFacts]:
         """Return the next ones, and forget them."""
         waiting = len(self._ended)
         return [self._ended.popleft() for _ in range(waiting if most is None else min(waiting, most))]

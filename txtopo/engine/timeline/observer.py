@@ -153,7 +153,7 @@ class Timeline(Observer):
 
     def drained(self) -> list[Entry]:
         """Return the records of what has ended since the last call."""
-        entries = list(entries_of(self._ended.taken()))
+        entries = list(entries_of(self._ended.drained()))
         for entry in entries:
             self._sampler.recorded(entry)
         return entries

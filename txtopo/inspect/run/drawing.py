@@ -56,7 +56,7 @@ def graph(known: KnownRun) -> Graph:
 
 
 def _flows(known: KnownRun, described: Mapping[str, Any], edges: Sequence[Edge]) -> dict[str, Flow]:
-    """Return what each component has taken and given since the run began."""
+    """Return what each component has received and emitted since the run began."""
     given = _given(known, described)
     emitted = {name: counts_of(row) for name, row in known.timeline.last(COMPONENT).items()}
     failures: Counter[str] = Counter()
@@ -66,7 +66,7 @@ def _flows(known: KnownRun, described: Mapping[str, Any], edges: Sequence[Edge])
     for name in (each["id"] for each in described.get("components", ())):
         counts = emitted.get(name, {})
         flows[name] = Flow(
-            in_=_taken(name, edges, given),
+            in_=_received(name, edges, given),
             out=given.get(name, {}),
             emitted=counts.get("emitted"),
             executed=counts.get("executed"),
@@ -77,7 +77,7 @@ def _flows(known: KnownRun, described: Mapping[str, Any], edges: Sequence[Edge])
     return flows
 
 
-def _taken(component: str, edges: Sequence[Edge], given: Mapping[str, Mapping[str, float]]) -> float | None:
+def _received(component: str, edges: Sequence[Edge], given: Mapping[str, Mapping[str, float]]) -> float | None:
     """Return how many tuples a component got; None if it takes none, or no run has counted them."""
     own = [given.get(edge.source, {}).get(edge.stream) for edge in edges if edge.target == component]
     known = [each for each in own if each is not None]

@@ -79,8 +79,9 @@ class BoltCollector(OutputCollector):
                 return self._emit(values, anchors, stream)
         if values.__class__ is not tuple or len(values) != lane.width:
             values = self._output.values(self._output.streams[stream], values)
-        key, choose = lane.key, lane.choose
+        key = lane.key
         if key is None:
+            choose = lane.choose
             columns = lane.columns[choose(values)]
         else:
             try:
@@ -316,9 +317,9 @@ class SpoutCollector(SpoutOutputCollector):
         columns = lane.columns[choose(values)]
         self.emitted += 1
         if message_id is not None:
-            bits, clock = self._bits, self._clock
-            root, edge = draw_root(bits, self._ackers, self._roots), bits(EDGE_BITS)
-            self._roots[root] = PendingRoot(message_id, stream, clock())
+            bits, clock, roots = self._bits, self._clock, self._roots
+            root, edge = draw_root(bits, self._ackers, roots), bits(EDGE_BITS)
+            roots[root] = PendingRoot(message_id, stream, clock())
             self.inits[root] = (edge, columns.bit)
             columns.add(values, root, edge)
         else:

@@ -57,9 +57,10 @@ class LatencyHistogram:
     def __init__(self) -> None:
         self.buckets: Counter[int] = Counter()
 
-    def add(self, secs: float) -> None:
-        """Count a duration, in seconds."""
-        self.buckets[int(math.log2(secs / _LEAST_SECS) * _STEPS) if secs > _LEAST_SECS else 0] += 1
+    def add(self, durations: Iterable[float]) -> None:
+        """Count durations, in seconds."""
+        log2 = math.log2
+        self.buckets.update([int(log2(secs / _LEAST_SECS) * _STEPS) if secs > _LEAST_SECS else 0 for secs in durations])
 
     def quantile(self, share: float) -> float | None:
         """Return the duration, in seconds, below which a share of all durations are; None if there are none."""

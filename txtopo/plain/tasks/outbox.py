@@ -8,7 +8,7 @@ from itertools import repeat
 from txtopo.plain.frames import Columns, Frame
 from txtopo.plain.tasks.queues import TaskQueue
 from txtopo.plain.tasks.weighing import tuples_bytes
-from txtopo.plain.trees.acker import acker_of
+from txtopo.plain.trees.acker import ACKER_MASK, acker_of
 from txtopo.topology.plans.groupings import divide
 
 
@@ -106,7 +106,7 @@ class Outbox:
             frame.acks = (list(acks), list(acks.values()), list(map(masks.get, acks, repeat(0))))
         else:
             roots, values = list(acks), list(acks.values())
-            for worker, pick in divide([workers[acker_of(root)] for root in roots]).items():
+            for worker, pick in divide([workers[root & ACKER_MASK] for root in roots]).items():
                 mine = pick(roots)
                 frames.setdefault(worker, Frame()).acks = (mine, pick(values), list(map(masks.get, mine, repeat(0))))
         acks.clear()

@@ -103,19 +103,16 @@ class SpoutTask(Task):
 
     def ack(self, roots: Sequence[int]) -> None:
         """Tell the spout that roots were acked, except those that are no longer pending: they have timed out."""
-        now, hooks = self._clock(), self._hooks
-        settle, add = self.pending.settle, self.latencies.add
+        now, hooks, settle = self._clock(), self._hooks, self.pending.settle
+        acked = [pending for root in roots if (pending := settle(root)) is not None]
+        self.latencies.add([now - pending.emitted_at for pending in acked])
+        self._acked += len(acked)
         with self.user_code():
             tell_spout = self._spout.ack
-            for root in roots:
-                pending = settle(root)
-                if pending is not None:
-                    latency = now - pending.emitted_at
-                    add(latency)
-                    self._acked += 1
-                    if hooks:
-                        self._tell("spout_acked", pending.message_id, latency)
-                    tell_spout(pending.message_id)
+            for pending in acked:
+                if hooks:
+                    self._tell("spout_acked", pending.message_id, now - pending.emitted_at)
+                tell_spout(pending.message_id)
 
     def fail(self, roots: Sequence[int]) -> None:
         """Tell the spout that roots failed, except those that are no longer pending."""
@@ -123,6 +120,11 @@ class SpoutTask(Task):
             pending = self.pending.settle(root)
             if pending is not None:
                 self._fail(pending.message_id, self._clock() - pending.emitted_at)
+
+    def reset_timeouts(self, roots: Sequence[int]) -> None:
+        """Begin the timeouts of roots again, except of those that are no longer pending."""
+        for root in roots:
+            self.pending.reset(root, self._clock())
 
     def expire(self) -> list[int]:
         """Fail the roots whose timeout has passed, and return them."""

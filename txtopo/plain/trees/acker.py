@@ -11,7 +11,7 @@ An acker has two kinds of trees:
 from __future__ import annotations
 
 import enum
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Container, Sequence
 from sys import getsizeof
 from typing import NamedTuple
@@ -27,6 +27,8 @@ ROOT_BITS = 48
 ACKER_BITS = 16
 ACKERS_MAX = 1 << ACKER_BITS
 """How many ackers a topology may have."""
+ACKER_MASK = ACKERS_MAX - 1
+"""The bits of a root that are the number of its acker."""
 
 
 def draw_root(bits: RandomBits, ackers: Sequence[int], taken: Container[int]) -> int:
@@ -45,7 +47,7 @@ def draw_root(bits: RandomBits, ackers: Sequence[int], taken: Container[int]) ->
 
 def acker_of(root: int) -> int:
     """Return the number of the acker that tracks a root."""
-    return root & (ACKERS_MAX - 1)
+    return root & ACKER_MASK
 
 
 class Outcome(enum.Enum):
@@ -57,11 +59,11 @@ class Outcome(enum.Enum):
 
 
 class Settlement(NamedTuple):
-    """News about a root for its spout task."""
+    """News for a spout task: what became of some of its roots."""
 
     spout_task: int
-    root: int
     outcome: Outcome
+    roots: list[int]
 
 
 class _Tree:
@@ -83,8 +85,9 @@ class Acker:
     """
 
     def __init__(self, dead: int = 0) -> None:
-        self.settled: list[Settlement] = []
-        """News for the spout tasks, oldest first; see :meth:`take_settled`."""
+        self._acked: defaultdict[int, list[int]] = defaultdict(list)
+        """By spout task. Most news is of these: a :class:`Settlement` for each took a twelfth of what a tree costs."""
+        self._others: list[Settlement] = []
         self._known: dict[int, _Tree] = {}
         self._early: deque[dict[int, _Tree]] = deque(({} for _ in range(ROTATIONS)), maxlen=ROTATIONS)
         """Generations, the youngest first."""
@@ -98,9 +101,16 @@ class Acker:
         trees = [tree for trees in (self._known, *self._early) for tree in trees.values()]
         return max((sum(getsizeof(getattr(tree, name)) for name in tree.__slots__) for tree in trees), default=0)
 
+    @property
+    def untold(self) -> int:
+        """How many roots there is news about that nobody has taken."""
+        return sum(map(len, self._acked.values())) + len(self._others)
+
     def take_settled(self) -> list[Settlement]:
-        """Remove and return the news for the spout tasks."""
-        settled, self.settled = self.settled, []
+        """Remove and return the news for the spout tasks: failures and resets, oldest first, and what was acked."""
+        settled = [*self._others, *(Settlement(task, Outcome.ACKED, roots) for task, roots in self._acked.items())]
+        self._others.clear()
+        self._acked.clear()
         return settled
 
     def init(self, roots: Sequence[int], values: Sequence[int], masks: Sequence[int], spout_task: int) -> None:
@@ -133,7 +143,7 @@ class Acker:
             values: for each, the XOR of the edge ids that were acked and of those that were added.
             masks: for each, the bits of the workers that the added ones were sent to.
         """
-        known, dead = self._known, self._dead
+        known, dead, acked = self._known, self._dead, self._acked
         for root, value, mask in zip(roots, values, masks, strict=True):
             tree = known.get(root)
             if tree is None:
@@ -141,10 +151,15 @@ class Acker:
                 tree.value ^= value
                 tree.mask |= mask
                 continue
-            tree.value ^= value
-            tree.mask |= mask
-            if not tree.value or mask & dead:  # the tree's earlier bits need no look: worker_died has settled those
-                self._settle(root, tree)
+            tree.value = left = tree.value ^ value
+            if mask:
+                tree.mask |= mask
+                if mask & dead:  # the tree's earlier bits need no look: worker_died has settled those
+                    self._settle(root, tree)
+                    continue
+            if not left:  # as _settle() would: a known tree has not failed
+                del known[root]
+                acked[tree.spout_task].append(root)
 
     def fail(self, roots: Sequence[int]) -> None:
         """Record that a tuple of each of these trees failed."""
@@ -158,7 +173,7 @@ class Acker:
         """Tell the spout tasks to begin the timeouts of these trees again; unknown trees are ignored."""
         for root in roots:
             if root in self._known:
-                self.settled.append(Settlement(self._known[root].spout_task, root, Outcome.RESET))
+                self._others.append(Settlement(self._known[root].spout_task, Outcome.RESET, [root]))
 
     def forget(self, roots: Sequence[int]) -> None:
         """Stop tracking trees that their spout task has given up."""
@@ -189,10 +204,9 @@ class Acker:
     def _settle(self, root: int, tree: _Tree) -> None:
         """Tell the spout task if the tree has failed, or if all of its tuples were acked."""
         if tree.is_failed or tree.mask & self._dead:
-            outcome = Outcome.FAILED
+            self._others.append(Settlement(tree.spout_task, Outcome.FAILED, [root]))
         elif tree.value == 0:
-            outcome = Outcome.ACKED
+            self._acked[tree.spout_task].append(root)
         else:
             return
         del self._known[root]
-        self.settled.append(Settlement(tree.spout_task, root, outcome))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from txtopo.plain.trees.acker import Acker, Settlement, acker_of
+from txtopo.plain.trees.acker import ACKER_MASK, Acker, Settlement
 from txtopo.topology.plans.groupings import Pick, divide
 
 
@@ -32,8 +32,8 @@ class Ackers:
 
     @property
     def untold(self) -> int:
-        """How much news nobody has taken."""
-        return sum(len(acker.settled) for acker in self._ackers.values())
+        """How many roots there is news about that nobody has taken."""
+        return sum(acker.untold for acker in self._ackers.values())
 
     def tree_bytes_max(self) -> int:
         """Return how many bytes of memory the largest tree takes; 0 if there is none."""
@@ -83,11 +83,11 @@ class Ackers:
                 acker.rotate()
 
     def take_settled(self) -> list[Settlement]:
-        """Remove and return the news for the spout tasks; of each root, oldest first."""
-        return [settlement for acker in self._ackers.values() if acker.settled for settlement in acker.take_settled()]
+        """Remove and return the news for the spout tasks, as :meth:`Acker.take_settled` does."""
+        return [settlement for acker in self._ackers.values() for settlement in acker.take_settled()]
 
     def _divided(self, roots: Sequence[int]) -> Iterable[tuple[Acker, Pick]]:
         """Return the ackers that track these roots, each with how to pick its own out of a column."""
         if len(self._ackers) == 1:  # by default, and then all roots that come here are of this one
             return [(acker, list) for acker in self._ackers.values()] if roots else []
-        return [(self._ackers[number], pick) for number, pick in divide(list(map(acker_of, roots))).items()]
+        return [(self._ackers[number], pick) for number, pick in divide([root & ACKER_MASK for root in roots]).items()]

@@ -82,15 +82,15 @@ class StartOutput:
 
     def release(self) -> None:
         """Let the output pass from now on, after the start has succeeded."""
-        logger.debug("Spark has started\n%s", self._taken())
+        logger.debug("Spark has started\n%s", self._captured())
 
     def text(self) -> str:
         """Return the held output, after the start has failed; if the JVM still runs, its output passes from now on."""
         if self._thread is not None:
             self._thread.join(_OUTPUT_ENDS_SECS)
-        return self._taken()
+        return self._captured()
 
-    def _taken(self) -> str:
+    def _captured(self) -> str:
         with self._lock:
             self._is_starting = False
             text = b"".join(self._lines).decode(errors="replace")

@@ -32,6 +32,7 @@ from txtopo.workers.actions import (
 from txtopo.workers.control import Owner
 from txtopo.workers.events import ChannelLost, Event, JobEnded, Received, Ticked
 from txtopo.workers.messages import (
+    BodyMessage,
     Failed,
     Health,
     Heartbeat,
@@ -42,8 +43,6 @@ from txtopo.workers.messages import (
     SetActive,
     Stop,
     Stopped,
-    Tell,
-    Told,
     ToWorker,
     Welcome,
 )
@@ -106,7 +105,7 @@ class Process:
 
     def tell(self, message: Any) -> None:
         """Say something to the owner of the workers."""
-        self.to_driver.append(Received(self.channel, Told(message)))
+        self.to_driver.append(Received(self.channel, BodyMessage(message)))
 
     # Its loop.
 
@@ -172,7 +171,7 @@ class Process:
                 self.body.worker_replaced(successor.worker, dead, successor.incarnation)
             case SetActive(is_active):
                 self.body.set_active(is_active=is_active)
-            case Tell(said):
+            case BodyMessage(said):
                 self.body.hear(said)
             case Stop():
                 # Before the process ends: its last message comes before the loss of its channel.

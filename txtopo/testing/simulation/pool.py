@@ -39,10 +39,10 @@ class _CheckedOwner(PoolOwner):
         super().__init__(runner.fabric.post, lambda: runner.fabric.now)
         self._runner = runner
 
-    def told(self, worker: int, incarnation: int, message: FromBody) -> None:
+    def heard(self, worker: int, incarnation: int, message: FromBody) -> None:
         """Take an answer, once or twice."""
         for _ in range(1 + self._runner.strikes(Fault.DOUBLEDFRAMES)):
-            super().told(worker, incarnation, message)
+            super().heard(worker, incarnation, message)
 
     def handle(self, event: Event) -> None:
         """Give an event to the pool."""

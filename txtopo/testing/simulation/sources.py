@@ -91,7 +91,7 @@ class Outside:
                     fields=None,  # the translator has them
                     deserializer=None,
                     connect=self._log(log).connect if isinstance(log, MemoryLog) else made.config.connect,
-                    dead_letter=None if made.config.dead_letter is None else _Taken(),
+                    dead_letter=None if made.config.dead_letter is None else _NoLetters(),
                 )
             case KafkaBolt():
                 made.connect = _Sender
@@ -102,7 +102,7 @@ class Outside:
         return self._logs[given]
 
 
-class _Taken(DeadLetterHook):
+class _NoLetters(DeadLetterHook):
     """Replaces the user's hook, which would write dead letters to the outside."""
 
     def take(self, letters: Sequence[DeadLetter]) -> None:

@@ -38,6 +38,9 @@ ID_LENGTH_MAX = 200
 
 _SHOWN = 40
 
+_WHOLE = frozenset({GroupingKind.GLOBAL, GroupingKind.CUSTOM, GroupingKind.DIRECT})
+"""Groupings that keep the rows of a key together, or whose author says where they go."""
+
 OWN_PREFIX = "spout."
 """The prefix of the names of a spout's own committers and states."""
 
@@ -285,6 +288,23 @@ def check_inputs(graph: Graph, streams: Streams) -> Iterator[str]:
         mistakes += call_if_there(declared.component, "output_mistakes", own, dict(graph.states), default=())
         for mistake in mistakes:
             yield f"bolt {declared.id!r} {mistake}"
+
+
+def check_whole_keys(graph: Graph, streams: Streams) -> Iterator[str]:
+    """Find bolts that keep something for each key, one of whose keys may have rows in several tasks."""
+    for declared in graph.bolts:
+        keys = list(getattr(declared.component, "grouped_by", ()))
+        if (declared.num_tasks or declared.parallelism or 1) == 1 or not keys:
+            continue
+        for each in declared.subscriptions:
+            # A clock's stream has no key, nor has one that a subclass of the user's makes a key of.
+            if not {*keys} <= {*streams[each.source][each.stream]} or each.grouping.kind in _WHOLE:
+                continue
+            if each.grouping.kind is not GroupingKind.FIELDS or not {*(each.grouping.fields or ())} <= {*keys}:
+                yield (
+                    f"bolt {declared.id!r} keeps something for each {', '.join(keys)}, so one task must have all its "
+                    f"rows; write .fields_grouping({each.source!r}, {Fields(*keys)!r}), or give it one task"
+                )
 
 
 def _check_keys(bolt: str, source: str, keys: Fields | None, fields: Fields) -> Iterator[str]:

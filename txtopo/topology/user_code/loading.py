@@ -8,7 +8,6 @@ import inspect
 import os
 import pkgutil
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +16,7 @@ from typing import Any
 import attrs
 
 from txtopo.config import Config
-from txtopo.errors import ConfigError, LoadError, NoTopology, TxtopoError
+from txtopo.errors import ConfigError, LoadError, NoTopology, RuleError, TxtopoError
 from txtopo.text.extras import extra_of, how_to_install
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.plan import Plan
@@ -25,6 +24,7 @@ from txtopo.topology.topology import Topology, TransactionalTopology
 from txtopo.topology.user_code.arguments import Given, all_arguments, divide, settable_parameters
 from txtopo.topology.user_code.blame import text_of
 from txtopo.topology.user_code.modules import refuse_twins, why_hidden
+from txtopo.topology.user_code.place import Place, locate
 
 DEFAULT_ATTRIBUTE = "topology"
 
@@ -137,6 +137,9 @@ def import_module(name: str, first: Path | None = None) -> ModuleType:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise LoadError(_explain(f"module {name} cannot be imported", error, hidden)) from error
         raise NoModule(name, hidden or _near_module(name, error.name)) from error
+    except RuleError as error:
+        locate(error)
+        raise
     except TxtopoError:
         raise
     except (TypeError, ValueError) as error:  # importlib refuses empty and relative names by these
@@ -195,6 +198,9 @@ def _call(what: str, function: Callable[..., Any], *positional: Any, **named: An
     """Call a function of the user's module; turn exceptions that are not txtopo's into a LoadError of one line."""
     try:
         return function(*positional, **named)
+    except RuleError as error:
+        locate(error)
+        raise
     except TxtopoError:
         raise
     except (Exception, SystemExit) as error:
@@ -202,16 +208,15 @@ def _call(what: str, function: Callable[..., Any], *positional: Any, **named: An
 
 
 def _explain(what: str, error: BaseException, hidden: str = "") -> str:
-    """Return a message with the error and its place: the innermost frame that is not the import system's or ours.
+    """Return a message with the error and its place, the innermost line of the user's.
 
     ``hidden`` is its end if it is known why the module is missing.
     """
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if "importlib" not in f.filename]
     if isinstance(error, SyntaxError):
         where = f" ({error.filename}, line {error.lineno})"
         return f"{what}: {type(error).__name__}: {error.msg}{where}"
-    outside = [frame for frame in frames if frame.filename != __file__]
-    where = f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""
+    place = Place.of(error)
+    where = "" if place is None else f" ({place.file}, line {place.line})"
     extra = extra_of(error) if isinstance(error, ImportError) else None
     remedy = "--debug shows the traceback" if extra is None else how_to_install(extra)
     return f"{what}: {type(error).__name__}: {text_of(error)}{where}{hidden or f'; {remedy}'}"

@@ -242,7 +242,7 @@ def _printable(text: str) -> str:
 
 _capture: Capture | None = None
 _users = 0
-_taken_back = contextlib.ExitStack()
+_undo = contextlib.ExitStack()
 _installing = threading.Lock()
 
 
@@ -281,22 +281,22 @@ def capturing(capture: Capture, level: int = logging.NOTSET) -> Iterator[None]:
         with _installing:
             _users -= 1
             if not _users:  # the last one gives the streams back, whichever took them: contexts may overlap
-                _taken_back.close()
+                _undo.close()
                 _capture = None
         capture.end()
 
 
 def _install(capture: Capture, level: int) -> None:
     for stream in (_Stream("stdout", sys.stdout), _Stream("stderr", sys.stderr)):
-        _taken_back.callback(stream.give_back)
+        _undo.callback(stream.give_back)
         stream.take_over()
     root, handler = logging.getLogger(), _LogHandler(capture)
     if capture.is_worker:
         handler.setLevel(level)
-        _taken_back.callback(root.setLevel, root.level)
+        _undo.callback(root.setLevel, root.level)
         root.setLevel(min(root.level, level))
     root.handlers.insert(0, handler)  # first, so that other handlers see the records with their origin
-    _taken_back.callback(root.removeHandler, handler)
+    _undo.callback(root.removeHandler, handler)
 
 
 class _Stream:

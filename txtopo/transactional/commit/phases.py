@@ -129,7 +129,7 @@ def _run_commit_phase(
                 for view in views.values():
                     view.check(component.id)
         for edge, tally in run.tallies.items():
-            if not tally.is_settled:
+            if not tally.agrees:
                 name = task_factory.plan.edges[edge].target
                 raise TupleTreeFailure(f"{name!r} did not receive exactly the tuples that were sent", txid=attempt.txid)
     except TxtopoError:

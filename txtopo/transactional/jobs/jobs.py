@@ -182,7 +182,7 @@ class JobPlanner:
         for edge, tally in total(report.tallies for report in reports).items():
             planned = self._plan.edges[edge]
             ends = {self._plan.by_id[name].kind for name in (planned.source, planned.target)}
-            if not tally.is_settled and not ends & DATAFRAMES:  # Spark SQL counts nothing, and needs not
+            if not tally.agrees and not ends & DATAFRAMES:  # Spark SQL counts nothing, and needs not
                 return TupleTreeFailure(
                     f"{planned.source!r} sent {tally.sent} tuples to {planned.target!r}, which received "
                     f"{tally.received} or different ones: a part of the job ran twice and emitted different tuples",

@@ -163,8 +163,8 @@ class Lost:
 
 
 @attrs.frozen
-class Told:
-    """A body has said something."""
+class Heard:
+    """A body has sent a message."""
 
     worker: int
     incarnation: int
@@ -176,7 +176,7 @@ class Ticked:
     """Time has passed."""
 
 
-Event = JobAsked | ComputeAsked | Cancelled | Joined | Lost | Told | Ticked
+Event = JobAsked | ComputeAsked | Cancelled | Joined | Lost | Heard | Ticked
 
 
 # -- actions
@@ -326,7 +326,7 @@ class Pool:
                     self._place(job, job.waiting)
             case Lost():
                 self._lose(event)
-            case Told():
+            case Heard():
                 self._hear(event)
             case Ticked():
                 self._tick()
@@ -395,12 +395,12 @@ class Pool:
 
     # What comes back.
 
-    def _hear(self, told: Told) -> None:
-        member = self._members.get(told.worker)
-        if member is None or member.incarnation != told.incarnation:
+    def _hear(self, heard: Heard) -> None:
+        member = self._members.get(heard.worker)
+        if member is None or member.incarnation != heard.incarnation:
             return  # of a dead incarnation
-        member.next = told.message.next
-        match told.message:
+        member.next = heard.message.next
+        match heard.message:
             case Answered(number, place, content, _):
                 if (number, place) in member.held:
                     del member.held[number, place]
@@ -408,7 +408,7 @@ class Pool:
             case Dropped(number, _):
                 member.dropping.pop(number, None)
             case _:
-                assert_never(told.message)
+                assert_never(heard.message)
 
     def _answer(self, job: _Job, index: int, content: bytes) -> None:
         if content:

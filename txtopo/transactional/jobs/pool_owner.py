@@ -20,6 +20,7 @@ from txtopo.transactional.jobs.pool import (
     EndWorker,
     Event,
     FromBody,
+    Heard,
     Joined,
     Lose,
     Lost,
@@ -27,7 +28,6 @@ from txtopo.transactional.jobs.pool import (
     Renew,
     Tell,
     Ticked,
-    Told,
 )
 from txtopo.workers.control import Owner
 from txtopo.workers.events import EndAsked, Event as WorkersEvent, TellAsked
@@ -110,10 +110,10 @@ class PoolOwner(Owner):
             self.handle(Lost(worker, incarnation, error))
         return was_at_work
 
-    def told(self, worker: int, incarnation: int, message: FromBody) -> None:
+    def heard(self, worker: int, incarnation: int, message: FromBody) -> None:
         """Take an answer; what it holds of user objects is unpickled by the thread that waits for it."""
         with self._lock:
-            self.handle(Told(worker, incarnation, message))
+            self.handle(Heard(worker, incarnation, message))
 
     def ticked(self) -> None:
         """Let time pass."""

@@ -14,6 +14,7 @@
 ``<topology>/recovered``   the last epoch that has completed its recovery
 ``<topology>/timeline``    the rewinds and repairs that it has gone through
 ``<topology>/points``      the points that all tables keep, see :mod:`txtopo.transactional.recovery.points`
+``<topology>/folds``       what is folded into each column of a table, in words, by the table's identity
 ``<topology>/source/N/…``  the values of the coordinator of the spout N
 ``<topology>/pace``        a transaction's share of a job's time, in microseconds; written with commits
 =========================  ==================================================================
@@ -56,6 +57,7 @@ from txtopo.transactional.recovery.points import KeptPoints
 from txtopo.transactional.recovery.values import (
     COMMITTED,
     ENCODER,
+    FOLDS,
     FORMAT,
     GROUP,
     INCARNATION,
@@ -78,6 +80,10 @@ METADATA_BYTES_MAX = VALUE_BYTES_MAX - 100
 
 NOTE_BYTES_MAX = VALUE_BYTES_MAX
 """A note of more bytes does not go into the group's value."""
+
+
+Folds = Mapping[str, Mapping[str, str]]
+"""By the identity of a table and its columns, what is folded into them, in words."""
 
 
 @attrs.frozen
@@ -153,6 +159,8 @@ class CoordinatorState:
         refuse_other(f"the coordinator state of topology {topology_id!r}", written, COORDINATOR_STATE)
         self._spouts: dict[str, str] = self.values.read(SPOUTS, dict) or {}
         self._known_spouts = dict(self._spouts)
+        self.folds: Folds = self.values.read(FOLDS, dict) or {}
+        """What is folded into its tables, as far as it is known."""
         # A drawn one becomes durable in begin(): until then a crash leaves nothing, and the next start draws another.
         self.incarnation = self._known_incarnation or uuid.uuid4().hex
         self._kept_us = self._learnt_us = self.transaction_us()
@@ -287,9 +295,14 @@ class CoordinatorState:
         """Remove notes of this epoch and of earlier ones elsewhere; no group may be decided and uncommitted."""
         self._large_notes.remove_all()
 
-    def confirm_recovery(self) -> None:
-        """Record that this epoch has recovered. The write needs the lead, so the values that were read are current."""
-        self.values.write([self.values.put(RECOVERED, self.epoch)])
+    def confirm_recovery(self, folds: Folds | None = None) -> None:
+        """Record that this epoch has recovered, and what is folded into tables from now on; None: as before.
+
+        The write needs the lead, so the values that were read are current.
+        """
+        told = [] if folds is None or folds == self.folds else [self.values.put(FOLDS, folds)]
+        self.values.write([self.values.put(RECOVERED, self.epoch), *told])
+        self.folds = self.folds if folds is None else folds
 
     def timeline(self) -> Timeline:
         """Return the last epoch that the state knows of, and the turns up to it."""
@@ -396,6 +409,7 @@ class CoordinatorState:
         mark: CommittedMark,
         begun: Sequence[TransactionMetadata],
         source: Mapping[str, bytes],
+        folds: Folds | None = None,
     ) -> None:
         """Begin the coordinator state of a fork, in place of what an interrupted try has left.
 
@@ -406,8 +420,10 @@ class CoordinatorState:
             mark: the last committed transaction.
             begun: the transactions after it that are begun.
             source: the values of the spout's coordinator, by path below its own.
+            folds: what is folded into its tables.
         """
         values = {
+            **({FOLDS: encoded(folds)} if folds else {}),
             **{f"{SOURCE}/{path}": value for path, value in source.items()},
             # Without a stamp, as versions before format 4 wrote it, if the original never recorded when it was planned.
             **{

@@ -27,7 +27,13 @@ from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.journal.entries import DEAD_LETTERS, JournalPart
 from txtopo.journal.turns import UNKNOWN, Timeline
-from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
+from txtopo.transactional.recovery.coordinator_state import (
+    CommittedMark,
+    CoordinatorState,
+    Folds,
+    Group,
+    StateMark,
+)
 
 WAY_OUT = (
     "Restore what was lost or replaced; or run 'txtopo repair' with this topology: it shows what can be done, "
@@ -68,6 +74,7 @@ class DivergenceKind(enum.Enum):
     NEWER_EPOCH = "opened by a newer epoch"
     AWAY = "left out of the topology for a while"
     NEW = "new, and transactions are committed"
+    REFOLDED = "made of something else"
 
 
 @attrs.frozen
@@ -105,6 +112,7 @@ class CoordinatorRecord:
     """Where the last run has kept its coordinator state, if there is none and the journal says so."""
     points: tuple[int, ...] = ()
     """The points on record."""
+    folds: Folds = attrs.field(factory=dict)
 
     @property
     def decided(self) -> int:
@@ -134,6 +142,7 @@ class CoordinatorRecord:
             coordinator_state.timeline(),
             parts[-1].header.store if parts else "",
             tuple(point.txid for point in coordinator_state.points().points),
+            coordinator_state.folds,
         )
 
     def when_recovered(self) -> CoordinatorRecord:
@@ -253,6 +262,36 @@ def find_incomplete(
                 f"transaction {txid}, so it lacks the part of all transactions in between"
             )
         found.append(Divergence(kind, name, text, way_out=way_out))
+    return found
+
+
+def find_refolded(
+    record: CoordinatorRecord, folds: Mapping[str, Mapping[str, str]], to_begin: Collection[str] = ()
+) -> list[Divergence]:
+    """Return the states into whose columns the code folds something else than what they are made of.
+
+    Args:
+        record: that of the coordinator state, without a group in progress.
+        folds: what is folded into the columns of each state, in words.
+        to_begin: the states that are begun empty.
+    """
+    found = []
+    for name, told in folds.items():
+        mark = record.committed.states.get(name)
+        if mark is None or mark.txid is None or name in to_begin:
+            continue
+        known = record.folds.get(mark.identity, {})
+        changed = [column for column, how in told.items() if known.get(column, how) != how]
+        for column in changed:
+            text = (
+                f"state {name!r} of topology {record.topology_id!r}{f', column {column!r},' if column else ''} is made "
+                f"of {known[column]} up to transaction {mark.txid}, but the code has {told[column]}"
+            )
+            way_out = (
+                "Let the code make it as before; or give the column, or the state and its table, another name; or go "
+                "back to before its first transaction with 'txtopo rewind'"
+            )
+            found.append(Divergence(DivergenceKind.REFOLDED, name, text, mark.txid, way_out))
     return found
 
 

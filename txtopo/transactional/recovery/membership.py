@@ -55,6 +55,8 @@ class Membership:
     or for the records that a spout refuses."""
     start_empty: Mapping[str, int] = attrs.field(factory=dict)
     """Those that may be begun empty, each with the last committed transaction."""
+    folds: Mapping[str, Mapping[str, str]] = attrs.field(factory=dict)
+    """By state and column, what the code folds into it, in words."""
 
     def to_begin(self, record: CoordinatorRecord, names: Collection[str]) -> list[str]:
         """Return the states that are to be begun empty; ``record`` must be without a group in progress."""

@@ -30,7 +30,14 @@ from txtopo.errors import DivergenceError, LostLead
 from txtopo.failpoints import durable_step
 from txtopo.journal.entries import JournalPart
 from txtopo.transactional.core.events import TransactionMetadata
-from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark, tables_of
+from txtopo.transactional.recovery.coordinator_state import (
+    CommittedMark,
+    CoordinatorState,
+    Folds,
+    Group,
+    StateMark,
+    tables_of,
+)
 from txtopo.transactional.recovery.divergence import (
     WAY_OUT,
     CoordinatorRecord,
@@ -38,6 +45,7 @@ from txtopo.transactional.recovery.divergence import (
     find_divergences,
     find_incomplete,
     find_mismatched,
+    find_refolded,
     marks_of_topology,
     refuse,
 )
@@ -150,7 +158,7 @@ class _Recovery:
             # A crash before this leaves nothing for the next recovery to do. The write itself proves that nobody else
             # has taken the lead since the values above were read.
             with durable_step("recovery.confirm"):
-                coordinator_state.confirm_recovery()
+                coordinator_state.confirm_recovery(self._folds(committed))
             return RecoveredRun(self.opened, committed, begun_transactions)
         except BaseException as error:
             for state in self.opened.values():
@@ -180,7 +188,8 @@ class _Recovery:
         ]
         # A state that has another name now is no new one: its table says so.
         renamed = {each.state for each in found if each.kind is DivergenceKind.OTHER_OWNER}
-        refuse([*found, *(each for each in incomplete if each.state not in renamed)])
+        refolded = find_refolded(recovered, self.membership.folds, to_begin)
+        refuse([*found, *(each for each in incomplete if each.state not in renamed), *refolded])
         return to_begin
 
     def _to_begin(self, record: CoordinatorRecord) -> list[str]:
@@ -214,6 +223,21 @@ class _Recovery:
         # Also covers states without a table to inspect, which the looks above leave out.
         refuse(find_mismatched(record, self.opened))
         return record.committed
+
+    def _folds(self, committed: CommittedMark) -> Folds | None:
+        """Return what is folded into all tables from now on, by their identities; None: nothing that is not known."""
+        now = self.membership.folds
+        if not now:
+            return None
+        known = self.coordinator_state.folds
+        own = {
+            each.identity: {**(known.get(each.identity, {}) if each.last_txid else {}), **now.get(name, {})}
+            for name, each in self.opened.items()
+        }
+        departed = {each.identity for each in committed.states.values()} - own.keys()
+        return {identity: told for identity, told in own.items() if told} | {
+            identity: told for identity, told in known.items() if identity in departed
+        }
 
     def _clean_up(self) -> None:
         """Remove what was prepared and belongs to no group, and let tables grow."""

@@ -33,7 +33,7 @@ class EdgeTally:
         self.received_ids ^= other.received_ids
 
     @property
-    def is_settled(self) -> bool:
+    def agrees(self) -> bool:
         """Whether exactly the sent tuples were received."""
         return self.sent == self.received and self.sent_ids == self.received_ids
 

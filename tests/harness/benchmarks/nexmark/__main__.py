@@ -14,6 +14,7 @@ import ast
 import datetime as dt
 import importlib
 import inspect
+import itertools
 import os
 import pkgutil
 import shutil
@@ -134,6 +135,8 @@ class Bench:
 
     def __init__(self, folder: Path, made: Events, size: int) -> None:
         self._folder, self._made, self._size = folder, made, size
+        self._output = folder
+        self._runs = itertools.count()
         each = min(size, WARM_UP_EACH)
         few = attrs.evolve(made, count=min(made.count, each * WARM_UP_FILES))
         made.write(folder / "events", range(0, made.count, size))
@@ -171,14 +174,16 @@ class Bench:
         counts = found.rows, found.missing.num_rows, found.surplus.num_rows
         return Cost(name, own_lines, self._size, self._made.count, secs, cores, *counts)
 
-    @property
-    def _output(self) -> Path:
-        return self._folder / "output"
-
     def _measured(self, once: Callable[[Path, Path], object]) -> tuple[float, float]:
-        """Run something twice; return the seconds by the clock of the second time, and those of cores."""
+        """Run something twice; return the seconds by the clock of the second time, and those of cores.
+
+        Each run has a folder of its own: Spark uploads a state store's last snapshot after its query has ended, and in
+        the folder of the next query that would be a snapshot of the next query's state.
+        """
         for events in (self._folder / "few", self.events):
-            shutil.rmtree(self._output, ignore_errors=True)
+            if self._output != self._folder:
+                shutil.rmtree(self._output, ignore_errors=True)
+            self._output = self._folder / f"output-{next(self._runs)}"
             begun, cores = time.perf_counter(), CoreSecs.now()
             once(events, self._output)
         return time.perf_counter() - begun, sum(CoreSecs.now().since(cores))

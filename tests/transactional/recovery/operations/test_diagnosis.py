@@ -16,16 +16,21 @@ from state.stores.memory import MemoryPlace, MemoryStore
 from tests.transactional.recovery.operations.test_rewind import Subject, Table, written
 from txtopo import Fields
 from txtopo.files.folder import LocalFolder
-from txtopo.journal import search
+from txtopo.journal.search import JournalSearch, SearchSizes
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, StateMark
 from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, diagnose
 
 STATE = MemoryState(Fields("key"), Fields("value"))
 
 
-def diagnosed(folder: Path, tables: dict[str, Table], mark: CommittedMark | None) -> Diagnosis:
+def diagnosed(
+    folder: Path, tables: dict[str, Table], mark: CommittedMark | None, sizes: SearchSizes | None = None
+) -> Diagnosis:
     """Diagnose a topology whose coordinator state is wiped, or has a mark."""
-    subject = Subject("top", {"s": "repeatable"}, dict.fromkeys(tables, STATE), LocalFolder(folder), {}, made=tables)
+    states = dict.fromkeys(tables, STATE)
+    subject = Subject(
+        "top", {"s": "repeatable"}, states, LocalFolder(folder), {}, made=tables, sizes=sizes or SearchSizes()
+    )
     store = MemoryStore(MemoryPlace())
     lead = store.take_lead("top", "test", 100)
     coordinator_state = CoordinatorState(store, lead, "top")
@@ -37,14 +42,14 @@ def diagnosed(folder: Path, tables: dict[str, Table], mark: CommittedMark | None
 @contextlib.contextmanager
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
     """Yield the entries that are parsed meanwhile."""
-    parse, parsed = search.JournalSearch._entry, []
+    parse, parsed = JournalSearch._entry, []
 
     def entry(journal: Any, file: Any, line: bytes) -> Any:
         parsed.append(line)
         return parse(journal, file, line)
 
     with monkeypatch.context() as patched:
-        patched.setattr(search.JournalSearch, "_entry", entry)
+        patched.setattr(JournalSearch, "_entry", entry)
         yield parsed
 
 
@@ -53,8 +58,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
 @pytest.mark.parametrize("is_wiped", [False, True])
 def test_a_repair_is_that_of_the_whole_journal(tmp_path, monkeypatch, seed, is_wiped):
     """Whichever table was restored from a backup, and whether the coordinator state is there: it goes to the same place."""
-    monkeypatch.setattr(search, "SEARCH_BYTES", 500)
-    monkeypatch.setattr(search, "NEAR_LINES", 3)
     draw = random.Random(seed)
     writes = written(tmp_path, draw, draw.randrange(1, 4))
     kept = sorted(draw.sample(writes["a"], 6))
@@ -67,9 +70,9 @@ def test_a_repair_is_that_of_the_whole_journal(tmp_path, monkeypatch, seed, is_w
     mark = None if is_wiped else CommittedMark(writes["a"][-1], None, marks)
     found, entries = [], []
     for block_bytes in (1 << 30, 1_000):  # a file that is not larger is read whole
-        monkeypatch.setattr(search, "BLOCK_BYTES", block_bytes)
+        sizes = SearchSizes(bytes=500, near_lines=3, block_bytes=block_bytes)
         with counted(monkeypatch) as parsed:
-            found.append(diagnosed(tmp_path, tables, mark))
+            found.append(diagnosed(tmp_path, tables, mark, sizes))
         entries.append(len(parsed))
     whole, around = found
     assert around.go_to == whole.go_to

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -16,7 +17,7 @@ from txtopo.files.folder import LocalFolder
 from txtopo.journal.entries import JournalHeader, JournalTable
 from txtopo.journal.folders import find_journal
 from txtopo.journal.journal import read_journal
-from txtopo.journal.search import JournalSearch
+from txtopo.journal.search import JournalSearch, SearchSizes
 from txtopo.journal.writer import JournalWriter
 from txtopo.testing.simulation.tables import SimulatedStateTable
 from txtopo.transactional.recovery.coordinator_state import CommittedMark
@@ -57,6 +58,10 @@ class Subject(RepairSubject):
     """A topology with such tables."""
 
     made: dict[str, Table] = attrs.field(factory=dict)
+    sizes: SearchSizes = attrs.field(factory=SearchSizes)
+
+    def journal(self, is_meant: Callable[[JournalHeader], bool] = lambda _: True) -> JournalSearch:
+        return JournalSearch(find_journal(self.metadata_dir, self.topology_id), is_meant, self.sizes)
 
     def tables(self) -> dict[str, Table]:
         return self.made
@@ -86,10 +91,8 @@ def written(folder: Path, draw: random.Random, epochs: int) -> dict[str, list[in
 
 @pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(8))
-def test_points_are_those_of_the_whole_journal(tmp_path, monkeypatch, seed):
+def test_points_are_those_of_the_whole_journal(tmp_path, seed):
     """With their obstacles, a lost file among them; so is what a transaction or a time that is asked for leads to."""
-    for name, value in (("SEARCH_BYTES", 500), ("BLOCK_BYTES", 1_000), ("NEAR_LINES", 3)):
-        monkeypatch.setattr(f"txtopo.journal.search.{name}", value)
     draw, is_lost = random.Random(seed), seed % 4 == 1
     writes = written(tmp_path, draw, 1 if is_lost else draw.randrange(1, 4))
     kept = sorted(draw.sample(writes["a"], 6))
@@ -103,7 +106,7 @@ def test_points_are_those_of_the_whole_journal(tmp_path, monkeypatch, seed):
     last = writes["a"][-1]
     record = CoordinatorRecord("top", "life", 1, CommittedMark(last, None, {}), None)
     subject = Subject("top", {}, dict.fromkeys(tables), LocalFolder(tmp_path), {}, made=tables)
-    search = JournalSearch(journal)
+    search = JournalSearch(journal, sizes=SearchSizes(bytes=500, near_lines=3, block_bytes=1_000))
     whole = Past.of(subject, lambda _: search.around(range(last + 1)) if is_lost else read_journal(journal), record)
     past = Past.of(subject, search.around, record)
     known = {point.txid: point for point in past.points}

@@ -46,7 +46,7 @@ class Root:
 
 
 @attrs.define(eq=False)
-class Held:
+class Unacked:
     """A tuple that a task has received and has neither acked nor failed."""
 
     tuple: Any
@@ -61,10 +61,10 @@ class Account:
     """One incarnation of a worker, as the ledger sees it."""
 
     incarnation: int
-    held: dict[int, Held] = attrs.field(factory=dict)
+    unacked: dict[int, Unacked] = attrs.field(factory=dict)
     """The inputs that its tasks hold, by ``id()``."""
     tasks: dict[int, int] = attrs.field(factory=dict)
-    """The task of each held input, by the same ``id()``."""
+    """The task of each input, by the same ``id()``."""
     roots: dict[int, Root] = attrs.field(factory=dict)
     """The roots of its spout tasks that are neither acked nor failed, by serial."""
     acked: Any = None
@@ -142,9 +142,9 @@ class Ledger:
         incarnations: Collection[int],
     ) -> None:
         """Record a tuple that a bolt has emitted; it joins the trees of those anchors that the bolt holds."""
-        held = [account.held[id(each)] for each in anchors if id(each) in account.held]
+        unacked = [account.unacked[id(each)] for each in anchors if id(each) in account.unacked]
         roots: dict[int, Root] = {}
-        for each in held:
+        for each in unacked:
             each.sent_to.update(incarnations)
             for root in self._roots_of.get(each.token, ()):
                 roots[root.serial] = root
@@ -157,26 +157,26 @@ class Ledger:
     def received(self, account: Account, tuple: Any, token: int, task: int) -> None:
         """Record an input of a task, if it belongs to a tree."""
         if token in self._roots_of:
-            account.held[id(tuple)] = Held(tuple, token)
+            account.unacked[id(tuple)] = Unacked(tuple, token)
             account.tasks[id(tuple)] = task
 
     def tuple_acked(self, account: Account, tuple: Any) -> None:
         """Record an ack; ignore a tuple that the task does not hold."""
-        held = account.held.pop(id(tuple), None)
-        if held is None:
+        unacked = account.unacked.pop(id(tuple), None)
+        if unacked is None:
             return
         account.acked = tuple
         task = account.tasks.pop(id(tuple))
-        for root in self._roots_of[held.token]:
-            root.open.discard((held.token, task))
-            root.told_of.setdefault(account.incarnation, set()).update(held.sent_to)
+        for root in self._roots_of[unacked.token]:
+            root.open.discard((unacked.token, task))
+            root.told_of.setdefault(account.incarnation, set()).update(unacked.sent_to)
 
     def tuple_failed(self, account: Account, tuple: Any) -> None:
         """Record a failure; ignore a tuple that the task does not hold."""
-        held = account.held.pop(id(tuple), None)
-        if held is not None:
+        unacked = account.unacked.pop(id(tuple), None)
+        if unacked is not None:
             del account.tasks[id(tuple)]
-            for root in self._roots_of[held.token]:
+            for root in self._roots_of[unacked.token]:
                 root.is_failed = True
 
     def settled_again(self, account: Account, task: int, tuple: Any, what: str) -> None:
@@ -203,7 +203,7 @@ class Ledger:
 
     def emitted_after_ack(self, account: Account, task: int, values: Any, anchors: Iterable[Any]) -> None:
         """Blame a task that emits after an ack in the same turn, unless it anchors to an input that it still holds."""
-        if not any(id(each) in account.held for each in anchors):
+        if not any(id(each) in account.unacked for each in anchors):
             self._judge(
                 account,
                 lambda: (
@@ -219,8 +219,8 @@ class Ledger:
 
     def renewed(self, account: Account, tuple: Any) -> None:
         """Record that a task has reset the timeout of an input's roots."""
-        held = account.held.get(id(tuple))
-        for root in self._roots_of[held.token] if held is not None else ():
+        unacked = account.unacked.get(id(tuple))
+        for root in self._roots_of[unacked.token] if unacked is not None else ():
             root.renewed_at = self.clock()
 
     def doubled(self, token: int) -> None:
@@ -268,11 +268,11 @@ class Ledger:
         no bolt can ever ack it.
         """
         for account in accounts if self.is_acking else ():
-            for key, held in () if account.is_broken else account.held.items():
-                if sys.getrefcount(held.tuple) <= FORGOTTEN:
+            for key, unacked in () if account.is_broken else account.unacked.items():
+                if sys.getrefcount(unacked.tuple) <= FORGOTTEN:
                     raise Violation(
-                        f"{self.name_of(account.tasks[key])} has neither acked nor failed {named(held.tuple)}, and has "
-                        "let go of it, so that its root can only time out; ack or fail each input"
+                        f"{self.name_of(account.tasks[key])} has neither acked nor failed {named(unacked.tuple)}, and "
+                        "has let go of it, so that its root can only time out; ack or fail each input"
                     )
 
     def held_by(self, accounts: Iterable[Account]) -> Counter[str]:
@@ -289,7 +289,9 @@ class Ledger:
             Violation: a root is pending though its whole tree was acked, a tuple of it failed, it has touched a dead
                 worker, or no task holds a tuple of it any more.
         """
-        holding = {(held.token, account.tasks[key]) for account in accounts for key, held in account.held.items()}
+        holding = {
+            (unacked.token, account.tasks[key]) for account in accounts for key, unacked in account.unacked.items()
+        }
         for account in accounts:
             for root in account.roots.values():
                 if not root.open and not root.is_doubled:

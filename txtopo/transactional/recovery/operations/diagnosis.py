@@ -14,7 +14,7 @@ incarnation of the topology. Transactions that are begun and not committed begin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import attrs
 
@@ -22,7 +22,7 @@ from txtopo.api.state import State, StateTable, TableDescription
 from txtopo.errors import DivergenceError, StopError
 from txtopo.files.folder import Folder
 from txtopo.journal.backfills import backfills_of, identities_in, unfinished_backfills
-from txtopo.journal.entries import JournalPart
+from txtopo.journal.entries import JournalHeader, JournalPart
 from txtopo.journal.folders import asides as journal_asides, find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.transactional.recovery.checkpoints import JOURNAL, Checkpoint, checkpoint_of, checkpoints_in
@@ -67,6 +67,10 @@ class RepairSubject:
     def tables(self) -> dict[str, StateTable]:
         """Return the tables that can be inspected, by state."""
         return tables_of(self.states)
+
+    def journal(self, is_meant: Callable[[JournalHeader], bool] = lambda _: True) -> JournalSearch:
+        """Return its journal, or those files of it whose header is meant."""
+        return JournalSearch(find_journal(self.metadata_dir, self.topology_id), is_meant)
 
     def rooms(self) -> dict[str, Folder]:
         """Return the folders that may hold notes of its coordinator state; see :func:`rooms_of`."""
@@ -451,7 +455,7 @@ def _journal(
     for name, each in descriptions.items():
         txids |= {each.last_txid or 0, *tables[name].all_kept()}
     try:
-        return JournalSearch(find_journal(subject.metadata_dir, subject.topology_id)).around(txids), None
+        return subject.journal().around(txids), None
     except DivergenceError as error:
         return [], error.message
 

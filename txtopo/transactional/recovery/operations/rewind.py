@@ -22,7 +22,6 @@ from txtopo.attempts import transactions_words
 from txtopo.errors import StateAccessError
 from txtopo.journal.backfills import backfills_of, unfinished_backfills
 from txtopo.journal.entries import JournalHeader, JournalPart, JournalTransaction
-from txtopo.journal.folders import find_journal
 from txtopo.journal.journal import counting_parts
 from txtopo.journal.search import JournalSearch
 from txtopo.transactional.recovery.checkpoints import Checkpoint, checkpoints_in
@@ -345,8 +344,11 @@ def metadata_after(subject: RepairSubject, coordinator_state: CoordinatorState, 
     def is_meant(header: JournalHeader) -> bool:
         return header.incarnation == plan.incarnation and (not plan.epoch or header.epoch < plan.epoch)
 
-    journal = JournalSearch(find_journal(subject.metadata_dir, subject.topology_id), is_meant)
-    entered = [each for group in journal.backwards(reaching=plan.txid + 1) for each in group.entry.transactions]
+    entered = [
+        each
+        for group in subject.journal(is_meant).backwards(reaching=plan.txid + 1)
+        for each in group.entry.transactions
+    ]
     known = {each.txid: (each.metadata, each.planned) for each in entered}
     # A store that was restored from a backup may have another transaction than the one that was committed since.
     known |= {each.txid: (each.metadata, each.planned) for each in begun if each.txid > plan.until}

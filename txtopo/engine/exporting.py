@@ -1,4 +1,4 @@
-"""What is told of a run to the systems of others, if its settings ask for that: lineage and traces."""
+"""What a run exports to the systems of others, if its settings ask for that: lineage and traces."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ LINEAGE, TRACING = "topology.lineage", "topology.tracing"
 
 
 @attrs.frozen
-class Told:
-    """The environment of a run of which others are told, and who wants to know how it ends."""
+class Exporting:
+    """The environment of a run that is exported, and who wants to know how it ends."""
 
     environment: Environment
     lineage: Lineage | None = None
 
     def ended(self, report: RunReport) -> None:
-        """Tell that the run has ended without an error."""
+        """Say that the run has ended without an error."""
         if self.lineage is not None:
             self.lineage.ended = report.reason
 
 
 @contextlib.contextmanager
-def told(topology: TransactionalTopology, config: Config, environment: Environment) -> Iterator[Told]:
-    """Tell of what runs within the context, if the settings ask for that.
+def exporting(topology: TransactionalTopology, config: Config, environment: Environment) -> Iterator[Exporting]:
+    """Export what runs within the context, if the settings ask for that.
 
     Raises:
         ConfigError: a package is missing, or its own settings are wrong; nothing was written.
@@ -59,7 +59,7 @@ def told(topology: TransactionalTopology, config: Config, environment: Environme
             observers.append(stack.enter_context(Tracing(topology.id)))
         if len(observers) > 1:
             environment = attrs.evolve(environment, observer=Observers(*observers))
-        yield Told(environment, lineage)
+        yield Exporting(environment, lineage)
 
 
 @contextlib.contextmanager

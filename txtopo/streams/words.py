@@ -1,62 +1,45 @@
-"""Where a step was written: a mistake is reported with the user's line, and the word that was meant."""
+"""The words that users say: a mistake is reported with the user's line, and the word that was meant."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-import linecache
 import re
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import attrs
-
-import txtopo
 from txtopo.api.arguments import checked_arguments
-from txtopo.errors import RuleError, TopologyError, UnknownWord
-from txtopo.text.elsewhere import said_here
+from txtopo.errors import RuleError, UnknownWord
 from txtopo.text.suggestions import did_you_mean
+from txtopo.topology.user_code.place import Place, is_located
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-
-_OWN = str(Path(txtopo.__file__).parent)
-"""The folder of txtopo's own code."""
-
-_OF_ATTRS = "<attrs generated"
-"""How attrs names the code of classes."""
 
 _SAID = {"__init__": "Flow", "__getitem__": "stream[…]", "_config": "run"}
 """What errors call methods that users call by other words."""
 
-
-@attrs.frozen
-class Place:
-    """A line of the user's code."""
-
-    file: str
-    line: int
-
-    @staticmethod
-    def here() -> Place:
-        """Return the line of the user's code that is being run."""
-        frame = sys._getframe(1)  # noqa: SLF001 - the one way to the caller's line
-        while frame.f_back is not None and frame.f_code.co_filename.startswith((_OWN, _OF_ATTRS)):
-            frame = frame.f_back
-        return Place(frame.f_code.co_filename, frame.f_lineno)
-
-    def __str__(self) -> str:
-        return f"{Path(self.file).name}, line {self.line}"
-
-    @property
-    def text(self) -> str:
-        """What is written there."""
-        return linecache.getline(self.file, self.line).strip()
-
-    def says(self, mistake: str) -> TopologyError:
-        """Return the error about a mistake of this line."""
-        return TopologyError(f"{self}: {mistake}" + (f"\n    {self.text}" if self.text else ""))
+_SAID_HERE = {
+    "where": "filter(…)",
+    "withWatermark": "event_time(field, delay='30s')",
+    "dropDuplicates dropDuplicatesWithinWatermark": "distinct(key)",
+    "keyBy": "group_by(key)",
+    "window": "group_by(…).window('1m').agg(…)",
+    "upsert merge": "group_by(…).agg(…).upsert('table'), or apply_changes('table', …)",
+    "foreach foreachBatch process": "through('name', bolt)",
+    "write writeStream sink save saveAsTable sink_delta": "append('table')",
+    "sum count min max mean avg reduce aggregate": "agg(name=Sum('field')), or Count, Min, Max of txtopo.streams",
+    "sort orderBy sort_by limit head top": "agg(name=TopN('field', n=3, by='field')): a stream has no order and no end",
+    "collect show to_polars toPandas": "preview(), or read a table when the flow has run",
+    "columns schema dtypes printSchema": "fields",
+    "withColumnRenamed alias": "rename({'old': 'new'})",
+    "fillna na": "with_columns(x=pl.col('x').fill_null(0))",
+    "agg count_by": "group_by(…).agg(…), or group_by().window('1m').agg(…) for all rows",
+    "cache persist repartition coalesce checkpoint": "Flow(…, parallelism=4): it keeps and moves rows by itself",
+    "pivot apply applyInPandas transformWithState mapGroupsWithState": "through('name', committer, by=key)",
+    "start awaitTermination execute": "run()",
+    "readStream read table load": "source('name', spout), or reference('name', DeltaReference(…)) to look rows up",
+}
+"""Words of PySpark, polars, Flink and others, where no word of ours is like it; and what to write instead."""
 
 
 class Words:
@@ -69,7 +52,8 @@ class Words:
             if word.startswith("_"):  # asked for by libraries, such as those that show or copy things
                 raise AttributeError(word)
             own = [each for each in dir(type(self)) if not each.startswith("_")]
-            near = said_here(word) or did_you_mean(word, own)
+            here = next((here for words, here in _SAID_HERE.items() if word in words.split()), "")
+            near = f"; write {here}" if here else did_you_mean(word, own)
             if "fields" in own and word in self.fields:
                 near = f"; a field is {word!r}, or pl.col({word!r}) in an expression"
             kind, near = type(self).__name__, near or f"; it has {', '.join(own)}"
@@ -95,7 +79,7 @@ def step(function: _F) -> _F:
         try:
             return checked(*arguments, **named)
         except RuleError as error:
-            if re.match(r"\S+, line \d+: ", str(error)):  # it was reported by a step that this one is made of
+            if is_located(error):  # it was reported by a step that this one is made of
                 raise
             raise Place.here().says(f"{word}: {error}") from error
 
