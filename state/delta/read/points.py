@@ -82,13 +82,13 @@ class ShownPoints:
         entry = read_entry(location, first)
         since = ShownPoint(began.transaction_version(application) or 0, None if entry is None else entry.written_ms)
         turns = list(rollbacks(location, latest, application, first))
-        for entry in turns:
-            if (entry.txid or 0) < since.txid:
-                since = ShownPoint(entry.txid or 0, entry.written_ms)
+        for turn in turns:
+            if (turn.txid or 0) < since.txid:
+                since = ShownPoint(turn.txid or 0, turn.written_ms)
         lowest = since.txid
         points: list[ShownPoint] = []
         older = (read_entry(location, each) for each in reversed([*log.entries]) if each < first)
-        for found in standing(each for each in itertools.chain(turns, older) if each is not None):
+        for found in standing(each for each in (*turns, entry, *older) if each is not None):
             if found.version >= first or found.txid is None or found.txid >= lowest:
                 continue
             lowest, version = found.txid, found.version
