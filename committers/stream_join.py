@@ -28,7 +28,6 @@ from committers.event_time.join_streams import LEFT, RIGHT, SIDES, JoinStream, L
 from committers.event_time.pairs import Positions, Timed, pairs
 from committers.event_time.timed import is_last_task, no_watermark
 from committers.event_time.times import MICROS_MAX, event_times, in_known_years, micros_in, micros_of, timestamps
-from committers.event_time.windows import key_ids
 from committers.inputs import Inputs
 from committers.waiting import WaitingTuples
 from state import DeltaExpiringRows
@@ -43,6 +42,7 @@ from txtopo import (
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.utc import MICROS_MIN
 from txtopo.columnar.conversion import cast_rows
+from txtopo.columnar.key_index import key_ids
 from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError

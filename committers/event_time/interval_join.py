@@ -48,7 +48,6 @@ from committers.event_time.join_streams import (
 from committers.event_time.pairs import Timed, pairs
 from committers.event_time.timed import EXPIRES, LATE, UNTIMED, ClockedCommitter, with_ahead
 from committers.event_time.times import MICROS_MAX, micros_in, timestamps
-from committers.event_time.windows import key_ids
 from committers.inputs import Inputs
 from committers.waiting import WaitingTuples
 from state import DeltaExpiringRows
@@ -56,6 +55,7 @@ from txtopo import BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyC
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.data.utc import MICROS_MIN, MICROSECOND
+from txtopo.columnar.key_index import key_ids
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import are_over
 from txtopo.columnar.selection import rows_at

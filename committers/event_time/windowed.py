@@ -18,13 +18,14 @@ from committers.aggregates.aggregation import Aggregation, merged_rows
 from committers.aggregates.fields import fields_of
 from committers.event_time.timed import AHEAD, EXPIRES, LATE, UNTIMED, TimedCommitter
 from committers.event_time.times import TIMESTAMP, in_known_years, micros_in, micros_of, timestamps
-from committers.event_time.windows import END, START, Window, key_ids, sessions, with_windows
+from committers.event_time.windows import END, START, Window, sessions, with_windows
 from state import DeltaExpiringRows, DeltaState
 from txtopo import Fields, OutputFieldsDeclarer
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.api.reduction import Combiner, Reductions
 from txtopo.columnar.conversion import cast_rows
+from txtopo.columnar.key_index import key_ids
 from txtopo.columnar.reducing import ordered
 from txtopo.columnar.rows_by_time import BEFORE_ALL, not_over
 from txtopo.columnar.selection import rows_at

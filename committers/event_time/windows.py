@@ -18,6 +18,7 @@ from committers.event_time.durations import Duration, duration, short
 from committers.event_time.times import MICROS_MAX, Micros, micros_in, micros_of, timestamps
 from txtopo.api.arguments import checked_arguments, checked_class
 from txtopo.api.data.utc import MICROS_MIN, MICROSECOND, datetime_at, micros_at
+from txtopo.columnar.key_index import key_ids
 from txtopo.errors import ConfigError
 
 START, END = "window_start", "window_end"
@@ -288,16 +289,6 @@ def sessions(rows: pa.Table, keys: Sequence[str]) -> tuple[Micros, Micros]:
     found_starts, found_ends = np.empty_like(starts), np.empty_like(ends)
     found_starts[order], found_ends[order] = own_starts[first][session], reached[last][session]
     return found_starts, found_ends
-
-
-def key_ids(rows: pa.Table, keys: Sequence[str]) -> Micros:
-    """Return a number for each row's key, the same for equal keys; less than the number of rows."""
-    ids = np.zeros(rows.num_rows, dtype=np.int64)
-    for number, name in enumerate(keys):
-        encoded = pc.dictionary_encode(rows[name].combine_chunks(), null_encoding="encode").indices
-        codes = encoded.to_numpy(zero_copy_only=False).astype(np.int64)
-        ids = np.unique(ids * (rows.num_rows + 1) + codes, return_inverse=True)[1] if number else codes
-    return ids.astype(np.int64)
 
 
 def with_windows(rows: pa.Table, starts: Micros, ends: Micros) -> pa.Table:

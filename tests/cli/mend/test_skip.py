@@ -179,6 +179,7 @@ def test_what_was_set_aside_goes_back_and_along(command_line, topology):
         command_line.told("skip", "job", str(txid), "--yes", *setting)
     run_inline(topology(**given), CONFIG)
     assert list(letters()) == [2, 4]
+    assert "nothing to repair" in command_line.told("repair", "job", *setting)
     command_line.told("fork", "job", "3", "side", *setting)
     assert list(letters("side")) == [2]
     command_line.told("rewind", "job", "3", "--yes", *setting)
