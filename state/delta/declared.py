@@ -20,13 +20,13 @@ from state.delta.read.history import read_table
 from state.delta.table import DeltaStateTable
 from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
-from txtopo.api.state import CanBeForked, SchemaEvolution, State
+from txtopo.api.state import CanBeForked, KeepsVersions, SchemaEvolution, State
 from txtopo.errors import ConfigError
 
 __all__ = ["DeclaredDeltaTable"]
 
 
-class DeclaredDeltaTable(State, CanBeForked):
+class DeclaredDeltaTable(State, CanBeForked, KeepsVersions):
     """A state in a Delta table of its own."""
 
     def __init__(
@@ -61,6 +61,14 @@ class DeclaredDeltaTable(State, CanBeForked):
     def storage_options(self) -> Mapping[str, str] | None:
         """The options of the table's object store; None: from the environment."""
         return self._storage
+
+    def in_store(self, options: Mapping[str, str] | None) -> Self:
+        """Return this state with options of its object store, unless it has some; see :meth:`State.in_store`."""
+        if self._storage is not None or not options:
+            return self
+        there = copy.copy(self)
+        vars(there).update(_storage=dict(options))
+        return there
 
     def snapshot(self, txid: int | None = None) -> pa.Table:
         """Return all rows (key fields, value fields, txid) as of transaction ``txid`` or the latest.

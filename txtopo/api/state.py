@@ -65,6 +65,7 @@ __all__ = [
     "History",
     "HoldsRows",
     "KeepsHistory",
+    "KeepsVersions",
     "Key",
     "KeyedWrites",
     "MapState",
@@ -195,6 +196,10 @@ class State(ABC):
     def storage_options(self) -> Mapping[str, str] | None:
         """The options of the object store that :attr:`home` is in; None: from the environment."""
         return None
+
+    def in_store(self, options: Mapping[str, str] | None) -> State:
+        """Return this state with options of its object store, unless it has some or is in none."""
+        return self
 
 
 @attrs.frozen(eq=False)
@@ -712,6 +717,19 @@ class CanBeForked(ABC):
         Raises:
             StateAccessError: the table no longer keeps that version.
             ConfigError: such a table can't be forked.
+        """
+
+
+class KeepsVersions(ABC):
+    """Is a declared state whose table can be read as of a transaction, for audits and replays."""
+
+    @abstractmethod
+    def open_as_of(self, topology_id: str, name: str, txid: int) -> Any:
+        """Open the table as of a transaction, read-only and without fencing anybody.
+
+        Raises:
+            ConfigError: there is no table.
+            StateAccessError: that version is no longer kept.
         """
 
 

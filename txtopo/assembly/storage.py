@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pathlib
-import urllib.parse
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
@@ -26,7 +25,7 @@ from txtopo.journal.entries import DEAD_LETTERS
 from txtopo.journal.folders import FOLDER
 from txtopo.journal.tail import STORE_FOLDER
 from txtopo.topology.builders.checks import check_places as find_nested, place_of
-from txtopo.topology.plans.plan import Plan
+from txtopo.topology.plans.plan import Plan, options_beside
 from txtopo.transactional.recovery.coordinator_state import tables_of
 from txtopo.transactional.recovery.operations.diagnosis import RepairSubject, descriptions_of
 from txtopo.transactional.recovery.operations.procedure import StorePlace
@@ -47,7 +46,7 @@ def metadata_dir_of(plan: Plan, config: Config) -> Folder:
     """Return the metadata directory of a topology: where it was said to be, or a folder beside its tables."""
     said = said_metadata_dir(plan, config)
     if said is not None:
-        return folder_at(said, _options_of(plan, said))
+        return folder_at(said, options_beside(plan.states.values(), said))
     for state in plan.states.values():
         if state.home is not None:
             return folder_at(state.home, state.storage_options).below(METADATA_DIR)
@@ -60,13 +59,6 @@ def said_metadata_dir(plan: Plan, config: Config) -> str | None:
         return str(config.state_dir)
     is_kept = plan.output is not None and any(state.is_durable for state in plan.states.values())
     return f"{str(plan.output).rstrip('/')}/{METADATA_DIR}" if is_kept else None
-
-
-def _options_of(plan: Plan, place: str) -> Mapping[str, str] | None:
-    """Return the options of the table that is in the same object store as a place, if there are any."""
-    bucket = urllib.parse.urlsplit(place)[:2]
-    homes = ((state.home, state.storage_options) for state in plan.states.values() if state.home is not None)
-    return next((options for home, options in homes if urllib.parse.urlsplit(home)[:2] == bucket), None)
 
 
 def check_places(plan: Plan, config: Config, states: Mapping[str, State]) -> None:
@@ -145,7 +137,8 @@ def store_file_of(plan: Plan, config: Config) -> pathlib.Path | None:
 def store_folder_of(plan: Plan, config: Config) -> ObjectFolder | None:
     """Return where a topology's coordinator state is in an object store; None if its store is another one."""
     if config.state_store is not None and is_address(config.state_store):
-        return ObjectFolder(config.state_store, tuple((_options_of(plan, config.state_store) or {}).items()))
+        options = options_beside(plan.states.values(), config.state_store)
+        return ObjectFolder(config.state_store, tuple((options or {}).items()))
     if config.state_store is not None or _is_in_memory(plan, config):
         return None
     metadata_dir = metadata_dir_of(plan, config)
@@ -221,7 +214,8 @@ def dead_letters_of(
         raise ConfigError(f"state name {DEAD_LETTERS!r} is reserved for txtopo; give that state another name")
     path = config.dead_letter_path or str(metadata_dir_of(plan, config).parent.below("dead_letters"))
     value = Fields("attempt: long", "tries: long", "metadata: string", "error: string")
-    return {DEAD_LETTERS: make_dead_letters(path, Fields("transaction: long"), value)}
+    state = make_dead_letters(path, Fields("transaction: long"), value)
+    return {DEAD_LETTERS: state.in_store(options_beside(plan.states.values(), state.home))}
 
 
 def with_kept_letters(plan: Plan, config: Config, topology_id: str | None = None) -> dict[str, State]:

@@ -27,19 +27,19 @@ _ELEMENT_WISE: Mapping[Reduction, Callable[[Any, Any], Any]] = {
 
 
 def folded_in(
-    own: Positions, stored: pa.Table, new: pa.Table, by_column: Mapping[str, ColumnReduction]
+    asked: Positions, stored: pa.Table, new: pa.Table, by_column: Mapping[str, ColumnReduction]
 ) -> pa.Table | None:
     """Return ``new``, a row for each key, with the values of stored rows folded in; None if a result does not fit.
 
     Args:
-        own: the position in ``new`` of the key of each stored row; a key has at most one.
+        asked: the position in ``new`` of the key of each stored row; a key has at most one.
         stored: the stored rows.
         new: the new ones.
         by_column: how each value column is reduced; the others stay.
     """
     # Integers without nulls are combined place by place, in 0.06 ms for 1,000 keys and 1.2 ms for 100,000, and not
     # in 0.34 and 7.9 ms as other columns.
-    found, made, others = places(own, new.num_rows), {}, {}
+    found, made, others = places(asked, new.num_rows), {}, {}
     for name, how in by_column.items():
         has_nulls = new[name].null_count or stored[name].null_count
         if not isinstance(how, Reduction) or has_nulls or not pa.types.is_integer(new.schema.field(name).type):
@@ -52,7 +52,7 @@ def folded_in(
     if others:
         rows = pa.concat_tables(
             table.select(list(by_column)).append_column(_NUMBER, pa.array(numbers))
-            for table, numbers in ((new, np.arange(new.num_rows)), (stored, own))
+            for table, numbers in ((new, np.arange(new.num_rows)), (stored, asked))
         )
         reduced_rows = reduced(rows, [_NUMBER], others)
         if reduced_rows is None:
@@ -62,10 +62,10 @@ def folded_in(
     return with_columns(new, made)
 
 
-def places(own: Positions, count: int) -> pa.Array:
+def places(asked: Positions, count: int) -> pa.Array:
     """Return for each of some keys the place of its stored row, null if it has none, given the key of each of these."""
     found = np.full(count, -1)
-    found[own] = np.arange(len(own))
+    found[asked] = np.arange(len(asked))
     return pa.array(found, mask=found < 0)
 
 

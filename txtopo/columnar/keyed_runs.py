@@ -82,8 +82,8 @@ class KeyedRuns:
             return np.zeros(keys.num_rows, dtype=bool)
         hashed = HashedKeys.of(keys)
         held = np.zeros(hashed.keys.num_rows, dtype=bool)
-        _, own, is_same = self._found(runs, hashed, after, keys.column_names)
-        held[own[is_same]] = True
+        _, asked, is_same = self._found(runs, hashed, after, keys.column_names)
+        held[asked[is_same]] = True
         return held if hashed.numbers is None else held[hashed.numbers]
 
     def of_keys(self, runs: Collection[Run], keys: pa.Table, after: int) -> list[pa.Table]:
@@ -102,10 +102,10 @@ class KeyedRuns:
         parts = [tier.at_hashes(keys, after, names) for tier in self.follow(runs)]
         if not parts:
             return [], np.zeros(0, np.int64), np.zeros(0, dtype=bool)
-        rows, own = [part for part, _ in parts], np.concatenate([own for _, own in parts])
+        rows, asked = [part for part, _ in parts], np.concatenate([asked for _, asked in parts])
         # Of all runs at once: in each of ten, the keys of a few rows took as long as those of all.
-        same = are_equal(keys.keys.take(own), pa.concat_tables(rows).select(keys.keys.column_names))
-        return rows, own, same
+        same = are_equal(keys.keys.take(asked), pa.concat_tables(rows).select(keys.keys.column_names))
+        return rows, asked, same
 
 
 class RowsByTime:
@@ -223,13 +223,13 @@ class _Tier:
         found = np.flatnonzero(self.hashes[first] == keys.hashes)
         first = first[found]
         counts = self.hashes.searchsorted(keys.hashes[found], side="right") - first
-        own = np.repeat(keys.order[found], counts)
-        numbers = self.numbers[np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(len(own))]
+        asked = np.repeat(keys.order[found], counts)
+        numbers = self.numbers[np.repeat(first - (np.cumsum(counts) - counts), counts) + np.arange(len(asked))]
         is_left = self.whole.times[numbers] > after
         if None in self.runs:
             is_left &= self.are_there(numbers)
         rows = self.whole.rows if names is None else self.whole.rows.select(names)
-        return rows_at(rows, numbers[is_left]), own[is_left]
+        return rows_at(rows, numbers[is_left]), asked[is_left]
 
 
 def _are_to_merge(some: Sequence[_Tier], others: Sequence[_Tier]) -> bool:

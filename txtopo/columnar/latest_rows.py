@@ -58,9 +58,9 @@ class LatestRows:
     def rows_of(self, sought: SoughtKeys) -> tuple[Positions, list[pa.RecordBatch]]:
         """Return the last rows of those keys that are there, in parts, and the position of each one's key."""
         numbers = self._index.numbers_at(sought.slots)
-        own = np.flatnonzero(numbers >= 0)
-        own = own[np.argsort(numbers[own])]
-        return own, self._in_order(numbers[own])
+        asked = np.flatnonzero(numbers >= 0)
+        asked = asked[np.argsort(numbers[asked])]
+        return asked, self._in_order(numbers[asked])
 
     def add(self, rows: pa.Table, sought: SoughtKeys | None = None) -> None:
         """Add rows, each key once.
@@ -103,12 +103,12 @@ class LatestRows:
         return found
 
     def _slots_of(self, keys: pa.Table, hashes: Hashes) -> Positions:
-        def are_same(own: Positions, numbers: Positions) -> Mask:
+        def are_same(asked: Positions, numbers: Positions) -> Mask:
             order = np.argsort(numbers)
-            is_same = np.empty(len(own), dtype=bool)
-            if len(own):
+            is_same = np.empty(len(asked), dtype=bool)
+            if len(asked):
                 found = pa.Table.from_batches(self._in_order(numbers[order], self._keys))
-                is_same[order] = are_equal(keys.take(own[order]), found)
+                is_same[order] = are_equal(keys.take(asked[order]), found)
             return is_same
 
         return self._index.slots_of(hashes, are_same)

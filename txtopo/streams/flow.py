@@ -38,12 +38,21 @@ class Flow(Words):
         name: the topology's name.
         output: the folder, or the address in an object store, of all tables.
         parallelism: the number of tasks of each component, except for clocks.
+        storage_options: options for the object store, as delta-rs has them, for all tables of the flow that are given
+            none. None: from the environment.
     """
 
     @step
-    def __init__(self, name: str, output: str | os.PathLike[str], *, parallelism: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        output: str | os.PathLike[str],
+        *,
+        parallelism: int = 1,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
         check_positive("parallelism", parallelism)
-        self._graph = Graph(name, output, parallelism)
+        self._graph = Graph(name, output, parallelism, storage_options=storage_options)
 
     @step
     def source(self, name: str, spout: AnySpout, *, bad: str | None = None, parallelism: int | None = None) -> Stream:

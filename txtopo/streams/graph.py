@@ -113,12 +113,12 @@ class Step:
         """Return where it was written, and what is there."""
         return f"{self.place}: {self.place.text or self.verb}"
 
-    def check_tables(self) -> None:
-        """Raise a TopologyError if one of its tables in a folder is there with other columns.
+    def check_tables(self, states: Mapping[str, State]) -> None:
+        """Raise a TopologyError if one of its tables among a topology's states is there with other columns.
 
         Columns that a table lacks can be added, which the run says; it also looks where a look takes a server.
         """
-        for name, state in self.states.items():
+        for name, state in ((name, states[name]) for name in self.states):
             table = state.table()
             if state.home is None or table is None:
                 continue
@@ -147,6 +147,7 @@ class Graph:
         output: the folder, or the address in an object store, with all tables.
         parallelism: the number of tasks of every component, except for clocks.
         moved: whether tables are below ``output`` that were declared elsewhere.
+        storage_options: those of tables that are given none.
     """
 
     topology_id: str
@@ -154,6 +155,7 @@ class Graph:
     parallelism: int
     steps: list[Step] = attrs.field(factory=list)
     moved: bool = attrs.field(default=False, kw_only=True)
+    storage_options: Mapping[str, str] | None = attrs.field(default=None, kw_only=True, repr=False)  # may hold secrets
     untaken: dict[Any, Place] = attrs.field(factory=dict)
     """Aggregates that nothing has taken, which are no steps yet, with their lines."""
     asked: set[Step] = attrs.field(factory=set)
@@ -170,6 +172,7 @@ class Graph:
             if other is not None:
                 way = "name=…, or say both in one agg()" if what == "step" else "another name, or union() them"
                 raise TopologyError(f"{what} {name!r} is there already, of {other.said()}; give one of both {way}")
+        step.states = {name: state.in_store(self.storage_options) for name, state in step.states.items()}
         self.steps.append(step)
         return step
 
@@ -218,7 +221,7 @@ class Graph:
         except TopologyError as error:
             raise self._located(error) from error
         for step in self.used():
-            step.check_tables()
+            step.check_tables(topology.plan.states)
         return attrs.evolve(topology, places=building.places)
 
     def used(self) -> set[Step]:

@@ -784,6 +784,7 @@ class Table(Outputs):
         """
         if self.made_by is None:
             raise TopologyError(f"{self.name!r} is only read by the flow; read it as what it is")
+        options = {"storage_options": self.made_by.states[self.name].storage_options, **options}
         rows, made = read_table(self.graph.table(self.name), **options), self.made_by.component
         return made.results(rows) if isinstance(made, ReduceCommitter | WindowUpdateCommitter) else rows
 

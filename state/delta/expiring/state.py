@@ -128,7 +128,7 @@ class DeltaExpiringRows(DeltaRows):
         return fitted_with_times(self.form(name), self.expires, rows, RowsMode.APPEND)
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaExpiringRows:
-        """Open the table as of a transaction, read-only and without fencing anybody; see :class:`DeltaRows`."""
+        """Open the table as of a transaction; see :class:`KeepsVersions`."""
         return PastDeltaExpiringRows(self, topology_id, self._location(), name, txid)
 
     def _opened(self, writer: TableWriter) -> OpenedDeltaExpiringRows:

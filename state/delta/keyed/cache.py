@@ -155,9 +155,9 @@ class TableCache:
         return found
 
     def _searched(self, source: CachedTable, keys: Sequence[Key]) -> list[StateValue | None]:
-        own, rows = self.segments(source).found_among(self._rows.fit_keys([*keys]).table)
+        asked, rows = self.segments(source).found_among(self._rows.fit_keys([*keys]).table)
         found: list[StateValue | None] = [None] * len(keys)
-        for position, value in zip(own.tolist(), self._rows.read_values(rows), strict=True):
+        for position, value in zip(asked.tolist(), self._rows.read_values(rows), strict=True):
             found[position] = value
         return found
 

@@ -118,24 +118,24 @@ class Reducer:
             new, is_first = self._put_last(parts)
             if self.rows.kind is not StateKind.OPAQUE:
                 return new
-            own, stored = found_among(new.select(keys))
-            return self._with_previous(own[is_first[own]], stored.filter(pa.array(is_first[own])), new)
+            asked, stored = found_among(new.select(keys))
+            return self._with_previous(asked[is_first[asked]], stored.filter(pa.array(is_first[asked])), new)
         new = self._contributions(parts, reduction, rows_max)
         if new is None:
             return None
-        own, stored = found_among(new.select(keys))
+        asked, stored = found_among(new.select(keys))
         if reaches(stored, parts[0].txid):
             return None
         if self.time:
             untils = [BEFORE_ALL if part.until is None else part.until for part in parts]
             is_alive = pc.invert(are_over(stored, self.time, untils[0]))
             if not pc.all(is_alive).as_py():
-                stored, own = stored.filter(is_alive), own[is_alive.to_numpy()]
+                stored, asked = stored.filter(is_alive), asked[is_alive.to_numpy()]
             at, last = self._schema.get_field_index(self.time), untils[-1]
             times = [stored[self.time], *(in_memory(part.rows).column(at) for part in parts)]
             if any(_min(each, last + 1) <= last for each in times):
                 return self._in_turn(stored, list(zip(untils, map(self._with_txid, parts), strict=True)), reduction)
-        return folded_in(own, stored, new, reduction.by_column(list(self.rows.value)))
+        return folded_in(asked, stored, new, reduction.by_column(list(self.rows.value)))
 
     def _put_last(self, parts: Sequence[TransactionRows]) -> tuple[pa.Table, Mask]:
         """Return the last row that a group puts of each key, and whether it is the first one, too.
@@ -153,10 +153,10 @@ class Reducer:
             put = pa.Table.from_arrays(columns, schema=self.rows.schema())
         return put, before < 0
 
-    def _with_previous(self, own: Positions, stored: pa.Table, new: pa.Table) -> pa.Table:
-        """Return ``new``, a row for each key, with the values of the stored rows ``own`` of it as previous ones."""
-        is_again = pc.equal(new[TXID_FIELD].take(own), stored[TXID_FIELD]).fill_null(False)
-        found, made = places(own, new.num_rows), {}
+    def _with_previous(self, asked: Positions, stored: pa.Table, new: pa.Table) -> pa.Table:
+        """Return ``new``, a row for each key, with the values of the stored rows ``asked`` of it as previous ones."""
+        is_again = pc.equal(new[TXID_FIELD].take(asked), stored[TXID_FIELD]).fill_null(False)
+        found, made = places(asked, new.num_rows), {}
         for name in self.rows.value:
             previous = PREVIOUS_PREFIX + name
             was = pc.if_else(is_again, stored[previous], stored[name]).take(found)

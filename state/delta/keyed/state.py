@@ -148,12 +148,7 @@ class DeltaState(DeclaredKeys, DeclaredDeltaTable):
             raise ConfigError("a DeltaState has a clock or a time, but no ttl; write for example ttl=timedelta(days=1)")
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaState:
-        """Open the table as of a transaction, read-only and without fencing anybody.
-
-        Raises:
-            ConfigError: there is no table.
-            StateAccessError: that version is no longer kept.
-        """
+        """Open the table as of a transaction; see :class:`KeepsVersions`."""
         return PastDeltaState(self, topology_id, self._location(), name, txid)
 
     def _schema(self) -> pa.Schema:

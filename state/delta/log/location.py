@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from state.delta.log.damage import LOG_FOLDER, damage_of_log, set_checkpoints_aside
+from state.delta.log.handle import Handle
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.objects import ObjectFolder, with_secrets
@@ -125,11 +126,11 @@ class Location:
         options = None if self.options is None else with_secrets(self.options.items())
         for _ in range(LISTINGS_MAX - 1):
             try:
-                return DeltaTable(self.address, version=version, storage_options=options)
+                return Handle(self.folder, self.address, version, options)
             except DeltaError as error:
                 if not _GAP.search(str(error)):
                     raise
-        return DeltaTable(self.address, version=version, storage_options=options)
+        return Handle(self.folder, self.address, version, options)
 
     def existing(self) -> DeltaTable | None:
         """Return a fresh handle of the table, or None if there is no table."""

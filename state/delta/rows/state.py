@@ -83,12 +83,7 @@ class DeltaRows(DeclaredRows, DeclaredDeltaTable):
         self.kind = StateKind.ROWS
 
     def open_as_of(self, topology_id: str, name: str, txid: int) -> PastDeltaRows:
-        """Open the table as of a transaction, read-only and without fencing anybody.
-
-        Raises:
-            ConfigError: there is no table.
-            StateAccessError: that version is no longer kept.
-        """
+        """Open the table as of a transaction; see :class:`KeepsVersions`."""
         return PastDeltaRows(self, topology_id, self._location(), name, txid)
 
     def _schema(self) -> pa.Schema:

@@ -22,7 +22,6 @@ from state.delta.read.reading import read_rows
 from tests.harness.history.clock import SimulatedClock
 from tests.harness.soak.changes.story import LAST, MODULE, TABLES, Undisturbed, points_of, rows_of
 from tests.harness.soak.changes.topology import TRANSACTIONS
-from tests.variants import variants
 from txtopo import Fields
 from txtopo.main.group import txtopo as command_line
 from txtopo.testing.inline import run_inline
@@ -104,7 +103,8 @@ def test_each_point_of_a_day(past: Past) -> None:
     past.call("audit", str(past.folder))
 
 
-@pytest.mark.parametrize("seed", variants(1, long=range(2, 12)))
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(1, 12))
 def test_back_and_on_and_back_again(past: Past, seed: int) -> None:
     """From any point, for any time; what a reader has opened he reads to its end within the time of readers."""
     rng = random.Random(seed)

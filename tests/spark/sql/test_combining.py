@@ -100,8 +100,9 @@ def numbers(number) -> dict[str, list[int]]:
     return found
 
 
-@pytest.mark.parametrize("tasks", [1, 2, 9])
-@pytest.mark.parametrize(("function", "fold"), [(operator.add, sum), (min, min), (max, max)], ids=["sum", "min", "max"])
+@pytest.mark.parametrize(
+    ("function", "fold", "tasks"), [(operator.add, sum, 9), (min, min, 1), (max, max, 2)], ids=["sum", "min", "max"]
+)
 def test_combined(spark: SparkSession, combined_frames, function, fold, tasks: int) -> None:
     """Rows are combined before they are placed, and the totals are those of all rows; most of nine tasks get none."""
     got, report = totals(Rows(f"id % {KEYS}", "id * 3 - 50"), ReduceCommitter("totals", "k", "n", function), tasks)

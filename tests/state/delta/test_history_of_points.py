@@ -79,7 +79,7 @@ def test_writes_that_no_checkpoint_was_made_for_go_in_time(tmp_path, monkeypatch
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("deletion_vectors", [False, True])
+@pytest.mark.parametrize("deletion_vectors", variants(False, long=[True]))
 def test_files_go_as_soon_as_nobody_needs_them(tmp_path, monkeypatch, deletion_vectors):
     """Not only at the next clean-up, which comes each minute: what is there is of the newest, recent and kept versions."""
     life = Life(monkeypatch, tmp_path / "t", deletion_vectors=deletion_vectors)
@@ -135,7 +135,7 @@ def test_tables_of_committers_are_bounded_as_others(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("deletion_vectors", [False, True])
+@pytest.mark.parametrize("deletion_vectors", variants(True, long=[False]))
 def test_readers_that_have_opened_a_version_read_it_to_its_end(tmp_path, monkeypatch, deletion_vectors):
     """For as long as is recent, whatever is removed meanwhile; and a version that was the newest just before, too."""
     life = Life(monkeypatch, tmp_path / "t", deletion_vectors=deletion_vectors)
@@ -342,7 +342,7 @@ def test_properties_say_how_long_others_keep_what_points_need(tmp_path, monkeypa
     assert life.declared.table().look().alteration is None
 
 
-@pytest.mark.parametrize("every", variants(slow=[4], long=[1]))
+@pytest.mark.parametrize("every", variants(slow=[9], long=[1]))
 def test_nothing_that_is_promised_is_ever_gone(tmp_path, monkeypatch, every):
     """After any single deletion, as a crash there leaves the table, each point and the newest version is whole."""
     life = Life(monkeypatch, tmp_path / "t", deletion_vectors=True)

@@ -7,8 +7,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.api.components.optional import call_if_there
-from txtopo.api.state import Writes
+from txtopo.api.state import KeepsVersions, Writes
 from txtopo.api.table_history import StateComparison
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.journal.entries import DEAD_LETTERS, JournalEntry, JournalPart
@@ -75,7 +74,7 @@ def _without_past(whole: Plan, parts: Sequence[JournalPart], first: int, last: i
     headers = [part.header for part in parts if any(each.first <= last and each.last >= first for each in part.entries)]
     begun_after = parts[-1].header.begun_after if parts else {}
     for name, state in whole.states.items():
-        if not hasattr(state, "open_as_of"):
+        if not isinstance(state, KeepsVersions):
             yield name, "keeps no versions"
         elif first <= begun_after.get(name, 0):
             yield name, f"was begun empty after transaction {begun_after[name]}"
@@ -221,7 +220,9 @@ class Past:
 
     def as_of(self, name: str, txid: int) -> Any:
         """Return a state after a transaction; see :class:`PastState`."""
-        return call_if_there(self._plan.states[name], "open_as_of", self._plan.topology_id, name, txid)
+        state = self._plan.states[name]
+        assert isinstance(state, KeepsVersions), "the others are left out"
+        return state.open_as_of(self._plan.topology_id, name, txid)
 
     @property
     def _span(self) -> str:

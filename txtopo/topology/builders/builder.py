@@ -32,7 +32,7 @@ from txtopo.topology.builders.code_checks import shared_defaults, signature_mist
 from txtopo.topology.builders.graph import BoltDeclarer, ComponentDeclarer, Declared, Graph, Subscription
 from txtopo.topology.builders.kinds import rules_of
 from txtopo.topology.builders.probe import find_state_mistakes, requested_states
-from txtopo.topology.plans.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent
+from txtopo.topology.plans.plan import ComponentKind, Edge, Phase, Plan, PlannedComponent, options_beside
 from txtopo.topology.spout_semantics import semantics_of
 from txtopo.topology.topology import TransactionalTopology
 
@@ -260,11 +260,15 @@ def _make_plan(
         Edge(index, subscription.source, subscription.stream, target, subscription.grouping)
         for index, (target, subscription) in enumerate(subscriptions)
     )
+    declared_states = dict(graph.states)
     return Plan(
         topology_id=graph.topology_id,
         components=components,
         edges=edges,
-        states=dict(graph.states),
+        states={
+            name: state.in_store(options_beside(declared_states.values(), state.home))
+            for name, state in declared_states.items()
+        },
         references=dict(graph.references),
         output=graph.output,
     )

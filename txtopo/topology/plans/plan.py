@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
-from collections.abc import Collection, Mapping
+import urllib.parse
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -23,6 +24,13 @@ from txtopo.api.skew import BoundsSkew
 from txtopo.api.state import State
 from txtopo.api.values import ROWS_KINDS
 from txtopo.topology.spout_semantics import SpoutSemantics, semantics_of
+
+
+def options_beside(states: Iterable[State], place: str | None) -> Mapping[str, str] | None:
+    """Return the options of the first table that is in the same object store as a place and has some."""
+    store = urllib.parse.urlsplit(place or "")[:2]
+    homes = ((state.home, state.storage_options) for state in states)
+    return next((known for home, known in homes if known and home and urllib.parse.urlsplit(home)[:2] == store), None)
 
 
 class Phase(enum.Enum):

@@ -52,7 +52,7 @@ class KeyedColumns:
 
     def rows_before(self, keys: pa.Table, values: Fields) -> tuple[npt.NDArray[np.int64], pa.Table] | None:
         """Return the values before the transaction; see :meth:`MapState.rows_before`."""
-        own, stored = self._among(keys, self._layer.latest.look_up(keys))
+        asked, stored = self._among(keys, self._layer.latest.look_up(keys))
         if self._reaches(stored):
             return None
         is_there = stored[TXID].is_valid()
@@ -61,8 +61,8 @@ class KeyedColumns:
         if self._has_expired:
             is_there = pc.and_(is_there, pc.invert(are_over(stored, self._expires, self._until or 0)))
         if not pc.all(is_there).as_py():
-            own, stored = own[is_there.to_numpy()], stored.filter(is_there)
-        return own, cast_rows(stored.select(values.names), values.arrow_schema(), "a value of a state")
+            asked, stored = asked[is_there.to_numpy()], stored.filter(is_there)
+        return asked, cast_rows(stored.select(values.names), values.arrow_schema(), "a value of a state")
 
     def put(self, rows: pa.Table, removed: pa.Table | None) -> bool:
         """Put and remove keys if possible, and return whether it was."""
@@ -92,23 +92,23 @@ class KeyedColumns:
         sought = self._layer.latest.look_up(keys)
         if self._has_put(sought).any():
             return None
-        own, stored = self._among(keys, sought)
+        asked, stored = self._among(keys, sought)
         if self._reaches(stored):
             return None
         was_put = np.zeros(kept.num_rows, dtype=bool)
-        was_put[own] = True
+        was_put[asked] = True
         is_gone = stored[TXID].is_null()
         if self._has_expired:
             is_gone = pc.or_(is_gone, are_over(stored, self._expires, self._until or 0))
         if pc.any(is_gone).as_py():
-            own, stored = own[~is_gone.to_numpy()], stored.filter(pc.invert(is_gone))
+            asked, stored = asked[~is_gone.to_numpy()], stored.filter(pc.invert(is_gone))
         stored = stored.drop_columns([TXID]).combine_chunks()  # rows of several chunks are looked for in each
-        after = folded_in(own, stored, kept, reduction.by_column(list(self._value)))
+        after = folded_in(asked, stored, kept, reduction.by_column(list(self._value)))
         if after is None:
             return None
         was = np.zeros(kept.num_rows, dtype=bool)
-        was[own] = True
-        values = stored.select(list(self._value)).take(places(own, kept.num_rows))
+        was[asked] = True
+        values = stored.select(list(self._value)).take(places(asked, kept.num_rows))
         before = pa.Table.from_arrays([*keys.columns, *values.columns], schema=kept.schema)
         is_there = self._layer.are_there(after, self._until, counted)
         self._put(after, sought, is_there, was_put)
@@ -145,19 +145,19 @@ class KeyedColumns:
         Returns:
             The position of each row's key, and the rows: key fields, value fields, and txid.
         """
-        own, put = self._layer.latest.rows_of(sought)
+        asked, put = self._layer.latest.rows_of(sought)
         parts = [pa.Table.from_batches(put)] if put else []
         is_left = np.ones(keys.num_rows, dtype=bool)
-        is_left[own] = False
+        is_left[asked] = False
         left = np.flatnonzero(is_left)
         if len(left) or not parts:  # the state knows what no rows look like
             try:
                 others, durable = self._finds.rows_among(keys.take(left) if len(left) < len(is_left) else keys)
             except FailedException as error:
                 raise_as_of_state(error)
-            own = np.concatenate([own, left[others]])
+            asked = np.concatenate([asked, left[others]])
             parts.append(durable.select(self._layer.columns))
-        return own, pa.concat_tables(parts)
+        return asked, pa.concat_tables(parts)
 
     def _reaches(self, rows: pa.Table) -> bool:
         """Return whether some rows include this transaction or a later one."""

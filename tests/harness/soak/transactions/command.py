@@ -1,6 +1,6 @@
 """The soak: ``python -m tests.harness.soak transactions --kills 200``.
 
-It runs a topology of two tables in a process of its own, kills it at each failpoint in turn and at random moments, and
+It runs a topology of three tables in a process of its own, kills it at each failpoint in turn and at random moments, and
 starts it again, until the given number of kills has struck, or each failpoint once. When a run has finished its input,
 all rows are compared with the expected ones, and another round begins on new tables.
 """

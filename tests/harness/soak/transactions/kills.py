@@ -93,7 +93,7 @@ _EMIT = "spout.emit"
 _OF_FILE = "folder.named"
 """What executors reach that fold rows into a table, too."""
 _USER_CODE = frozenset({_EMIT, "bolt.execute", "bolt.finish"})
-_AT_START = {"lead.take": 1, "table.open": 2, "recovery.write": 2, "recovery.commit": 1, "recovery.confirm": 1}
+_AT_START = {"lead.take": 1, "table.open": 3, "recovery.write": 2, "recovery.commit": 1, "recovery.confirm": 1}
 """The most times that some steps are reached in a run, all of them at its start."""
 
 _SETTLING = ("recovery.write.", "recovery.commit.")

@@ -47,6 +47,17 @@ def oracle_of(batches: Sequence[Sequence[str]]) -> Oracle:
     return Oracle(versions, sum(map(len, batches)), len(batches))
 
 
+def moved_in(batches: Sequence[Sequence[str]]) -> list[tuple[int, int, int]]:
+    """Return the rows of the table of moves: transaction, bucket and change, from the words of each transaction."""
+    words: Counter[str] = Counter()
+    rows = []
+    for txid, batch in enumerate(batches, 1):
+        for word, count in Counter(batch).items():
+            rows += [(txid, *each) for each in moves(words[word], words[word] + count)]
+            words[word] += count
+    return rows
+
+
 def rows_of_journal(setup: Setup, entries: Sequence[JournalEntry]) -> list[list[list[Any]]]:
     """Return the rows of each transaction, as the journal records the cuts.
 
@@ -145,15 +156,21 @@ class Judge:
 
     def check_tables(self, view: ConsistentView) -> None:
         """Raise a Violation unless the tables are those after the view's transaction."""
-        oracle = self._fixed or self._oracle_until(view.txid)
-        tables = {name: rows_of(table) for name, table in view.tables.items()}
+        batches = self._batches_until(view.txid)
+        oracle = self._fixed or oracle_of(batches)
+        tables = {name: rows_of(view.tables[name]) for name in TABLES}
         lines = [d for name in TABLES for d in differences(name, tables[name], oracle.as_of(name, view.txid))]
+        found = Counter((row["txid"], row["bucket"], row["delta"]) for row in view.tables["moves"].to_pylist())
+        if found != (expected := Counter(moved_in(batches[: view.txid]))):
+            lines.append(f"moves has {dict(found - expected)} too much, and lacks {dict(expected - found)}")
         if lines:
             raise Violation("\n".join([f"the tables as of transaction {view.txid} differ:", *lines]))
         TableChecker(oracle, check_buckets).settled(view.txid, tables)
-        self.rows_checked += sum(map(len, tables.values()))
+        self.rows_checked += sum(map(len, tables.values())) + found.total()
 
-    def _oracle_until(self, txid: int) -> Oracle:
-        """Return the expected tables of an opaque spout, whose batches only the journal knows."""
+    def _batches_until(self, txid: int) -> Sequence[Sequence[str]]:
+        """Return the words of each transaction; those of an opaque spout only the journal knows."""
+        if self._fixed is not None:
+            return batches_of(self.setup)
         batches = rows_of_journal(self.setup, self.entries_until(txid))
-        return oracle_of([[word for (word,) in batch] for batch in batches])
+        return [[word for (word,) in batch] for batch in batches]

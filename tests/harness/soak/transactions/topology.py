@@ -1,4 +1,4 @@
-"""The topology of the soak: one table counts words, and one below it counts how many words have which count."""
+"""The topology of the soak: a table of words, one below it of how many words have which count, and one of changes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from typing import Any
 
 import attrs
 
+from committers import AppendCommitter
 from spouts.kafka import OpaqueKafkaSpout, TransactionalKafkaSpout
 from spouts.memory import MemoryTransactionalSpout
 from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
+from state import DeltaRows
 from state.delta.keyed.state import DeltaState
 from tests.harness.spark_cluster.standalone import settings_on
 from txtopo import (
@@ -288,7 +290,7 @@ def spout_of(setup: Setup):
 
 
 def words_topology(setup: Setup) -> Topology:
-    """Return spout → pass → count batch → count words (committer) → bucketize → count buckets (committer)."""
+    """Return spout → pass → count batch → count words (committer) → bucketize → count buckets and moves (committers)."""
     flaw = Flaw(setup.seed)
     builder = TransactionalTopologyBuilder(TOPOLOGY_ID, SPOUT, spout_of(setup), TASKS)
     builder.set_bolt("pass", Pass(flaw, fields_of(setup)), TASKS).shuffle_grouping(SPOUT)
@@ -296,10 +298,12 @@ def words_topology(setup: Setup) -> Topology:
     builder.set_committer_bolt("count", CountWords(flaw), TASKS).fields_grouping("count-batch", Fields("word"))
     builder.set_bolt("bucketize", Bucketize(), TASKS).none_grouping("count")
     builder.set_committer_bolt("buckets", CountBuckets(flaw), 1).global_grouping("bucketize")
+    builder.set_committer_bolt("append", AppendCommitter("moves"), TASKS).none_grouping("bucketize")
     kind = StateKind.OPAQUE if setup.opaque else StateKind.TRANSACTIONAL
+    upkeep: dict[str, Any] = {"upkeep_every_writes": 3, "files_max": 3}  # so that a short run comes to it
+    builder.set_state("moves", DeltaRows(f"{setup.output}/moves", Fields("bucket: long", "delta: long"), **upkeep))
     for name, key in (("words", "word: string"), ("buckets", "bucket: long")):
         path = f"{setup.output}/{name}"
-        upkeep = {"upkeep_every_writes": 3, "files_max": 3}  # so that a short run comes to it
         state = DeltaState(path, Fields(key), Fields("count: long"), kind, deletion_vectors=name == "words", **upkeep)
         builder.set_state(name, state)
     return builder.build()

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 
 from state import DeltaState, read_table
 from state.delta.log.damage import damage_of_log
+from state.delta.log.handle import Handle
 from state.delta.log.location import Location
 from state.delta.log.ownership import Fence
 from state.delta.upkeep.past import DeltaPast
@@ -70,12 +71,12 @@ def lists_late(table, monkeypatch, request):
 
     def handle(*arguments, **options):
         try:
-            return DeltaTable(*arguments, **options)
+            return Handle(*arguments, **options)
         finally:
             if aside.exists():
                 aside.rename(entry)
 
-    monkeypatch.setattr("state.delta.log.location.DeltaTable", handle)
+    monkeypatch.setattr("state.delta.log.location.Handle", handle)
 
 
 @pytest.mark.usefixtures("lists_late")

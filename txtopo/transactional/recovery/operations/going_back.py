@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from txtopo.api.components.optional import call_if_there
 from txtopo.api.components.planned import last_txid_of, metadata_of
-from txtopo.api.state import State
+from txtopo.api.state import KeepsVersions, State
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 from txtopo.api.values import ROWS_KINDS
 from txtopo.config import Config
@@ -218,7 +218,7 @@ class Looked:
         now = state.snapshot(None)
         if not txid:
             return TableChange(None, True, *_counts(state, now, now.slice(0, 0), txid))
-        then = call_if_there(state, "open_as_of", self.subject.topology_id, name, txid)
+        then = state.open_as_of(self.subject.topology_id, name, txid) if isinstance(state, KeepsVersions) else None
         # A state without versions tells by itself what it had.
         before = state.snapshot(txid) if then is None else then.snapshot()
         return TableChange(None if then is None else then.version, False, *_counts(state, now, before, txid))
