@@ -25,6 +25,7 @@ from tests.harness.benchmarks.measuring import Bench
 from tests.harness.benchmarks.outcome import Line, Outcome, Role, Target, Unit, print_outcome, write_json
 from tests.harness.benchmarks.workloads.beside_peers import small
 from tests.harness.benchmarks.workloads.dataframes import dataframes
+from tests.harness.benchmarks.workloads.latency import latency_sample
 
 LINES = (
     Line("txtopo", Role.TXTOPO, "", (100.0, 300.0, 200.0)),
@@ -138,3 +139,12 @@ def test_what_groups_cost() -> None:
     assert line.startswith("  10 keys: ")
     assert " KB; " in line
     assert line.endswith(" MB of files in memory")
+
+
+def test_latencies_without_those_of_the_start() -> None:
+    """A start of 4 seconds is in no latency; of a try that ends before its start, the last arrival counts."""
+    available = np.arange(0.0, 6.0, 0.2)
+    sample = latency_sample(available, np.maximum(available + 0.01, 4.1))
+    assert sample.figures["p99"] == pytest.approx(10.0)
+    sample = latency_sample(available, np.full(len(available), 7.0))
+    assert sample.figures["p50"] == pytest.approx(1_200.0)

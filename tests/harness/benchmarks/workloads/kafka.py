@@ -29,7 +29,7 @@ from tests.harness.benchmarks.topologies import STATE, application
 from tests.harness.benchmarks.txtopo_contender import MODES, TXTOPO
 from tests.harness.benchmarks.workloads.latency import (
     INTERVAL_SECS,
-    SETTLING_SECS,
+    LEFT_OUT,
     arrivals_of,
     latency_contenders,
     latency_sample,
@@ -127,7 +127,7 @@ def kafka_latency(bench: Bench) -> Outcome:
         notes=(
             "messages are available when the broker has acknowledged all of an arrival",
             f"{LATENCY}: txtopo in the workload latency, whose spout draws its words itself",
-            f"what arrives in the first {SETTLING_SECS} s is left out",
+            LEFT_OUT,
         ),
     )
 
