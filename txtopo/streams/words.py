@@ -10,36 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from txtopo.api.arguments import checked_arguments
 from txtopo.errors import RuleError, UnknownWord
-from txtopo.text.suggestions import did_you_mean
+from txtopo.text.suggestions import did_you_mean, said_here
 from txtopo.topology.user_code.place import Place, is_located
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _SAID = {"__init__": "Flow", "__getitem__": "stream[…]", "_config": "run"}
 """What errors call methods that users call by other words."""
-
-_SAID_HERE = {
-    "where": "filter(…)",
-    "withWatermark": "event_time(field, delay='30s')",
-    "dropDuplicates dropDuplicatesWithinWatermark": "distinct(key)",
-    "keyBy": "group_by(key)",
-    "window": "group_by(…).window('1m').agg(…)",
-    "upsert merge": "group_by(…).agg(…).upsert('table'), or apply_changes('table', …)",
-    "foreach foreachBatch process": "through('name', bolt)",
-    "write writeStream sink save saveAsTable sink_delta": "append('table')",
-    "sum count min max mean avg reduce aggregate": "agg(name=Sum('field')), or Count, Min, Max of txtopo.streams",
-    "sort orderBy sort_by limit head top": "agg(name=TopN('field', n=3, by='field')): a stream has no order and no end",
-    "collect show to_polars toPandas": "preview(), or read a table when the flow has run",
-    "columns schema dtypes printSchema": "fields",
-    "withColumnRenamed alias": "rename({'old': 'new'})",
-    "fillna na": "with_columns(x=pl.col('x').fill_null(0))",
-    "agg count_by": "group_by(…).agg(…), or group_by().window('1m').agg(…) for all rows",
-    "cache persist repartition coalesce checkpoint": "Flow(…, parallelism=4): it keeps and moves rows by itself",
-    "pivot apply applyInPandas transformWithState mapGroupsWithState": "through('name', committer, by=key)",
-    "start awaitTermination execute": "run()",
-    "readStream read table load": "source('name', spout), or reference('name', DeltaReference(…)) to look rows up",
-}
-"""Words of PySpark, polars, Flink and others, where no word of ours is like it; and what to write instead."""
 
 
 class Words:
@@ -52,8 +29,7 @@ class Words:
             if word.startswith("_"):  # asked for by libraries, such as those that show or copy things
                 raise AttributeError(word)
             own = [each for each in dir(type(self)) if not each.startswith("_")]
-            here = next((here for words, here in _SAID_HERE.items() if word in words.split()), "")
-            near = f"; write {here}" if here else did_you_mean(word, own)
+            near = said_here(word) or did_you_mean(word, own)
             if "fields" in own and word in self.fields:
                 near = f"; a field is {word!r}, or pl.col({word!r}) in an expression"
             kind, near = type(self).__name__, near or f"; it has {', '.join(own)}"
