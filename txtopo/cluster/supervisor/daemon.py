@@ -238,6 +238,8 @@ class Supervisor:
                     slot.signal(signal.SIGKILL)
                 case Report(assignment, ending):
                     self._report(slot, assignment, ending)
+                case CleanUp() if slot.unsent and slot.now.state is SlotState.ENDED:
+                    pass  # the folder alone says that it ended, should this supervisor end, too
                 case CleanUp():
                     slot.clean_up()
 
@@ -311,7 +313,7 @@ class Supervisor:
             _LOG.warning("%s", error)
             slot.unsent = (assignment, ending)  # the next look sends it
             return
-        slot.unsent = None
+        slot.clean_up()
 
     def _adopt(self) -> None:
         folders = self._folder / "drivers"
