@@ -7,6 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.cluster.conftest import Make
@@ -124,6 +125,29 @@ def test_connection_that_breaks_during_a_submission(make: Make, zipped: Path) ->
         nimbus.kill()
         with pytest.raises(ClusterError, match="may have been submitted"):
             waiting.result()
+
+
+@pytest.mark.parametrize("fault", [httpx.ConnectError("refused"), httpx.ConnectTimeout("silent")], ids=repr)
+def test_request_that_was_not_sent(zipped: Path, fault: httpx.TransportError) -> None:
+    """A leader that cannot be reached has done nothing: what the next one says counts, and it takes a submission."""
+    faults: list[httpx.TransportError] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path == "/api/v1/leader":
+            return httpx.Response(200, json={"leader": "leader:1"})
+        if faults:
+            raise faults.pop()
+        if request.url.path == "/api/v1/topology":
+            return httpx.Response(201, json={"name": "words"})
+        return httpx.Response(404, json={"error": "NotAlive", "errorMessage": "the cluster has no topology 'nobody'"})
+
+    with ClusterClient(["seed:1"], TOKEN) as client:
+        client._client = httpx.Client(transport=httpx.MockTransport(answer))
+        faults.append(fault)
+        with pytest.raises(NotAlive):
+            client.kill("nobody")
+        faults.append(fault)
+        assert client.submit(WORDS, zipped)["name"] == "words"
 
 
 def test_kill_whose_answer_is_lost(make: Make, zipped: Path) -> None:

@@ -52,6 +52,9 @@ def test_file_that_cannot_be_read(tmp_path: Path, content: str | None) -> None:
         ("topology.max.replication.wait.time.sec", "nan"),
         ("topology.min.replication.count", 0),
         ("nimbus.seeds", []),
+        ("nimbus.address", "nimbus-1"),
+        ("nimbus.address", "10.0.0.1:6627,10.0.0.2:6627"),
+        ("supervisor.address", "http://10.0.0.1:6628"),
     ],
 )
 def test_bad_value(name: str, value: Any) -> None:

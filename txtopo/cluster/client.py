@@ -55,6 +55,8 @@ _LOG_SECS = 10.0
 """A supervisor reads logs from its disk; one that is slower counts as unreachable."""
 _FOLLOW_SECS = 0.5
 """How often ``--follow`` asks for more: a reader does not notice half a second."""
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout)
+"""Errors after which nobody has received a request."""
 _UNSOUND = (httpx.TransportError, ClusterError, Unreachable)
 """Errors that leave the question open: another nimbus may know."""
 
@@ -245,7 +247,7 @@ class ClusterClient:
         def send(leader: str) -> Any:
             try:
                 return self._post(leader, "topology", content=body())
-            except httpx.ConnectError as error:  # nothing was sent, so it may be sent again
+            except _UNSENT as error:  # so it may be sent again
                 raise NoLeader(f"the leader {leader} cannot be reached: {error}") from error
             except (httpx.TransportError, Unreachable) as error:
                 raise ClusterError(
@@ -289,7 +291,7 @@ class ClusterClient:
             try:
                 return self._post(leader, path, json=body)["topology"]
             except httpx.TransportError as error:
-                is_sent_again = True
+                is_sent_again = is_sent_again or not isinstance(error, _UNSENT)
                 raise NoLeader(f"the leader {leader} does not answer: {error}") from error
             # 1. The leader carries out a request. 2. Its answer is lost. 3. It refuses the same request when it comes
             # again, because a topology that is REBALANCING, or gone, takes none. So this refusal means success.

@@ -31,6 +31,7 @@ from txtopo.config import (
     Kind,
     Setting,
     or_none,
+    to_servers,
     whole,
     with_ports,
 )
@@ -56,6 +57,15 @@ def _to_log_format(value: Any) -> str:
     return str(value)
 
 
+def _to_address(value: Any) -> str:
+    [address] = to_servers(value)
+    if with_ports([address], 1) != address:
+        raise ValueError  # it has no port
+    return address
+
+
+_address = or_none(Kind("host:port", _to_address))
+
 _wait = Kind("a number of seconds; 0: do not wait; -1: wait forever", _to_wait)
 
 _log_format = or_none(Kind("text or json", _to_log_format))
@@ -74,9 +84,7 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
         Setting("nimbus.seeds", ("127.0.0.1:6627",), SERVERS, "nimbuses that commands ask for the leader"),
         Setting("nimbus.host", "127.0.0.1", TEXT, "address that nimbus listens on"),
         Setting("nimbus.port", 6627, PORT, "port that nimbus listens on"),
-        Setting(
-            "nimbus.address", None, TEXT_OR_NONE, "host:port by which others reach this nimbus; none: as it listens"
-        ),
+        Setting("nimbus.address", None, _address, "host:port by which others reach this nimbus; none: as it listens"),
         Setting("nimbus.task.timeout.secs", 30.0, SECONDS, "how long a driver may be silent before it is moved"),
         Setting("nimbus.task.launch.secs", 120.0, SECONDS, "how long a new assignment may be without a heartbeat"),
         Setting("nimbus.task.moves.max", 3, whole(1), "supervisors on which a driver may keep failing at its start"),
@@ -107,7 +115,7 @@ CLUSTER_SETTINGS: Mapping[str, Setting] = {
             SECONDS,
             "after how long a run a driver that ends is started again at once; sooner, after 1 s, 2 s … 10 s",
         ),
-        Setting("supervisor.address", None, TEXT_OR_NONE, "host:port by which others reach it; none: as it listens"),
+        Setting("supervisor.address", None, _address, "host:port by which others reach it; none: as it listens"),
         Setting("supervisor.work.dir", ".", TEXT, "the working folder of drivers, from which relative paths go"),
         Setting("supervisor.stops.drivers", False, FLAG, "whether SIGTERM to a supervisor ends its drivers, too"),
         Setting("supervisor.driver.log.format", None, _log_format, "of drivers' logs; none: as the supervisor's own"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import httpx
@@ -11,9 +12,13 @@ import pytest
 from tests.cluster.conftest import Make
 from tests.cluster.nimbuses import TOKEN, NimbusProcess, archive, submitted
 from tests.waiting import DEADLINE_SECS, wait_for
+from txtopo.cluster.code.distribution import locked_home
 from txtopo.cluster.code.submission import Submission
 from txtopo.cluster.decisions.assignment import Ending, EndingKind, Heartbeat, SupervisorInfo
+from txtopo.cluster.nimbus.daemon import Nimbus
+from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState
+from txtopo.errors import ConfigError
 
 pytestmark = pytest.mark.slow
 
@@ -239,6 +244,17 @@ def test_end_in_good_order(make: Make) -> None:
     assert leader.stop() == 0
     wait_for("the other one leads", lambda: other.leads)
     assert cluster.statuses() == {"words": "ACTIVE"}
+
+
+def test_folder_of_another_nimbus(tmp_path: Path) -> None:
+    """It is refused: each would take what the other one is about to publish for code that nobody needs."""
+    config = ClusterConfig({"storm.local.dir": str(tmp_path)})
+    lock = locked_home(tmp_path / "nimbus")
+    try:
+        with pytest.raises(ConfigError, match=r"another nimbus uses .*storm\.local\.dir of its own"):
+            Nimbus(config, "127.0.0.1:1", TOKEN, "1", lambda _: None)
+    finally:
+        os.close(lock)
 
 
 def test_unexpected_error_ends_the_process(make: Make) -> None:

@@ -9,6 +9,8 @@ import signal
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import anyio
 import httpx
@@ -23,14 +25,15 @@ from txtopo.cluster.code.submission import ARCHIVE_NAME, DESCRIPTION_NAME, Submi
 from txtopo.cluster.code_store import describe
 from txtopo.cluster.decisions.assignment import Assignment, Heartbeat
 from txtopo.cluster.decisions.lifecycle import Status, Topology
-from txtopo.cluster.decisions.slots import SlotState
-from txtopo.cluster.driver.folder import STARTING, DriverFolder, DriverLaunch
+from txtopo.cluster.decisions.slots import DriverExit, SlotLimits, SlotState
+from txtopo.cluster.driver.folder import STARTING, DriverEnd, DriverFolder, DriverLaunch
 from txtopo.cluster.settings import ClusterConfig
 from txtopo.cluster.state import ClusterState
 from txtopo.cluster.supervisor.api import SupervisorApi
 from txtopo.cluster.supervisor.daemon import Supervisor
 from txtopo.cluster.supervisor.pages import DriverPages
 from txtopo.cluster.supervisor.slot import LocalSlot
+from txtopo.errors import Unreachable
 from txtopo.testing import ZooKeeperServer
 
 FOR_EVER = "import time\n\ntime.sleep(10_000)\n"
@@ -272,6 +275,37 @@ def test_secrets_in_what_a_driver_says(place: Place) -> None:
         assert "… is wrong for jdbc:postgresql://…@db/shop" in told
         assert "open sesame" not in told
         assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_end_that_zookeeper_is_not_told(tmp_path: Path, *, is_wanted: bool) -> None:
+    """Its folder stays until ZooKeeper knows: a supervisor that is started again would start what has finished."""
+    folder, assignment = DriverFolder(tmp_path / "0"), Assignment("words-1-900", 1, "s1", 0)
+    os.close(folder.begin(launch := DriverLaunch("first", assignment, "/code", "h:1", "/root")))
+    folder.write_end(DriverEnd(DriverExit.FINISHED))
+    slot = LocalSlot(0, folder.path, lambda: None)
+    slot.adopt(launch, {})
+    reports: list[object] = []
+
+    def report(*said: object) -> None:
+        reports.append(said)
+        if len(reports) == 1:
+            raise Unreachable("ZooKeeper does not answer")
+
+    supervisor: Any = Supervisor.__new__(Supervisor)
+    supervisor._limits = SlotLimits()
+    supervisor.state = SimpleNamespace(report=report)
+    supervisor.store = SimpleNamespace(has=lambda _: True, is_sound=lambda _: True)
+    supervisor._wanted = SimpleNamespace(to_start=lambda _, is_new: assignment)
+    supervisor._step(slot, 0.0)
+    assert (slot.now.state, slot.unsent is None, folder.end() is None) == (SlotState.ENDED, False, False)
+    if is_wanted:
+        supervisor._report(slot, *slot.unsent)
+    else:
+        supervisor._wanted = SimpleNamespace(to_start=lambda _, is_new: None)
+        supervisor._step(slot, 0.0)
+        assert slot.now.state is SlotState.EMPTY
+    assert (slot.unsent, folder.path.exists(), len(reports)) == (None, False, 1 + is_wanted)
 
 
 def test_beat_of_an_earlier_launch(tmp_path: Path) -> None:

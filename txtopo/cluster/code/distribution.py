@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import logging
+import os
 import shutil
 import time
 from abc import ABC, abstractmethod
@@ -165,6 +167,8 @@ class SharedFolderCodeDistributor(CodeDistributor):
                 with self._files.open_input_stream(self._path(manifest.topology, file.name)) as source:
                     paths.append(receive(file, folder, iter(partial(source.read, _CHUNK_BYTES), b"")))
             except OSError as error:
+                if is_shortage(error):
+                    raise  # of this machine, where the file is written
                 raise CodeUnavailable(f"{file.name} of {manifest.topology!r} cannot be read: {error}") from error
         return paths
 
@@ -300,6 +304,25 @@ class ClusterConnection:
         self._client.close()
         self.distributor.close()
         self.state.close()
+
+
+def locked_home(home: Path) -> int:
+    """Make a daemon's folder, and lock it until this process ends; return the lock's descriptor.
+
+    Two supervisors on one folder would launch the same drivers, and two nimbuses remove each other's code.
+
+    Raises:
+        ConfigError: another daemon uses it.
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    home.chmod(0o700)  # over HTTP code and logs need the token; the disk must not be a way round it
+    lock = os.open(home / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise ConfigError(f"another {home.name} uses {home}: give this one a storm.local.dir of its own") from None
+    return lock
 
 
 def open_cluster(config: ClusterConfig, home: Path, address: str, token: str) -> ClusterConnection:

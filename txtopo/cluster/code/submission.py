@@ -33,8 +33,8 @@ _NAME_CHARACTERS_MAX = 100
 """Names are in paths, whose parts may have 255 bytes, with more than the name."""
 _NAME_BYTES_MAX = 200
 """An id adds a number and a time to the name, and must be a file name: at most 255 bytes."""
-# U+FFF0 and above: ZooKeeper refuses them in names of nodes.
-_FORBIDDEN = re.compile(r"[/\\.:\s\ufff0-\uffff]")
+# ZooKeeper refuses them in names of nodes: its checks see only halves of what is above U+FFFF.
+_FORBIDDEN = re.compile(r"[/\\.:\s\ufff0-\U0010ffff]")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -100,13 +100,14 @@ def check_name(name: str) -> None:
     r"""Check the name of a topology in the cluster: it is part of names of files and of nodes in ZooKeeper.
 
     Raises:
-        SubmissionError: it is blank, too long, or has one of ``/ . : \``, white space or what cannot be printed in it.
+        SubmissionError: it is blank, too long, or has one of ``/ . : \``, white space, what cannot be printed, or an
+            emoji or the like, above U+FFEF, in it.
     """
     is_short = 0 < len(name) <= _NAME_CHARACTERS_MAX
     if not is_short or not name.isprintable() or _FORBIDDEN.search(name) or len(name.encode()) > _NAME_BYTES_MAX:
         raise SubmissionError(
             f"a topology cannot be named {name!a}: give it 1 to {_NAME_CHARACTERS_MAX} characters without "
-            "slashes, dots, colons and white space"
+            "slashes, dots, colons, white space and emoji"
         )
 
 

@@ -158,14 +158,14 @@ class HeartbeatWriter:
 
     def _obey(self, record: Topology) -> None:
         match record.status:
-            case Status.ACTIVE:
+            case Status.ACTIVE if record.revision == self._launch.assignment.revision:
                 self._control.activate()
-            case Status.INACTIVE | Status.REBALANCING:
+            case Status.ACTIVE | Status.INACTIVE | Status.REBALANCING:
+                # ACTIVE in another revision: a rebalance is carried out, and the next driver is about to be assigned.
                 self._control.deactivate()
             case Status.KILLED if not self._control.is_stopping:
-                # The deadline is by nimbus' clock: bounded, so that a wrong clock cannot make the stop wait for hours.
-                left_secs = 0.0 if record.deadline is None else record.deadline - time.time()
-                self._control.stop(min(max(0.0, left_secs), record.wait_secs))
+                # Not until the deadline, which is by nimbus' clock. Nimbus ends the wait: it removes the record.
+                self._control.stop()
             case Status.KILLED:
                 pass
             case Status.FINISHED | Status.FAILED:

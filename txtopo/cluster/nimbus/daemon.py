@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from txtopo.cluster.code.distribution import open_cluster
+from txtopo.cluster.code.distribution import locked_home, open_cluster
 from txtopo.cluster.decisions.lifecycle import Request, Topology
 from txtopo.cluster.logs import RepeatedWarning
 from txtopo.cluster.nimbus.code_check import CodeCheck
@@ -53,7 +54,7 @@ class Nimbus:
     Any thread may call ``on_failure``, with an unexpected error: the process must end then.
 
     Raises:
-        ConfigError: a setting does not fit.
+        ConfigError: a setting does not fit, or another nimbus uses the folder.
         Unreachable: ZooKeeper does not answer.
     """
 
@@ -67,7 +68,9 @@ class Nimbus:
     ) -> None:
         self.config = config
         self.address = address
-        self._opened = open_cluster(config, Path(config["storm.local.dir"]).expanduser() / "nimbus", address, token)
+        home = Path(config["storm.local.dir"]).expanduser() / "nimbus"
+        self._lock = locked_home(home)
+        self._opened = open_cluster(config, home, address, token)
         self.state, self.store = self._opened.state, self._opened.store
         self.elector: LeaderElector = (
             ZooKeeperLeaderElector(on_failure, self.wake)
@@ -121,6 +124,7 @@ class Nimbus:
         self.elector.close()
         self._code_check.close()
         self._opened.close()
+        os.close(self._lock)
 
     def wake(self) -> None:
         """Let both loops look at once."""

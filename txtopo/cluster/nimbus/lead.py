@@ -43,7 +43,7 @@ class Lead:
             with durable_step("nimbus.remove"):
                 # The record goes last: a crash in between leaves a topology whose deadline has passed, and the next
                 # leader removes it again.
-                self.distributor.cleanup(topology.id)
+                self.clean_up(topology.id)
                 self.writes.remove(topology.id)
         else:
             # A crash before this leaves the topology as it was: the next leader applies a deadline, and a user who got
@@ -51,6 +51,15 @@ class Lead:
             with durable_step("nimbus.store"):
                 self.writes.store(after)
         return after
+
+    def clean_up(self, topology: str) -> None:
+        """Remove what the distributor has put outside of the daemons' own folders for a topology that is not needed.
+
+        Raises:
+            NotLeader: the term is over: the next leader may need the topology. Nothing was removed.
+        """
+        self.writes.check()  # after the reads that say so, for no transaction fences files
+        self.distributor.cleanup(topology)
 
 
 class Leadership:

@@ -36,7 +36,7 @@ class Monitor:
         under_way: AbstractSet[str],
         on_change: Callable[[], None],
     ) -> None:
-        self._state, self._distributor = connection.state, connection.distributor
+        self._state = connection.state
         self._leadership = leadership
         self._freq_secs: float = config["nimbus.monitor.freq.secs"]
         self._lost_secs: float = config["nimbus.code.lost.secs"]
@@ -123,5 +123,5 @@ class Monitor:
             if topology not in topologies and topology not in self._under_way:
                 _LOG.info("the code of %s is published, but no such topology was submitted: removed", topology)
                 # The manifest goes last: after a crash in between, the next leader finds it and cleans up again.
-                self._distributor.cleanup(topology)
+                lead.clean_up(topology)
                 lead.writes.remove(topology)

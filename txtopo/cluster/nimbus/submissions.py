@@ -96,7 +96,7 @@ class Submissions:
                 replaced = self._check_free(submission)  # again: a failed topology may be back since, with its name
                 with durable_step("nimbus.start"):
                     for ended in replaced:  # before its manifest goes, by which alone code without a topology is found
-                        self._distributor.cleanup(ended)
+                        lead.clean_up(ended)
                     lead.writes.start(topology, replaced)
         _LOG.info("%s was submitted and is %s", topology.id, topology.status.value)
         return Submitted(topology, "; ".join(filter(None, (unchecked, unreplicated))) or None)

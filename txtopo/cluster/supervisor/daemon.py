@@ -14,7 +14,6 @@ code; drivers and checks are processes of their own. One thread looks at each sl
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import secrets
@@ -28,7 +27,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.cluster.code.distribution import open_cluster
+from txtopo.cluster.code.distribution import locked_home, open_cluster
 from txtopo.cluster.decisions.assignment import Assignment, Ending, SupervisorInfo
 from txtopo.cluster.decisions.slots import (
     CleanUp,
@@ -50,7 +49,7 @@ from txtopo.cluster.supervisor.assigned_drivers import AssignedDrivers
 from txtopo.cluster.supervisor.driver_logs import DriverLogs
 from txtopo.cluster.supervisor.local_code import LocalCode
 from txtopo.cluster.supervisor.slot import LocalSlot
-from txtopo.errors import ConfigError, Unreachable
+from txtopo.errors import Unreachable
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import is_shortage, paths_in, write_whole
 
@@ -82,9 +81,7 @@ class Supervisor:
         self.config = config
         self.address = address
         home = Path(config["storm.local.dir"]).expanduser().absolute() / "supervisor"
-        home.mkdir(parents=True, exist_ok=True)
-        home.chmod(0o700)  # over HTTP code and logs need the token; the disk must not be a way round it
-        self._lock = _locked(home / "lock")
+        self._lock = locked_home(home)
         self.id = _own_id(home / "id")
         self.work_dir = Path(config["supervisor.work.dir"]).expanduser().absolute()
         self.work_dir.mkdir(parents=True, exist_ok=True)
@@ -238,6 +235,8 @@ class Supervisor:
                     slot.signal(signal.SIGKILL)
                 case Report(assignment, ending):
                     self._report(slot, assignment, ending)
+                case CleanUp() if slot.unsent and slot.now.state is SlotState.ENDED:
+                    pass  # the folder alone says that it ended, should this supervisor end, too
                 case CleanUp():
                     slot.clean_up()
 
@@ -311,7 +310,7 @@ class Supervisor:
             _LOG.warning("%s", error)
             slot.unsent = (assignment, ending)  # the next look sends it
             return
-        slot.unsent = None
+        slot.clean_up()
 
     def _adopt(self) -> None:
         folders = self._folder / "drivers"
@@ -356,19 +355,6 @@ def _log_change(before: DriverSlot, after: DriverSlot) -> None:
     name = "" if assignment is None else f", {assignment.topology}"
     why = f": {after.why}" if after.why and after.state in {SlotState.STOPPING, SlotState.WAITING} else ""
     _LOG.info("slot %d%s: %s -> %s%s", after.number, name, before.state.value, after.state.value, why)
-
-
-def _locked(path: Path) -> int:
-    # Two supervisors on one folder would both adopt and launch the same drivers. The kernel frees the lock at the end.
-    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise ConfigError(
-            f"another supervisor uses {path.parent}: give this one a storm.local.dir of its own"
-        ) from None
-    return lock
 
 
 def _own_id(path: Path) -> str:

@@ -29,7 +29,7 @@ class LocalSlot:
         self.fault = ""
         """Why no process could be started."""
         self.unsent: tuple[Assignment, Ending] | None = None
-        """A report that has still to reach ZooKeeper."""
+        """A report that has still to reach ZooKeeper: until then the folder stays, and the slot is ENDED."""
         self._folder = DriverFolder(folder)
         self._launch: DriverLaunch | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -126,7 +126,7 @@ class LocalSlot:
     def clean_up(self) -> None:
         """Forget the process, and remove its folder."""
         self._folder.remove()
-        self._launch = self._process = self._beat = self._beat_at = None
+        self._launch = self._process = self._beat = self._beat_at = self.unsent = None
         self.has_run, self.fault, self.detail = False, "", ""
 
 
