@@ -160,6 +160,34 @@ def test_a_last_transaction_that_wrote_to_no_table(command_line):
     assert run_bounded(1000) == [1, 2, 500]
 
 
+REFOLDED = """
+from committers import Max, ReduceCommitter, Sum
+from spouts import MemoryTransactionalSpout
+from txtopo import Fields, TransactionalTopologyBuilder
+
+def topology(how: str = "sum"):
+    spout = MemoryTransactionalSpout([("a", 1), ("a", 3)], Fields("k: string", "n: long"), 1)
+    builder = TransactionalTopologyBuilder("refolded", "numbers", spout)
+    aggregate = Sum("n: long") if how == "sum" else Max("n: long")
+    totals = ReduceCommitter("t", Fields("k: string"), values={"n": aggregate})
+    builder.set_committer_bolt("totals", totals).fields_grouping("numbers", Fields("k"))
+    builder.set_state("t", totals.state("t"))
+    return builder.build()
+"""
+
+
+@pytest.mark.slow
+def test_another_aggregate_after_going_back_to_the_beginning(command_line, tmp_path):
+    """The table has nothing of the former one any more, so the way that the refusal names leads on."""
+    command_line.write_module("refolded", REFOLDED)
+    run_inline(load_target("refolded", {"how": "sum"}, tmp_path).topology)
+    with pytest.raises(DivergenceError, match="is made of Sum"):
+        run_inline(load_target("refolded", {"how": "max"}, tmp_path).topology)
+    command_line.told("rewind", "refolded", "0", "--yes")
+    run_inline(load_target("refolded", {"how": "max"}, tmp_path).topology)
+    assert read_table("t").to_pydict()["n"] == [3]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("gone", ["store", "store and journal"])
 def test_a_store_from_before_a_rewind_that_rolled_back_no_table(command_line, tmp_path, gone):

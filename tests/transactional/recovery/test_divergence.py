@@ -27,7 +27,7 @@ from txtopo.errors import DivergenceError, LostLead, TxtopoError
 from txtopo.journal.journal import read_journal
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Group, StateMark
-from txtopo.transactional.recovery.divergence import CoordinatorRecord, DivergenceKind, find_mismatched
+from txtopo.transactional.recovery.divergence import CoordinatorRecord, DivergenceKind, find_mismatched, find_refolded
 from txtopo.transactional.recovery.plans import StartAnew
 from txtopo.transactional.recovery.recover import recover
 
@@ -770,6 +770,15 @@ def test_where_a_table_may_be(recorded, is_same, group, last, expected):
     mark = StateMark(opened.identity if is_same else "another", recorded)
     record = CoordinatorRecord("t", "i", 1, CommittedMark(4, None, {"words": mark}), group)
     assert [each.kind for each in find_mismatched(record, {"words": opened})] == [expected] * (expected is not None)
+
+
+@pytest.mark.parametrize(("recorded", "is_refused"), [(None, False), (0, False), (1, True)])
+def test_another_aggregate_behind_a_column(recorded, is_refused):
+    """It is refused once the table has a transaction, but not after a rewind to before the first one."""
+    committed = CommittedMark(recorded or 0, None, {"words": StateMark("table", recorded)})
+    record = CoordinatorRecord("t", "i", 1, committed, None, folds={"table": {"n": "Sum(n)"}})
+    found = find_refolded(record, {"words": {"n": "Max(n)"}})
+    assert [each.kind for each in found] == [DivergenceKind.REFOLDED] * is_refused
 
 
 @pytest.mark.slow

@@ -278,7 +278,7 @@ def find_refolded(
     found = []
     for name, told in folds.items():
         mark = record.committed.states.get(name)
-        if mark is None or mark.txid is None or name in to_begin:
+        if mark is None or not mark.txid or name in to_begin:  # 0: it went back to before its first one
             continue
         known = record.folds.get(mark.identity, {})
         changed = [column for column, how in told.items() if known.get(column, how) != how]
