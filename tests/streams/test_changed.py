@@ -98,7 +98,7 @@ def totals(output, how, *, key="shop", until=None, broken=False, **more):
     orders = flow.source("orders", memory(ROWS))
     if broken:
         orders = orders.map(fail, orders.fields)
-    kept = orders.group_by(key).agg(p=how, **more).upsert("totals")
+    kept = orders.group_by(key).agg(p=how, **more).upsert("totals", schema_evolution="add")
     run_inline(flow.build(), until=until)
     return kept.read().sort_by(key)["p"].to_pylist()
 
@@ -156,6 +156,19 @@ def test_a_table_of_a_run_that_recorded_nothing(tmp_path, monkeypatch):
     totals(tmp_path, Max("price"), until=2)
     with pytest.raises(DivergenceError, match=r"is made of Max\(price\) up to transaction 2, but .* has Sum\(price\)"):
         totals(tmp_path, Sum("price"))
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_another_aggregate_of_which_nothing_is_committed(tmp_path, monkeypatch, is_new):
+    """A column that is new, or of an unknown past, is made of what was committed, not of what a run has only said."""
+    with monkeypatch.context() as patch:
+        patch.setattr(ReduceCommitter, "folds", {})
+        totals(tmp_path, Count(), until=1, **({} if is_new else {"q": Sum("price")}))
+    with pytest.raises(UserCodeError):
+        totals(tmp_path, Count(), q=Max("price"), broken=True)
+    totals(tmp_path, Count(), q=Sum("price"), until=2)
+    with pytest.raises(DivergenceError, match=r"'q', is made of Sum\(price\) up to transaction 2"):
+        totals(tmp_path, Count(), q=Max("price"))
 
 
 SINKS = {
