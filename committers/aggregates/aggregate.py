@@ -64,13 +64,11 @@ class Aggregate(ABC):
         Options that are as by default are left out.
         """
         fields = [each for each in attrs.fields(type(self)) if each.name not in self.may_change]
-        given = {each.name: getattr(self, each.name) for each in fields}
-        options = [
-            f"{each.name}={given[each.name]!r}"
-            for each in fields
-            if isinstance(given[each.name], _SAID) and given[each.name] != each.default
-        ]
-        return f"{type(self).__name__}({', '.join([*self.inputs, *options])})"
+        given = [(each, getattr(self, each.name)) for each in fields]
+        options = [f"{each.name}={own!r}" for each, own in given if isinstance(own, _SAID) and own != each.default]
+        # The order and the condition may be among the operands, which do not say which of them they are.
+        named = [f"{each.name}={own[0]}" for each, own in given if isinstance(own, Fields) and each.kw_only]
+        return f"{type(self).__name__}({', '.join([*self.operands, *named, *options])})"
 
     @abstractmethod
     def typed(self, schema: pa.Schema) -> Aggregate:

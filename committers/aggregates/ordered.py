@@ -141,6 +141,12 @@ class First(_OfOrder):
         return ("",) if len(self.field) == 1 else [f"_{name}" for name in self.field]
 
     @property
+    def told(self) -> str:
+        """What its partials are made of, in words; ``ties`` that are the default's are left out."""
+        is_default = self.ties is not None and TIES[self.ties] is self._which
+        return attrs.evolve(self, ties=None).told if is_default else super().told
+
+    @property
     def operands(self) -> Fields:
         """The fields of value and time."""
         return self.field + self.by

@@ -10,6 +10,7 @@ from hypothesis import given, settings, strategies as st
 from committers import ReduceCommitter
 from tests.budgets import examples
 from tests.streams.flows import memory, table
+from txtopo import Fields
 from txtopo.errors import DivergenceError, TxtopoError, UserCodeError
 from txtopo.streams import ApproxQuantile, Count, CountDistinct, Flow, Last, Max, Sum, TopN
 from txtopo.testing import run_inline
@@ -91,13 +92,13 @@ def fail(_):
     raise ValueError
 
 
-def totals(output, how, *, key="shop", until=None, broken=False):
+def totals(output, how, *, key="shop", until=None, broken=False, **more):
     """Run a flow of totals, and return what the table has."""
     flow = Flow("f", output)
     orders = flow.source("orders", memory(ROWS))
     if broken:
         orders = orders.map(fail, orders.fields)
-    kept = orders.group_by(key).agg(p=how).upsert("totals")
+    kept = orders.group_by(key).agg(p=how, **more).upsert("totals", schema_evolution="add")
     run_inline(flow.build(), until=until)
     return kept.read().sort_by(key)["p"].to_pylist()
 
@@ -110,6 +111,8 @@ def totals(output, how, *, key="shop", until=None, broken=False):
         (Count(where="paid"), Count()),
         (TopN("id", by="price", n=2), TopN("id", by="price", n=3)),
         (Last("id", by="at"), Last("id", by="at", ties="smallest")),
+        (TopN(Fields("id", "price"), by="id", n=2), TopN(Fields("id", "price"), by="price", n=2)),
+        (Max("paid"), Max("paid", where="paid")),
     ],
     ids=repr,
 )
@@ -128,6 +131,7 @@ def test_another_aggregate_of_the_same_type(tmp_path, before, after):
     [
         (CountDistinct("id", values_max=10), CountDistinct("id", values_max=20)),
         (ApproxQuantile("price"), ApproxQuantile("price", q=0.9)),
+        (Last("id", by="at"), Last("id", by="at", ties="largest")),
     ],
     ids=repr,
 )
@@ -152,6 +156,19 @@ def test_a_table_of_a_run_that_recorded_nothing(tmp_path, monkeypatch):
     totals(tmp_path, Max("price"), until=2)
     with pytest.raises(DivergenceError, match=r"is made of Max\(price\) up to transaction 2, but .* has Sum\(price\)"):
         totals(tmp_path, Sum("price"))
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_another_aggregate_of_which_nothing_is_committed(tmp_path, monkeypatch, is_new):
+    """A column that is new, or of an unknown past, is made of what was committed, not of what a run has only said."""
+    with monkeypatch.context() as patch:
+        patch.setattr(ReduceCommitter, "folds", {})
+        totals(tmp_path, Count(), until=1, **({} if is_new else {"q": Sum("price")}))
+    with pytest.raises(UserCodeError):
+        totals(tmp_path, Count(), q=Max("price"), broken=True)
+    totals(tmp_path, Count(), q=Sum("price"), until=2)
+    with pytest.raises(DivergenceError, match=r"'q', is made of Sum\(price\) up to transaction 2"):
+        totals(tmp_path, Count(), q=Max("price"))
 
 
 SINKS = {

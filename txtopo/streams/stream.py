@@ -53,6 +53,7 @@ from txtopo.streams.shown import Preview, preview_of
 from txtopo.streams.words import Words, step
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.plans.description import fields_text
+from txtopo.topology.plans.plan import said_by
 from txtopo.topology.user_code.place import Place
 
 
@@ -340,7 +341,7 @@ class Stream(RowWords["Stream"], Outputs):
             states: the states that it asks for, by name; the timers of a :class:`~committers.TimerCommitter` are kept
                 without. A committer of event time is told the watermark by the stream's clock, whose id it names.
         """
-        key, given = list(getattr(bolt, "grouped_by", ())), self._keys(by) if by else ()
+        key, given = list(said_by(bolt, "grouped_by", ())), self._keys(by) if by else ()
         # A key that is no field is made by a class of the user's, who knows what it is made of.
         if key and {*key} <= {*self.fields} and not (given and {*given} <= {*key}):
             raise TopologyError(

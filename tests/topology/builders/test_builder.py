@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from committers import ReduceCommitter
 from spouts.memory import MemoryTransactionalSpout
 from state import DeltaState
 from state.memory import MemoryState
@@ -281,3 +282,32 @@ def test_a_table_inside_another_by_a_symbolic_link(tmp_path):
         builder.set_state(name, DeltaState(tmp_path / path, key=Fields("k: string"), value=Fields("n: long")))
     with pytest.raises(TopologyError, match=r"state 'inner': its table \S+/link/b is inside \S+/a, the table"):
         builder.build()
+
+
+class Learns(PassBatch):
+    """Has attributes of its own with the names of properties that committers of txtopo have."""
+
+    def __init__(self):
+        self.folds, self.grouped_by = 5, None
+
+
+def test_attributes_that_are_named_as_properties_of_committers():
+    """They are the user's own, and mean nothing here."""
+    builder = TransactionalTopologyBuilder("own", "spout", MemoryTransactionalSpout([], Fields("word", "n"), 1))
+    builder.set_bolt("bolt", Learns(), 2).shuffle_grouping("spout")
+    assert builder.build().plan.folds == {}
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
+def test_what_several_committers_fold_into_a_state(order):
+    """It is said in the same words, in whatever order they are declared."""
+    builder = TransactionalTopologyBuilder("own", "spout", MemoryTransactionalSpout([], Fields("word", "n", "m"), 1))
+    several = [
+        ReduceCommitter("totals", "word", "n"),
+        ReduceCommitter("totals", "word", "m"),
+        ReduceCommitter("totals", "word", "n"),
+    ]
+    for number in order:
+        builder.set_committer_bolt(f"sums{number}", several[number]).fields_grouping("spout", Fields("word"))
+    builder.set_state("totals", MemoryState())
+    assert builder.build().plan.folds == {"totals": {"": "sum of m and sum of n"}}

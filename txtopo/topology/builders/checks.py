@@ -31,7 +31,7 @@ from txtopo.errors import ConfigError
 from txtopo.text.suggestions import did_you_mean
 from txtopo.topology.builders.graph import Declared, Graph
 from txtopo.topology.builders.kinds import PLAIN_KINDS, bolt_classes, rules_of
-from txtopo.topology.plans.plan import Plan
+from txtopo.topology.plans.plan import Plan, said_by
 
 ID_LENGTH_MAX = 200
 """The maximum length of a topology id, quoted: names of files have at most 255 bytes, and parts of our own."""
@@ -293,7 +293,7 @@ def check_inputs(graph: Graph, streams: Streams) -> Iterator[str]:
 def check_whole_keys(graph: Graph, streams: Streams) -> Iterator[str]:
     """Find bolts that keep something for each key, one of whose keys may have rows in several tasks."""
     for declared in graph.bolts:
-        keys = list(getattr(declared.component, "grouped_by", ()))
+        keys = list(said_by(declared.component, "grouped_by", ()))
         if (declared.num_tasks or declared.parallelism or 1) == 1 or not keys:
             continue
         for each in declared.subscriptions:

@@ -33,6 +33,11 @@ def options_beside(states: Iterable[State], place: str | None) -> Mapping[str, s
     return next((known for home, known in homes if known and home and urllib.parse.urlsplit(home)[:2] == store), None)
 
 
+def said_by(component: object, name: str, default: Any) -> Any:
+    """Return a property of a component; ``default`` if its class has none: a user's attribute may have its name."""
+    return getattr(component, name) if isinstance(getattr(type(component), name, None), property) else default
+
+
 class Phase(enum.Enum):
     """The two phases of a transaction."""
 
@@ -180,13 +185,15 @@ class Plan:
     @cached_property
     def folds(self) -> Mapping[str, Mapping[str, str]]:
         """What committers fold into each column of each state, in words, as far as they say it."""
-        folds: dict[str, dict[str, str]] = {}
+        folds: dict[str, dict[str, set[str]]] = {}
         for bolt in self.bolts:
-            for state, told in getattr(bolt.component, "folds", {}).items():
+            for state, told in said_by(bolt.component, "folds", {}).items():
                 for column, how in told.items():
-                    before = folds.setdefault(state, {}).get(column)
-                    folds[state][column] = how if before is None else " and ".join(sorted({before, how}))
-        return folds
+                    folds.setdefault(state, {}).setdefault(column, set()).add(how)
+        return {
+            state: {column: " and ".join(sorted(every)) for column, every in told.items()}
+            for state, told in folds.items()
+        }
 
     @property
     def delta_users(self) -> tuple[str, ...]:

@@ -82,8 +82,9 @@ NOTE_BYTES_MAX = VALUE_BYTES_MAX
 """A note of more bytes does not go into the group's value."""
 
 
-Folds = Mapping[str, Mapping[str, str]]
-"""By the identity of a table and its columns, what is folded into them, in words."""
+Folds = Mapping[str, Mapping[str, tuple[str, int]]]
+"""By the identity of a table and its columns, what is folded into them, in words, and the transaction that the table
+was at when that was said first: nothing has been folded so until a later one is committed."""
 
 
 @attrs.frozen
@@ -159,7 +160,7 @@ class CoordinatorState:
         refuse_other(f"the coordinator state of topology {topology_id!r}", written, COORDINATOR_STATE)
         self._spouts: dict[str, str] = self.values.read(SPOUTS, dict) or {}
         self._known_spouts = dict(self._spouts)
-        self.folds: Folds = self.values.read(FOLDS, dict) or {}
+        self.folds: Folds = self.values.read(FOLDS, dict[str, dict[str, tuple[str, int]]]) or {}
         """What is folded into its tables, as far as it is known."""
         # A drawn one becomes durable in begin(): until then a crash leaves nothing, and the next start draws another.
         self.incarnation = self._known_incarnation or uuid.uuid4().hex

@@ -281,11 +281,13 @@ def find_refolded(
         if mark is None or not mark.txid or name in to_begin:  # 0: it went back to before its first one
             continue
         known = record.folds.get(mark.identity, {})
-        changed = [column for column, how in told.items() if known.get(column, how) != how]
-        for column in changed:
+        for column, how in told.items():
+            before, after = known.get(column, (how, 0))
+            if before == how or mark.txid <= after:
+                continue
             text = (
                 f"state {name!r} of topology {record.topology_id!r}{f', column {column!r},' if column else ''} is made "
-                f"of {known[column]} up to transaction {mark.txid}, but the code has {told[column]}"
+                f"of {before} up to transaction {mark.txid}, but the code has {how}"
             )
             way_out = (
                 "Let the code make it as before; or give the column, or the state and its table, another name; or go "

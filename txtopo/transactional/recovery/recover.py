@@ -229,11 +229,11 @@ class _Recovery:
         now = self.membership.folds
         if not now:
             return None
-        known = self.coordinator_state.folds
-        own = {
-            each.identity: {**(known.get(each.identity, {}) if each.last_txid else {}), **now.get(name, {})}
-            for name, each in self.opened.items()
-        }
+        known, own = self.coordinator_state.folds, {}
+        for name, each in self.opened.items():
+            last = each.last_txid or 0
+            kept = {column: fold for column, fold in known.get(each.identity, {}).items() if last > fold[1]}
+            own[each.identity] = {column: (how, last) for column, how in now.get(name, {}).items()} | kept
         departed = {each.identity for each in committed.states.values()} - own.keys()
         return {identity: told for identity, told in own.items() if told} | {
             identity: told for identity, told in known.items() if identity in departed
