@@ -70,7 +70,12 @@ class Aggregate(ABC):
             for each in fields
             if isinstance(given[each.name], _SAID) and given[each.name] != each.default
         ]
-        return f"{type(self).__name__}({', '.join([*self.inputs, *options])})"
+        return f"{type(self).__name__}({', '.join([*self.told_inputs, *options])})"
+
+    @property
+    def told_inputs(self) -> Sequence[str]:
+        """The fields that it reads, in words: the condition's apart, because a field may be both."""
+        return [*self.operands, *(() if self.where is None else [f"where={self.where[0]}"])]
 
     @abstractmethod
     def typed(self, schema: pa.Schema) -> Aggregate:

@@ -83,7 +83,7 @@ class _CountedSum(Mean):
     @property
     def told(self) -> str:
         """That of a mean, which keeps the same."""
-        return f"Mean({', '.join(self.inputs)})"
+        return f"Mean({', '.join(self.told_inputs)})"
 
     def result(self, partials: Sequence[Any]) -> Any:
         """Return the sum."""
@@ -105,7 +105,7 @@ class _Counted(Aggregate):
     @property
     def told(self) -> str:
         """What is kept: all of it, whatever the aggregate makes of it."""
-        return f"all of {', '.join(self.of.inputs)}"
+        return f"all of {', '.join(self.of.told_inputs)}"
 
     @property
     def operands(self) -> Fields:
