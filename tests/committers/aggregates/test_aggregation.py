@@ -30,6 +30,7 @@ from committers import (
     TopN,
 )
 from committers.aggregates.aggregation import Aggregation
+from committers.aggregates.retracting import retracting
 from tests.budgets import examples
 from txtopo import Fields
 from txtopo.api.data.types import parse_type
@@ -543,3 +544,13 @@ def test_other_reductions_differ():
     """What is merged by the same function with another number is another reduction."""
     one, other = (TopN("n: long", n=n, by="at: timestamp").reductions("x") for n in (2, 3))
     assert one != other
+
+
+def test_a_condition_is_told_from_a_field():
+    """What a table is folded from says which field is the condition: it may be the one that is aggregated, too."""
+    assert Count("y").told != Count(where="y").told
+    assert Min("y").told != Min("y", where="y").told
+    of_changes = [retracting({"n": Count(), "x": each})["x"].told for each in (Min("y"), Min("y", where="y"))]
+    assert of_changes[0] != of_changes[1]
+    sums = [retracting({"n": Count(), "x": each})["x"].told for each in (Sum("a", where="y"), Mean("a", where="y"))]
+    assert sums == ["Mean(a, where=y)"] * 2
