@@ -190,10 +190,12 @@ class InputTable:
             InputError: the version changes rows that may have been read.
         """
         version, added, removed, feed = entry.version, *map(entry.changes, ("add", "remove", "cdc"))
-        if not removed and not feed:
-            return self._read(map(InputFile, added), "insert", version)
-        if self.changes == "skip":
+        # A restore may only add files, whose rows were read before those were removed.
+        if self.changes == "skip" and (removed or entry.operation == "RESTORE"):
             return []
+        # A merge that only inserts tells that in the feed, too.
+        if not removed and (not feed or self.changes != "emit"):
+            return self._read(map(InputFile, added), "insert", version)
         what = f"version {version} of the table at {self.location.address} ({entry.operation})"
         if self.changes == "refuse":
             raise InputError(

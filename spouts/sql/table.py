@@ -30,6 +30,9 @@ SETTLING_SECS = 1
 """Before its transaction is known to run, a server's process may be held up for so long after the statement came, which
 is the transaction's time."""
 
+_NO_TEXT = "Could not decode to UTF-8"
+"""What Python's SQLite says of a value, as of a server that does not answer."""
+
 INTEGERS = ("smallint", "integer", "bigint")
 TIMES = ("timestamp with time zone",)
 
@@ -190,13 +193,13 @@ class OpenedTable:
             read = ", ".join(
                 f"CAST({name} AS TEXT)" if pa.types.is_string(field.type) else name for field, name in names
             )
-            found = transaction.run(f"SELECT {read} FROM {transaction.table} WHERE {where}", tuple(parameters))  # noqa: S608 - quoted
             try:
+                found = transaction.run(f"SELECT {read} FROM {transaction.table} WHERE {where}", tuple(parameters))  # noqa: S608 - quoted
                 return transaction.arrow(found.fetchall(), self.columns)
             except Exception as error:
                 # A driver has a DataError of its own for a value that Python has not, such as a time before year 1.
                 is_misfit = isinstance(error, pa.ArrowException | ArithmeticError | TypeError | ValueError)
-                if is_misfit or type(error).__name__ == "DataError":
+                if is_misfit or type(error).__name__ == "DataError" or _NO_TEXT in str(error):
                     raise InputError(f"a row of the table {self.address} does not fit the fields: {error}") from error
                 raise
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import operator
+import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -26,6 +28,8 @@ NAME_BYTES_MAX = 63
 KEY_BYTES_MAX = 2_000
 """A key of PostgreSQL must fit into an entry of its index, of which a page has three."""
 
+_NANOSECONDS = re.compile(r"[.,]\d{6}\d*[1-9]")
+
 
 @attrs.frozen
 class ColumnType:
@@ -44,8 +48,21 @@ class ColumnType:
     of_sqlite: Callable[[Any], Any] | None = None
 
 
-def _instant(time: dt.datetime) -> dt.datetime:
-    return time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time
+def _time(text: str) -> dt.datetime:
+    time = dt.datetime.fromisoformat(text)
+    if _NANOSECONDS.search(text):  # which Python would cut off
+        raise ValueError(f"{text!r} has nanoseconds, and no timestamp has more than microseconds")
+    return time
+
+
+def _instant(text: str) -> dt.datetime:
+    time = _time(text)
+    return time.replace(tzinfo=dt.UTC) if time.tzinfo is None else time.astimezone(dt.UTC)
+
+
+def _single(number: float) -> float:
+    """Return a number as a float has it; raise OverflowError if that would be infinite, TypeError if it is none."""
+    return float(struct.unpack("<f", struct.pack("<f", operator.pos(number)))[0])
 
 
 _TYPES: Mapping[pa.DataType, ColumnType] = {
@@ -55,7 +72,7 @@ _TYPES: Mapping[pa.DataType, ColumnType] = {
     pa.int16(): ColumnType("SMALLINT", "SMALLINT", None, operator.index),
     pa.int32(): ColumnType("INTEGER", "INTEGER", None, operator.index),
     pa.int64(): ColumnType("BIGINT", "BIGINT", None, operator.index),
-    pa.float32(): ColumnType("REAL", "REAL"),
+    pa.float32(): ColumnType("REAL", "REAL", None, _single),
     pa.float64(): ColumnType("DOUBLE PRECISION", "DOUBLE"),
     pa.string(): ColumnType("TEXT", "TEXT"),
     pa.binary(): ColumnType("BYTEA", "BLOB"),
@@ -65,13 +82,13 @@ _TYPES: Mapping[pa.DataType, ColumnType] = {
         "TIMESTAMP WITH TIME ZONE",
         "TIMESTAMP",
         lambda time: time.astimezone(dt.UTC).replace(tzinfo=None).isoformat(" ", "microseconds"),
-        lambda text: _instant(dt.datetime.fromisoformat(text)),
+        _instant,
     ),
     pa.timestamp("us"): ColumnType(
         "TIMESTAMP WITHOUT TIME ZONE",
         "TIMESTAMP",
         lambda time: time.isoformat(" ", "microseconds"),
-        dt.datetime.fromisoformat,
+        _time,
     ),
 }
 

@@ -97,6 +97,7 @@ class CsvFormat(ByteRangeFormat):
         """Return the next bytes of a file without quotes, or the whole of a file with quotes or a compressed one."""
         if self.options.quote is None:
             return super().next_span(file, start, bytes_max)
+        self._check_whole(file.path, start % file.size)
         return Span(0, file.size, file.size) if start == 0 else None
 
     def cut(self, file: InputFile, span: Span, pieces: int) -> list[Span]:
@@ -106,6 +107,8 @@ class CsvFormat(ByteRangeFormat):
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
         """Yield the records; a record is bad if it has another number of columns or a value of another type."""
         is_quoted = self.options.quote is not None
+        if is_quoted:
+            self._check_whole(bad.path, piece.start or piece.end % piece.size)
         are_in_pairs = is_quoted and self._check_quotes(handle, bad)
         header = self._header(handle, bad)
         if header is None:
@@ -122,6 +125,15 @@ class CsvFormat(ByteRangeFormat):
         for block in blocks:
             for table in self._tables(block, names, bad):
                 yield from in_batches(table)
+
+    @staticmethod
+    def _check_whole(path: str, cut: int) -> None:
+        """Refuse a file that a run without quotes has cut: where records begin in the rest is unknown with quotes."""
+        if cut:
+            raise InputError(
+                f"{path} was taken up to byte {cut} by a run with quote=None, and is not read with quotes from there; "
+                "give the spout quote=None until all of the file is committed"
+            )
 
     def _tables(self, block: Lines | QuotedBlock, names: Sequence[str], bad: BadRecords) -> Iterator[pa.Table]:
         table = self._whole(block, names) if isinstance(block, Lines) else None

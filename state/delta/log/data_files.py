@@ -159,6 +159,8 @@ def partition_text(value: Any) -> str | None:
         return "true" if value else "false"
     if isinstance(value, dt.date):
         return value.isoformat()
+    if isinstance(value, bytes):
+        return value.decode()
     return str(value)
 
 

@@ -136,6 +136,27 @@ def test_a_version_that_changes_rows(path: str, operation: str) -> None:
     assert plan(skipping, begun)[1] == [9]
 
 
+@pytest.mark.parametrize("changes", ["refuse", "skip"])
+def test_a_merge_that_only_inserts(tmp_path: Path, changes: Any) -> None:
+    """It changes no row, so its rows are read, although a table with a feed tells them there, too."""
+    path = str(tmp_path / "table")
+    append(path, 0, configuration={"delta.enableChangeDataFeed": "true"})
+    more = pa.table({"n": pa.array([0, 1], pa.int64())})
+    merge = DeltaTable(path).merge(more, "t.n = s.n", source_alias="s", target_alias="t")
+    merge.when_not_matched_insert_all().execute()
+    assert plan(DeltaTransactionalSpout(path, starting_version=0, changes=changes))[1] == [0, 1]
+
+
+def test_a_restore_that_only_adds_files(path: str) -> None:
+    """With the versions that change rows it is left out: what it brings back was read before they were."""
+    spout = DeltaTransactionalSpout(path, changes="skip", watch=True, poll_secs=0)
+    begun, _ = plan(spout)
+    DeltaTable(path).delete("n = 0")
+    DeltaTable(path).restore(1)
+    append(path, 9)
+    assert plan(spout, begun)[1] == [9]
+
+
 def test_the_change_data_feed(tmp_path: Path) -> None:
     """Changes come as Delta's own reader has them, of overwritten and restored files, too; what was there as inserts."""
     path = str(tmp_path / "table")
@@ -293,6 +314,7 @@ PARTITIONS = {
     "texts": ["a b/=%é", None, "x:y&?#[]", "", "a%20b"],
     "dates": [dt.date(2026, 1, 1), None, dt.date(1969, 12, 31), dt.date(9999, 1, 1)],
     "truths": [True, None, False],
+    "bytes": [b"a b", None, b"\xff"],
     "times": [dt.datetime(2026, 1, 1, 1, 2, 3, 456789, dt.UTC), None, dt.datetime(1969, 12, 31, tzinfo=dt.UTC)],
     "local times": [dt.datetime(2026, 1, 1, 1, 2, 3, 456789), None, dt.datetime(1969, 12, 31)],  # noqa: DTZ001
 }

@@ -75,6 +75,22 @@ def test_metadata_holds_ranges_and_position(tmp_path):
     assert [one["taken"][0] for one in metadata] == [1, 2]
 
 
+def test_quotes_that_begin_in_the_middle_of_a_file(tmp_path):
+    """A file that was cut without quotes is neither left nor read anew when the next run has them; a whole one is."""
+    written(tmp_path / "a.csv", "n\n1\n2\n3\n")
+    cut, whole = (
+        FilesTransactionalSpout(tmp_path, Fields("n: long"), quote=quote, batch_bytes=5) for quote in (None, '"')
+    )
+    begun = plan(cut)
+    assert emitted(cut, *begun) == [1, 2, 3]
+    assert plan(whole, begun) == []
+    with pytest.raises(InputError, match=r"a\.csv was taken up to byte 5 by a run with quote=None"):
+        plan(whole, begun[:1])
+    for each in begun:
+        with pytest.raises(InputError, match="by a run with quote=None"):
+            emitted(whole, each)
+
+
 @pytest.mark.parametrize(
     ("options", "names_bytes_max", "ranges"),
     [

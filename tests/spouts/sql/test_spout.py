@@ -329,6 +329,25 @@ def test_a_file_that_can_not_be_read(file: Client, made: str, why: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("string", "CAST(X'FF' AS TEXT)"),
+        ("float", "1e39"),
+        ("float", "'1.5'"),
+        ("timestamp", "'9999-12-31 23:59:59-05:00'"),
+        ("timestamp", "'2026-01-01 00:00:00.1234567'"),
+        ("timestamp_ntz", "'2026-01-01 00:00:00.1234567'"),
+    ],
+)
+def test_a_value_that_no_field_has(file: Client, kind: str, value: str) -> None:
+    """What is no text, or no number or time of the field's type, is refused: not cut off, and not asked for again."""
+    file.run("CREATE TABLE rows (id INTEGER PRIMARY KEY, what)")
+    file.run(f"INSERT INTO rows VALUES (1, {value})")
+    with pytest.raises(InputError, match="does not fit the fields"):
+        plan(spout_of(file, Fields("id: long", f"what: {kind}")))
+
+
+@pytest.mark.parametrize(
     "columns",
     [
         "ID INTEGER PRIMARY KEY, What TEXT)",
