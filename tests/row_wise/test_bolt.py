@@ -15,7 +15,7 @@ from txtopo import Fields
 from txtopo.errors import TxtopoError
 from txtopo.row_wise.bolt import RowsBolt
 from txtopo.row_wise.expressions import expression
-from txtopo.row_wise.steps import EachRow, Filter, Select, WithColumns
+from txtopo.row_wise.steps import EachRow, Explode, Filter, Select, WithColumns
 from txtopo.streams import Flow
 from txtopo.testing import run_inline
 
@@ -156,6 +156,15 @@ def test_types_stay_as_they_are():
     assert batch.column("n").to_pylist() == [1, 2]
     assert batch.column("m").to_pylist() == [[("a", 1)]] * 2
     assert batch.column("twice").to_pylist() == [3, 3]
+
+
+def test_a_null_with_values_below_it():
+    """It has no elements, although Arrow keeps some for it, as polars makes them of a choice."""
+    lists = pa.ListArray.from_arrays(
+        pa.array([0, 2, 4, 5], pa.int32()), pa.array([1, 2, 3, 4, 5]), mask=pa.array([False, True, False])
+    )
+    made = Explode("l").rows_of(pa.record_batch([pa.array([1, 2, 3]), lists], names=["n", "l"]))
+    assert made.to_pylist() == [{"n": 1, "l": 1}, {"n": 1, "l": 2}, {"n": 3, "l": 5}]
 
 
 def test_nothing_is_emitted_of_nothing():

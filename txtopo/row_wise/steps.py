@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import attrs
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -119,7 +120,9 @@ class Explode(OfRows):
     def rows_of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return a row for each element."""
         lists = batch.column(self.name)
-        elements, of = lists.flatten(), pc.list_parent_indices(lists)
+        # A null may have values below it, as polars leaves them, which Arrow's parent indices count.
+        elements, lengths = lists.flatten(), pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
+        of = pa.array(np.repeat(np.arange(len(lists)), lengths))
         columns: list[Any] = []
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             if name != self.name:
