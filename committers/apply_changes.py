@@ -145,6 +145,11 @@ class ApplyChanges(ReducingCommitter):
             if pa.types.is_nested(field.type):
                 raise FieldsError(f"field {field.name!r} is {ddl_name(field.type)}, which has no order")
 
+    @property
+    def grouped_by(self) -> Fields:
+        """The fields of the key: one task must have all rows of a key, of which it finds the latest."""
+        return self._key
+
     def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaState:
         """Return the table: key, values and sequence; ``options`` are the table's."""
         return DeltaState(path, self._key, self._values + self._sequence, **options)

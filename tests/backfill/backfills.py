@@ -22,6 +22,7 @@ from committers import (
     Tumbling,
     WindowCommitter,
 )
+from committers.aggregates.aggregate import Aggregate
 from state import DeltaRows, DeltaState, read_table
 from tests.bolts import Collecting
 from txtopo import (
@@ -191,8 +192,12 @@ def windows(folder: Path, *names: str) -> Topology:
     return builder.build()
 
 
-def totals(folder: Path, *names: str) -> Topology:
-    """Return a topology that counts words; with ``sizes`` it counts the counts, and joins each word with its count."""
+def totals(folder: Path, *names: str, end: type[Aggregate] = Max) -> Topology:
+    """Return a topology that counts words.
+
+    With ``sizes`` it counts the counts, with ``joined`` it joins each word with its count, and with ``ends`` it keeps
+    the last time of each word, or what ``end`` makes of its times.
+    """
     builder = Builder("t", "rows", Rows(), 1)
     builder.set_bolt("upper", Upper(), 2).shuffle_grouping("rows")
     words = ReduceCommitter("words", Fields("word: string"), values={"n": Count(), "at": Max("at: timestamp")})
@@ -202,6 +207,10 @@ def totals(folder: Path, *names: str) -> Topology:
         sizes = ReduceCommitter("sizes", Fields("n: long"), values={"words": Count()}, diff="diff")
         builder.set_committer_bolt("count-sizes", sizes).fields_grouping("count-words", Fields("n"), "changes")
         builder.set_state("sizes", sizes.state(folder / "sizes"))
+    if "ends" in names:
+        ends = ReduceCommitter("ends", Fields("word: string"), values={"at": end("at: timestamp")})
+        builder.set_committer_bolt("end", ends).fields_grouping("upper", Fields("word"))
+        builder.set_state("ends", ends.state(folder / "ends"))
     if "joined" in names:
         left = JoinStream("count-words", key="word", fields=Fields("word: string", "n: long"), stream="changes")
         join = StreamJoin(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from committers import AppendCommitter
+from committers import AppendCommitter, Min
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, MemoryState, SqliteStore, read_tables
 from tests.backfill.backfills import BAD, CONFIG, WORLD, Place, counting, history_of, totals, windows
@@ -252,6 +252,20 @@ def test_totals_of_totals(tmp_path, world, command_line, state, new):
         each.run(state)
     for name in new:
         assert place.rows(name) == reference.rows(name)
+
+
+def test_what_a_table_is_made_of_comes_along(tmp_path):
+    """A run that would fold something else into a table that has just joined is refused, as any later one."""
+    place = Place(tmp_path / "out", totals)
+    place.run()
+    place.backfill("ends", "ends")
+    joined = place.rows("ends")
+    with pytest.raises(
+        DivergenceError, match=r"state 'ends' .*'at', is made of Max\(at\) .*but the code has Min\(at\)"
+    ):
+        Place(place.folder, partial(totals, end=Min)).run("ends")
+    place.run("ends")
+    assert place.rows("ends") == joined
 
 
 @pytest.mark.slow

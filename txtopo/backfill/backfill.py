@@ -217,7 +217,7 @@ def _join(place: BackfillPlace) -> None:
         folder = place.topology.metadata_dir.parent
         found = {name: place.plan.states[name].address for name in marks}
         addresses = {name: address_from(folder, each) for name, each in found.items() if each is not None}
-        place.topology.join(committed.txid, marks, addresses)
+        place.topology.join(committed.txid, marks, addresses, place.plan.folds)
         # A crash before this leaves the scratch tables, which the next call removes.
         place.folder.delete_all(SCRATCH)
         place.holding.end()

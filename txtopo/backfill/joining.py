@@ -102,13 +102,20 @@ class JoinedTopology:
             each.close()
         return recovered.committed.txid
 
-    def join(self, txid: int, marks: Mapping[str, StateMark], addresses: Mapping[str, str]) -> None:
+    def join(
+        self,
+        txid: int,
+        marks: Mapping[str, StateMark],
+        addresses: Mapping[str, str],
+        folds: Mapping[str, Mapping[str, str]],
+    ) -> None:
         """Make the new states part of the topology; the lead must be held.
 
         Args:
             txid: the last transaction that the states have.
             marks: the marks that the backfill has of the states, by name.
             addresses: the addresses of their tables, as the journal has them.
+            folds: by state and column, what the backfill has folded into it, in words.
 
         Raises:
             DivergenceError: a table is not as the backfill left it.
@@ -117,7 +124,7 @@ class JoinedTopology:
         assert self._lead is not None, "the topology is at rest"
         state, tables = self._coordinator_state(self._lead), tables_of(self.new)
         plan = Join(txid, marks, addresses, self._lead.epoch)
-        record_join(state, plan, tables)
+        record_join(state, plan, tables, folds)
         join(find_journal(self.metadata_dir, self.topology_id), state, plan, tables)
 
     def release(self) -> None:

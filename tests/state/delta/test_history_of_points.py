@@ -447,7 +447,7 @@ def test_requests_do_not_grow_with_the_points(tmp_path, monkeypatch):
         deleted = before - {*life.path.rglob("*")}
         seen.append({name: count for name, count in requests.items() if name != "delete"})
         assert requests["delete"] == len(deleted)
-    assert seen == [{"list": 7, "get": 5, "put_if_absent": 1, "put": 1}] * 4
+    assert seen == [{"list": 8, "get": 6, "put_if_absent": 1, "put": 1}] * 4
 
 
 def test_what_a_dead_group_has_left_goes_while_nothing_is_written(tmp_path, monkeypatch):

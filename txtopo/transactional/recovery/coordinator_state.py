@@ -305,6 +305,12 @@ class CoordinatorState:
         self.values.write([self.values.put(RECOVERED, self.epoch), *told])
         self.folds = self.folds if folds is None else folds
 
+    def add_folds(self, folds: Folds) -> None:
+        """Record what is folded into further tables; a recovery drops what is said of tables that never joined."""
+        if folds:
+            self.folds = {**self.folds, **folds}
+            self.values.write([self.values.put(FOLDS, self.folds)])
+
     def timeline(self) -> Timeline:
         """Return the last epoch that the state knows of, and the turns up to it."""
         known = self.values.read(TIMELINE, Timeline) or Timeline()

@@ -166,8 +166,13 @@ def _is_fresh(description: TableDescription, table: StateTable, incarnation: str
     return is_ours and description.last_txid is None and table.foreign_change(None) is None
 
 
-def record_join(coordinator_state: CoordinatorState, plan: Join, tables: Mapping[str, StateTable]) -> None:
-    """Record the plan to join of states that have all transactions of the topology.
+def record_join(
+    coordinator_state: CoordinatorState,
+    plan: Join,
+    tables: Mapping[str, StateTable],
+    folds: Mapping[str, Mapping[str, str]],
+) -> None:
+    """Record the plan to join of states that have all transactions of the topology, and what is folded into these.
 
     Raises:
         DivergenceError: the topology is at another transaction, or a table is not as the backfill left it.
@@ -179,6 +184,10 @@ def record_join(coordinator_state: CoordinatorState, plan: Join, tables: Mapping
     # A crash before this leaves a topology that does not know the states. It may go on; and the backfill, when it is
     # run again, follows it and joins later.
     with durable_step("backfill.plan"):
+        told = {mark.identity: folds[name] for name, mark in plan.states.items() if name in folds}
+        coordinator_state.add_folds(
+            {each: {column: (how, 0) for column, how in own.items()} for each, own in told.items()}
+        )
         record_plan(coordinator_state, plan)
 
 
