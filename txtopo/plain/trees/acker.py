@@ -86,7 +86,7 @@ class Acker:
 
     def __init__(self, dead: int = 0) -> None:
         self._acked: defaultdict[int, list[int]] = defaultdict(list)
-        """By spout task. Most news is of these: a :class:`Settlement` for each took a twelfth of what a tree costs."""
+        """By spout task. Most news is of these, so there is no :class:`Settlement` for each."""
         self._others: list[Settlement] = []
         self._known: dict[int, _Tree] = {}
         self._early: deque[dict[int, _Tree]] = deque(({} for _ in range(ROTATIONS)), maxlen=ROTATIONS)
