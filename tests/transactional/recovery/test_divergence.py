@@ -776,7 +776,7 @@ def test_where_a_table_may_be(recorded, is_same, group, last, expected):
 def test_another_aggregate_behind_a_column(recorded, is_refused):
     """It is refused once the table has a transaction, but not after a rewind to before the first one."""
     committed = CommittedMark(recorded or 0, None, {"words": StateMark("table", recorded)})
-    record = CoordinatorRecord("t", "i", 1, committed, None, folds={"table": {"n": "Sum(n)"}})
+    record = CoordinatorRecord("t", "i", 1, committed, None, folds={"table": {"n": ("Sum(n)", 0)}})
     found = find_refolded(record, {"words": {"n": "Max(n)"}})
     assert [each.kind for each in found] == [DivergenceKind.REFOLDED] * is_refused
 
