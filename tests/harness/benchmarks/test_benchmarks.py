@@ -121,7 +121,9 @@ def test_lower_is_better() -> None:
 @pytest.mark.slow
 def test_how_fast_a_join_is() -> None:
     """The command says how fast rows are joined with those that are kept; each new one has found about one."""
-    said = CliRunner().invoke(joins_main, ["--rows", "2000", "--each", "20", "--transactions", "2", "--groups", "1"])
+    said = CliRunner().invoke(
+        joins_main, ["kept", "--rows", "2000", "--each", "20", "--transactions", "2", "--groups", "1"]
+    )
     assert said.exit_code == 0, said.output
     assert re.fullmatch(
         r"2,000 rows kept: [\d,]+ rows a CPU-second, [\d,]+ without .*; [01]\.\d\d pairs a row\n", said.output
