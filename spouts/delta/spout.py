@@ -361,7 +361,7 @@ class _DeltaCoordinator(Coordinator):
     def _later(self, keyed: KeyedVersions) -> KeyedVersions:
         """Return the first version that is left after one, if all that it replaces is still there."""
         location = self._table.location
-        later = next((each for each in KeptLog.of(location).versions() if each > keyed.version), None)
+        later = next((each for each in KeptLog.of(location.folder).versions() if each > keyed.version), None)
         if later is None or self._table.missing([InputFile(file) for file in keyed.files.values()]) is not None:
             raise self._table.gone(keyed.version + 1)
         self._table.past_turns(location.handle(later), keyed.version + 1)

@@ -70,7 +70,7 @@ def make_checkpoint(
         is_there: says of a path in the table's folder whether a file was there once the version was made.
         is_newest: whether it is named to readers as the last one.
     """
-    base, parts = checkpoint_until(location, version)
+    base, parts = checkpoint_until(location.folder, version)
     if checkpoint_path(version) in parts:
         return
     if not all(part.endswith(".parquet") and _IN_PARTS.search(part) for part in parts):

@@ -122,7 +122,7 @@ def kept_entries(location: Location, latest: int) -> Iterator[LogEntry]:
     for entry in log_entries(location, latest):
         yield entry
         below = entry.version - 1
-    older = [] if below < 0 else [version for version in KeptLog.of(location).entries if version < below]
+    older = [] if below < 0 else [version for version in KeptLog.of(location.folder).entries if version < below]
     for version in reversed(older):
         found = read_entry(location, version)
         if found is not None:
@@ -236,7 +236,7 @@ def complete_transactions(
         version -= 1
     if version < 0:
         return {txid for each, txid in _valid_among(entries) if each in whole}
-    log = KeptLog.of(location)
+    log = KeptLog.of(location.folder)
     openable, older = log.versions(), [each for each in log.entries if each < version]
     entries += [entry for each in reversed(older) if (entry := read_entry(location, each)) is not None]
 

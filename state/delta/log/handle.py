@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from state.delta.log.damage import LOG_FOLDER
+from state.delta.log.kept import checkpoint_until
 from txtopo.files.durable import beside
 from txtopo.files.folder import Folder
 
@@ -26,8 +27,6 @@ _CHECKPOINT = ".checkpoint.parquet"
 
 _RETENTION = "delta.setTransactionRetentionDuration"
 """The property by which application transactions are forgotten."""
-
-_DIGITS = 20
 
 
 class Handle(DeltaTable):
@@ -58,7 +57,7 @@ class Handle(DeltaTable):
         try:
             if known is None or not 0 <= since < version:
                 since, known = self._of_checkpoint(version)
-            paths = [f"{LOG_FOLDER}/{each:0{_DIGITS}d}.json" for each in range(since + 1, version + 1)]
+            paths = [f"{LOG_FOLDER}/{each:020d}.json" for each in range(since + 1, version + 1)]
             # In a bucket many at a time: each waits for its answer.
             entries = [beside(functools.partial(self._folder.get, path)) for path in paths]
             return {**known, **{name: number for entry in entries for name, number in _in_entry(entry()).items()}}
@@ -68,17 +67,13 @@ class Handle(DeltaTable):
 
     def _of_checkpoint(self, version: int) -> tuple[int, Mapping[str, int]]:
         """Return the number of the newest checkpoint up to a version, and what it has; -1 and nothing without one."""
-        names = [
-            name for name in self._folder.names(LOG_FOLDER) if ".checkpoint" in name and name[:_DIGITS].isdecimal()
-        ]
-        newest = max((at for at in (int(name[:_DIGITS]) for name in names) if at <= version), default=-1)
-        files = [name for name in names if newest >= 0 and int(name[:_DIGITS]) == newest]
+        newest, files = checkpoint_until(self._folder, version)
         if not files:
             return -1, {}
         (file,) = files  # a ValueError if it is in parts
-        if file[_DIGITS:] != _CHECKPOINT:
+        if not file.endswith(_CHECKPOINT):
             raise ValueError(file)
-        content = pq.ParquetFile(pa.BufferReader(self._folder.get(f"{LOG_FOLDER}/{file}")))
+        content = pq.ParquetFile(pa.BufferReader(self._folder.get(file)))
         rows = content.read(columns=["txn.appId", "txn.version"])["txn"].drop_null().to_pylist()
         return newest, {row["appId"]: row["version"] for row in rows if row["appId"] is not None}
 

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from state.delta.log.location import LOG_FOLDER, Location
+from state.delta.log.damage import LOG_FOLDER
 from state.delta.log.sync import CHECKPOINT
-from txtopo.files.folder import Item
+from txtopo.files.folder import Folder, Item
 
 __all__ = ["KeptLog", "checkpoint_until"]
 
@@ -43,11 +43,11 @@ class KeptLog:
     """The paths of all files of each version, oldest first."""
 
     @staticmethod
-    def of(location: Location) -> KeptLog:
-        """List the log of a table."""
+    def of(folder: Folder) -> KeptLog:
+        """List the log of a table in a folder."""
         entries: dict[int, Item] = {}
         files: dict[int, list[str]] = {}
-        for item in location.folder.list(LOG_FOLDER):
+        for item in folder.list(LOG_FOLDER):
             version, kind = _parts_of(item.path.removeprefix(f"{LOG_FOLDER}/"))
             if version < 0:
                 continue
@@ -66,14 +66,14 @@ class KeptLog:
         return found
 
 
-def checkpoint_until(location: Location, version: int) -> tuple[int, Sequence[str]]:
+def checkpoint_until(folder: Folder, version: int) -> tuple[int, Sequence[str]]:
     """Return the number of the newest whole checkpoint up to a version, and its files; -1 if there is none.
 
     It looks at names alone: where each second makes versions, a log has 10,000 entries, and to ask for the size of each
     takes ten times as long.
     """
     files: dict[int, list[str]] = {}
-    for name in location.folder.names(LOG_FOLDER):
+    for name in folder.names(LOG_FOLDER):
         own, kind = _parts_of(name)
         if 0 <= own <= version and kind != _ENTRY:
             files.setdefault(own, []).append(f"{LOG_FOLDER}/{name}")

@@ -50,7 +50,7 @@ def live_vectors(
             return _followed(location, known[0], table.version(), known[1])
         except FileNotFoundError:  # behind a checkpoint of somebody else
             pass
-    version, files = checkpoint_until(location, table.version())
+    version, files = checkpoint_until(location.folder, table.version())
     vectors = {path: vector for file in files for path, vector in _in_checkpoint(location, file)}
     return _followed(location, version, table.version(), vectors)
 

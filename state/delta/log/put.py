@@ -119,7 +119,7 @@ def tries(location: Location, state: str | None = None, txid: int | None = None)
 
 def _last_in(location: Location) -> str:
     """Return by what the newest version was made, after a comma; nothing if the log has no entry of it."""
-    newest = read_entry(location, max(KeptLog.of(location).entries, default=0))
+    newest = read_entry(location, max(KeptLog.of(location.folder).entries, default=0))
     return "" if newest is None else f", the last time by {newest.operation}"
 
 

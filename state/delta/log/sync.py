@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from state.delta.log.location import LOG_FOLDER
+from state.delta.log.damage import LOG_FOLDER
 from txtopo.files.durable import sync_path
 
 __all__ = ["CHECKPOINT", "LAST_CHECKPOINT", "sync_files", "sync_log"]

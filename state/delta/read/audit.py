@@ -139,7 +139,7 @@ class _Reader:
     def read(self, tell: Callable[[int, int], object], *, with_rows: bool) -> TableHistory:
         rows = FollowedRows(self.location, self.latest, self.owner)
         versions: list[TableVersion] = []
-        log = KeptLog.of(self.location)
+        log = KeptLog.of(self.location.folder)
         count = sum(version <= self.latest.version() for version in log.entries)
         openable = {*log.versions()}
         for version, actions in self._log(log, openable):

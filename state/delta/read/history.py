@@ -332,7 +332,7 @@ def version_as_of(location: Location, latest: DeltaTable, application: str, txid
     """
     if (latest.transaction_version(application) or 0) <= txid:
         return latest
-    versions = [version for version in KeptLog.of(location).versions() if version < latest.version()]
+    versions = [version for version in KeptLog.of(location.folder).versions() if version < latest.version()]
     rolled_back_at = latest.transaction_version(rolled_back_application(application)) or 0
     # Txids fall at the last rollback: if it restored more than is wanted, search before it, otherwise after it.
     rolled_back = read_entry(location, rolled_back_at) if rolled_back_at else None
@@ -395,7 +395,7 @@ def exact_version_as_of(location: Location, latest: DeltaTable, application: str
 
 def _following(location: Location, table: DeltaTable) -> int:
     """Return the number of the next version that is kept after one that is not the newest."""
-    return next(version for version in KeptLog.of(location).versions() if version > table.version())
+    return next(version for version in KeptLog.of(location.folder).versions() if version > table.version())
 
 
 def _kept_version(location: Location, version: int) -> DeltaTable | None:

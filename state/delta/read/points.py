@@ -69,7 +69,7 @@ class ShownPoints:
         It costs two listings, and a read for each version before the last gap in the log and each time that the table
         went back since; if files have gone sooner than entries, one for each bisection of these, too.
         """
-        log = KeptLog.of(location)
+        log = KeptLog.of(location.folder)
         versions = [version for version in log.versions() if version <= latest.version()]
         first = versions[-1]
         for version in reversed(versions[:-1]):

@@ -40,7 +40,7 @@ def removal_of(location: Location, seen: SeenVersion) -> str | None:
 def _missing(location: Location, version: int) -> str | None:
     """Describe what of a version is missing; None if all is there."""
     location.handle()  # raises if the table is out of reach
-    log = KeptLog.of(location)
+    log = KeptLog.of(location.folder)
     if version not in log.versions():
         return "the log has no entry for it any more"
     table = location.handle(version)

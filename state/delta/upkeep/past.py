@@ -167,7 +167,7 @@ class DeltaPast(TablePast):
 
     def log(self) -> KeptLog:
         """List the log."""
-        return KeptLog.of(self._location)
+        return KeptLog.of(self._location.folder)
 
     def transactions(self, version: int) -> Iterator[tuple[int, int]]:
         """Yield the versions of transactions, by the log's entries."""
@@ -284,7 +284,7 @@ def _removed_since(
     first_secs = oldest_secs - _CLOCKS_SECS
     last_secs = made_secs - REMOVALS_SECS + _CLOCKS_SECS
     is_default = FILE_RETENTION not in table.metadata().configuration
-    for number, item in KeptLog.of(location).entries.items():
+    for number, item in KeptLog.of(location.folder).entries.items():
         if number > version or item.modified_secs < first_secs or (is_default and item.modified_secs > last_secs):
             continue
         for removed in actions_of(location, number, "remove"):

@@ -77,7 +77,7 @@ def test_tables_are_read_together_long_after_a_rewind(command_line, place, monke
     points_after_runs(place, (3, 4), secs + 3600)
     points_after_runs(place, range(5, TRANSACTIONS + 1), secs + 8 * 24 * 3600)
     for name in place.topology().plan.states:
-        versions = KeptLog.of(Location.resolve(str(place.folder / name), None)).versions()
+        versions = KeptLog.of(Location.resolve(str(place.folder / name), None).folder).versions()
         assert DeltaTable(place.folder / name).transaction_version(rolled_back_application(f"words/{name}")) not in {
             None,
             *versions,

@@ -304,7 +304,7 @@ class Life:
             for each in (table, *of_points)
             if each is not None
         ]
-        checkpoints = [checkpoint_path(version) for version in KeptLog.of(location).checkpoints]
+        checkpoints = [checkpoint_path(version) for version in KeptLog.of(location.folder).checkpoints]
         since_secs = self.clock.now_secs - RECENT_SECS
         return TableSizes(
             files=len(files),

@@ -75,7 +75,7 @@ class Life:
 
     def versions(self):
         """Return the versions that can be opened."""
-        return KeptLog.of(Location.resolve(str(self.path), None)).versions()
+        return KeptLog.of(Location.resolve(str(self.path), None).folder).versions()
 
     def txid_of(self, version):
         """Return the transaction that a version has made visible; None if none."""

@@ -39,7 +39,7 @@ def filled(path, txids, *, deletion_vectors=False):
 
 
 def log_of(path):
-    return KeptLog.of(Location.resolve(str(path), None))
+    return KeptLog.of(Location.resolve(str(path), None).folder)
 
 
 def shown(path, txid):
