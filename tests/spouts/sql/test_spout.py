@@ -239,9 +239,7 @@ def test_another_table_at_a_restart(client: Client, change: dict[str, str]) -> N
     fields = Fields("id: long", "number: long")
     begun, _ = plan(spout_of(client, fields))
     other = SqlTransactionalSpout(client.url, **{"table": "rows", "fields": fields, "schema": client.schema, **change})
-    with pytest.raises(
-        InputError, match=r"the spout reads .* by \w+, and read .*rows by id in transactions before"
-    ):
+    with pytest.raises(InputError, match=r"the spout reads .* by \w+, and read .*rows by id in transactions before"):
         plan(other, begun)
     with pytest.raises(InputError, match="read this by a spout with another id"):
         ids_of(other, begun[0])
