@@ -45,8 +45,6 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, Item
 
-__all__ = ["DeltaStateTable", "kept_version"]
-
 _ASIDE = ".before-repair-"
 
 

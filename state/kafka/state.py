@@ -28,8 +28,6 @@ from txtopo.errors import ConfigError, DivergenceError, FailedException, FieldsE
 from txtopo.network.kafka_connection import kafka_address, kafka_servers
 from txtopo.text.client_properties import ClientProperties, Value
 
-__all__ = ["KafkaState", "OpenedKafkaState"]
-
 _RESERVED = {
     "bootstrap.servers": "it is the first argument, servers",
     "transactional.id": "it is made of the topology's id and the state's name",

@@ -17,8 +17,6 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.state import KeyedWrites, StateKind, StateValue, Writes, by_key
 
-__all__ = ["OpenedSqlState", "SqlState"]
-
 
 class SqlState(DeclaredKeys, DeclaredSqlTable):
     """A value for each key, in a table of a PostgreSQL or SQLite database, with the columns of the fields and txid.

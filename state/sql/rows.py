@@ -18,8 +18,6 @@ from txtopo.api.reduction import Rows, RowsMode
 from txtopo.api.state import StateKind
 from txtopo.columnar.rows_file import in_memory
 
-__all__ = ["OpenedSqlRows", "SqlRows"]
-
 
 class SqlRows(DeclaredRows, DeclaredSqlTable):
     """Rows without keys, in a table of a PostgreSQL or SQLite database, with the columns of the fields and txid.

@@ -21,8 +21,6 @@ from state.sql.marks import (
 from txtopo.api.state import CanBeRenamed, StateKind, TableDescription
 from txtopo.errors import ConfigError, DivergenceError
 
-__all__ = ["ASIDE", "SqlTable"]
-
 ASIDE = ".before-repair-"
 
 _LOCK = 7_808_351_944_117_319_265

@@ -47,8 +47,6 @@ from txtopo.columnar.rows_file import in_memory
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import FieldsError
 
-__all__ = ["DeltaExpiringRows", "OpenedDeltaExpiringRows"]
-
 FILE_ROWS = 250_000
 """The number of rows in a file that upkeep has written. Such files are ordered in time, so whole ones go."""
 

@@ -36,9 +36,6 @@ from txtopo.columnar.rows_by_time import BEFORE_ALL, are_over
 from txtopo.columnar.rows_file import in_memory
 from txtopo.columnar.selection import rows_at
 
-__all__ = ["Reducer", "TooManyKeys"]
-
-
 FoundAmong = Callable[[pa.Table], tuple[Positions, pa.Table]]
 """Returns a table's rows of those of some keys that it has, and the position of each one's key among them."""
 

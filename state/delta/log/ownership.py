@@ -50,22 +50,6 @@ from txtopo.errors import ConfigError, DivergenceError, LostLead
 from txtopo.files.durable import make_folder
 from txtopo.files.formats import FIRST, TABLE, Format, refuse_newer
 
-__all__ = [
-    "WORLD_ERRORS",
-    "Fence",
-    "Owner",
-    "epoch_application",
-    "epoch_of",
-    "not_empty",
-    "not_ours",
-    "rolled_back_application",
-    "state_application",
-    "taken_application",
-    "taken_until",
-    "turned_application",
-    "vectors_misfit",
-]
-
 _EPOCH = "epoch"
 
 WORLD_ERRORS = (DeltaError, OSError, pa.ArrowException)

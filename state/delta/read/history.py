@@ -57,19 +57,6 @@ from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.text.native import plain_text
 
-__all__ = [
-    "FoundTable",
-    "exact_version_as_of",
-    "is_last_write",
-    "look_up",
-    "read_snapshot",
-    "read_table",
-    "rows_between",
-    "shown_schema",
-    "version_as_of",
-]
-
-
 T = TypeVar("T")
 
 

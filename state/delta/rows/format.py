@@ -19,9 +19,6 @@ from txtopo.columnar.conversion import Misfit, cast_array, misfit_in, misfit_of
 from txtopo.columnar.rows_file import in_memory, read_rows_file, schema_of
 from txtopo.errors import FieldsError, StateAccessError
 
-__all__ = ["DeclaredRows", "KeylessRows", "RowsFormat", "arranged", "checked_rows_fields", "fitted_rows", "no_keys"]
-
-
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """Stands for null in the names of folders that an OPTIMIZE of somebody else makes, of which polars takes the values."""
 

@@ -31,8 +31,6 @@ from txtopo.api.reduction import PreparedWrites, TransactionRows
 from txtopo.api.state import SchemaEvolution, StateKind, Writes
 from txtopo.columnar.conversion import python_rows
 
-__all__ = ["DeltaRows", "OpenedDeltaRows", "PastDeltaRows"]
-
 
 class DeltaRows(DeclaredRows, DeclaredDeltaTable):
     """A table of rows without keys in its own Delta table, with the columns of the fields and txid.

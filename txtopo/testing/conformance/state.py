@@ -40,8 +40,6 @@ from txtopo.api.state import (
 from txtopo.api.values import StateValue, stored_value
 from txtopo.errors import DivergenceError, FieldsError, LostLead, RuleError, StateAccessError, StateFailure
 
-__all__ = ["COUNTS", "StateConformance", "StatePlace", "rows_of"]
-
 WORD = Fields("word: string")
 COUNT = Fields("n: long")
 PAIR = Fields("word: string", "day: date")
