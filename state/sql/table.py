@@ -18,7 +18,8 @@ from state.sql.marks import (
     read_mark,
     rename_mark,
 )
-from txtopo.api.state import CanBeRenamed, StateKind, TableDescription
+from txtopo.api.state import CanBeRenamed, TableDescription
+from txtopo.api.values import StateKind
 from txtopo.errors import ConfigError, DivergenceError
 
 ASIDE = ".before-repair-"

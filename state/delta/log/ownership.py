@@ -44,7 +44,7 @@ from state.delta.log.growth import Growth, columns_misfit, first_protocol
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.put import Change, entry_of
 from state.delta.log.vectors import VECTORS_FEATURE, VECTORS_PROPERTIES, has_vectors
-from txtopo.api.state import StateKind
+from txtopo.api.values import StateKind
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, LostLead
 from txtopo.files.durable import make_folder

@@ -47,8 +47,7 @@ from state.delta.read.points import ShownPoints
 from state.delta.read.reading import StoredRows, read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.state import StateKind
-from txtopo.api.values import ROWS_KINDS
+from txtopo.api.values import ROWS_KINDS, StateKind
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.files.durable import is_folder, paths_in
 from txtopo.journal.ending import READS_MAX, metadata_dir_below
