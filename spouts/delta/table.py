@@ -119,11 +119,7 @@ class InputTable:
         return table
 
     def version_as_of(self, table: DeltaTable, txid: int) -> int:
-        """Return the version after a transaction of the topology that writes the table.
-
-        Raises:
-            ConfigError: no topology of txtopo writes it, or no version that is kept ends with the transaction.
-        """
+        """Return the version after a transaction of the table's topology; ConfigError if it is not kept, or foreign."""
         owner, address = Owner.of(table), self.location.address
         if owner is None:
             raise ConfigError(f"as_of_txid is {txid}; the table at {address} is of no topology of txtopo")
@@ -144,11 +140,7 @@ class InputTable:
         )
 
     def snapshot(self, identity: str, version: int) -> list[InputFile]:
-        """Return the files of a version, in the order of their paths.
-
-        Raises:
-            InputError: the version is gone, or the table was replaced.
-        """
+        """Return the files of a version by path; raise InputError if it is gone, or the table was replaced."""
         try:
             table = self.location.handle(version)
             self._check(table)
@@ -228,7 +220,6 @@ class InputTable:
         return next((place for place in places if self.location.folder.size(place) is None), None)
 
     def _read(self, files: Iterable[InputFile], kind: str | None, version: int) -> list[InputFile]:
-        """Return files with the columns of the change data feed, as if the table were partitioned by them."""
         files = list(files)
         elsewhere = next((each.file.path for each in files if _ABSOLUTE.match(each.file.path)), None)
         if elsewhere is not None:

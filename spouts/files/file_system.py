@@ -37,7 +37,6 @@ class Scan:
     look_at: Callable[[str], InputFile | None]
 
     def __contains__(self, name: str) -> bool:
-        """Whether a name was there."""
         return name in self.paths
 
 

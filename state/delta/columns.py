@@ -45,10 +45,7 @@ class Column:
 
 
 def fit_column(values: Sequence[Any], kind: pa.DataType | None) -> Column | None:
-    """Return the column of ``values``, or None if one of them does not fit.
-
-    Without a type, every value fits and stays as it is.
-    """
+    """Return the column of ``values``, as they are without a type; None if one of them does not fit."""
     if kind is None:
         return Column(None, values)
     if pa.types.is_nested(kind) and len(values) > AT_ONCE_MAX:

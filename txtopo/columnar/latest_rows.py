@@ -114,7 +114,6 @@ class LatestRows:
         return self._index.slots_of(hashes, are_same)
 
     def _in_order(self, numbers: Positions, names: Sequence[str] | None = None) -> list[pa.RecordBatch]:
-        """Return rows by number, given in rising order."""
         bounds = numbers.searchsorted([*(first for first, _ in self._parts), self._end])
         return [
             (rows if names is None else rows.select(names)).take(pa.array(numbers[start:end] - first))

@@ -49,11 +49,7 @@ logger = logging.getLogger("txtopo")
 
 
 def provider_of(topology_id: str) -> TracerProvider:
-    """Return the process's own provider of tracers, or one that OpenTelemetry's variables describe.
-
-    Raises:
-        ConfigError: the exporter that they name is not installed.
-    """
+    """Return the process's provider of tracers, or one by OpenTelemetry's variables; ConfigError without exporter."""
     own = trace.get_tracer_provider()
     if isinstance(own, TracerProvider):
         return own
@@ -112,7 +108,6 @@ class Tracing(Observer):
         self._ended.add(fact)
 
     def __enter__(self) -> Self:
-        """Make spans until the context ends."""
         self._thread.start()
         return self
 

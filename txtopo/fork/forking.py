@@ -119,11 +119,7 @@ def make_fork(  # noqa: PLR0913, PLR0917 - the topology, where the fork is to be
 
 
 def fork_points(plan: Plan, config: Config) -> ForkPoints:
-    """Return the transactions from which a fork of a topology may go on.
-
-    Raises:
-        ConfigError: there is no journal.
-    """
+    """Return the transactions from which a fork of a topology may go on; raise ConfigError without a journal."""
     origin = _origin(plan, config)
     values, incarnation, committed = _values_of(plan, config)
     points = _points(origin, committed, state_of(origin, values))
@@ -250,7 +246,6 @@ def begun_after(
 
 
 def _begun_again(plan: Plan, before: Any, then: JournalTransaction) -> Any:
-    """Return the metadata with which a committed transaction begins again."""
     return {
         name: plan.semantics[name].begun_again(metadata_of(before, name), own) if name in plan.semantics else own
         for name, own in (then.metadata or {}).items()

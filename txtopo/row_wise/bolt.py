@@ -127,7 +127,6 @@ class _Columns:
     def _values(
         self, expressions: Sequence[Expression], columns: Mapping[str, Any], batch: pa.RecordBatch
     ) -> Mapping[str, Any]:
-        """Return the column that each expression makes; raise a FieldsError if an integer is too large in one."""
         import polars as pl  # noqa: PLC0415 - only steps with expressions need it
 
         made, others = {}, []

@@ -59,11 +59,7 @@ class Runs:
                 self.add(path, pa.concat_tables([self._schema.empty_table(), *read(file)[0]]))
 
     def add(self, path: str, rows: pa.Table) -> None:
-        """Hold the rows of a file.
-
-        Raises:
-            StateFailure: there is no room in memory, and the mapped file cannot be written.
-        """
+        """Hold the rows of a file; raise StateFailure if neither memory nor a mapped file has room."""
         self.by_path[path] = self._kept(Run.of(rows, self._expires))
 
     def keep(self, paths: Collection[str], taken: int) -> None:

@@ -113,10 +113,7 @@ def tasks_of(template: RangeTask, slots: int) -> list[RangeTask]:
 
 
 def fold_range(task: RangeTask) -> FoldedRange | None:
-    """Fold the group's rows of one range, and write its new file; None if they cannot be folded in columns.
-
-    It runs on an executor.
-    """
+    """Fold a range's group rows on an executor, and write its file; None if they cannot be folded in columns."""
     dead: dict[str, BitMap64] = {}
     new = [attrs.evolve(part, rows=read_rows_file(_file_of(part), *task.parts)) for part in task.new]
     rows = task.reducer.fold(new, task.reduction, lambda keys: _found_among(task, keys, dead))

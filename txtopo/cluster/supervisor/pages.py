@@ -28,8 +28,6 @@ _STATUSES: dict[type[TxtopoError], int] = {NotFound: 404, BadQuestion: 400}
 
 @attrs.frozen
 class _Open:
-    """The folder of a topology that is open."""
-
     place: TopologyPlace
     backend: FolderBackend
 

@@ -61,11 +61,7 @@ class Collector(Protocol):
 
 
 def collector() -> Collector:
-    """Return OpenLineage's client, as its own settings say: the environment, and ``openlineage.yml``.
-
-    Raises:
-        ConfigError: these are wrong.
-    """
+    """Return OpenLineage's client by environment and ``openlineage.yml``; raise ConfigError if these are wrong."""
     try:
         return OpenLineageClient()
     except Exception as error:  # of whatever a transport raises
@@ -150,7 +146,6 @@ class Lineage(Observer):
                 self._add_up()
 
     def __enter__(self) -> Self:
-        """Observe the run until the context ends."""
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, *_: object) -> None:

@@ -70,7 +70,6 @@ class ReplayedPart:
 
 
 def _without_past(whole: Plan, parts: Sequence[JournalPart], first: int, last: int) -> Iterator[tuple[str, str]]:
-    """Yield the states that can't be shown as of some transactions, each with why."""
     headers = [part.header for part in parts if any(each.first <= last and each.last >= first for each in part.entries)]
     begun_after = parts[-1].header.begun_after if parts else {}
     for name, state in whole.states.items():

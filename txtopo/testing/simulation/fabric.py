@@ -555,7 +555,6 @@ class Fabric:
             process.from_driver.clear()
 
     def _cancel(self, worker: int, job: int) -> None:
-        """Let Spark cancel a job."""
         if (worker, job) not in self._of_job:
             return
         process = self._of_job[worker, job]

@@ -163,10 +163,7 @@ def run_schedule(
     only: frozenset[int] | None = None,
     log: Log | None = None,
 ) -> tuple[Schedule, Failure | None]:
-    """Run one schedule; return its world, and the failure if it broke a promise.
-
-    The kinds of fault are drawn from ``kinds``; None for all. See :class:`Schedule` for ``only`` and ``log``.
-    """
+    """Run one schedule with ``kinds`` of fault (None: all); return its world, and the failure if it broke a promise."""
     world = subject.world(seed, subject.kinds if kinds is None else kinds, only, log)
     try:
         world.run()
@@ -227,8 +224,6 @@ def run_schedules(  # noqa: PLR0913 - the options of the command
 
 @attrs.frozen
 class _Share:
-    """The result of a share of the seeds."""
-
     schedules: int
     faults: Counter[str]
     failures: list[Failure]
@@ -236,8 +231,6 @@ class _Share:
 
 @attrs.frozen
 class _Job:
-    """What every process inherits."""
-
     subject: Simulated
     kinds: Kinds
 
@@ -270,7 +263,6 @@ def _ignore_interrupts() -> None:
 
 @contextlib.contextmanager
 def _results(job: _Job, shares: list[range], processes: int) -> Iterator[Iterator[_Share]]:
-    """Yield the results of all shares, as they complete; one process or one share runs in this process."""
     global _job  # noqa: PLW0603 - what fork passes on
     if processes == 1 or len(shares) == 1:
         yield map(job.run, shares)

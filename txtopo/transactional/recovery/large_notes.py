@@ -62,11 +62,7 @@ class LargeNotes:
         return b"".join(found)
 
     def put(self, first: int, last: int, states: Sequence[str], content: bytes) -> NotePlace:
-        """Make the note of a group durable, and return where it lies; ``states`` are those that the group writes.
-
-        Raises:
-            StopError: it can't be written.
-        """
+        """Make a group's note durable, given its states, and return where it lies; StopError if it can't be."""
         beside = next((name for name in states if name in self._rooms), None)
         if beside is None:
             starts = range(0, len(content), VALUE_BYTES_MAX)

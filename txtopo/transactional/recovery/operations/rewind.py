@@ -306,11 +306,7 @@ def versions_kept(
 
 
 def refuse_left_behind(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
-    """Refuse code that lacks a state whose table has rows that a plan undoes, or that a fork would not get.
-
-    Raises:
-        StateAccessError: it lacks one.
-    """
+    """Raise StateAccessError if code lacks a state with rows that a plan undoes, or that a fork would not get."""
     held, after = plan.held, 0
     if isinstance(plan, GoTo) and not plan.is_beside:
         after = plan.txid
