@@ -88,12 +88,9 @@ class Entry:
 
 @attrs.frozen
 class InputTable:
-    """A table whose rows of some columns are read.
+    """A table whose rows of some columns, those of ``schema``, are read.
 
-    Args:
-        location: where it is.
-        schema: the columns to read, and their types.
-        changes: whether versions that change or delete rows are refused, left out, or read as changes.
+    ``changes``: whether versions that change or delete rows are refused, left out, or read as changes.
     """
 
     location: Location

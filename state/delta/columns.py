@@ -23,12 +23,7 @@ after each portion."""
 
 @attrs.frozen(eq=False)
 class Column:
-    """One field of many rows.
-
-    Args:
-        array: the column in Arrow; None for a field without a type.
-        given: the values as they were given; None if one that is read back may differ.
-    """
+    """One field of many rows: in Arrow if it has a type, and as given, unless what is read back may differ."""
 
     array: Any
     given: Sequence[Any] | None

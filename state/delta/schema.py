@@ -54,7 +54,7 @@ class FittedRows:
 
 
 def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) -> None:
-    """Raise a FieldsError, with field and reason, unless a table can have these fields; if ``typed``, with types."""
+    """Raise a FieldsError, which names the field and the reason, unless a table can have these fields."""
     if kind is StateKind.ROWS:
         raise FieldsError("rows without keys are kept by a table of rows; write DeltaRows(path, fields)")
     for role, fields in (("key", key), ("value", value)):

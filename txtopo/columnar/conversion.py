@@ -72,12 +72,7 @@ _OFFSET_MAX = (1 << 31) - 1
 
 @attrs.frozen
 class Misfit:
-    """A value that does not fit a type.
-
-    Args:
-        position: its position among the values.
-        why: what it is, the type it does not fit and why, as the end of a sentence.
-    """
+    """A value that does not fit a type: its position among the values, and why, as the end of a sentence."""
 
     position: int
     why: str

@@ -18,13 +18,7 @@ __all__ = ["LatestRows", "SoughtKeys"]
 
 @attrs.frozen(eq=False)
 class SoughtKeys:
-    """Keys that were looked up.
-
-    Args:
-        hashes: the hash of each.
-        slots: its slot in the index; -1 if it is not there.
-        index: the index.
-    """
+    """Keys that were looked up: the hash of each, and its slot in ``index``; -1 if it is not there."""
 
     hashes: Hashes
     slots: Positions
@@ -63,12 +57,7 @@ class LatestRows:
         return asked, self._in_order(numbers[asked])
 
     def add(self, rows: pa.Table, sought: SoughtKeys | None = None) -> None:
-        """Add rows, each key once.
-
-        Args:
-            rows: they.
-            sought: their keys, if they were looked up; None of the rows that were added since has one of them.
-        """
+        """Add rows, each key once; ``sought`` are their keys, if looked up; none of them was added since."""
         if not rows.num_rows:
             return
         if sought is None or sought.index is not self._index:

@@ -400,13 +400,8 @@ def copied(  # noqa: PLR0913, PLR0917 - a table, its origin, and its owner
 ) -> OpenedState:
     """Make the table of a state as another one was, with the columns of fields that it did not have yet, and open it.
 
-    Args:
-        state: the state, whose table's place is free.
-        origin: the state whose table is copied.
-        mark: what is copied of it.
-        coordinator_state: that of the topology that gets the table.
-        name: the name of the state.
-        incarnation: that of the topology.
+    ``state``, whose table's place is free, gets what ``mark`` says of ``origin``, and the name, the incarnation and the
+    coordinator state of its topology.
 
     Raises:
         StateAccessError: the origin no longer keeps that version.

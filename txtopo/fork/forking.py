@@ -56,12 +56,7 @@ BEGUN_MAX = 10_000
 
 
 def moved(plan: Plan, config: Config, folder: Folder) -> tuple[Plan, Config]:
-    """Return a topology as it runs in a fork's folder.
-
-    Args:
-        plan: the topology as its module declares it.
-        config: its configuration.
-        folder: the fork's folder.
+    """Return a topology, as its module declares it, as it runs in a fork's folder.
 
     Raises:
         ConfigError: there is no fork, or it is not finished, or is one of another topology.
@@ -81,13 +76,8 @@ def make_fork(  # noqa: PLR0913, PLR0917 - the topology, where the fork is to be
 ) -> ForkSubject:
     """Make a fork of a topology, which may be running; return what was made.
 
-    Args:
-        plan: the topology.
-        config: its configuration.
-        txid: a committed transaction, or 0; the fork goes on from the newest moment up to it that is kept.
-        folder: the fork's folder.
-        fork: the ids of the fork.
-        on_point: called with the point before anything is made.
+    It goes on from the newest moment up to ``txid``, a committed transaction or 0, that is kept; ``on_point`` is called
+    with that before anything is made.
 
     Raises:
         ConfigError: there is no journal, or the folder or the id is in use, or a state or the spout can't be forked.

@@ -195,14 +195,9 @@ class JournalSearch:
         known: Mapping[str, int | None],
         skipped: tuple[int, int],
     ) -> JournalHeader:
-        """Return the header that a file would have if it began after the lines between two offsets.
+        """Return the header that a file would have if it began after the lines between two offsets, ``skipped``.
 
-        Args:
-            file: the file.
-            header: its own.
-            states: the last write of each state before those lines.
-            known: that of some states after them.
-            skipped: the offsets.
+        ``states`` are the last writes of states before those lines, ``known`` those of some states after them.
         """
         found = {**states, **known}
         wanted = {name: json.dumps(name).encode() for name in header.states if name not in known}

@@ -25,12 +25,7 @@ _ROW = ":row"
 
 
 class RowsBolt(ArrowBatchBolt):
-    """Does row-wise steps, one after another.
-
-    Args:
-        fields: the fields of its input, each with a type.
-        steps: the steps.
-    """
+    """Does row-wise steps, one after another, on an input whose fields have types."""
 
     def __init__(self, fields: Fields, steps: Iterable[Any]) -> None:
         steps = list(steps)

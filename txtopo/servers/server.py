@@ -48,9 +48,7 @@ class Server(ABC):
 class JavaServer(Server):
     """A Java process that can be stopped, killed and started again, and that dies with this process.
 
-    Args:
-        log: the file that its output is appended to.
-        heap_mb: its heap in MiB.
+    Its output is appended to the file ``log``; its heap has ``heap_mb`` MiB.
     """
 
     def __init__(self, log: Path, heap_mb: int) -> None:

@@ -69,12 +69,7 @@ class PageHeader(Header):
 
 
 class Checks:
-    """Runs checks as ``txtopo audit`` and ``txtopo replay``.
-
-    Args:
-        folder: where their processes run: where the topology's module is found.
-        secs_max: after so long a check is killed.
-    """
+    """Runs ``txtopo audit`` and ``replay`` in ``folder``, where the module is found; kills one after ``secs_max``."""
 
     def __init__(self, folder: Path, secs_max: float = SECS_MAX) -> None:
         self._folder = folder

@@ -176,9 +176,7 @@ _FILE_NAMES, _VECTOR_NAMES = ([each.name for each in attrs.fields(kind)] for kin
 class Presence:
     """Which files of a table are there, by their paths in its folder.
 
-    Args:
-        folder: the table's folder, which is asked for files of other writers.
-        names: the names in the folder that txtopo writes to, as it was listed.
+    ``names`` are those in the folder that txtopo writes to, as it was listed; the table's folder is asked for others.
     """
 
     folder: Folder

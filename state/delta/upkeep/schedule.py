@@ -76,13 +76,7 @@ class Upkeep:
             )
 
     def is_due(self, writes: int, rows_grown: int, rows_before: int) -> bool:
-        """Return whether upkeep is due.
-
-        Args:
-            writes: how many writes there were since the last one.
-            rows_grown: how many rows the table has more than then.
-            rows_before: how many it had then.
-        """
+        """Return whether upkeep is due, by the writes and the rows more since the last one, and the rows before."""
         return writes >= self.every_writes or rows_grown > max(GROWN_ROWS_MIN, rows_before // 2)
 
     @property

@@ -26,11 +26,7 @@ __all__ = ["References"]
 class References:
     """Finds the version of each reference table that a transaction is to see.
 
-    It looks for the newest one at most every ``refresh`` of the table.
-
-    Args:
-        references: by name, those of the topology.
-        now_secs: returns the seconds on a clock that never goes back.
+    It looks for the newest one at most every ``refresh`` of the table; ``now_secs`` is a clock that never goes back.
     """
 
     def __init__(self, references: Mapping[str, Reference], now_secs: Callable[[], float] = time.monotonic) -> None:

@@ -82,12 +82,7 @@ def _without_past(whole: Plan, parts: Sequence[JournalPart], first: int, last: i
 
 
 class Past:
-    """The commit groups of a topology, as journal and tables have them.
-
-    Args:
-        part: what of the topology can be judged.
-        parts: the journal.
-    """
+    """The commit groups of a topology, as journal and tables have them, as far as they can be judged."""
 
     def __init__(self, part: ReplayedPart, parts: Sequence[JournalPart]) -> None:
         self._plan, self._whole, self._parts = part.plan, part.whole, parts

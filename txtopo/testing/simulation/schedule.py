@@ -42,12 +42,7 @@ class Schedule(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Run the schedule.
-
-        Raises:
-            Violation: a promise is broken.
-            Exception: an error that no fault explains.
-        """
+        """Run the schedule; raise a Violation if a promise is broken, or the error that no fault explains."""
 
     @abstractmethod
     def dissolve(self) -> None:

@@ -191,16 +191,15 @@ def shrink(subject: Simulated, failure: Failure, kinds: Kinds | None = None) -> 
     return smallest
 
 
-def run_schedules(  # noqa: PLR0913 - the options of the command
+def run_schedules(
     subject: Simulated,
     seeds: range,
     kinds: Kinds | None = None,
     *,
     processes: int | None = None,
-    failures_max: int = 1,
     on_progress: Callable[[int], None] | None = None,
 ) -> Result:
-    """Run schedules on all cores, until they are done or ``failures_max`` have failed.
+    """Run schedules on all cores, until they are done or one has failed.
 
     Other processes inherit the subject by fork; ``processes`` defaults to one per core. ``on_progress`` is called with
     the number of schedules done.
@@ -216,10 +215,9 @@ def run_schedules(  # noqa: PLR0913 - the options of the command
             failures += share.failures
             if on_progress is not None:
                 on_progress(count)
-            if len(failures) >= failures_max:
+            if failures:
                 break
-    failures.sort(key=lambda failure: failure.seed)
-    return Result(count, faults, tuple(failures[:failures_max]), time.monotonic() - started)
+    return Result(count, faults, tuple(failures[:1]), time.monotonic() - started)
 
 
 @attrs.frozen

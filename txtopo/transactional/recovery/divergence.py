@@ -266,12 +266,9 @@ def find_incomplete(
 def find_refolded(
     record: CoordinatorRecord, folds: Mapping[str, Mapping[str, str]], to_begin: Collection[str] = ()
 ) -> list[Divergence]:
-    """Return the states into whose columns the code folds something else than what they are made of.
+    """Return the states into whose columns the code folds, in words, something else than what they are made of.
 
-    Args:
-        record: that of the coordinator state, without a group in progress.
-        folds: what is folded into the columns of each state, in words.
-        to_begin: the states that are begun empty.
+    ``record`` has no group in progress; the states ``to_begin`` are begun empty.
     """
     found = []
     for name, told in folds.items():

@@ -29,12 +29,7 @@ class NotePlace:
 
 
 class LargeNotes:
-    """Keeps large notes: beside the first table that one concerns, or cut into several values if none has room.
-
-    Args:
-        values: of the topology.
-        rooms: by state, the folder beside its table.
-    """
+    """Keeps large notes: beside the first table of ``rooms`` that one concerns, or else cut into several values."""
 
     def __init__(self, values: Values, rooms: Mapping[str, Folder]) -> None:
         self._values = values

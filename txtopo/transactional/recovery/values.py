@@ -39,13 +39,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Values:
-    """One topology's values in a store, by name: the path below the topology.
-
-    Args:
-        store: where they are.
-        lead: the right to write them.
-        topology_id: the topology.
-    """
+    """One topology's values in a store, which ``lead`` may write, by name: the path below the topology."""
 
     store: Store
     lead: Lead
