@@ -1,6 +1,7 @@
 """``SqlTransactionalSpout``: the rows of an SQL table that only grows, by a rising id.
 
-Metadata is a range of ids, and how many rows it has: ``{"after": id or null, "until": id or null, "rows": 100}``.
+Metadata is a range of ids, and how many rows it has: ``{"after": id or null, "until": id or null, "rows": 100, "of":
+"orders by id"}``.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class SqlTransactionalSpout(TransactionalSpout):
         self.table = InputTable(url, table, schema, self.values)
         self.table.check_fields("id", [id])
         self.output_fields = self.values.with_attempt()
-        self.id = id
+        self.id, self.order = id, self.table.order([id])
         self.rows_max = rows_max
         self.watch = watch
         self.poll_secs = poll_secs
@@ -128,6 +129,7 @@ class _SqlCoordinator(Coordinator):
     def resume(self, txid: int, metadata: Metadata) -> None:
         """Begin after the last transaction."""
         del txid
+        self._spout.table.check_order(self._spout.order, metadata)
         self._position = self._final = None if metadata is None else metadata["until"]
         self._opened.check((self._spout.id,), INTEGERS)
         self._opened.check_sequence(self._spout.id, self._position)
@@ -155,14 +157,14 @@ class _SqlCoordinator(Coordinator):
         if previous_metadata is not None and previous_metadata["until"] != self._position:
             self._position = previous_metadata["until"]
         if not self.is_ready():
-            return {"after": self._position, "until": self._position, "rows": 0}
+            return {"after": self._position, "until": self._position, "rows": 0, "of": self._spout.order}
         column = self._opened.quoted(self._spout.id)
         condition, given = _range(column, self._opened.placeholder, self._position, self._final)
         nth = f"{condition} ORDER BY {column} LIMIT 1 OFFSET {self._spout.rows_max - 1:d}"
         last = self._opened.ask(column, nth, given)
         until = self._final if last is None else last
         rows = self._opened.ask("count(*)", *_range(column, self._opened.placeholder, self._position, until))
-        metadata = {"after": self._position, "until": until, "rows": rows}
+        metadata = {"after": self._position, "until": until, "rows": rows, "of": self._spout.order}
         self._position = until
         return metadata
 
@@ -200,6 +202,7 @@ class _SqlEmitter(Emitter):
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
         del attempt
+        self.spout.table.check_order(self.spout.order, metadata)
         if not metadata["rows"]:
             return
         column = self.opened.quoted(self.spout.id)

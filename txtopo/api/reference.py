@@ -65,8 +65,8 @@ class ReferenceTable(ABC):
         A key with a null in it is never there.
 
         Args:
-            keys: a column for each key field of the reference, in their order and of types that can be cast to theirs;
-                the names do not matter.
+            keys: a column for each key field of the reference, in their order and of their types; integers may have
+                other sizes, decimals other scales. The names do not matter.
 
         Raises:
             FieldsError: there is another number of columns, or a value is none of the key field's type.
