@@ -247,14 +247,12 @@ class ApplyChanges(ReducingCommitter):
         self._wait_for(events)
 
     def _merged(self, rows: pa.Table) -> pa.Table:
-        """Return the events that may count."""
         if self._unchanged is not None or self._history_name is not None:
             return rows
         events = self._in_order(rows)
         return events.rows.filter(pa.array(events.is_last))
 
     def _in_order(self, rows: pa.Table) -> _Events:
-        """Return events by key and sequence; those of an equal one in the order in which they came."""
         rows = rows_at(rows, ordered(rows.select([*self._key, *self._sequence])).to_numpy())
         keys = rows.select(list(self._key))
         is_last = np.ones(rows.num_rows, dtype=bool)

@@ -134,7 +134,6 @@ class MemoryState(DeclaredKeys):
         return kept if copying is None or copying.copied_out is None else kept.copied(copying.copied_out)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the data."""
         return MemoryState, (self.key, self.value, self.kind)
 
     def __repr__(self) -> str:

@@ -289,7 +289,6 @@ class ApproxQuantile(OfField):
         return np.where(np.isnan(values), _NAN, slots).astype(np.int32)
 
     def _values(self, slots: Any) -> Any:
-        """Return the value in the middle of each slot."""
         magnitudes, places = np.unique(np.abs(slots.astype(np.int64)), return_inverse=True)
         steps = (int(each) - self._zero for each in magnitudes if each < _INFINITY)
         middles = np.full(len(magnitudes), math.inf)

@@ -219,7 +219,6 @@ class _Falling:
 
 
 def _are_equal(values: Any) -> npt.NDArray[np.bool_]:
-    """Return whether each value but the first equals the one before it, as NaN equals NaN."""
     one, other = values[1:], values[:-1]
     equal = pc.equal(one, other)
     if pa.types.is_floating(values.type):
@@ -235,11 +234,7 @@ def _first_of(groups: Any, *, n: int, by: str, ties: Ties) -> Any:
 
 
 def _ends_of(groups: Any, *, rows_max: int, by: str, is_largest: bool) -> Any:
-    """Return the rows of each group whose order is the largest, or the smallest; null if all lists are null.
-
-    Raises:
-        ArrowInvalid: a group has more of them than ``rows_max``.
-    """
+    """Return each group's rows with the largest or smallest order; ArrowInvalid above ``rows_max`` of them."""
     falling = _Falling.of(groups, by)
     ends = falling.ends - falling.counts if is_largest else falling.ends - 1
     end = falling.order.take(pa.array(np.repeat(ends, falling.counts)))

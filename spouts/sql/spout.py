@@ -228,7 +228,6 @@ class _SqlEmitter(Emitter):
 
 
 def _range(column: str, placeholder: str, after: int | None, until: int | None) -> tuple[str, tuple[Any, ...]]:
-    """Return the condition for a range of ids, and its parameters."""
     if after is None:
         return f"{column} <= {placeholder}", (until,)
     return f"{column} > {placeholder} AND {column} <= {placeholder}", (after, until)

@@ -195,11 +195,7 @@ class OpenedTable:
             raise SourceFailure(error.message) from error
 
     def read(self, where: str, parameters: Sequence[Any]) -> pa.Table:
-        """Return rows by what follows WHERE in a statement.
-
-        Raises:
-            InputError: a value does not fit its field.
-        """
+        """Return rows by what follows WHERE in a statement; raise InputError if a value does not fit its field."""
         with self.transaction() as transaction:
             names = zip(self.columns.schema, transaction.names(self.columns), strict=True)
             read = ", ".join(

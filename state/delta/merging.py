@@ -396,7 +396,6 @@ class Merging:
         return Merged(made, pieces if policy.kept else (), old)
 
     def _left(self, file: DataFile, until: int, old: list[OldFile]) -> Iterator[pa.Table]:
-        """Yield the rows of a file that are not over, and then add it to the old ones."""
         policy, dead, live = self._policy, self._data.dead(file), BitMap64()
         time, at, last, expired = policy.time, 0, BEFORE_ALL, 0
         # Those in memory need not be read: of a merge of 8 files that takes a third.

@@ -96,11 +96,7 @@ _NAMES = (
 
 
 def column_type(name: str, kind: pa.DataType) -> ColumnType:
-    """Return the type of a field's column.
-
-    Raises:
-        FieldsError: an SQL table has no such columns.
-    """
+    """Return the type of a field's column; raise FieldsError if an SQL table has no such columns."""
     if pa.types.is_decimal(kind):
         exact = f"NUMERIC({kind.precision}, {kind.scale})"
         return ColumnType(exact, "TEXT", lambda value: format(value, "f"), Decimal)

@@ -233,7 +233,6 @@ class _Sqlite(Transaction):
             self.run(statement, self._rows(part, columns))
 
     def _rows(self, rows: pa.Table, columns: Columns) -> list[tuple[Any, ...]]:
-        """Return rows as SQLite keeps them."""
         made = []
         for name in rows.column_names:
             values, make = column_values(rows[name]), columns.types[name].to_sqlite

@@ -155,7 +155,6 @@ class SqliteStore(Store):
         return found.number > 0
 
     def _format(self) -> Format:
-        """Return the format of the file; its number is 0 if the file is new."""
         (number,) = self._connection.execute("PRAGMA user_version").fetchone()
         if number <= COORDINATOR_STATE.number:
             return Format(number, "")
@@ -194,7 +193,6 @@ class SqliteStore(Store):
                 raise
 
     def _check_in_place(self) -> None:
-        """Refuse to write to files that were removed or replaced; SQLite silently continues with unlinked files."""
         if self._identity is None:  # the file is still being created
             return
         try:

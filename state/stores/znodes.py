@@ -128,10 +128,7 @@ class Znodes:
 
 
 def steps(znodes: Znodes, changes: Sequence[Change]) -> Iterator[Step]:
-    """Divide changes into steps, in order; yields at least one step, which may be empty.
-
-    The operations of one Put stay in one step, so that no step leaves an empty folder.
-    """
+    """Divide changes into steps, one of them at least; a Put stays in one, so that no empty folder is left."""
     operations: list[Operation] = []
     size = 0
     for index, change in enumerate(changes):

@@ -142,8 +142,6 @@ class ZooKeeperStore(Store):
 
 @attrs.frozen
 class _Term:
-    """One lead, as recorded in ZooKeeper."""
-
     epoch: int
     epoch_node: str
     epoch_version: int
@@ -153,8 +151,6 @@ class _Term:
 
 @attrs.frozen
 class _Claim:
-    """A process's request for a lead."""
-
     session: ZooKeeperSession
     topology_id: str
     epoch_node: str

@@ -76,8 +76,6 @@ Answer = Applied | NotAsExpected | Unknown
 
 @attrs.frozen
 class _Watch:
-    """A watcher. Two with the same callback are equal, so kazoo keeps one for a node, however often it is set."""
-
     on_change: Callable[[], None]
 
     def __call__(self, _event: Any) -> None:
@@ -312,10 +310,7 @@ class ZooKeeperSession:
         return Applied(results[-1])
 
     def _ask(self, request: Callable[[], Any], sent: Any = None) -> Any:
-        """Return the answer to an idempotent request; send it again if the connection breaks.
-
-        ``sent`` is kazoo's asynchronous result, if the request was already sent.
-        """
+        """Return an idempotent request's answer, maybe ``sent`` to kazoo; send it again if the connection breaks."""
         deadline = self.deadline()
         while True:
             self._check_open()

@@ -139,11 +139,7 @@ class RunLoop:
         return self._stop is None
 
     def run(self, recovered: events.Recovered) -> RunReport:
-        """Run until the core returns ``Stop``; ``recovered`` is the first event, whose time is set here.
-
-        Raises:
-            TxtopoError: the error that stopped the run, if any.
-        """
+        """Run from ``recovered``, the first event, until the core returns ``Stop``; raise the error that stopped it."""
         try:
             self.start(recovered)
             while self.is_running:
@@ -168,11 +164,7 @@ class RunLoop:
             self._handle(*posted)
 
     def end(self) -> RunReport:
-        """Return the result of the run; call this after the core has returned ``Stop``.
-
-        Raises:
-            TxtopoError: the error that stopped the run, if any.
-        """
+        """Return the result of a run whose core has returned ``Stop``; raise the error that stopped it, if any."""
         assert self._stop is not None, "the core has returned Stop"
         self._statistics.report_progress()
         error = self._stop.error or self._take_late()
@@ -229,7 +221,6 @@ class RunLoop:
             self._forget(event)
 
     def _record_fact(self, fact: Fact) -> None:
-        """Keep a fact, and tell it to whoever makes something of it."""
         self._record.add(fact)
         self._statistics.add(fact)
         self._observer.recorded(fact)
@@ -320,7 +311,6 @@ class RunLoop:
         return self._parts.late.popleft() if self._parts.late else None
 
     def _look_at_commit(self) -> None:
-        """Report progress of the commit phases to the core, even progress within a chunk."""
         position = self._commit_probe.position()
         if position != self._commit_position:
             self._commit_position = position
@@ -376,7 +366,6 @@ class RunLoop:
         return [*answers, events.JobEnded(action.job_id, elapsed_ms)]
 
     def _keep(self, outcomes: Sequence[Processing]) -> list[events.Event]:
-        """Keep results for their commit, and return the events that tell the core of them."""
         self._results.keep(outcomes)
         return [_answer(outcome) for outcome in outcomes]
 
@@ -420,7 +409,6 @@ def _stack_of(thread: int) -> str:
 
 
 def _answer(outcome: Processing) -> events.Event:
-    """Return the event for the result of an attempt."""
     match outcome.failure:
         case None:
             return events.Processed(outcome.attempt, outcome.metadata, tuples=outcome.tuples, cpu_secs=outcome.cpu_secs)

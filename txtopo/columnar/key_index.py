@@ -222,7 +222,6 @@ class HashIndex:
         return np.concatenate(owns)
 
     def _home_of(self, hashes: Hashes) -> Positions:
-        """Return the first slot in which to look for each hash."""
         return (((hashes >> np.uint64(32)) * np.uint64(len(self._numbers))) >> np.uint64(32)).astype(np.int64)
 
 

@@ -231,7 +231,6 @@ class _Tier:
 
 
 def _are_to_merge(some: Sequence[_Tier], others: Sequence[_Tier]) -> bool:
-    """Whether some tiers become one with others that are not shorter."""
     one, other = (sum(tier.left for tier in tiers) for tiers in (some, others))
     if one > other or one + other > ROWS_MAX:
         return False
@@ -239,7 +238,6 @@ def _are_to_merge(some: Sequence[_Tier], others: Sequence[_Tier]) -> bool:
 
 
 def _in_order(tier: _Tier) -> _Tier:
-    """Return a tier with its hashes in order."""
     assert tier.firsts[-1] < 1 << 32, "its rows have numbers of 32 bits"
     order = np.argsort(tier.hashes, kind="stable")
     return attrs.evolve(tier, hashes=tier.hashes[order], numbers=tier.numbers[order])

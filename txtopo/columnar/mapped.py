@@ -128,6 +128,5 @@ def _written() -> Iterator[None]:
 
 
 def _read_at_random(content: mmap.mmap) -> None:
-    """Have the system read what is looked at, and not 128 KB around it."""
     if hasattr(mmap, "MADV_RANDOM"):
         content.madvise(mmap.MADV_RANDOM)

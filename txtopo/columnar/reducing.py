@@ -188,7 +188,6 @@ def _joined_halves(high: Any, low: Any) -> Any:
 
 
 def _stays_below(column: Any, limit: int) -> bool:
-    """Return whether any sum of the column's values is below ``limit``."""
     bounds = pc.min_max(column).as_py()
     if bounds["min"] is None:
         return True

@@ -53,8 +53,6 @@ _UNREACHED = TimelineReader(Path("/nonexistent"))
 
 @attrs.frozen
 class _Seen:
-    """What nimbuses have said of the cluster; ``why`` they say nothing more, or empty."""
-
     at: float = float("-inf")
     nimbuses: Mapping[str, dict[str, Any]] = attrs.field(factory=dict)
     """Those that are alive, by address."""
@@ -238,7 +236,6 @@ class ClusterBackend:
 
     @staticmethod
     def _own(seen: _Seen, topology: dict[str, Any], said: answers.Topology) -> dict[str, Any]:
-        """Return what the cluster knows better than the run: its name, whether it is to run, and why it failed."""
         status, beat, reason = topology["status"], topology["heartbeat"] or {}, topology["reason"]
         now = time.time()
         word, text = said.status, said.status_text

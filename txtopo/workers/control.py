@@ -85,10 +85,7 @@ class Owner(ABC):
 
 
 class ControlServer:
-    """Runs the workers of one run, and closes the listener at the end.
-
-    ``on_lost`` is called, in the control thread, with the last health of each worker that has died.
-    """
+    """Runs the workers of one run; ``on_lost`` is told, in the control thread, the last health of a dead one."""
 
     def __init__(
         self,

@@ -94,7 +94,6 @@ def _valid(rows: pa.Table, kind: str, field: str) -> pa.Table:
 
 
 def _has_value(column: pa.ChunkedArray) -> Any:
-    """Return which values there are; some writers have a structure of nulls for none."""
     return pc.is_valid(pc.struct_field(column, 0) if pa.types.is_struct(column.type) else column)
 
 

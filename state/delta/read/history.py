@@ -312,10 +312,7 @@ def _not_kept(location: Location, latest: DeltaTable, application: str, txid: in
 
 
 def version_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:
-    """Return a handle of the newest version, up to ``latest``, whose txid is not above a wanted one; None if not kept.
-
-    ``application`` is the application id that carries the txids.
-    """
+    """Return the newest version, up to ``latest``, whose txid in ``application`` is up to one; None if not kept."""
     if (latest.transaction_version(application) or 0) <= txid:
         return latest
     versions = [version for version in KeptLog.of(location.folder).versions() if version < latest.version()]
@@ -452,7 +449,6 @@ class _Group:
 
 
 def _journal_of(location: Location, owner: Owner) -> JournalSearch | None:
-    """Return the journal beside a table; None if there is none."""
     with contextlib.suppress(ConfigError):
         return JournalSearch(find_journal(metadata_dir_below(location.folder.parent), owner.topology_id))
     return None

@@ -116,7 +116,6 @@ def _rows_of(task: WriteTask, of: RowSlice) -> pa.Table:
 
 
 def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[pa.Table, dict[str, str | None]]]:
-    """Yield the rows of each partition, and its values."""
     if not rows.num_rows:
         return
     if not partition_by:

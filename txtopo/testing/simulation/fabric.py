@@ -171,16 +171,10 @@ class Process:
 
 
 class Fabric:
-    """The workers of one run, with what supervises and connects them.
+    """The workers of one run, with what supervises and connects them; ``random`` draws what comes next.
 
-    Args:
-        workers: how many there are.
-        random: draws what comes next.
-        make_body: makes the body of a process that was welcomed.
-        is_owned: whether an :attr:`owner` gives the bodies work.
-        log: takes what happens, line by line.
-        arrive: takes a process, the incarnation of a sender, and a frame that arrives.
-        on_stop: called with a process that was told to stop.
+    ``make_body`` makes the body of a process that was welcomed; ``is_owned``: whether an :attr:`owner` gives the bodies
+    work; ``arrive`` takes a process, the incarnation of a sender, and a frame; ``on_stop`` a process that is to stop.
     """
 
     def __init__(  # noqa: PLR0913 - everything that it depends on
@@ -531,7 +525,6 @@ class Fabric:
             process.from_driver.clear()
 
     def _cancel(self, worker: int, job: int) -> None:
-        """Let Spark cancel a job."""
         if (worker, job) not in self._of_job:
             return
         process = self._of_job[worker, job]
