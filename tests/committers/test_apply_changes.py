@@ -214,14 +214,6 @@ def test_fields_that_a_stream_lacks() -> None:
         committing(MemoryTransactionalSpout({0: []}, CHANGE.subset(CHANGE.names[:-1]), 1), applying(), by="id")
 
 
-def test_rows_of_a_key_in_several_tasks() -> None:
-    """Each task would take its own latest row for that of the key: build() refuses it."""
-    with pytest.raises(
-        TopologyError, match=r"keeps something for each id.*write \.fields_grouping\('spout', Fields\('id'\)\)"
-    ):
-        committing(MemoryTransactionalSpout({0: []}, CHANGE, 1), applying(), 2, by="lsn")
-
-
 @pytest.mark.slow
 def test_tombstones_are_forgotten(tmp_path: Path) -> None:
     """Until then an older event changes nothing; afterwards it brings its row back."""

@@ -372,7 +372,6 @@ def of_key_and_old(keys: Sequence[Key], function: Updater) -> Callable[[Any, Any
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:
-    """Return whether a function can be called with two arguments."""
     if isinstance(function, types.FunctionType) and not hasattr(function, "__wrapped__"):
         code = function.__code__  # 0.3 µs; inspect.signature() would take 10 µs in each multi_update
         if not (code.co_kwonlyargcount or code.co_flags & inspect.CO_VARARGS):

@@ -221,7 +221,6 @@ def _make_feed(
 
 
 def _equip(states: Mapping[str, OpenedState], runner: JobRunner, config: Config) -> None:
-    """Give the states what only a run has: its executors, and memory."""
     holders = sum(isinstance(state, HoldsRows) for state in states.values())
     for state in states.values():
         if isinstance(state, UsesExecutors):

@@ -151,10 +151,7 @@ class BlameChecker:
 
 
 def validate(coordinator: Coordinator) -> None:
-    """Raise an AssertionError if pending transactions, attempts, jobs or the commit group break an invariant.
-
-    It holds after every event, and costs O(pending transactions).
-    """
+    """Raise an AssertionError if an invariant of the core is broken, after any event; costs O(pending transactions)."""
     pending, jobs, limits = coordinator.pending, coordinator.jobs, coordinator.limits
     first = coordinator.committed + 1
     assert sorted(pending) == list(range(first, first + len(pending))), "pending transactions have no gap"

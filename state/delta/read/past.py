@@ -23,8 +23,6 @@ from txtopo.api.table_history import StateComparison
 from txtopo.columnar.rows_by_time import BEFORE_ALL, not_over
 from txtopo.errors import ConfigError, StateAccessError
 
-__all__ = ["Compares", "PastDeltaTable"]
-
 R = TypeVar("R")
 
 
@@ -180,11 +178,7 @@ class PastDeltaTable(OpenedState):
         return BEFORE_ALL if self._is_before else taken_until(self._table, self._application)
 
     def reading(self, read: Callable[[], R]) -> R:
-        """Do what reads the table.
-
-        Raises:
-            StateAccessError: this version is no longer kept, or cannot be read.
-        """
+        """Do what reads the table; raise StateAccessError if this version is gone, or cannot be read."""
         try:
             return read()
         except WORLD_ERRORS as error:

@@ -288,7 +288,6 @@ def _change_text(looked: Looked, name: str, point: Point) -> str:
 
 
 def _input_lines(undone: Iterable[JournalTransaction]) -> Iterator[str]:
-    """Yield what input transactions would read again, given them newest first."""
     spans: dict[str, tuple[Any, Any]] = {}
     count = 0
     for transaction in undone:

@@ -330,8 +330,6 @@ class NimbusApi:
 
 
 class _Metrics:
-    """What ``/metrics`` shows."""
-
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self.submissions = Counter("txtopo_submissions", "Topologies submitted here", registry=self.registry)

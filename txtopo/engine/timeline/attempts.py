@@ -62,10 +62,7 @@ class AttemptFacts(NamedTuple):  # made for each transaction, at half the cost o
 
 
 class EndedAttempts:
-    """Keeps the attempts that have ended until a thread takes them: the last ``waiting_max`` of them.
-
-    The run loop's thread adds, and another one takes.
-    """
+    """Keeps the last ``waiting_max`` attempts that have ended, from the run loop's thread, until another takes them."""
 
     def __init__(self, waiting_max: int) -> None:
         self.record = Record()

@@ -166,15 +166,9 @@ class _Run:
 
 
 class Replay:
-    """Replays transactions of one topology, as far as they can be judged.
+    """Replays transactions of one topology, as far as ``part`` says that they can be judged.
 
-    Args:
-        part: what can be judged.
-        parts: the journal.
-        config: the topology's settings.
-        prototypes: its pickled components.
-        runner: runs the jobs.
-        has_edge_tallies: whether the tuples of each edge are counted at both ends.
+    ``prototypes`` are its pickled components; ``has_edge_tallies``: whether edges count tuples at both ends.
     """
 
     def __init__(  # noqa: PLR0913 - the past, and what a run needs

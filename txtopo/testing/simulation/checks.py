@@ -29,15 +29,9 @@ from txtopo.transactional.recovery.points import KeptPoint
 class Checks:
     """Checks a schedule.
 
-    The code under test may swallow what a check raises, as an error of user code; so the first one is kept.
-
-    Args:
-        plan: what the topology consists of; its states may be any.
-        durable: what is checked.
-        tables: checks each version of a table.
-        attempts: checks each attempt that emits.
-        histories: how long versions are kept, in seconds, and points, in hours; each process has one of them.
-        wall_secs: returns the time.
+    The code under test may swallow what a check raises, as an error of user code; so the first one is kept. ``tables``
+    checks each version of a table, ``attempts`` each attempt that emits. ``histories`` say how long versions are kept,
+    in seconds, and points, in hours; each process has one of them.
     """
 
     _plan: Plan
@@ -121,11 +115,9 @@ class Checks:
             require(first <= needed, f"the journal begins by the oldest point, {needed}: after {first}")
 
     def input(self, oracle: Oracle | None, *, is_cut_anew: bool) -> None:
-        """Check at the end that the journal has each transaction once, and all input.
+        """Check at the end that the journal has each transaction once, and all input, by the expected result, if any.
 
-        Args:
-            oracle: the expected result, if there is one.
-            is_cut_anew: whether other transactions have the same input, so that only the final values can be compared.
+        If ``is_cut_anew``, other transactions have the same input, so that only the final values can be compared.
         """
         after = self._durable.journal_begins_after
         entries = check_journal(self._durable.journal(), self._durable.committed, after)

@@ -74,11 +74,7 @@ class SimulatedTable:
         self.on_version(self.name, before, version)
 
     def take(self, origin: SimulatedTable, txid: int, epoch: int) -> None:
-        """Become as another one was after the write of a transaction; see :meth:`Disk.take`.
-
-        Raises:
-            StateAccessError: it no longer keeps that version.
-        """
+        """Become as another table was after a transaction's write; raise StateAccessError if that is gone."""
         number = origin.disk.version_of(txid)
         reach("fork.shared")  # where the other one may lose its files; its log is read by now
         made = None if number is None else origin.disk.made[number]
@@ -472,7 +468,6 @@ class OpenedSimulatedRows(OpenedSimulatedState, TakesRows):
         return tuple(row[position] for position in self._partition_at)
 
     def _time(self, row: Any) -> int:
-        """Return the time at which a row expires, in µs since 1970 UTC."""
         return micros_at(row[self._state.value.index(self._state.expires)])
 
 

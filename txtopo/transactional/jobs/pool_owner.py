@@ -41,11 +41,7 @@ class Asker:
     on_progress: Callable[[], None] = attrs.field(default=lambda: None)
 
     def take(self, timeout_secs: float | None) -> Action | None:
-        """Wait for the next action; return None if none has come in time.
-
-        Raises:
-            StopError: the workers are gone.
-        """
+        """Wait for the next action; return None if none has come in time; StopError if the workers are gone."""
         try:
             action = self.actions.get(timeout=timeout_secs)
         except queue.Empty:
@@ -73,11 +69,7 @@ class PoolOwner(Owner):
         """Why no further job can run."""
 
     def ask(self, event_of: Callable[[int], Event], asker: Asker) -> int:
-        """Begin a job, and return its number; its actions go to the asker.
-
-        Raises:
-            StopError: the workers are gone.
-        """
+        """Begin a job, whose actions go to the asker, and return its number; StopError if the workers are gone."""
         with self._lock:
             if self._error is not None:
                 raise self._error

@@ -225,7 +225,6 @@ class PlainWorld(Surroundings):
             self._come_to_an_end()
 
     def _judge(self) -> None:
-        """Raise the ledger's violation, which a component may have caught."""
         if self.ledger.violation is not None:
             raise self.ledger.violation from None
 
@@ -379,7 +378,6 @@ class PlainWorld(Surroundings):
         return {number: some for number, each in left.items() if (some := {k: v for k, v in each.items() if v})}
 
     def _rest(self) -> bool:
-        """Run until nothing is left to do; return whether the run goes on."""
         goes_on = self._fabric.rest(may_end=self._may_end_early)
         self._judge()
         return goes_on

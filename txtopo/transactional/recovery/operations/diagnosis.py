@@ -126,10 +126,7 @@ class Diagnosis:
 
 
 def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage: Sequence[str] = ()) -> Diagnosis:
-    """Inspect coordinator state, journal and tables, and propose a repair.
-
-    ``damage`` says what is known already: of coordinator state that is to be set aside, and counts as wiped.
-    """
+    """Inspect coordinator state, known ``damage`` aside, journal and tables, and propose a repair."""
     descriptions = descriptions_of(subject.tables())
     parts, journal_problem = _journal(subject, coordinator_state, descriptions)
     record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, lambda: parts)
@@ -421,10 +418,7 @@ def _checkpoints(
     descriptions: Mapping[str, TableDescription],
     parts: list[JournalPart],
 ) -> list[Checkpoint]:
-    """Return all possible checkpoints, newest transaction first.
-
-    Transaction 0 is a checkpoint only if no table was written yet; otherwise going there is *starting anew*.
-    """
+    """Return all possible checkpoints, newest first; 0 only if no table was written, else it is *starting anew*."""
     incarnations = {description.incarnation for description in descriptions.values()} | (
         {record.incarnation} if record.incarnation is not None else set()
     )
