@@ -144,7 +144,8 @@ class _Kept(_Counted):
         remedy = "aggregate by a finer key"
         if values_max != _VALUES_MAX or isinstance(self.of, Collect):
             remedy = f"give {type(self.of).__name__} a larger values_max, or {remedy}"
-        return [Merge(partial(_merged_counts, values_max=values_max), kind, remedy)]
+        has_each = isinstance(self.of, Collect) and not self.of.distinct
+        return [Merge(partial(_merged_counts, values_max=values_max, has_each=has_each), kind, remedy)]
 
     @property
     def partial_types(self) -> Sequence[pa.DataType]:
@@ -236,8 +237,10 @@ def _lists(columns: Sequence[Any], known: Any, diffs: Any, kind: pa.DataType) ->
     return pa.ListArray.from_arrays(np.arange(len(rows) + 1, dtype=np.int32), rows, kind, mask=mask)
 
 
-def _merged_counts(groups: Any, *, values_max: int) -> Any:
+def _merged_counts(groups: Any, *, values_max: int, has_each: bool = False) -> Any:
     """Return for each group of lists the values with their numbers added up, in order, without those of 0.
+
+    ``has_each`` says that a value counts with each row that has it.
 
     Raises:
         ArrowInvalid: a group has more values than ``values_max``.
@@ -254,7 +257,8 @@ def _merged_counts(groups: Any, *, values_max: int) -> Any:
     added = added.filter(pc.not_equal(added[len(names) - 1], 0))
     added = added.take(ordered(added.select(names[:-1]))).combine_chunks()
     counts = np.bincount(added["0"].to_numpy(), minlength=len(groups))
-    if counts.max(initial=0) > values_max:
+    sizes = np.bincount(added["0"].to_numpy(), added.columns[-1].to_numpy()) if has_each else counts
+    if sizes.max(initial=0) > values_max:
         raise pa.ArrowInvalid(f"there are more than {values_max:,} values of a key")
     made = pa.StructArray.from_arrays(list(map(in_one_piece, added.columns[1:])), fields=list(kind.value_type))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)

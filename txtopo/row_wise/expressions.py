@@ -340,6 +340,8 @@ class _Reading:
             self._watch(tree, inputs[0], name, None)
         elif name in _EXACT_IN_SQL:
             self._watch(tree, inputs[0], _EXACT_IN_SQL[name], inputs[1])
+        elif name == "StringExpr.Replace" and _node(inputs[2])[0] != "Literal":
+            return _replaced(tree, inputs)
         return tree
 
     def _read_inputs(self, name: str, given: Sequence[Any]) -> list[Any]:
@@ -392,6 +394,15 @@ def _exactly(operator: str, one: pl.Expr, other: Any) -> Any:
 
 def _function(operator: str, left: Any, right: Any) -> Any:
     return {"Function": {"input": [left, right], "function": {"Sql": {"Binary": operator}}}}
+
+
+def _replaced(tree: Any, inputs: Sequence[Any]) -> Any:
+    """Return a replacement by a column: a null leaves the text as it is, which polars refuses in a batch of one row."""
+    text, pattern, value = inputs
+    is_null = {"Function": {"input": [value], "function": {"Boolean": "IsNull"}}}
+    filled = {"Function": {"input": [value, {"Literal": {"Scalar": {"String": ""}}}], "function": "FillNull"}}
+    made = {"Function": {**tree["Function"], "input": [text, pattern, filled]}}
+    return {"Ternary": {"predicate": is_null, "truthy": text, "falsy": made}}
 
 
 def _said(kind: Any) -> str:
