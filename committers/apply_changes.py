@@ -49,8 +49,6 @@ from txtopo.columnar.rows_file import read_rows_file
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError, FieldsError, InputError
 
-__all__ = ["ApplyChanges"]
-
 _TIME = pa.timestamp("us", tz="UTC")
 
 _EARLIER = 0

@@ -47,8 +47,6 @@ from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError
 
-__all__ = ["StreamJoin"]
-
 UNTIL = "until"
 """The column of a table with the event time at which a row is forgotten; the end of time if none is."""
 

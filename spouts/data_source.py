@@ -30,8 +30,6 @@ from txtopo.errors import ConfigError, FieldsError, InputError
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
-__all__ = ["DataSourceSpout"]
-
 ROWS = 10_000
 """How many rows that come one by one are made columns at a time."""
 

@@ -23,8 +23,6 @@ from txtopo.api.state import KeyedWrites, OpenedState, Writes, by_key
 from txtopo.api.values import StateKind, StateValue
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
 
-__all__ = ["SNAPSHOT_WRITES_MAX", "MemoryState", "OpenedMemoryState"]
-
 SNAPSHOT_WRITES_MAX = 1_000
 """The number of writes that a snapshot can go back."""
 

@@ -20,8 +20,6 @@ from txtopo.api.reduction import PreparedWrites, TransactionRows
 from txtopo.api.state import OpenedState, Writes
 from txtopo.columnar.rows_file import in_memory, rows_of_bytes, rows_to_bytes
 
-__all__ = ["AppendsNotedRows", "HasNotedRows"]
-
 
 class HasNotedRows(OpenedState):
     """A state whose notes have the rows."""

@@ -26,8 +26,6 @@ from txtopo.columnar.selection import in_one_piece
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.text.extras import how_to_install
 
-__all__ = ["ApproxCountDistinct", "ApproxQuantile"]
-
 _NUMBER = b"\xf0"
 """Tags the 8 bytes of an integer, as a sketch's first byte, the length of its preamble, never does."""
 

@@ -21,8 +21,6 @@ from txtopo.api.reduction import ColumnReduction, Merge
 from txtopo.columnar.reducing import ordered, ranks_in
 from txtopo.columnar.selection import in_one_piece
 
-__all__ = ["ArgMax", "ArgMin", "LastN", "TopN"]
-
 
 def _at_least_one(_: Any, attribute: Any, number: int) -> None:
     check_positive(attribute.name, number)

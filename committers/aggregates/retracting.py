@@ -26,8 +26,6 @@ from txtopo.columnar.reducing import ordered
 from txtopo.columnar.selection import in_one_piece
 from txtopo.errors import TopologyError
 
-__all__ = ["counted", "retracting"]
-
 _ROWS = "rows"
 """The field of a kept value with the number of rows that have it."""
 

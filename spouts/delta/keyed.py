@@ -31,8 +31,6 @@ from txtopo.api.data.types import ddl_name
 from txtopo.api.data.utc import micros_at
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, are_after, are_over, not_over
 
-__all__ = ["InputStep", "KeyedVersions"]
-
 _TIME = pa.timestamp("us", tz="UTC")
 
 _CUT = 1000

@@ -32,9 +32,6 @@ from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
 from txtopo.text.native import plain_text
 from txtopo.text.suggestions import did_you_mean
 
-__all__ = ["Changes", "Entry", "InputTable"]
-
-
 Changes = Literal["refuse", "skip", "emit"]
 """What to do about a version that changes or deletes rows."""
 

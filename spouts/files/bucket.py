@@ -38,8 +38,6 @@ from txtopo.files.durable import beside
 from txtopo.files.folder import Item
 from txtopo.files.objects import ObjectFolder
 
-__all__ = ["Bucket"]
-
 _READ_BYTES_MIN, _READ_BYTES_MAX = 256 * 1024, 8 * 1024 * 1024
 """What a request reads at least and at most; from one to the next, if they follow one another, it doubles."""
 

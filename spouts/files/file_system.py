@@ -21,8 +21,6 @@ from spouts.files.listing import (
     scan_names,
 )
 
-__all__ = ["DISK", "Disk", "FileSystem", "Scan"]
-
 
 @attrs.frozen
 class Scan:

@@ -24,8 +24,6 @@ from txtopo.text.client_properties import ClientProperties, Value
 from txtopo.text.extras import how_to_install
 from txtopo.text.secrecy import without_secrets
 
-__all__ = ["SchemaRegistry"]
-
 Format = Literal["avro", "json", "protobuf"]
 
 _NOT_FOUND = 404

@@ -23,8 +23,6 @@ from txtopo.api.dataset import Dataset
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InputError
 
-__all__ = ["SqlTransactionalSpout"]
-
 
 class SqlTransactionalSpout(TransactionalSpout):
     """Emits the rows of a table in a database that rows are only added to, in the order of a rising id; in columns.

@@ -25,8 +25,6 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure, StateFailure
 
-__all__ = ["INTEGERS", "TIMES", "InputTable", "OpenedTable"]
-
 SETTLING_SECS = 1
 """Before its transaction is known to run, a server's process may be held up for so long after the statement came, which
 is the transaction's time."""

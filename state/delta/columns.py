@@ -14,8 +14,6 @@ from txtopo.columnar.conversion import fit_array, is_exact
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import FieldsError
 
-__all__ = ["Column", "column_values", "fit_column", "is_key_type", "no_equality"]
-
 AT_ONCE_MAX = 1_000
 """The number of nested values converted at a time; that takes a second if they are large, so progress is reported
 after each portion."""

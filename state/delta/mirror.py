@@ -23,8 +23,6 @@ from txtopo.columnar import mapped
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.errors import FailedException, StateFailure
 
-__all__ = ["Mirror", "Mirrored", "Read"]
-
 _WAIT_SECS = 1.0
 """How often who waits for rows to be loaded shows that they are."""
 

@@ -42,8 +42,6 @@ from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import LostLead, StateAccessError
 from txtopo.failpoints import durable_step, reach
 
-__all__ = ["OpenedDeltaTable"]
-
 
 class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, GrowsColumns):
     """A Delta table opened by one coordinator, whose marker is written; subclasses say what a write consists of."""

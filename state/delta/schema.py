@@ -24,8 +24,6 @@ from txtopo.api.values import StateKind, StateValue, stored_values
 from txtopo.columnar.conversion import misfit_of
 from txtopo.errors import FieldsError
 
-__all__ = ["PREVIOUS_PREFIX", "TXID_FIELD", "DeclaredKeys", "FittedRows", "RowFormat", "checked_fields", "twice_among"]
-
 TXID_FIELD = "txid"
 """The column of the last transaction that touched a row."""
 

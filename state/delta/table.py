@@ -40,12 +40,10 @@ from state.delta.log.put import Change, entry_of, tries, unknown
 from state.delta.log.sync import sync_log
 from state.delta.log.vectors import has_vectors
 from state.delta.read.foreign import foreign_change, stale
-from txtopo.api.state import CanBeRenamed, StateKind, StateTable, TableDescription
-from txtopo.api.values import ROWS_KINDS
+from txtopo.api.state import CanBeRenamed, StateTable, TableDescription
+from txtopo.api.values import ROWS_KINDS, StateKind
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, Item
-
-__all__ = ["DeltaStateTable", "kept_version"]
 
 _ASIDE = ".before-repair-"
 

@@ -21,8 +21,6 @@ from txtopo.errors import ConfigError, InputError, SourceFailure, StateFailure, 
 from txtopo.network.kafka_connection import KafkaConnection
 from txtopo.text.client_properties import ClientProperties
 
-__all__ = ["KafkaMarks", "KafkaWriter"]
-
 ANSWER_SECS = 30.0
 """How long an answer of Kafka is waited for, at most, before it is tried again."""
 

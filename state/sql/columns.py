@@ -20,8 +20,6 @@ from txtopo.api.data.types import ddl_name
 from txtopo.columnar.conversion import has_years
 from txtopo.errors import FieldsError
 
-__all__ = ["NAME_BYTES_MAX", "ColumnType", "checked_names", "column_type", "misfit_in_columns"]
-
 NAME_BYTES_MAX = 63
 """PostgreSQL cuts longer names."""
 

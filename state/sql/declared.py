@@ -19,8 +19,6 @@ from txtopo.api.dataset import Dataset
 from txtopo.api.state import CanBeRepaired, State, Writes
 from txtopo.errors import ConfigError, DivergenceError, FieldsError, StateAccessError
 
-__all__ = ["DeclaredSqlTable", "OpenedSqlTable"]
-
 TABLE_BYTES_MAX = NAME_BYTES_MAX - len(ASIDE) - 6
 """So that a table can be set aside under another name."""
 

@@ -15,9 +15,8 @@ from state.sql.table import SqlTable
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
 from txtopo.api.map_state import Key
-from txtopo.api.state import KeyedWrites, StateKind, StateValue, Writes, by_key
-
-__all__ = ["OpenedSqlState", "SqlState"]
+from txtopo.api.state import KeyedWrites, Writes, by_key
+from txtopo.api.values import StateKind, StateValue
 
 
 class SqlState(DeclaredKeys, DeclaredSqlTable):

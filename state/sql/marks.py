@@ -11,8 +11,6 @@ import pyarrow as pa
 from state.marks import Mark
 from state.sql.database import Columns, Transaction
 
-__all__ = ["MARKS_TABLE"]
-
 MARKS_TABLE = "txtopo_states"
 """The table of the marks, in the schema of the tables that they are of."""
 

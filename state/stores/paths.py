@@ -12,16 +12,6 @@ from collections.abc import Sequence
 from txtopo.api.store import VALUE_BYTES_MAX, Change, Put
 from txtopo.errors import ConfigError, StateAccessError
 
-__all__ = [
-    "PATH_BYTES_MAX",
-    "ancestors",
-    "checked_changes",
-    "checked_path",
-    "checked_topology_id",
-    "decoded_segment",
-    "encoded_path",
-]
-
 PATH_BYTES_MAX = 1024
 """The maximum length of a path, in bytes of UTF-8."""
 

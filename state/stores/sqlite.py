@@ -30,8 +30,6 @@ from txtopo.files.durable import FULL, READ_ONLY, is_read_only, make_folder, pat
 from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_other
 from txtopo.files.places import file_name
 
-__all__ = ["SqliteLead", "SqliteStore", "damage_of_store", "set_damaged_store_aside"]
-
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (path TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lead (topology_id TEXT PRIMARY KEY NOT NULL, epoch INTEGER NOT NULL);

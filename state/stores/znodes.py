@@ -17,20 +17,6 @@ import attrs
 from state.stores.paths import ancestors, encoded_path
 from txtopo.api.store import Change, Delete, Put
 
-__all__ = [
-    "STEP_BYTES_MAX",
-    "STEP_OPERATIONS_MAX",
-    "CreateNode",
-    "DeleteNode",
-    "Operation",
-    "SetNode",
-    "Step",
-    "Znodes",
-    "data_of",
-    "steps",
-    "value_of",
-]
-
 STEP_BYTES_MAX = 700 * 1000
 """The maximum number of bytes in one ZooKeeper transaction; the server's own limit is 1 MiB."""
 

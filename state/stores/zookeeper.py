@@ -57,8 +57,6 @@ from txtopo.api.store import Change, Delete, Lead, Store
 from txtopo.config import to_servers
 from txtopo.errors import ConfigError, InternalError, LostLead, StopError
 
-__all__ = ["ZooKeeperLead", "ZooKeeperStore"]
-
 _SESSION_SECS_MIN = 6.0
 """The shortest session of a server with ZooKeeper's default tickTime, even if a shorter one was requested."""
 _REFUSAL_MARGIN_SECS = 2.0

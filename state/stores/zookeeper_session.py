@@ -37,8 +37,6 @@ from kazoo.security import make_digest_acl
 
 from txtopo.errors import StopError, Unreachable
 
-__all__ = ["Answer", "Applied", "AwakeDeadline", "NotAsExpected", "Unknown", "ZooKeeperSession"]
-
 _RETRY_SECS = 0.05
 """The first pause before a server is tried again; each next one is twice as long."""
 _RETRY_SECS_MAX = 1.0

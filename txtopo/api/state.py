@@ -36,7 +36,7 @@ import pyarrow as pa
 
 from txtopo.api.data.fields import Fields
 from txtopo.api.dataset import Dataset
-from txtopo.api.map_state import Key, MapState, takes_no_rows
+from txtopo.api.map_state import Key, takes_no_rows
 from txtopo.api.reduction import (
     Folding,
     PreparedWrites,
@@ -47,41 +47,9 @@ from txtopo.api.reduction import (
     TransactionRows,
 )
 from txtopo.api.time_to_live import TimeToLive
-from txtopo.api.values import KEYED_KINDS, StateKind, StateValue, stored_values
+from txtopo.api.values import StateKind, StateValue, stored_values
 from txtopo.errors import InternalError
 from txtopo.files.folder import Folder
-
-__all__ = [
-    "KEYED_KINDS",
-    "CanBeForked",
-    "CanBeRenamed",
-    "CanBeRepaired",
-    "Executors",
-    "ExpiresKeys",
-    "ExpiresRows",
-    "FindsRows",
-    "FoldsRows",
-    "GrowsColumns",
-    "History",
-    "HoldsRows",
-    "KeepsHistory",
-    "KeepsVersions",
-    "Key",
-    "KeyedWrites",
-    "MapState",
-    "OpenedState",
-    "SchemaEvolution",
-    "State",
-    "StateKind",
-    "StateTable",
-    "StateValue",
-    "TableDescription",
-    "TakesRows",
-    "UsesExecutors",
-    "Writes",
-    "by_key",
-    "put_and_removed",
-]
 
 SchemaEvolution = Literal["add"]
 """How a state's table may change its columns: by adding those of fields that are new."""

@@ -35,20 +35,6 @@ from txtopo.columnar.column_bytes import to_bytes
 from txtopo.errors import FieldsError
 from txtopo.text.suggestions import did_you_mean
 
-__all__ = [
-    "Misfit",
-    "cast_array",
-    "cast_rows",
-    "fit_array",
-    "fitted_array",
-    "has_years",
-    "is_exact",
-    "misfit_in",
-    "misfit_of",
-    "python_rows",
-    "takes_all",
-]
-
 REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """Arrow's errors for values that it cannot convert."""
 

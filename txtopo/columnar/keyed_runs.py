@@ -18,8 +18,6 @@ from txtopo.columnar.key_index import HashedKeys, Mask, Positions, are_equal, ha
 from txtopo.columnar.rows_by_time import Run
 from txtopo.columnar.selection import rows_at
 
-__all__ = ["KeyedRuns", "RowsByTime"]
-
 ROWS_MAX = 1 << 20
 """The most rows of a tier of several runs: to merge them takes 0.1 s, in which a transaction waits."""
 

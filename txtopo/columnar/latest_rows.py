@@ -13,8 +13,6 @@ from txtopo.columnar.key_index import HashIndex, Mask, Positions, are_equal, has
 from txtopo.columnar.rows_by_time import are_over
 from txtopo.columnar.selection import BYTES_MAX
 
-__all__ = ["LatestRows", "SoughtKeys"]
-
 
 @attrs.frozen(eq=False)
 class SoughtKeys:

@@ -23,8 +23,6 @@ import pyarrow.compute as pc
 
 from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Merge, Reduction
 
-__all__ = ["ReductionCombiner", "TooLarge", "is_reducible", "ordered", "ranks_in", "reduced", "reduced_exactly"]
-
 _THREADS_FROM_ROWS = 500_000
 """Fewer rows are reduced by one thread: that is as fast, and the order of the result is the same in every run."""
 

@@ -28,8 +28,6 @@ import attrs
 
 from txtopo.errors import ConfigError
 
-__all__ = ["KEY", "REGION", "SECRET", "Answer", "BucketHandler", "BucketServer", "Objects", "bucket_server"]
-
 KEY, SECRET, REGION = "txtopo", "txtopo-secret", "us-east-1"
 """What clients may give as credentials: any will do, but they want some."""
 

@@ -18,8 +18,6 @@ from txtopo.columnar.rows_by_time import Run
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FieldsError
 
-__all__ = ["ReadsRuns", "Runs", "fitted_with_times"]
-
 
 def fitted_with_times(form: RowsFormat, expires: str, rows: Rows, mode: RowsMode) -> pa.Table:
     """Return rows with the table's fields, in memory, each with a time in ``expires``; see :func:`fitted_rows`."""

@@ -22,8 +22,6 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.map_state import Key
 from txtopo.api.values import StateValue
 
-__all__ = ["TableCache"]
-
 
 class CachedTable(Mirrored, Protocol):
     """What a cache reads from."""

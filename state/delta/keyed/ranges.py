@@ -32,8 +32,6 @@ from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import KeyNumbers, Positions
 from txtopo.columnar.rows_file import read_rows_file
 
-__all__ = ["FoldedRange", "RangeTask", "fold_on_executors", "fold_range", "tasks_of"]
-
 RANGE_ROWS = 2_000_000
 """The approximate number of a group's rows in a range. For each range, the keys of the whole table are read: for
 10,000,000 rows of as many keys that takes 21 CPU seconds, where ranges of 500,000 rows take 50."""

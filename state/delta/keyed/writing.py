@@ -30,8 +30,6 @@ from state.delta.schema import TXID_FIELD, RowFormat
 from txtopo.api.reduction import PreparedWrites
 from txtopo.columnar.key_index import KeyNumbers, Positions
 
-__all__ = ["FileWrites", "RowWrites", "numbers_in"]
-
 
 @attrs.frozen(eq=False)
 class RowWrites(PreparedWrites):

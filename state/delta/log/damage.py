@@ -25,16 +25,6 @@ from txtopo.files.durable import has_descriptor
 from txtopo.files.folder import Folder
 from txtopo.text.native import plain_text
 
-__all__ = [
-    "LOG_FOLDER",
-    "damage_of_data",
-    "damage_of_log",
-    "empty_version",
-    "set_checkpoints_aside",
-    "state_failure",
-    "unsupported",
-]
-
 LOG_FOLDER = "_delta_log"
 """The folder of a table's log; its presence makes a folder a Delta table."""
 

@@ -38,24 +38,6 @@ from txtopo.errors import StateFailure
 from txtopo.files.durable import paths_in
 from txtopo.files.folder import Folder, LocalFolder
 
-__all__ = [
-    "DATA_FOLDER",
-    "FILE_ROWS",
-    "PORTION_ROWS",
-    "ROWS_MARK",
-    "WAITING_FOLDER",
-    "DataFile",
-    "DataFolder",
-    "Presence",
-    "files_in",
-    "files_of",
-    "fitted",
-    "needed_in",
-    "partition_text",
-    "with_stats",
-    "without",
-]
-
 DATA_FOLDER = "_data"
 """The folder in a table's folder that txtopo writes data files to."""
 

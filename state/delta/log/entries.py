@@ -21,25 +21,6 @@ from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.vectors import places_of, vector_in
 from txtopo.files.folder import Item
 
-__all__ = [
-    "EPOCH_KEY",
-    "RESTORED_KEY",
-    "TURN_KEY",
-    "TXID_KEY",
-    "LogEntry",
-    "actions_of",
-    "complete_transactions",
-    "entries_from",
-    "entry_path",
-    "kept_entries",
-    "log_entries",
-    "read_entry",
-    "standing",
-    "undone_to",
-    "valid_transactions",
-    "version_after",
-]
-
 EPOCH_KEY = "txtopo.epoch"
 TXID_KEY = "txtopo.txid"
 RESTORED_KEY = "txtopo.restored"

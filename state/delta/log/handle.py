@@ -20,8 +20,6 @@ from state.delta.log.kept import checkpoint_until
 from txtopo.files.durable import beside
 from txtopo.files.folder import Folder
 
-__all__ = ["Handle"]
-
 _CHECKPOINT = ".checkpoint.parquet"
 """The end of the name of a checkpoint that is all in one file."""
 

@@ -22,8 +22,6 @@ from state.delta.log.kept import checkpoint_until
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.vectors import VECTORS_FEATURE, Vector, vector_in
 
-__all__ = ["live_vectors"]
-
 _SIDECARS = f"{LOG_FOLDER}/_sidecars"
 """The folder of parts that a checkpoint names."""
 

@@ -44,27 +44,11 @@ from state.delta.log.growth import Growth, columns_misfit, first_protocol
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.put import Change, entry_of
 from state.delta.log.vectors import VECTORS_FEATURE, VECTORS_PROPERTIES, has_vectors
-from txtopo.api.state import StateKind
+from txtopo.api.values import StateKind
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, LostLead
 from txtopo.files.durable import make_folder
 from txtopo.files.formats import FIRST, TABLE, Format, refuse_newer
-
-__all__ = [
-    "WORLD_ERRORS",
-    "Fence",
-    "Owner",
-    "epoch_application",
-    "epoch_of",
-    "not_empty",
-    "not_ours",
-    "rolled_back_application",
-    "state_application",
-    "taken_application",
-    "taken_until",
-    "turned_application",
-    "vectors_misfit",
-]
 
 _EPOCH = "epoch"
 

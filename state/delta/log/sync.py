@@ -9,8 +9,6 @@ from pathlib import Path
 from state.delta.log.damage import LOG_FOLDER
 from txtopo.files.durable import sync_path
 
-__all__ = ["CHECKPOINT", "LAST_CHECKPOINT", "sync_files", "sync_log"]
-
 CHECKPOINT = ".checkpoint"
 """What the names of checkpoints have in them, after the version."""
 

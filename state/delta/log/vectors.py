@@ -30,21 +30,6 @@ from pyroaring import BitMap64
 
 from state.delta.log.location import Location
 
-__all__ = [
-    "VECTORS_FEATURE",
-    "VECTORS_PROPERTIES",
-    "Vector",
-    "bitmap_of",
-    "dead_rows",
-    "has_vectors",
-    "is_vector_file",
-    "places_of",
-    "portions_in",
-    "positions_in",
-    "vector_file",
-    "vector_in",
-]
-
 VECTORS_FEATURE = "deletionVectors"
 """The table feature that a table with vectors lists."""
 

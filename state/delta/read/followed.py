@@ -26,8 +26,6 @@ from txtopo.columnar.rows_by_time import BEFORE_ALL, are_over, not_over
 from txtopo.errors import StateAccessError
 from txtopo.text.native import plain_text
 
-__all__ = ["FollowedRows", "Step"]
-
 
 @attrs.frozen(eq=False)
 class Step:

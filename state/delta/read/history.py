@@ -47,8 +47,7 @@ from state.delta.read.points import ShownPoints
 from state.delta.read.reading import StoredRows, read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.state import StateKind
-from txtopo.api.values import ROWS_KINDS
+from txtopo.api.values import ROWS_KINDS, StateKind
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.files.durable import is_folder, paths_in
 from txtopo.journal.ending import READS_MAX, metadata_dir_below
@@ -56,19 +55,6 @@ from txtopo.journal.entries import JournalHeader
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.text.native import plain_text
-
-__all__ = [
-    "FoundTable",
-    "exact_version_as_of",
-    "is_last_write",
-    "look_up",
-    "read_snapshot",
-    "read_table",
-    "rows_between",
-    "shown_schema",
-    "version_as_of",
-]
-
 
 T = TypeVar("T")
 

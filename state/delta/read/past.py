@@ -23,8 +23,6 @@ from txtopo.api.table_history import StateComparison
 from txtopo.columnar.rows_by_time import BEFORE_ALL, not_over
 from txtopo.errors import ConfigError, StateAccessError
 
-__all__ = ["Compares", "PastDeltaTable"]
-
 R = TypeVar("R")
 
 

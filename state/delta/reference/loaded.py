@@ -31,8 +31,6 @@ from txtopo.errors import FieldsError, InputError
 from txtopo.text.suggestions import did_you_mean
 from txtopo.text.words import count_of
 
-__all__ = ["LoadedVersion", "TableVersion"]
-
 BLOCKS_MAX = 8
 """How many tables the rows may be in: each costs a look-up some microseconds. More are joined to one."""
 

@@ -22,19 +22,6 @@ from txtopo.api.reduction import RowsFile
 from txtopo.columnar.rows_file import slice_of
 from txtopo.columnar.selection import rows_at
 
-__all__ = [
-    "RowSlice",
-    "WriteTask",
-    "distinct",
-    "partition_of",
-    "partitions_in",
-    "slices_of",
-    "with_txid",
-    "without",
-    "write_partitions",
-    "write_slices",
-]
-
 
 @attrs.frozen(eq=False)
 class RowSlice:

@@ -26,8 +26,6 @@ from txtopo.api.reduction import PreparedWrites, RowsMode, TransactionRows
 from txtopo.api.state import Executors
 from txtopo.columnar.rows_file import in_memory
 
-__all__ = ["RowsWrites", "place_here", "place_on_executors", "replaced_after", "rows_left"]
-
 
 @attrs.frozen(eq=False)
 class RowsWrites(PreparedWrites):

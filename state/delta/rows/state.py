@@ -28,10 +28,9 @@ from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
 from txtopo.api.reduction import PreparedWrites, TransactionRows
-from txtopo.api.state import SchemaEvolution, StateKind, Writes
+from txtopo.api.state import SchemaEvolution, Writes
+from txtopo.api.values import StateKind
 from txtopo.columnar.conversion import python_rows
-
-__all__ = ["DeltaRows", "OpenedDeltaRows", "PastDeltaRows"]
 
 
 class DeltaRows(DeclaredRows, DeclaredDeltaTable):

@@ -20,8 +20,6 @@ from txtopo.journal.journal import read_journal
 from txtopo.journal.search import JournalFiles
 from txtopo.transactional.core.events import TransactionMetadata
 
-__all__ = ["References"]
-
 
 class References:
     """Finds the version of each reference table that a transaction is to see.

@@ -23,8 +23,6 @@ from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.text.native import plain_text
 
-__all__ = ["Compared", "Comparison", "Moment", "Output", "is_table"]
-
 
 @attrs.frozen
 class Output:

@@ -32,8 +32,6 @@ from txtopo.errors import FailedException
 from txtopo.testing.inline import run_inline
 from txtopo.topology.builders.builder import TransactionalTopologyBuilder
 
-__all__ = ["ChangesConformance", "ChangesPlace"]
-
 _LOG, _SKIPPED = "told changes", 2
 
 ALONE = Config(max_spout_pending=1, group_transactions_max=1)

@@ -32,14 +32,6 @@ from txtopo.errors import FieldsError, LostLead, StateAccessError
 from txtopo.testing.conformance.state import INCARNATION, NAME, TOPOLOGY
 from txtopo.transactional.commit.write_buffer import group_state
 
-__all__ = [
-    "EXPIRING_FIELDS",
-    "EXPIRING_KEY",
-    "EXPIRING_VALUE",
-    "ExpiringKeysConformance",
-    "ExpiringRowsConformance",
-]
-
 EXPIRING_FIELDS = Fields("word: string", "ends: timestamp")
 
 EXPIRING_KEY, EXPIRING_VALUE = Fields("word: string"), Fields("n: long", "at: timestamp")
