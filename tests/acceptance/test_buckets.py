@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
 
 pytest.importorskip("obstore")
@@ -28,12 +29,15 @@ from tests.object_server import ObjectStore as Server
 from tests.processes import ran
 from txtopo import Config, FailedException, Fields, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.assembly.storage import metadata_dir_of, store_words
+from txtopo.engine.runner import run_with
 from txtopo.errors import ConfigError
 from txtopo.files.objects import ObjectFolder
 from txtopo.inspect.audit.evidence import audited
 from txtopo.journal.folders import topologies_with_journal
 from txtopo.streams import Count, Flow
-from txtopo.testing.inline import run_inline
+from txtopo.testing.inline import inline_environment, run_inline
+from txtopo.transactional.core.coordinator import Coordinator
+from txtopo.transactional.core.limits import Limits
 
 DATA = make_data(3, 60)
 OUTPUT = "s3://bucket/shop"
@@ -78,6 +82,22 @@ def lives(tmp_path: Path) -> Callable[..., int]:
         return ended.returncode
 
     return live
+
+
+@pytest.mark.slow
+def test_more_are_pending_in_a_bucket(bucket_server: Server, tmp_path: Path) -> None:
+    """More transactions share the puts of a commit group, unless it is said how many; on a disk that gains nothing."""
+    del bucket_server  # the options of the bucket are in the environment
+    limits: list[Limits] = []
+
+    def make_coordinator(own: Limits) -> Coordinator:
+        limits.append(own)
+        return Coordinator(own)
+
+    environment = attrs.evolve(inline_environment(), make_coordinator=make_coordinator)
+    for output, config in ((tmp_path, Config()), (OUTPUT, Config()), (f"{OUTPUT}2", Config(max_spout_pending=8))):
+        run_with(words_topology(output, DATA), config, environment)
+    assert [each.pending_max for each in limits] == [768, 1536, 8]
 
 
 STAGED = """

@@ -19,8 +19,8 @@ from tests.budgets import examples
 from tests.crashes import Crash, run_inline, run_with_crash
 from tests.topologies import committing
 from txtopo import Config, Fields, RunReport, Topology, TransactionalTopology, TransactionalTopologyBuilder, run
-from txtopo.api.reduction import RowsFile
 from txtopo.api.values import KEYED_KINDS
+from txtopo.api.writes import RowsFile
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import ConfigError, InputError, TopologyError
 from txtopo.files.places import folder_at
@@ -212,14 +212,6 @@ def test_fields_that_a_stream_lacks() -> None:
     """They are named when the topology is built."""
     with pytest.raises(TopologyError, match="reads field 'deleted', which 'spout' does not have"):
         committing(MemoryTransactionalSpout({0: []}, CHANGE.subset(CHANGE.names[:-1]), 1), applying(), by="id")
-
-
-def test_rows_of_a_key_in_several_tasks() -> None:
-    """Each task would take its own latest row for that of the key: build() refuses it."""
-    with pytest.raises(
-        TopologyError, match=r"keeps something for each id.*write \.fields_grouping\('spout', Fields\('id'\)\)"
-    ):
-        committing(MemoryTransactionalSpout({0: []}, CHANGE, 1), applying(), 2, by="lsn")
 
 
 @pytest.mark.slow

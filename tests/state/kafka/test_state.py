@@ -16,7 +16,7 @@ from state import DeltaState, KafkaState, read_table
 from tests.crashes import Crash, run_with_crash
 from tests.variants import variants
 from txtopo import Config, Fields, TransactionalTopologyBuilder
-from txtopo.api.reduction import RowsMode, TransactionRows
+from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import (
     ConfigError,
     DivergenceError,
