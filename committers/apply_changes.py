@@ -50,8 +50,6 @@ from txtopo.columnar.rows_file import read_rows_file
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError, FieldsError, InputError
 
-__all__ = ["ApplyChanges"]
-
 _TIME = pa.timestamp("us", tz="UTC")
 
 _EARLIER = 0
@@ -262,14 +260,12 @@ class ApplyChanges(ReducingCommitter):
         self._wait_for(events)
 
     def _merged(self, rows: pa.Table) -> pa.Table:
-        """Return the events that may count."""
         if self._unchanged is not None or self._history_name is not None:
             return rows
         events = self._in_order(rows)
         return events.rows.filter(pa.array(events.is_last))
 
     def _in_order(self, rows: pa.Table) -> _Events:
-        """Return events by key and sequence; those of an equal one in the order in which they came."""
         rows = rows_at(rows, ordered(rows.select([*self._key, *self._sequence])).to_numpy())
         keys = rows.select(list(self._key))
         is_last = np.ones(rows.num_rows, dtype=bool)

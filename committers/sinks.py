@@ -121,10 +121,7 @@ class _DeltaSink(RichBolt):
             )
 
     def _write_what_fits(self, rows: pa.Table, refused: dict[int, Exception]) -> None:
-        """Write rows; if the table refuses some, divide them until those are found, and write the others.
-
-        ``refused`` takes the positions of the refused rows, and why they were refused.
-        """
+        """Write rows, dividing refused ones to find the culprits, whose positions and reasons go to ``refused``."""
         divisions = 0
         parts = [(0, len(rows))]
         while parts:

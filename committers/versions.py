@@ -20,20 +20,6 @@ from txtopo.columnar.key_index import Mask, Positions, are_equal
 from txtopo.columnar.reducing import ordered
 from txtopo.columnar.selection import rows_at
 
-__all__ = [
-    "DELETED",
-    "INTERVALS",
-    "NUMBER",
-    "REPEAT",
-    "REPEATS",
-    "TIME",
-    "TXID",
-    "Line",
-    "Placed",
-    "left_as_is",
-    "placed",
-]
-
 REPEAT = Fields("repeat: long")
 """How many versions of an equal sequence came before a version."""
 

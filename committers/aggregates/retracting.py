@@ -26,8 +26,6 @@ from txtopo.columnar.reducing import ordered
 from txtopo.columnar.selection import in_one_piece
 from txtopo.errors import TopologyError
 
-__all__ = ["counted", "retracting"]
-
 _ROWS = "rows"
 """The field of a kept value with the number of rows that have it."""
 
@@ -36,11 +34,7 @@ _VALUES_MAX = 10_000
 
 
 def retracting(values: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
-    """Return aggregates of changes, given those of rows.
-
-    Raises:
-        TopologyError: one of them can't take rows back, or none counts all rows.
-    """
+    """Return aggregates of changes, given those of rows; TopologyError if one can't retract, or none counts all."""
     made = {name: _retracting(name, each) for name, each in values.items()}
     if not any(_is_count(each) for each in made.values()):
         raise TopologyError(
@@ -238,12 +232,9 @@ def _lists(columns: Sequence[Any], known: Any, diffs: Any, kind: pa.DataType) ->
 
 
 def _merged_counts(groups: Any, *, values_max: int, has_each: bool = False) -> Any:
-    """Return for each group of lists the values with their numbers added up, in order, without those of 0.
+    """Return each group's values with numbers added up, in order, but 0; ArrowInvalid above ``values_max``.
 
-    ``has_each`` says that a value counts with each row that has it.
-
-    Raises:
-        ArrowInvalid: a group has more values than ``values_max``.
+    With ``has_each``, a value counts with each row that has it.
     """
     lists, kind = groups.flatten(), groups.type.value_type
     group = np.asarray(pc.list_parent_indices(groups))

@@ -182,11 +182,7 @@ class TransactionalKafkaSpout(KafkaInput, TransactionalSpout):
     """
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> Coordinator:
-        """Return the coordinator.
-
-        Raises:
-            InputError: a topic does not exist, or Kafka refuses the client.
-        """
+        """Return the coordinator; raise InputError if a topic does not exist, or Kafka refuses the client."""
         del context
         coordinator = _KafkaCoordinator(self, self.make_log(config, is_shared=False))
         coordinator.planner.check_topics()

@@ -30,8 +30,6 @@ from txtopo.api.dataset import Dataset
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError
 
-__all__ = ["OpaqueSqlTransactionalSpout"]
-
 
 class OpaqueSqlTransactionalSpout(OpaquePartitionedTransactionalSpout):
     """Emits the rows of a table in PostgreSQL, and each one again when it was updated; in columns.

@@ -23,8 +23,6 @@ from txtopo.api.dataset import Dataset
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InputError
 
-__all__ = ["SqlTransactionalSpout"]
-
 
 class SqlTransactionalSpout(TransactionalSpout):
     """Emits the rows of a table in a database that rows are only added to, in the order of a rising id; in columns.
@@ -230,7 +228,6 @@ class _SqlEmitter(Emitter):
 
 
 def _range(column: str, placeholder: str, after: int | None, until: int | None) -> tuple[str, tuple[Any, ...]]:
-    """Return the condition for a range of ids, and its parameters."""
     if after is None:
         return f"{column} <= {placeholder}", (until,)
     return f"{column} > {placeholder} AND {column} <= {placeholder}", (after, until)

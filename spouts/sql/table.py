@@ -25,8 +25,6 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure, StateFailure
 
-__all__ = ["INTEGERS", "TIMES", "InputTable", "OpenedTable"]
-
 SETTLING_SECS = 1
 """Before its transaction is known to run, a server's process may be held up for so long after the statement came, which
 is the transaction's time."""
@@ -197,11 +195,7 @@ class OpenedTable:
             raise SourceFailure(error.message) from error
 
     def read(self, where: str, parameters: Sequence[Any]) -> pa.Table:
-        """Return rows by what follows WHERE in a statement.
-
-        Raises:
-            InputError: a value does not fit its field.
-        """
+        """Return rows by what follows WHERE in a statement; raise InputError if a value does not fit its field."""
         with self.transaction() as transaction:
             names = zip(self.columns.schema, transaction.names(self.columns), strict=True)
             read = ", ".join(

@@ -15,8 +15,6 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.errors import FieldsError
 
-__all__ = ["RecordLimits", "checked_record_fields", "misfit_of_records", "records_of"]
-
 _BYTES = (pa.string(), pa.binary())
 
 _KINDS: dict[str, tuple[pa.DataType, ...]] = {

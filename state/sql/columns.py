@@ -20,8 +20,6 @@ from txtopo.api.data.types import ddl_name
 from txtopo.columnar.conversion import has_years
 from txtopo.errors import FieldsError
 
-__all__ = ["NAME_BYTES_MAX", "ColumnType", "checked_names", "column_type", "misfit_in_columns"]
-
 NAME_BYTES_MAX = 63
 """PostgreSQL cuts longer names."""
 
@@ -98,11 +96,7 @@ _NAMES = (
 
 
 def column_type(name: str, kind: pa.DataType) -> ColumnType:
-    """Return the type of a field's column.
-
-    Raises:
-        FieldsError: an SQL table has no such columns.
-    """
+    """Return the type of a field's column; raise FieldsError if an SQL table has no such columns."""
     if pa.types.is_decimal(kind):
         exact = f"NUMERIC({kind.precision}, {kind.scale})"
         return ColumnType(exact, "TEXT", lambda value: format(value, "f"), Decimal)

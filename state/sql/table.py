@@ -18,10 +18,9 @@ from state.sql.marks import (
     read_mark,
     rename_mark,
 )
-from txtopo.api.state import CanBeRenamed, StateKind, TableDescription
+from txtopo.api.state import CanBeRenamed, TableDescription
+from txtopo.api.values import StateKind
 from txtopo.errors import ConfigError, DivergenceError
-
-__all__ = ["ASIDE", "SqlTable"]
 
 ASIDE = ".before-repair-"
 

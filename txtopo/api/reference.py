@@ -12,9 +12,6 @@ import pyarrow as pa
 
 from txtopo.api.dataset import Dataset
 
-__all__ = ["Reference", "ReferenceTable", "SeenVersion"]
-
-
 OTHER_TABLE_ADVICE = (
     "Put the former one back; or, if the new one is meant, run 'txtopo replan MODULE', which plans the transactions "
     "that are not committed again, or if there are none, set it under another name"

@@ -43,15 +43,7 @@ OWNER = "txtopo backfill"
 
 @attrs.define(eq=False)
 class JoinedTopology:
-    """The topology that a backfill joins, whose lead it takes at the end.
-
-    Args:
-        topology_id: its id.
-        store: its coordinator state.
-        metadata_dir: its metadata directory.
-        states: those that it has already, of the code that is there now.
-        membership: which of them may come and go.
-    """
+    """The topology that a backfill joins, whose lead it takes at the end; ``states`` are those of today's code."""
 
     topology_id: str
     store: Store

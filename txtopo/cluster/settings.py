@@ -138,11 +138,7 @@ class ClusterConfig(Mapping[str, Any]):
 
     @classmethod
     def read(cls, path: Path | None, values: Mapping[str, Any] | None = None) -> ClusterConfig:
-        """Return the settings of a TOML file (None: the defaults); ``values`` override them.
-
-        Raises:
-            ConfigError: the file cannot be read, a name is unknown, or a value is invalid.
-        """
+        """Return a TOML file's settings (None: the defaults) with ``values`` over them; ConfigError if one is wrong."""
         if path is None:
             return cls(values)
         try:

@@ -21,8 +21,6 @@ import pyarrow.parquet as pq
 
 from txtopo.errors import StateFailure
 
-__all__ = ["BYTES_MAX", "CHUNK_BYTES", "SMALL_BYTES", "kept_rows", "mapped_array", "mapped_parquet", "mapped_rows"]
-
 BYTES_MAX = 2 << 30
 """The bytes of a table's rows in memory where no run says otherwise."""
 
@@ -130,6 +128,5 @@ def _written() -> Iterator[None]:
 
 
 def _read_at_random(content: mmap.mmap) -> None:
-    """Have the system read what is looked at, and not 128 KB around it."""
     if hasattr(mmap, "MADV_RANDOM"):
         content.madvise(mmap.MADV_RANDOM)

@@ -13,8 +13,7 @@ import attrs
 
 from txtopo.api.components.planned import Planned
 from txtopo.api.data.copying import copied
-from txtopo.api.map_state import Key
-from txtopo.api.values import OpaqueValue, StateValue
+from txtopo.api.values import Key, OpaqueValue, StateValue
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import PoisonTransaction
 from txtopo.journal.entries import JournalEntry, JournalPart
@@ -151,10 +150,7 @@ class BlameChecker:
 
 
 def validate(coordinator: Coordinator) -> None:
-    """Raise an AssertionError if pending transactions, attempts, jobs or the commit group break an invariant.
-
-    It holds after every event, and costs O(pending transactions).
-    """
+    """Raise an AssertionError if an invariant of the core is broken, after any event; costs O(pending transactions)."""
     pending, jobs, limits = coordinator.pending, coordinator.jobs, coordinator.limits
     first = coordinator.committed + 1
     assert sorted(pending) == list(range(first, first + len(pending))), "pending transactions have no gap"

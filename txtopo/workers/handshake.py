@@ -94,8 +94,6 @@ def read_exactly(connection: socket.socket, count: int) -> bytes:
 
 @attrs.define(eq=False)
 class _Newcomer:
-    """A connection that is not past its handshake, or not introduced."""
-
     connection: socket.socket
     needed: int
     """How many bytes the step wants."""

@@ -31,8 +31,6 @@ from txtopo.errors import FieldsError, InputError
 from txtopo.text.suggestions import did_you_mean
 from txtopo.text.words import count_of
 
-__all__ = ["LoadedVersion", "TableVersion"]
-
 BLOCKS_MAX = 8
 """How many tables the rows may be in: each costs a look-up some microseconds. More are joined to one."""
 
@@ -94,11 +92,7 @@ class LoadedVersion(ReferenceTable):
 
     @staticmethod
     def load(source: TableVersion, before: LoadedVersion | None) -> LoadedVersion:
-        """Load a version, with what another one of the table has of it.
-
-        Raises:
-            InputError: a key occurs more than once.
-        """
+        """Load a version, with what another one of the table has of it; raise InputError if a key occurs twice."""
         before = before if before is not None and before.has_columns_of(source) else None
         made = None if before is None else before.stepped(source)
         if made is not None:

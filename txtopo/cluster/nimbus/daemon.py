@@ -132,11 +132,7 @@ class Nimbus:
         self._monitor_news.set()
 
     def find(self, name: str) -> Topology:
-        """Return a topology by id or name; a name has one topology at a time, for the next one replaces it.
-
-        Raises:
-            NotAlive: there is none.
-        """
+        """Return a topology by id or name, which has one at a time; raise NotAlive if there is none."""
         for topology in self.state.topologies().values():
             if name in {topology.id, topology.name}:
                 return topology

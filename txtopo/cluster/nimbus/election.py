@@ -70,11 +70,7 @@ class LeaderElector(ABC):
 
     @abstractmethod
     def get_leader_address(self) -> str:
-        """Return the ``host:port`` of the nimbus that leads.
-
-        Raises:
-            NoLeader: none does at the moment.
-        """
+        """Return the ``host:port`` of the nimbus that leads; raise NoLeader if none does at the moment."""
 
     @abstractmethod
     def close(self) -> None:
@@ -151,7 +147,6 @@ class ZooKeeperLeaderElector(LeaderElector):
             self._thread.join(self._state.session.patience_secs)
 
     def _give_up(self) -> None:
-        """End the term here; the caller holds the lock."""
         if self._term is not None:
             self._ended, self._term = self._term, None
 

@@ -94,12 +94,7 @@ def run_id(incarnation: str, epoch: int) -> str:
 
 @attrs.frozen
 class Events:
-    """Makes the events of one topology.
-
-    Args:
-        topology: the topology.
-        states: its states, with those that txtopo adds.
-    """
+    """Makes the events of one topology, whose states include those that txtopo adds."""
 
     topology: TransactionalTopology
     states: Mapping[str, State]
@@ -114,15 +109,9 @@ class Events:
         at_secs: float,
         error: str = "",
     ) -> RunEvent:
-        """Return an event of a run.
+        """Return an event of a run, at ``at_secs`` since 1970, with what the run has read and written so far.
 
-        Args:
-            kind: what the event says of the run.
-            incarnation: the topology's.
-            epoch: the run's.
-            account: what the run has read and written so far.
-            at_secs: when, in seconds since 1970.
-            error: why the run failed; empty if it did not.
+        ``kind`` is what the event says of the run; ``error`` says why it failed, empty if it did not.
         """
         own: dict[str, Any] = {"producer": _PRODUCER}
         run_facets: dict[str, RunFacet] = {

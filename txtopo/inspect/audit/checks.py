@@ -37,8 +37,6 @@ from txtopo.inspect.audit.table_checks import TableWalk
 from txtopo.journal.entries import DEAD_LETTERS, JournalEntry, JournalPart, JournalTable
 from txtopo.topology.builders.checks import OWN_PREFIX
 
-__all__ = ["audit", "tables_of"]
-
 
 def tables_of(parts: Sequence[JournalPart]) -> tuple[dict[str, JournalTable], set[str]]:
     """Return the tables, as the journal names them last, and the states that the topology no longer has.

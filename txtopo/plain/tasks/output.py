@@ -104,11 +104,7 @@ class TaskOutput:
         return stream, sent, stream.choose(sent) if task is None else [task]
 
     def values(self, stream: OutputStream, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the values of a tuple as they are sent.
-
-        Raises:
-            FieldsError: their number is not that of the stream's fields, or they are one text.
-        """
+        """Return a tuple's values as they are sent; FieldsError if they are not as many as the fields, or one text."""
         if isinstance(values, (str, bytes)):
             raise FieldsError(
                 f"emit takes the list of a tuple's values, not {values!r}; write emit([{values!r}])",

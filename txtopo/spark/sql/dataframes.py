@@ -87,7 +87,6 @@ class DataFrameStages:
         return reports
 
     def _make_frame(self, component: PlannedComponent, items: Any) -> None:
-        """Add a component's DataFrame."""
         frame = (
             self._read(component) if component.kind is ComponentKind.DATAFRAME_SPOUT else self._bolt(component, items)
         )

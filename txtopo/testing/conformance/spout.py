@@ -479,7 +479,6 @@ class OpaquePartitionedTransactionalSpoutConformance(SpoutConformance):
         committed: Sequence[OpaqueStep] = (),
         total: int | None = None,
     ) -> list[OpaqueStep]:
-        """Process the transactions after the committed ones, until the source has ended."""
         coordinator = self.opened(spout.coordinator(self.config, PlainContext()))
         emitter = spout.emitter(self.config, PlainContext())
         metadata = dict(committed[-1].metadata) if committed else {}

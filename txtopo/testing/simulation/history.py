@@ -187,12 +187,7 @@ class _Present(Present):
 
 
 class SimulatedPast(TablePast):
-    """The past of a simulated table that a coordinator has opened.
-
-    Args:
-        disk: the table's.
-        check_fence: raises LostLead if a newer coordinator has opened the table.
-    """
+    """The past of a simulated table that a coordinator has opened; ``check_fence`` raises LostLead if another has."""
 
     is_local = True
 
@@ -313,13 +308,9 @@ class SimulatedPast(TablePast):
 
 
 def check_promised(name: str, disk: Disk, points: Mapping[int, Rows], recent_secs: float) -> None:
-    """Check that what is promised of a table's past can be read.
+    """Check that what is promised of a table's past can be read: its points, each with its rows.
 
-    Args:
-        name: the table's, for messages.
-        disk: the table's.
-        points: the points, each with its rows.
-        recent_secs: for how long who has begun to read a version may go on.
+    Who has begun to read a version may go on for ``recent_secs``.
     """
     for txid, rows in points.items():
         number = disk.version_of(txid)

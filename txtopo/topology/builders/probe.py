@@ -63,8 +63,6 @@ def _prepare_copy(component: PlannedComponent, context: TopologyContext) -> None
 
 
 class _ProbeContext(TopologyContext):
-    """Records which states are requested."""
-
     def __init__(self, plan: Plan, component: PlannedComponent) -> None:
         self._plan = plan
         self.topology_id = plan.topology_id

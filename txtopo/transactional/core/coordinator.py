@@ -175,42 +175,8 @@ import attrs
 from txtopo.api.components.planned import NEVER, Turn
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
-from txtopo.transactional.core.actions import (
-    AbandonCommit,
-    Action,
-    AssignedAttempt,
-    CancelJob,
-    CleanUp,
-    Commit,
-    CreateMetadata,
-    DeadLetter,
-    Process,
-    SaveMetadata,
-    Stop,
-    StopReason,
-)
+from txtopo.transactional.core import actions, events
 from txtopo.transactional.core.choosing import choose_group, choose_job, may_grow, pending_end, witnesses
-from txtopo.transactional.core.events import (
-    Activated,
-    AttemptLost,
-    Committed,
-    Deactivated,
-    Event,
-    Failed,
-    Fenced,
-    GroupEnded,
-    JobEnded,
-    JobLost,
-    MetadataCreated,
-    Processed,
-    Progressed,
-    Recovered,
-    RuleBroken,
-    SourceStatus,
-    StopRequested,
-    Ticked,
-    TransactionMetadata,
-)
 from txtopo.transactional.core.jobs_in_flight import JobsInFlight
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.record.facts import Fact, Trouble
@@ -237,18 +203,20 @@ class Coordinator:
         self._gather_until_ms = 0
         self._next_group_id = 1
         self._is_active = True
-        self._source = SourceStatus.READY
+        self._source = events.SourceStatus.READY
         self._source_asked = False
         self._source_answer_is_stale = False
-        self._stopping: Stop | None = None
+        self._stopping: actions.Stop | None = None
         self._stopped = False
         self._telling = Telling()
+        self._actions: list[actions.Action] = []
+        """What to do about the events of this call."""
         self._is_cluster_well = True
         """Whether something was processed since the last loss."""
 
     # Interface.
 
-    def handle(self, *events: Event, at_secs: float = 0.0) -> list[Action]:
+    def handle(self, *happened: events.Event, at_secs: float = 0.0) -> list[actions.Action]:
         """Apply one or several events, and return the actions to carry out, in order.
 
         Pass events that arrive together in one call: all transactions that a job has processed can then commit in one
@@ -257,13 +225,13 @@ class Coordinator:
         self._telling.begin(at_secs)
         if self._stopped:
             return []
-        actions: list[Action] = []
-        for event in events:
-            self._take_in(event, actions)
-            if isinstance(event, Fenced):
+        self._actions = []
+        for event in happened:
+            self._take_in(event)
+            if isinstance(event, events.Fenced):
                 break  # ignore the events after it, as if they had arrived after Stop
-        self._advance(actions)
-        return actions
+        self._advance()
+        return self._actions
 
     @property
     def pending(self) -> Mapping[int, Transaction]:
@@ -301,48 +269,48 @@ class Coordinator:
 
     # Applying events.
 
-    def _take_in(self, event: Event, actions: list[Action]) -> None:  # noqa: C901, PLR0912 - one case per event
+    def _take_in(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one case per event
         match event:
-            case Recovered():
+            case events.Recovered():
                 self._recover(event)
-            case MetadataCreated():
-                self._begin(event, actions)
-            case Progressed():
+            case events.MetadataCreated():
+                self._begin(event)
+            case events.Progressed():
                 self._progressed(event)
-            case Processed():
+            case events.Processed():
                 self._processed(event)
-            case Failed():
+            case events.Failed():
                 self._failed(event)
-            case JobEnded():
+            case events.JobEnded():
                 self._jobs.learn(event.job_id, event.elapsed_ms)
                 self._telling.of_run(HistoryEvent.JOB_ENDED, job_id=event.job_id)
                 self._end_job(event.job_id, "its job ended without an answer for it")
-            case JobLost():
+            case events.JobLost():
                 self._lose_job(event)
-            case AttemptLost():
+            case events.AttemptLost():
                 self._lose_attempt(event)
-            case Committed():
-                self._commit(event, actions)
-            case GroupEnded():
+            case events.Committed():
+                self._commit(event)
+            case events.GroupEnded():
                 self._end_group(event)
-            case Ticked():
+            case events.Ticked():
                 self._now_ms = max(self._now_ms, event.now_ms)
-                self._expire(actions)
-            case Deactivated():
+                self._expire()
+            case events.Deactivated():
                 self._is_active = False
-            case Activated():
+            case events.Activated():
                 self._is_active = True
-            case StopRequested():
-                self._stop(Stop(StopReason.REQUESTED))
-            case RuleBroken():
+            case events.StopRequested():
+                self._stop(actions.StopReason.REQUESTED)
+            case events.RuleBroken():
                 self._break_rule(event)
-            case Fenced():
+            case events.Fenced():
                 self._group = None  # do not wait for its end: it belongs to the successor
                 self._stop_by(event.error)
             case _:
                 assert_never(event)
 
-    def _recover(self, event: Recovered) -> None:
+    def _recover(self, event: events.Recovered) -> None:
         assert self._epoch == 0, "a coordinator recovers once"
         assert event.epoch > 0, "an epoch is counted from 1"
         self._epoch = event.epoch
@@ -357,11 +325,13 @@ class Coordinator:
             self._add(begun)
         self._telling.begun(HistoryEvent.RECOVERED, event.begun)
 
-    def _begin(self, event: MetadataCreated, actions: list[Action]) -> None:
+    def _begin(self, event: events.MetadataCreated) -> None:
         self._source_asked = False
         if self._source_answer_is_stale:  # it continues from a transaction that was rolled back in the meantime
             self._source_answer_is_stale = False
-            event = MetadataCreated(event.begun if self.limits.spout.keeps_begun else (), SourceStatus.READY)
+            event = events.MetadataCreated(
+                event.begun if self.limits.spout.keeps_begun else (), events.SourceStatus.READY
+            )
         self._source = event.source
         for transaction in event.begun:
             if transaction.txid != self._last_begun + 1:
@@ -369,13 +339,13 @@ class Coordinator:
             self._add(transaction)
         self._telling.begun(HistoryEvent.BEGUN, event.begun)
         if event.begun and self.limits.spout.keeps_begun:
-            actions.append(SaveMetadata(event.begun))
+            self._do(actions.SaveMetadata(event.begun))
 
-    def _add(self, begun: TransactionMetadata) -> None:
+    def _add(self, begun: events.TransactionMetadata) -> None:
         tries = self._tries_of(begun.txid)
         self._pending[begun.txid] = Transaction(begun.txid, begun.metadata, begun.planned, tries)
 
-    def _progressed(self, event: Progressed) -> None:
+    def _progressed(self, event: events.Progressed) -> None:
         live = self._live(event.attempts)
         if any(transaction.status is Status.COMMITTING for transaction in live):
             live += self._committing()  # commit phases run one after another, so the others wait for this one
@@ -390,7 +360,7 @@ class Coordinator:
                 if self._is_processing(txid, job_id):
                     self._renew(self._pending[txid])
 
-    def _processed(self, event: Processed) -> None:
+    def _processed(self, event: events.Processed) -> None:
         transaction = self._pending.get(event.attempt.txid)
         if transaction is None or not transaction.is_live(event.attempt) or transaction.status is not Status.PROCESSING:
             return  # a late answer, see "Attempts and late answers"
@@ -413,7 +383,7 @@ class Coordinator:
             if transaction.status is Status.READY:
                 self._give_up_if_due(transaction)
 
-    def _failed(self, event: Failed) -> None:
+    def _failed(self, event: events.Failed) -> None:
         for transaction in self._live([event.attempt]):
             if transaction.status is Status.WRITING_DEAD_LETTER:
                 # Writing the dead letter failed; that is no further failure of the transaction.
@@ -432,7 +402,7 @@ class Coordinator:
             was_emitted = was_processed or event.metadata is not None
             self._fail(transaction, event, was_emitted=was_emitted)
 
-    def _break_rule(self, event: RuleBroken) -> None:
+    def _break_rule(self, event: events.RuleBroken) -> None:
         """Stop the run; end the attempt with the reason, which the end of its job would not know."""
         self._stop_by(event.error, event.attempt)
         for transaction in self._live(() if event.attempt is None else [event.attempt]):
@@ -440,7 +410,7 @@ class Coordinator:
             self._telling.trouble(transaction, HistoryEvent.FAILED, str(event.error), component)
             transaction.move(Trigger.FAIL)
 
-    def _fail(self, transaction: Transaction, event: Failed, *, was_emitted: bool = False) -> None:
+    def _fail(self, transaction: Transaction, event: events.Failed, *, was_emitted: bool = False) -> None:
         transaction.tries.error = event.error
         transaction.tries.failed_attempts += 1
         # A run that stops for an error reports only that.
@@ -476,7 +446,7 @@ class Coordinator:
             self._telling.trouble(transaction, HistoryEvent.GIVEN_UP)
             transaction.move(Trigger.GIVE_UP)
         elif gives_up:
-            self._stop(Stop(StopReason.FAILED, self._poison(transaction)))
+            self._stop(actions.StopReason.FAILED, self._poison(transaction))
 
     def _roll_back(self, first_txid: int, failed_txid: int) -> None:
         for txid in [txid for txid in self._pending if txid >= first_txid]:
@@ -492,17 +462,18 @@ class Coordinator:
             else:
                 del self._pending[txid]
         self._source_answer_is_stale = self._source_asked
-        if self._source is SourceStatus.EXHAUSTED:  # it was exhausted after the transactions that were rolled back
-            self._source = SourceStatus.READY
+        # It was exhausted after the transactions that were rolled back.
+        if self._source is events.SourceStatus.EXHAUSTED:
+            self._source = events.SourceStatus.READY
 
-    def _lose_job(self, event: JobLost) -> None:
+    def _lose_job(self, event: events.JobLost) -> None:
         self._telling.of_run(HistoryEvent.JOB_LOST, job_id=event.job_id)
         if self._jobs.is_expected(event.job_id) and not self._is_to_blame(event.job_id):
             self._jobs.record_lost(event.job_id)
         self._end_job(event.job_id, event.error)
         self._stop_if_lost_too_often(event.error)
 
-    def _lose_attempt(self, event: AttemptLost) -> None:
+    def _lose_attempt(self, event: events.AttemptLost) -> None:
         for transaction in self._live([event.attempt]):
             job_id = transaction.job_id
             if transaction.status is Status.PROCESSING and job_id is not None:
@@ -515,7 +486,7 @@ class Coordinator:
         lost = self._jobs.lost_in_a_row
         if lost > self.limits.job_failures_max:
             message = f"Spark lost {lost} jobs in a row; fix the cause below, then start again"
-            self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=error)))
+            self._stop(actions.StopReason.FAILED, JobFailure(message, cause=error))
 
     def _is_to_blame(self, job_id: int) -> bool:
         """Whether a lost job is the fault of one transaction, a suspect that has failed before.
@@ -546,9 +517,9 @@ class Coordinator:
             tries.is_suspect = True
             self._is_cluster_well = False
             assert transaction.attempt is not None, "what is processing has an attempt"
-            self._fail(transaction, Failed(transaction.attempt, error))
+            self._fail(transaction, events.Failed(transaction.attempt, error))
 
-    def _commit(self, event: Committed, actions: list[Action]) -> None:
+    def _commit(self, event: events.Committed) -> None:
         what, tuples = HistoryEvent.COMMITTED, []
         for attempt in event.attempts:
             transaction = self._pending.get(attempt.txid)
@@ -565,9 +536,9 @@ class Coordinator:
             self._tries.pop(attempt.txid, None)
         if event.attempts:
             self._telling.committed(what, event.attempts, tuple(tuples), event.measures)
-            actions.append(CleanUp(self.committed))
+            self._do(actions.CleanUp(self.committed))
 
-    def _end_group(self, event: GroupEnded) -> None:
+    def _end_group(self, event: events.GroupEnded) -> None:
         if event.group_id != self._group:
             raise InternalError(f"commit group {event.group_id} ended, {self._group} is in flight")
         for transaction in self._pending.values():
@@ -578,63 +549,66 @@ class Coordinator:
         self._group = None
         self._gather_until_ms = self._now_ms + event.gather_ms
 
-    def _expire(self, actions: list[Action]) -> None:
+    def _expire(self) -> None:
         expired = [t for t in self._pending.values() if t.attempt and t.deadline_ms <= self._now_ms]
         if self._group is not None and any(t.status is Status.COMMITTING for t in expired):
-            actions.append(AbandonCommit(self._group))
+            self._do(actions.AbandonCommit(self._group))
             for transaction in self._committing():
                 self._renew(transaction)  # ask once per timeout, not at every tick: a long Delta write may continue
         error = f"no progress for {self.limits.timeout_ms / 1000:g} s"
         processing = {t.job_id for t in expired if t.status is Status.PROCESSING and t.job_id}
         for job_id in sorted(filter(self._jobs.was_begun, processing)):
             # Spark cancels whole jobs only. The job stays in flight until the run loop reports its end.
-            self._cancel(job_id, actions)
+            self._cancel(job_id)
             self._fail_job(job_id, self._jobs.txids.get(job_id, ()), error)
 
-    def _cancel(self, job_id: int, actions: list[Action]) -> None:
+    def _do(self, action: actions.Action) -> None:
+        self._actions.append(action)
+
+    def _cancel(self, job_id: int) -> None:
         if self._jobs.cancel(job_id):
-            actions.append(CancelJob(job_id))
+            self._do(actions.CancelJob(job_id))
 
     # Decisions.
 
-    def _advance(self, actions: list[Action]) -> None:
+    def _advance(self) -> None:
         if self._epoch == 0:  # not recovered yet, so nothing is known that could be decided on
             return
         self._look_for_end()
         if self._stopping is not None:
-            self._finish(self._stopping, actions)
+            self._finish(self._stopping)
             return
-        self._commit_next(actions)
-        self._ask_source(actions)
-        self._process_next(actions)
+        self._commit_next()
+        self._ask_source()
+        self._process_next()
 
     def _look_for_end(self) -> None:
         first = self._pending.get(self.committed + 1)
         if first is not None and first.status is Status.DEAD and self.limits.give_up_policy is GiveUpPolicy.WAIT:
-            self._stop(Stop(StopReason.FAILED, self._poison(first)))
+            self._stop(actions.StopReason.FAILED, self._poison(first))
         elif self.limits.until is not None and self.committed >= self.limits.until:
-            self._stop(Stop(StopReason.UNTIL))
-        elif self._source is SourceStatus.EXHAUSTED and not self._pending and not self._source_asked:
-            self._stop(Stop(StopReason.EXHAUSTED))
+            self._stop(actions.StopReason.UNTIL)
+        elif self._source is events.SourceStatus.EXHAUSTED and not self._pending and not self._source_asked:
+            self._stop(actions.StopReason.EXHAUSTED)
 
-    def _stop(self, stop: Stop) -> None:
-        if self._stopping is None or (self._stopping.error is None and stop.error is not None):
-            self._stopping = stop
+    def _stop(self, reason: actions.StopReason, error: Exception | None = None) -> None:
+        if self._stopping is None or (self._stopping.error is None and error is not None):
+            self._stopping = actions.Stop(reason, error)
 
     def _stop_by(self, error: Exception, attempt: TransactionAttempt | None = None) -> None:
         """Stop for an error that is no attempt's failure, perhaps found in an attempt."""
         self._telling.stopped(error, attempt)
-        self._stop(Stop(StopReason.FAILED, error))
+        self._stop(actions.StopReason.FAILED, error)
 
-    def _finish(self, stop: Stop, actions: list[Action]) -> None:
+    def _finish(self, stop: actions.Stop) -> None:
         if self._group is not None:
             return  # the group in flight is committed first
         for job_id in self._jobs.txids:
-            self._cancel(job_id, actions)
+            self._cancel(job_id)
         self._stopped = True
-        actions.append(stop)
+        self._do(stop)
 
-    def _commit_next(self, actions: list[Action]) -> None:
+    def _commit_next(self) -> None:
         if self._group is not None:
             return
         first = self._pending.get(self.committed + 1)
@@ -642,7 +616,7 @@ class Coordinator:
             first.begin_attempt(self._epoch, Trigger.WRITE_DEAD_LETTER)
             (given_up,) = _assigned([first])
             self._group = self._take_group_id()
-            actions.append(DeadLetter(self._group, given_up, first.tries.failures, first.tries.error))
+            self._do(actions.DeadLetter(self._group, given_up, first.tries.failures, first.tries.error))
             return
         group = choose_group(self._pending, self.committed, self.limits)
         if group and not self._is_gathering(group):
@@ -652,16 +626,16 @@ class Coordinator:
             self._group = self._take_group_id()
             failures = [transaction.tries.error for transaction in group]
             told = zip(_assigned(group), failures, strict=True)
-            actions.append(Commit(self._group, tuple(attrs.evolve(each, failure=why) for each, why in told)))
+            self._do(actions.Commit(self._group, tuple(attrs.evolve(each, failure=why) for each, why in told)))
 
     def _is_gathering(self, group: Sequence[Transaction]) -> bool:
         """Whether a group waits for further transactions."""
-        is_open = self._is_active and self._source is not SourceStatus.EXHAUSTED
+        is_open = self._is_active and self._source is not events.SourceStatus.EXHAUSTED
         return self._now_ms < self._gather_until_ms and may_grow(
             group, self._pending, self.committed, self.limits, is_open=is_open
         )
 
-    def _ask_source(self, actions: list[Action]) -> None:
+    def _ask_source(self) -> None:
         if not self._is_active:
             return
         count = pending_end(self.committed, self.limits) - self._last_begun
@@ -672,15 +646,15 @@ class Coordinator:
             if any(t.status in unknown for t in self._pending.values()):
                 return  # the spout's coordinator does not know what is left until the emitters have emitted these
         count = self.limits.spout.begun_max(count, self.limits.job_transactions_max)
-        if count > 0 and self._source is not SourceStatus.EXHAUSTED and not self._source_asked:
+        if count > 0 and self._source is not events.SourceStatus.EXHAUSTED and not self._source_asked:
             self._source_asked = True
             last = self._last_begun
             planned = self._committed_planned if last == self.committed else self._pending[last].planned
-            actions.append(CreateMetadata(last + 1, count, self.metadata_of(last), planned))
+            self._do(actions.CreateMetadata(last + 1, count, self.metadata_of(last), planned))
 
-    def _process_next(self, actions: list[Action]) -> None:
+    def _process_next(self) -> None:
         for job_id in self._jobs.useless(self._is_processing):
-            self._cancel(job_id, actions)
+            self._cancel(job_id)
         if not self._jobs.have_begun:
             self._jobs.prepare_for(sum(transaction.status is Status.READY for transaction in self._pending.values()))
         # Two jobs of an opaque spout would both continue from the same transaction.
@@ -698,7 +672,7 @@ class Coordinator:
                 transaction.begin_attempt(self._epoch, Trigger.START)
                 transaction.job_id = job_id
                 self._renew(transaction)
-            actions.append(Process(job_id, _assigned(job), self.metadata_of(job[0].txid - 1)))
+            self._do(actions.Process(job_id, _assigned(job), self.metadata_of(job[0].txid - 1)))
 
     # Helpers.
 
@@ -752,10 +726,10 @@ class Coordinator:
         )
 
 
-def _assigned(transactions: Iterable[Transaction]) -> tuple[AssignedAttempt, ...]:
+def _assigned(transactions: Iterable[Transaction]) -> tuple[actions.AssignedAttempt, ...]:
     assigned = []
     for transaction in transactions:
         assert transaction.status in LIVE, "actions contain only live attempts"
         assert transaction.attempt is not None, "a live status has an attempt"
-        assigned.append(AssignedAttempt(transaction.attempt, transaction.metadata, transaction.planned))
+        assigned.append(actions.AssignedAttempt(transaction.attempt, transaction.metadata, transaction.planned))
     return tuple(assigned)

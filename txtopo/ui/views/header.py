@@ -153,7 +153,6 @@ def _tile(name: str, value: Child, *about: Child, style: str = "") -> Markup:
 
 
 def _buttons(header: PageHeader) -> Markup | None:
-    """What the cluster can do with the topology; each button asks first."""
     can = {
         "activate": header.can.activate and header.is_active is not True,
         "deactivate": header.can.activate and header.is_active is True,

@@ -82,8 +82,6 @@ def with_tokens(plan: PlainPlan) -> PlainPlan:
 
 
 class _Blind(CustomStreamGrouping):
-    """Hides the tokens from a user's grouping."""
-
     def __init__(self, custom: CustomStreamGrouping) -> None:
         self._custom = custom
 
@@ -160,8 +158,6 @@ def _with_token(values: Sequence[Any], token: int) -> Any:
 
 
 class _WatchedSpoutCollector(SpoutOutputCollector):
-    """A watched collector of a spout."""
-
     def __init__(self, watched: SpoutOutputCollector, process: Watcher) -> None:
         self._watched = watched
         self._process = process

@@ -25,8 +25,8 @@ from txtopo.testing.simulation.sources import Outside, check_sources
 from txtopo.topology.plans.assignment import assign
 from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
+from txtopo.workers.broken_links import LINK_SECS
 from txtopo.workers.events import StopAsked
-from txtopo.workers.supervisor import LINK_SECS
 
 ROOTS = 12
 """Roots that the spouts of a schedule emit; many short schedules find more than a few long ones."""
@@ -225,7 +225,6 @@ class PlainWorld(Surroundings):
             self._come_to_an_end()
 
     def _judge(self) -> None:
-        """Raise the ledger's violation, which a component may have caught."""
         if self.ledger.violation is not None:
             raise self.ledger.violation from None
 
@@ -379,7 +378,6 @@ class PlainWorld(Surroundings):
         return {number: some for number, each in left.items() if (some := {k: v for k, v in each.items() if v})}
 
     def _rest(self) -> bool:
-        """Run until nothing is left to do; return whether the run goes on."""
         goes_on = self._fabric.rest(may_end=self._may_end_early)
         self._judge()
         return goes_on

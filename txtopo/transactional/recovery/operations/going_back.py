@@ -185,10 +185,7 @@ class Looked:
 
     @classmethod
     def of(cls, subject: RepairSubject, open_store: Callable[[], Store], txid: int | None = None) -> Looked:
-        """Read journal and tables; raise StopError if a repair or a rewind is unfinished.
-
-        ``txid`` is a transaction that is asked for; None: none is.
-        """
+        """Read journal and tables, maybe for a txid; raise StopError if a repair or a rewind is unfinished."""
         with contextlib.closing(open_store()) as store:
             coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())
             end = read_end(find_journal(subject.metadata_dir, subject.topology_id))
