@@ -241,7 +241,6 @@ def test_what_a_group_costs(bucket_server: Server) -> None:
     assert found == {"shop/words/_data": groups, "shop/words/_delta_log": groups, "shop/total/_delta_log": groups}
     # Once it is looked whether a backfill needs the past, and what of the journal may go; at the end, at what is staged.
     others = Counter(f"{kind} {name}" for kind, name in of_groups if kind != "PUT")
-    print("OTHERS", others)
     assert others.pop("LIST shop/_txtopo/backfill/words/") <= 2
     assert others <= Counter({"LIST shop/_txtopo/journal/words/": 1, "LIST shop/_txtopo/staging/words/2/": 1})
     # Six for each of the tables' ten entries since their first: delta-rs reads two handles of each twice, and we them once.
