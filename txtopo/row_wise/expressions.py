@@ -340,9 +340,7 @@ class _Reading:
             self._watch(tree, inputs[0], name, None)
         elif name in _EXACT_IN_SQL:
             self._watch(tree, inputs[0], _EXACT_IN_SQL[name], inputs[1])
-        elif name == "StringExpr.Replace" and _node(inputs[2])[0] != "Literal":
-            return _replaced(tree, inputs)
-        return tree
+        return _replaced(tree, inputs) if name == "StringExpr.Replace" else tree
 
     def _read_inputs(self, name: str, given: Sequence[Any]) -> list[Any]:
         """Return what a function is given; values in a list are no columns."""
@@ -397,8 +395,10 @@ def _function(operator: str, left: Any, right: Any) -> Any:
 
 
 def _replaced(tree: Any, inputs: Sequence[Any]) -> Any:
-    """Return a replacement by a column: a null leaves the text as it is, which polars refuses in a batch of one row."""
+    """Return a replacement in which a null leaves the text as it is: polars refuses one in a batch of one row."""
     text, pattern, value = inputs
+    if "Literal" in value:
+        return tree
     is_null = {"Function": {"input": [value], "function": {"Boolean": "IsNull"}}}
     filled = {"Function": {"input": [value, {"Literal": {"Scalar": {"String": ""}}}], "function": "FillNull"}}
     made = {"Function": {**tree["Function"], "input": [text, pattern, filled]}}
