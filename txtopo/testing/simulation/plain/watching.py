@@ -5,10 +5,9 @@ A token travels with the values of each tuple, in an additional field that compo
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -18,52 +17,19 @@ from txtopo.api.components.groupings import CustomStreamGrouping
 from txtopo.api.components.optional import call_if_there
 from txtopo.api.components.spout import Spout
 from txtopo.api.data.fields import Fields
-from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple, Tuples, TupleSource
+from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple, Tuples
 from txtopo.errors import AnchorError, FailedException
 from txtopo.plain.tasks.offload import Offloading
 from txtopo.plain.tasks.task import Observer
 from txtopo.plain.trees.tuples import SETTLED
-from txtopo.testing.simulation.plain.ledger import Account, Ledger, Root
+from txtopo.testing.simulation.plain.ledger import Root
 from txtopo.topology.plans.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
+
+if TYPE_CHECKING:
+    from txtopo.testing.simulation.plain.world import WatchedProcess
 
 FIELD = "__simulated"
 """The field of the tokens."""
-
-
-class WatchedWorld(ABC):
-    """The world of a schedule: what the watched components of all processes ask."""
-
-    @abstractmethod
-    def may_emit(self) -> bool:
-        """Whether spouts may still emit roots."""
-
-    @abstractmethod
-    def call_ends(self) -> bool:
-        """Draw whether a slow call ends now."""
-
-    @abstractmethod
-    def source_of(self, source: TupleSource) -> TupleSource:
-        """Return a tuple's source as components know it: without the field for tokens."""
-
-
-class Watcher(ABC):
-    """A process whose components are watched: what they ask and tell."""
-
-    world: WatchedWorld
-    ledger: Ledger
-    account: Account
-
-    @abstractmethod
-    def incarnations_of(self, tasks: Sequence[int]) -> list[int]:
-        """Return the incarnations of tasks' workers, as this process knows them: a frame goes to these."""
-
-    @abstractmethod
-    def step(self, where: str) -> None:
-        """Draw whether the component raises an exception here."""
-
-    @abstractmethod
-    def fails(self, where: str) -> bool:
-        """Draw whether a bolt fails a tuple here, or a slow call fails."""
 
 
 def with_tokens(plan: PlainPlan) -> PlainPlan:
@@ -92,7 +58,7 @@ class _Blind(CustomStreamGrouping):
         return self._custom.choose_tasks(source_task, values[:-1])
 
 
-def watched(component: PlainComponent, made: Any, process: Watcher) -> Any:
+def watched(component: PlainComponent, made: Any, process: WatchedProcess) -> Any:
     """Return a component's object, wrapped so that the ledger sees what it does."""
     return (_WatchedSpout if component.kind is PlainKind.SPOUT else _WatchedBolt)(made, process)
 
@@ -100,7 +66,7 @@ def watched(component: PlainComponent, made: Any, process: Watcher) -> Any:
 class CollectorObserver(Observer):
     """Watches the collectors of a worker's tasks."""
 
-    def __init__(self, process: Watcher) -> None:
+    def __init__(self, process: WatchedProcess) -> None:
         self._process = process
 
     def watched_bolt(self, task: int, collector: OutputCollector) -> OutputCollector:
@@ -118,7 +84,7 @@ class SimulatedOffloading(Offloading):
     Calls of spouts read, and are made when they end. Calls of bolts are not made, because they write to the outside.
     """
 
-    def __init__(self, process: Watcher, spout_tasks: Collection[int]) -> None:
+    def __init__(self, process: WatchedProcess, spout_tasks: Collection[int]) -> None:
         super().__init__()
         self._process = process
         self._spout_tasks = spout_tasks
@@ -158,7 +124,7 @@ def _with_token(values: Sequence[Any], token: int) -> Any:
 
 
 class _WatchedSpoutCollector(SpoutOutputCollector):
-    def __init__(self, watched: SpoutOutputCollector, process: Watcher) -> None:
+    def __init__(self, watched: SpoutOutputCollector, process: WatchedProcess) -> None:
         self._watched = watched
         self._process = process
 
@@ -203,7 +169,7 @@ class _WatchedBoltCollector(OutputCollector):
     Many at once are emitted and acked one by one, so that a death may come between any two of them.
     """
 
-    def __init__(self, task: int, watched: OutputCollector, process: Watcher) -> None:
+    def __init__(self, task: int, watched: OutputCollector, process: WatchedProcess) -> None:
         self._task = task
         self._watched = watched
         self._process = process
@@ -279,7 +245,7 @@ def _listed(anchors: Any) -> Sequence[Any]:
 class _WatchedSpout(Spout):
     """A watched spout; methods that are not defined here are the user's own."""
 
-    def __init__(self, spout: Spout, process: Watcher) -> None:
+    def __init__(self, spout: Spout, process: WatchedProcess) -> None:
         self._spout = spout
         self._process = process
         self.open = spout.open  # type: ignore[method-assign]
@@ -305,10 +271,10 @@ class _WatchedSpout(Spout):
 class _WatchedBolt(RichBolt):
     """A watched rich or basic bolt; ``collector`` is a rich one's at ``prepare``, a basic one's at ``execute``."""
 
-    def __init__(self, bolt: RichBolt | BasicBolt, process: Watcher) -> None:
+    def __init__(self, bolt: RichBolt | BasicBolt, process: WatchedProcess) -> None:
         self._bolt: Any = bolt
         self._process = process
-        self._source_of = process.world.source_of
+        self._source_of = process.world.subject.source_of
         self._task = 0
         self.cleanup = bolt.cleanup  # type: ignore[method-assign]
 
