@@ -306,10 +306,7 @@ def find_mismatched(record: CoordinatorRecord, opened: Mapping[str, OpenedState]
 
 
 def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
-    """Raise all mismatches as one DivergenceError, with the remedy; do nothing if there are none.
-
-    The message says that nothing was written unless ``is_written``.
-    """
+    """Raise all mismatches, if any, as one DivergenceError with the remedy; it says so if nothing is written."""
     if divergences:
         texts = "; ".join(_by_cause(divergences))
         # Most have the same way out, which is said once.

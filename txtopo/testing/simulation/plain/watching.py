@@ -164,10 +164,7 @@ class _WatchedSpoutCollector(SpoutOutputCollector):
 
 
 class _WatchedBoltCollector(OutputCollector):
-    """A watched collector of a bolt.
-
-    Many at once are emitted and acked one by one, so that a death may come between any two of them.
-    """
+    """A watched collector of a bolt; many at once go one by one, so that a death may come between any two."""
 
     def __init__(self, task: int, watched: OutputCollector, process: WatchedProcess) -> None:
         self._task = task
