@@ -36,8 +36,8 @@ from txtopo.api.state import (
     OpenedState,
     State,
     UsesExecutors,
-    Writes,
 )
+from txtopo.api.writes import Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import LostLead, StateAccessError
 from txtopo.failpoints import durable_step, reach

@@ -19,8 +19,8 @@ from tests.budgets import examples
 from tests.crashes import Crash, run_inline, run_with_crash
 from tests.topologies import committing
 from txtopo import Config, Fields, RunReport, Topology, TransactionalTopology, TransactionalTopologyBuilder, run
-from txtopo.api.reduction import RowsFile
 from txtopo.api.values import KEYED_KINDS
+from txtopo.api.writes import RowsFile
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import ConfigError, InputError, TopologyError
 from txtopo.files.places import folder_at

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txtopo.api.reduction import RowsFile
+from txtopo.api.writes import RowsFile
 from txtopo.columnar.hashing import PARTS, parts_of
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.selection import rows_at

@@ -13,8 +13,7 @@ import attrs
 
 from txtopo.api.components.planned import Planned
 from txtopo.api.data.copying import copied
-from txtopo.api.map_state import Key
-from txtopo.api.values import OpaqueValue, StateValue
+from txtopo.api.values import Key, OpaqueValue, StateValue
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import PoisonTransaction
 from txtopo.journal.entries import JournalEntry, JournalPart

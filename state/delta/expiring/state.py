@@ -39,9 +39,9 @@ from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
-from txtopo.api.reduction import Rows, RowsMode, TransactionRows
 from txtopo.api.state import HoldsRows
 from txtopo.api.values import StateKind
+from txtopo.api.writes import Rows, RowsMode, TransactionRows
 from txtopo.columnar.keyed_runs import KeyedRuns
 from txtopo.columnar.rows_by_time import BEFORE_ALL, Run, not_over
 from txtopo.columnar.rows_file import in_memory

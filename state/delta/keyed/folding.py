@@ -26,9 +26,10 @@ import pyarrow.compute as pc
 from state.delta.columns import fit_column
 from state.delta.read.reading import key_mask
 from state.delta.schema import PREVIOUS_PREFIX, TXID_FIELD, RowFormat, reaches
-from txtopo.api.map_state import Key, split_columns
-from txtopo.api.reduction import Folding, Reducible, Reduction, RowsFile, TransactionRows
-from txtopo.api.values import StateKind
+from txtopo.api.map_state import split_columns
+from txtopo.api.reduction import Folding, Reduction
+from txtopo.api.values import Key, StateKind
+from txtopo.api.writes import Reducible, RowsFile, TransactionRows
 from txtopo.columnar.folding import folded_in, places, with_columns
 from txtopo.columnar.key_index import Mask, Positions
 from txtopo.columnar.reducing import is_reducible, reduced

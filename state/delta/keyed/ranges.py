@@ -26,8 +26,9 @@ from state.delta.keyed.folding import Reducer
 from state.delta.keyed.writing import FileWrites, numbers_in
 from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.vectors import bitmap_of
-from txtopo.api.reduction import Folding, RowsFile, TransactionRows
+from txtopo.api.reduction import Folding
 from txtopo.api.state import Executors
+from txtopo.api.writes import RowsFile, TransactionRows
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import KeyNumbers, Positions
 from txtopo.columnar.rows_file import read_rows_file

@@ -30,7 +30,7 @@ from state.delta.log.live_vectors import live_vectors
 from state.delta.log.location import Location
 from state.delta.log.statistics import ColumnContent, row_count_of, stats_from, stats_of
 from state.delta.log.vectors import Vector, dead_rows, is_vector_file, places_of, positions_in, vector_file
-from txtopo.api.reduction import RowsFile, TransactionRows
+from txtopo.api.writes import RowsFile, TransactionRows
 from txtopo.columnar.mapped import mapped_parquet
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.columnar.rows_file import write_rows_file

@@ -15,7 +15,7 @@ from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
 from state import DeltaState, KafkaState, read_table
 from tests.crashes import Crash, run_with_crash
 from txtopo import Config, Fields, TransactionalTopologyBuilder
-from txtopo.api.reduction import RowsMode, TransactionRows
+from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import (
     ConfigError,
     DivergenceError,

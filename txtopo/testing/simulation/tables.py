@@ -19,8 +19,8 @@ from state.delta.upkeep.past import Removed
 from state.delta.upkeep.rounds import LogUpkeep
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import micros_at
-from txtopo.api.map_state import Key, pairs_of, split_columns
-from txtopo.api.reduction import Folding, Reducible, Rows, RowsMode, TransactionRows
+from txtopo.api.map_state import pairs_of, split_columns
+from txtopo.api.reduction import Folding
 from txtopo.api.state import (
     CanBeForked,
     CanBeRepaired,
@@ -34,10 +34,9 @@ from txtopo.api.state import (
     StateTable,
     TableDescription,
     TakesRows,
-    Writes,
-    by_key,
 )
-from txtopo.api.values import StateKind, StateValue, stored_value
+from txtopo.api.values import Key, StateKind, StateValue, stored_value
+from txtopo.api.writes import Reducible, Rows, RowsMode, TransactionRows, Writes, by_key
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
 from txtopo.failpoints import reach

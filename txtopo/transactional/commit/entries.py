@@ -9,7 +9,7 @@ from typing import Any
 from txtopo.api.components.optional import call_if_there
 from txtopo.api.components.planned import metadata_of
 from txtopo.api.data.copying import copied, copied_json
-from txtopo.api.state import Writes, put_and_removed
+from txtopo.api.writes import Writes, put_and_removed
 from txtopo.attempts import TransactionAttempt
 from txtopo.journal.entries import JournalEntry, JournalTransaction, by_partition
 from txtopo.topology.plans.plan import PlannedComponent

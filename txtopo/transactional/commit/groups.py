@@ -27,8 +27,9 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.api.state import KeepsHistory, OpenedState, Writes, put_and_removed
+from txtopo.api.state import KeepsHistory, OpenedState
 from txtopo.api.values import stored_value
+from txtopo.api.writes import Writes, put_and_removed
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import (

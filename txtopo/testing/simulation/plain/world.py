@@ -26,8 +26,8 @@ from txtopo.testing.simulation.sources import Outside, check_sources
 from txtopo.topology.plans.assignment import assign
 from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
+from txtopo.workers.broken_links import LINK_SECS
 from txtopo.workers.events import StopAsked
-from txtopo.workers.supervisor import LINK_SECS
 
 ROOTS = 12
 """Roots that the spouts of a schedule emit; many short schedules find more than a few long ones."""
