@@ -5,11 +5,15 @@ A token travels with the values of each tuple, in an additional field that compo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import enum
+import random
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence, Set as AbstractSet
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
+import cloudpickle
 
 from txtopo.api.components.bolt import BasicBolt, RichBolt
 from txtopo.api.components.collector import OutputCollector, SpoutOutputCollector
@@ -17,19 +21,113 @@ from txtopo.api.components.groupings import CustomStreamGrouping
 from txtopo.api.components.optional import call_if_there
 from txtopo.api.components.spout import Spout
 from txtopo.api.data.fields import Fields
-from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple, Tuples
+from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple, Tuples, TupleSource
+from txtopo.config import Config
 from txtopo.errors import AnchorError, FailedException
 from txtopo.plain.tasks.offload import Offloading
 from txtopo.plain.tasks.task import Observer
 from txtopo.plain.trees.tuples import SETTLED
-from txtopo.testing.simulation.plain.ledger import Root
+from txtopo.plain.worker import Worker
+from txtopo.testing.simulation.fabric import BrokenError, Process
+from txtopo.testing.simulation.plain.ledger import Account, Ledger, Root
+from txtopo.testing.simulation.schedule import Schedule
+from txtopo.testing.simulation.sources import Outside
+from txtopo.topology.plans.assignment import Assignment
 from txtopo.topology.plans.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
-
-if TYPE_CHECKING:
-    from txtopo.testing.simulation.plain.world import WatchedProcess
 
 FIELD = "__simulated"
 """The field of the tokens."""
+
+
+class Fault(enum.Enum):
+    """A kind of fault, with its name on the command line."""
+
+    KILLS = "kills"
+    ERRORS = "errors"
+    PAUSES = "pauses"
+    LINKS = "links"
+    LOSSES = "losses"
+    DOUBLES = "doubles"
+    FAILURES = "failures"
+    CLOCKJUMPS = "clockjumps"
+
+
+class Surroundings(Schedule):
+    """A schedule as its processes see it: what they ask of the world around them, and tell it."""
+
+    plan: PlainPlan
+    config: Config
+    assignment: Assignment
+    prototypes: Mapping[str, bytes]
+    spout_tasks: AbstractSet[int]
+    outside: Outside
+    ledger: Ledger
+
+    @abstractmethod
+    def clock(self) -> float:
+        """Return the time, in seconds."""
+
+    @abstractmethod
+    def may_emit(self) -> bool:
+        """Whether spouts may still emit roots."""
+
+    @abstractmethod
+    def call_ends(self) -> bool:
+        """Draw whether a slow call ends now."""
+
+    @abstractmethod
+    def source_of(self, source: TupleSource) -> TupleSource:
+        """Return a tuple's source as components know it: without the field for tokens."""
+
+
+class WatchedProcess:
+    """What the watched components of one process of a worker ask."""
+
+    def __init__(self, world: Surroundings, process: Process) -> None:
+        self.world = world
+        self.ledger = world.ledger
+        self.account = Account(process.incarnation)
+        self._process = process
+
+    def incarnations_of(self, tasks: Sequence[int]) -> list[int]:
+        """Return the incarnations of tasks' workers, as this process knows them: a frame goes to these."""
+        worker_of = self.world.assignment.worker_of
+        here, directory = self._process.number, self._process.directory
+        of_task = [worker_of[t] for t in tasks]
+        return [self.account.incarnation if n == here else directory[n].incarnation for n in of_task]
+
+    def step(self, where: str) -> None:
+        """Draw whether the component raises an exception here."""
+        if self.world.strikes(Fault.ERRORS, where, "of worker", self._process.number):
+            self.account.is_broken = True
+            raise BrokenError("a simulated error")
+
+    def fails(self, where: str) -> bool:
+        """Draw whether a bolt fails a tuple here, or a slow call fails."""
+        return self.world.strikes(Fault.FAILURES, where, "of worker", self._process.number)
+
+    def make_worker(self) -> Worker:
+        """Make the worker of the process."""
+        world, process = self.world, self._process
+
+        def make_object(component: str) -> object:
+            made = cloudpickle.loads(world.prototypes[component])
+            world.outside.stand_in(made)
+            return watched(world.plan.by_id[component], made, self)
+
+        return Worker(
+            world.plan,
+            world.assignment,
+            process.number,
+            world.config,
+            {**process.directory.incarnations, process.number: process.incarnation},
+            make_object=make_object,
+            send=process.send,
+            clock=world.clock,
+            rng=random.Random(world.random.getrandbits(64)),  # noqa: S311 - a schedule is repeatable
+            observer=CollectorObserver(self),
+            offloading=SimulatedOffloading(self, world.spout_tasks),
+        )
 
 
 def with_tokens(plan: PlainPlan) -> PlainPlan:
@@ -271,7 +369,7 @@ class _WatchedBolt(RichBolt):
     def __init__(self, bolt: RichBolt | BasicBolt, process: WatchedProcess) -> None:
         self._bolt: Any = bolt
         self._process = process
-        self._source_of = process.world.subject.source_of
+        self._source_of = process.world.source_of
         self._task = 0
         self.cleanup = bolt.cleanup  # type: ignore[method-assign]
 

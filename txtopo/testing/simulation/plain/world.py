@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import enum
-import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -18,10 +16,10 @@ from txtopo.errors import TopologyError
 from txtopo.plain.frames import decode
 from txtopo.plain.worker import TIMERS_SECS, Worker
 from txtopo.testing.checkers import Violation, require
-from txtopo.testing.simulation.fabric import STEP_SECS, BrokenError, Fabric, Process
+from txtopo.testing.simulation.fabric import STEP_SECS, Fabric, Process
 from txtopo.testing.simulation.plain.ledger import Account, Ledger
-from txtopo.testing.simulation.plain.watching import CollectorObserver, SimulatedOffloading, watched, with_tokens
-from txtopo.testing.simulation.schedule import Kinds, Log, Schedule, Simulated
+from txtopo.testing.simulation.plain.watching import Fault, Surroundings, WatchedProcess, with_tokens
+from txtopo.testing.simulation.schedule import Kinds, Log, Simulated
 from txtopo.testing.simulation.sources import Outside, check_sources
 from txtopo.topology.plans.assignment import assign
 from txtopo.topology.plans.plain_plan import PlainPlan
@@ -49,19 +47,6 @@ WORKERS_MAX = 4
 MAY_BE_LEFT = ("trees in ackers", "queued tuples")
 """What may be left when a run ends: an acker keeps a message that comes after its root was settled as a tree; and ticks
 are queued."""
-
-
-class Fault(enum.Enum):
-    """A kind of fault, with its name on the command line."""
-
-    KILLS = "kills"
-    ERRORS = "errors"
-    PAUSES = "pauses"
-    LINKS = "links"
-    LOSSES = "losses"
-    DOUBLES = "doubles"
-    FAILURES = "failures"
-    CLOCKJUMPS = "clockjumps"
 
 
 RATES = {
@@ -157,57 +142,7 @@ def make_plain_subject(
     return subject
 
 
-class WatchedProcess:
-    """What the watched components of one process of a worker ask."""
-
-    def __init__(self, world: PlainWorld, process: Process) -> None:
-        self.world = world
-        self.ledger = world.ledger
-        self.account = Account(process.incarnation)
-        self._process = process
-
-    def incarnations_of(self, tasks: Sequence[int]) -> list[int]:
-        """Return the incarnations of tasks' workers, as this process knows them: a frame goes to these."""
-        worker_of = self.world.assignment.worker_of
-        here, directory = self._process.number, self._process.directory
-        of_task = [worker_of[t] for t in tasks]
-        return [self.account.incarnation if n == here else directory[n].incarnation for n in of_task]
-
-    def step(self, where: str) -> None:
-        """Draw whether the component raises an exception here."""
-        if self.world.strikes(Fault.ERRORS, where, "of worker", self._process.number):
-            self.account.is_broken = True
-            raise BrokenError("a simulated error")
-
-    def fails(self, where: str) -> bool:
-        """Draw whether a bolt fails a tuple here, or a slow call fails."""
-        return self.world.strikes(Fault.FAILURES, where, "of worker", self._process.number)
-
-    def make_worker(self) -> Worker:
-        """Make the worker of the process."""
-        world, process = self.world, self._process
-
-        def make_object(component: str) -> object:
-            made = cloudpickle.loads(world.prototypes[component])
-            world.outside.stand_in(made)
-            return watched(world.plan.by_id[component], made, self)
-
-        return Worker(
-            world.plan,
-            world.assignment,
-            process.number,
-            world.config,
-            {**process.directory.incarnations, process.number: process.incarnation},
-            make_object=make_object,
-            send=process.send,
-            clock=world.clock,
-            rng=random.Random(world.random.getrandbits(64)),  # noqa: S311 - a schedule is repeatable
-            observer=CollectorObserver(self),
-            offloading=SimulatedOffloading(self, world.spout_tasks),
-        )
-
-
-class PlainWorld(Schedule):
+class PlainWorld(Surroundings):
     """One schedule of a plain topology; see :meth:`Simulated.world` for the arguments."""
 
     def __init__(
@@ -316,6 +251,10 @@ class PlainWorld(Schedule):
     def call_ends(self) -> bool:
         """Draw whether a slow call ends now."""
         return not self.has_faults or self.random.random() < 0.3  # noqa: PLR2004 - some passes later
+
+    def source_of(self, source: TupleSource) -> TupleSource:
+        """Return a tuple's source without the field for tokens."""
+        return self.subject.source_of(source)
 
     # -- what the fabric asks
 
