@@ -83,10 +83,7 @@ _TYPES: Mapping[pa.DataType, ColumnType] = {
         _instant,
     ),
     pa.timestamp("us"): ColumnType(
-        "TIMESTAMP WITHOUT TIME ZONE",
-        "TIMESTAMP",
-        lambda time: time.isoformat(" ", "microseconds"),
-        _time,
+        "TIMESTAMP WITHOUT TIME ZONE", "TIMESTAMP", lambda time: time.isoformat(" ", "microseconds"), _time
     ),
 }
 

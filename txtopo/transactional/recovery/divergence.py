@@ -27,13 +27,7 @@ from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.journal.entries import DEAD_LETTERS, JournalPart
 from txtopo.journal.turns import UNKNOWN, Timeline
-from txtopo.transactional.recovery.coordinator_state import (
-    CommittedMark,
-    CoordinatorState,
-    Folds,
-    Group,
-    StateMark,
-)
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Folds, Group, StateMark
 
 WAY_OUT = (
     "Restore what was lost or replaced; or run 'txtopo repair' with this topology: it shows what can be done, "
