@@ -15,28 +15,10 @@ import pyarrow.compute as pc
 from committers.changes import CHANGES, DIFF, emit_changes, emit_expired
 from committers.inputs import Inputs, field_mistakes
 from committers.spill import ReducingCommitter
-from committers.versions import (
-    DELETED,
-    INTERVALS,
-    NUMBER,
-    REPEAT,
-    REPEATS,
-    TIME,
-    TXID,
-    Line,
-    left_as_is,
-    placed,
-)
+from committers.versions import DELETED, INTERVALS, NUMBER, REPEAT, REPEATS, TIME, TXID, Line, left_as_is, placed
 from committers.waiting import WaitingTuples
 from state import DeltaState
-from txtopo import (
-    BatchOutputCollector,
-    Fields,
-    OutputFieldsDeclarer,
-    TopologyContext,
-    TransactionAttempt,
-    Tuple,
-)
+from txtopo import BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.data.types import ddl_name
 from txtopo.api.map_state import MapState, RowChanges

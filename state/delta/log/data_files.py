@@ -285,10 +285,7 @@ class DataFolder:
         schema: pa.Schema,
         to: DataFolder | None = None,
     ) -> list[DataFile]:
-        """Write the rows of some files that are not dead as :meth:`put_portions` does.
-
-        ``dead`` are the positions of all dead rows of each, by path; ``schema`` and ``to`` are as above.
-        """
+        """Write the rows that are not ``dead``, by path, of some files as :meth:`put_portions` does."""
         portions = (rows for file in files for rows in self.portions(file, schema, dead=dead[file.path]))
         return (to or self).put_portions(name, portions)
 

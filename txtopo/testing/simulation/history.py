@@ -138,10 +138,7 @@ class Disk:
         return next((self.made[number].version.rows for number, written in visible if written <= txid), {})
 
     def version_of(self, txid: int) -> int | None:
-        """Return the version that the last write up to a transaction has made; 0 if there was none.
-
-        None if it can't be read.
-        """
+        """Return the version of the last write up to a transaction, 0 if there was none; None if it can't be read."""
         readable = set(self.readable())
         for number, written in self.transactions(len(self.made) - 1):
             if written <= txid:
