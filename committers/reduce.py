@@ -156,7 +156,6 @@ class ReduceCommitter(ReducingCommitter):
         return DeltaState(path, *self._declared(self._values).table_fields, **options)
 
     def _declared(self, values: Mapping[str, Aggregate]) -> Aggregation:
-        """Return the aggregation with the types that were given."""
         return Aggregation(self._key_fields, values, self._diff)
 
     def changes(self) -> Fields:

@@ -13,8 +13,6 @@ from txtopo.api.reduction import ColumnReduction, Reduction
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.reducing import reduced
 
-__all__ = ["folded_in", "places", "with_columns"]
-
 _NUMBER = ":number"
 """A column with the numbers of rows; no field's name has a colon."""
 

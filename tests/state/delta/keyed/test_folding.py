@@ -21,8 +21,9 @@ from tests.state.delta.delta_tables import reread
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.data.utc import micros_at
-from txtopo.api.reduction import AtTime, Reduction, Reductions, TransactionRows
-from txtopo.api.state import KEYED_KINDS, StateKind, Writes
+from txtopo.api.reduction import AtTime, Reduction, Reductions
+from txtopo.api.values import KEYED_KINDS, StateKind
+from txtopo.api.writes import TransactionRows, Writes
 from txtopo.errors import FieldsError
 from txtopo.transactional.commit.views import GroupState
 from txtopo.transactional.commit.write_buffer import group_state
