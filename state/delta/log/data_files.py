@@ -62,7 +62,7 @@ FILE_ROWS = 500_000
 _SAMPLE_ROWS = 1_000
 
 _DICTIONARY_ROWS_MIN = 100
-"""With fewer rows, a dictionary takes more bytes than it saves, and a commit group 3 % longer."""
+"""With fewer rows, a dictionary takes more bytes than it saves: of 10 rows of three columns 1,030 and not 973."""
 
 _MAPPED_BYTES_MIN = 1 << 24
 """From how many bytes of rows on a file is made in a mapped file: a merged one of 5,000,000 rows would take 250 MB."""
