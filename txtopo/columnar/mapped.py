@@ -17,11 +17,10 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from txtopo.errors import StateFailure
 
-__all__ = ["BYTES_MAX", "CHUNK_BYTES", "SMALL_BYTES", "kept_rows", "mapped_array", "mapped_parquet", "mapped_rows"]
+__all__ = ["BYTES_MAX", "CHUNK_BYTES", "SMALL_BYTES", "kept_rows", "mapped_array", "mapped_rows"]
 
 BYTES_MAX = 2 << 30
 """The bytes of a table's rows in memory where no run says otherwise."""
@@ -67,20 +66,6 @@ def mapped_rows(schema: pa.Schema, portions: Iterable[pa.Table]) -> pa.Table:
             writer.close()
 
     return pa.ipc.open_file(pa.BufferReader(pa.py_buffer(_mapped(write)))).read_all()
-
-
-def mapped_parquet(rows: pa.Table, **options: Any) -> memoryview:
-    """Return the Parquet file of some rows, which lies in a new file; ``options`` are those of its writer.
-
-    Raises:
-        StateFailure: the file cannot be written.
-    """
-
-    def write(file: IO[bytes]) -> None:
-        with _written():
-            pq.write_table(rows, file, **options)
-
-    return memoryview(_mapped(write))
 
 
 def _mapped(write: Callable[[IO[bytes]], None]) -> mmap.mmap:

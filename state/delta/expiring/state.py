@@ -247,6 +247,8 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
     def _pieces(self, rows: pa.Table) -> list[pa.Table]:
         """Return rows in the order of their times, those of each file."""
         rows = Run.of(rows, self._expires).rows
+        if 0 < rows.num_rows <= FILE_ROWS:
+            return [rows]
         # Copies, because a slice would keep the memory of the others when their file is gone.
         ends = range(FILE_ROWS, rows.num_rows + FILE_ROWS, FILE_ROWS)
         return [rows_at(rows, np.arange(end - FILE_ROWS, min(end, rows.num_rows))) for end in ends]
