@@ -23,8 +23,6 @@ from txtopo.errors import ConfigError
 from txtopo.failpoints import reach
 from txtopo.files.durable import NO_FOLDER, beside, make_folder, names_in, paths_in, removed_on_error, sync_path
 
-__all__ = ["Content", "Draft", "Folder", "Growing", "Item", "LocalFolder", "write_content"]
-
 Content = bytes | memoryview | Callable[[IO[bytes]], None]
 """What a new file is to have, or what writes it to the file: so it need not be in memory at once."""
 

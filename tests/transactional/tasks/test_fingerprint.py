@@ -79,7 +79,9 @@ def checksum_of(batch: pa.RecordBatch) -> int | None:
     return tracer.fingerprints()["spout"].checksum
 
 
-@pytest.mark.parametrize("values", [[1, 2, 3], ["a", "bc", ""], ["a", None], [1, None], [True, False], [[1], []]], ids=str)
+@pytest.mark.parametrize(
+    "values", [[1, 2, 3], ["a", "bc", ""], ["a", None], [1, None], [True, False], [[1], []]], ids=str
+)
 @pytest.mark.parametrize("cut", [slice(0, None), slice(0, -1), slice(1, None)], ids=str)
 def test_the_same_without_a_copy(values: list[Any], cut: slice, monkeypatch: pytest.MonkeyPatch) -> None:
     """Many bytes are not copied to be summed; runs of other versions have recorded the sum of the copy."""

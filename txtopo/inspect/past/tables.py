@@ -83,10 +83,7 @@ class KeptTables:
 def states(
     metadata_dir: Folder, topology_id: str, described: Mapping[str, Any], kept: KeptTables
 ) -> tuple[list[StateTable], str]:
-    """Return the states of a topology, as its graph and its journal know them, with the size of their tables.
-
-    Also return why the journal, if it is damaged, can't add those that another run had.
-    """
+    """Return a topology's states with the size of their tables, and why a damaged journal can't add former ones."""
     end, why = None, ""
     try:
         end = read_end(find_journal(metadata_dir, topology_id))
@@ -135,7 +132,6 @@ def _point(point: ShownPoint) -> TablePoint:
 
 
 def _note(table: DeltaTable, owner: Owner | None, size: int) -> str:
-    """Return what a table costs that one with deletion vectors would not; empty if that is little."""
     is_keyed = owner is not None and owner.kind in KEYED_KINDS
     if not is_keyed or size <= REWRITTEN_BYTES_MIN or has_vectors(table.metadata().configuration):
         return ""

@@ -27,14 +27,14 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.api.state import KeepsHistory, OpenedState, Writes, put_and_removed
+from txtopo.api.state import KeepsHistory, OpenedState
 from txtopo.api.values import stored_value
+from txtopo.api.writes import Writes, put_and_removed
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import (
     DivergenceError,
     FailedException,
-    InternalError,
     StateFailure,
     StopError,
     TxtopoError,
@@ -225,32 +225,21 @@ class GroupCommitter:
         The results of the processing phase are kept, so nothing is processed again. The fault is the table's, so no
         transaction counts as failed. If some transactions finished before the failure, they are written first.
         """
-        txid = group[0].attempt.txid
         states = {name: state for name, state in self._states.items() if name != self._dead_letters}
-        for pause_secs in _pauses():
-            wait_for_descriptor(self._threads.sleep)
-            # User code may have caught the StateFailure and raised an error of its own: the failure of the outcome then
-            # has it as its cause. If txtopo itself read the table, after the last transaction, it is raised as it is.
-            try:
-                with self._timed("commit phases"), self._threads.commit_phases():
-                    outcome = self._run_phases(self._task_factory, states, group, lambda a: results[a].load(), probe)
+        outcome = None
+        # User code may have caught the StateFailure and raised an error of its own: the failure of the outcome then has
+        # it as its cause. If txtopo itself read the table, after the last transaction, it is raised as it is.
+        what_now = "nothing of this transaction was written; start again when it can be"
+        for attempt in self._tries(group[0].attempt.txid, "read or written", what_now):
+            with attempt, self._timed("commit phases"), self._threads.commit_phases():
+                outcome = self._run_phases(self._task_factory, states, group, lambda a: results[a].load(), probe)
                 failure = state_failure_below(outcome.failure)
-                if failure is None:
-                    return outcome
-                if outcome.finished:
-                    return attrs.evolve(outcome, failed=None, failure=None)  # the rest returns and joins the next group
-            except StateFailure as error:
-                failure = error
-            if pause_secs is None:
-                raise StopError(
-                    f"a table could not be read or written in {WRITE_TRIES_MAX} tries; nothing of this transaction was "
-                    "written; start again when it can be",
-                    txid=txid,
-                    cause=str(failure),
-                ) from failure
-            logger.warning("a table cannot be read or written for transaction %d; trying again: %s", txid, failure)
-            self._threads.sleep(pause_secs)
-        raise InternalError("the last try either succeeds or raises")
+                if failure is not None and outcome.finished:
+                    outcome = attrs.evolve(outcome, failed=None, failure=None)  # the rest returns, for the next group
+                elif failure is not None:
+                    raise failure
+        assert outcome is not None, "the last try either succeeds or raises"
+        return outcome
 
     def _write(
         self,
@@ -340,7 +329,7 @@ class GroupCommitter:
     def _prepare(self, spans: _Spans, notes: dict[str, Any], name: str, txid: int, values: Writes) -> None:
         began = self._now_secs()
         what_now = "nothing of this group is written; start again when it is writable"
-        for attempt in self._tries(name, txid, "prepared", what_now):
+        for attempt in self._tries(txid, "prepared", what_now, self._states[name].declared.retry_secs):
             with attempt, durable_step("table.prepare"):
                 notes[name] = self._states[name].prepare(txid, values)
         spans[name] = began, self._now_secs()
@@ -356,7 +345,7 @@ class GroupCommitter:
         began = self._now_secs()
         # If a write was made and only its answer was lost, the next try finds the transaction and does nothing.
         what_now = "start again when it is writable, and recovery will finish the group"
-        for attempt in self._tries(name, txid, "written", what_now):
+        for attempt in self._tries(txid, "written", what_now, self._states[name].declared.retry_secs):
             with attempt, durable_step("table.write"):
                 self._states[name].publish(txid, note)
         spans[name] = began, self._now_secs()
@@ -366,9 +355,9 @@ class GroupCommitter:
         self._coordinator_state.flush()
         return []
 
-    def _tries(self, name: str, txid: int, done: str, what_now: str) -> Iterator[_Try]:
-        """Yield contexts to prepare or publish a state's write in, until one ends without a FailedException."""
-        for tries, pause_secs in enumerate(_pauses(self._states[name].declared.retry_secs), 1):
+    def _tries(self, txid: int, done: str, what_now: str, retry_secs: float = 0.0) -> Iterator[_Try]:
+        """Yield contexts to read or write tables in, until one ends without a FailedException, or the run stops."""
+        for tries, pause_secs in enumerate(_pauses(retry_secs), 1):
             wait_for_descriptor(self._threads.sleep)
             attempt = _Try()
             yield attempt
@@ -380,7 +369,7 @@ class GroupCommitter:
                     txid=txid,
                     cause=str(attempt.failure),
                 ) from attempt.failure
-            logger.warning("a write of transaction %d failed; trying again: %s", txid, attempt.failure)
+            logger.warning("a table can't be %s for transaction %d; trying again: %s", done, txid, attempt.failure)
             self._threads.sleep(pause_secs)
 
     @property
@@ -449,7 +438,7 @@ class _Timed:
         step_secs[step] = step_secs.get(step, 0.0) + self._now_secs() - self._started
 
 
-def _pauses(retry_secs: float = 3.0) -> Iterator[float | None]:
+def _pauses(retry_secs: float) -> Iterator[float | None]:
     """Yield the pause after each try: 0.2, 0.4, 0.8 and 1.6 seconds, then 5 each time, and None after the last try."""
     for tries in range(WRITE_TRIES_MAX - 1):
         yield WRITE_RETRY_SECS * 2**tries
