@@ -235,7 +235,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         """Write rows to files; durable on return."""
         parts = self._pieces(rows)
         self._held()  # which may be under way
-        added = [self._data.put(name, part) for part in parts]
+        added = self._data.put_each(name, ((part, None) for part in parts))
         self._hold(added, parts)
         return added
 
