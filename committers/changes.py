@@ -23,8 +23,6 @@ from txtopo import BatchOutputCollector, MapState, TopologyContext
 from txtopo.api.map_state import RowChanges
 from txtopo.columnar.equality import same_rows
 
-__all__ = ["CHANGES", "DIFF", "emit_changes", "emit_expired"]
-
 CHANGES = "changes"
 """The stream of the changes of a committer's table."""
 

@@ -192,11 +192,7 @@ class FieldsMapper:
     value_serializer: Serializer
 
     def __call__(self, tuple: Tuple) -> KafkaMessage:
-        """Return the record of a tuple.
-
-        Raises:
-            FieldsError: it has no field for the topic or the value, or a value that the serializer does not take.
-        """
+        """Return the record of a tuple; FieldsError if it lacks topic or value, or one that can't be serialized."""
         topic = self.topic if self.topic_field is None else tuple[self.topic_field]
         if not isinstance(topic, str) or not topic:
             raise FieldsError(f"field {self.topic_field!r} must have a topic, not {_shown(topic)}")
@@ -214,7 +210,6 @@ class FieldsMapper:
 
 
 def _shown(value: Any) -> str:
-    """Return the beginning of a value, without control characters, for an error."""
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}…"
 

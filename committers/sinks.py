@@ -121,10 +121,7 @@ class _DeltaSink(RichBolt):
             )
 
     def _write_what_fits(self, rows: pa.Table, refused: dict[int, Exception]) -> None:
-        """Write rows; if the table refuses some, divide them until those are found, and write the others.
-
-        ``refused`` takes the positions of the refused rows, and why they were refused.
-        """
+        """Write rows, dividing refused ones to find the culprits, whose positions and reasons go to ``refused``."""
         divisions = 0
         parts = [(0, len(rows))]
         while parts:
@@ -279,12 +276,7 @@ class DeltaUpsertBolt(_DeltaSink):
         if version not in value:
             raise ConfigError(f"there is no value field {version!r}; the version must be one of {', '.join(value)}")
         super().__init__(
-            path,
-            key + value,
-            compared=[*key, version],
-            flush_secs=flush_secs,
-            rows_max=rows_max,
-            bytes_max=bytes_max,
+            path, key + value, compared=[*key, version], flush_secs=flush_secs, rows_max=rows_max, bytes_max=bytes_max
         )
         self._key = key
         self._version = version

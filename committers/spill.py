@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo import BatchBolt, ICommitter
-from txtopo.api.reduction import RowsFile
+from txtopo.api.writes import RowsFile
 from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes, write_rows_file
 
 FILE_ROWS_MIN = 250_000
@@ -40,14 +40,12 @@ class SpillingCommitter(BatchBolt, ICommitter):
             self._rows = []
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state with the rows as Arrow IPC bytes."""
         state = dict(self.__dict__)
         if "_rows" in state:
             state["_rows"] = [rows_to_bytes(rows) for rows in state["_rows"]]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Restore the rows from Arrow IPC bytes."""
         self.__dict__.update(state)
         if "_rows" in state:
             self._rows = [rows_of_bytes(encoded) for encoded in state["_rows"]]
@@ -57,7 +55,6 @@ class ReducingCommitter(SpillingCommitter):
     """A committer whose rows wait to be reduced together: once they are many, and before they move."""
 
     def _begin(self) -> None:
-        """Start with no rows."""
         self._rows = []
         self._files = []
         self._rows_waiting = self._rows_reduced = 0

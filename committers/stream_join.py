@@ -31,14 +31,7 @@ from committers.event_time.times import MICROS_MAX, event_times, in_known_years,
 from committers.inputs import Inputs
 from committers.waiting import WaitingTuples
 from state import DeltaExpiringRows
-from txtopo import (
-    BatchOutputCollector,
-    Fields,
-    ICommitter,
-    OutputFieldsDeclarer,
-    TopologyContext,
-    TransactionAttempt,
-)
+from txtopo import BatchOutputCollector, Fields, ICommitter, OutputFieldsDeclarer, TopologyContext, TransactionAttempt
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.utc import MICROS_MIN
 from txtopo.columnar.conversion import cast_rows
@@ -46,8 +39,6 @@ from txtopo.columnar.key_index import key_ids
 from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError
-
-__all__ = ["StreamJoin"]
 
 UNTIL = "until"
 """The column of a table with the event time at which a row is forgotten; the end of time if none is."""
@@ -176,7 +167,6 @@ class StreamJoin(TakesBothStreams, ICommitter):
         return own.fields if self._ttl is None else own.inputs
 
     def _take(self, side: int, rows: pa.Table) -> None:
-        """Keep rows as their table has them."""
         own, time = self._layout.sides[side], self._time(side)
         fitted = cast_rows(rows.select(own.fields.names), own.schema, f"a row of {own.source!r}")
         until = np.full(rows.num_rows, MICROS_MAX)
@@ -279,7 +269,6 @@ class StreamJoin(TakesBothStreams, ICommitter):
         return rows.filter(pa.array(~had_partner[own]))
 
     def _of_stream(self, rows: pa.Table) -> pa.Table:
-        """Return kept left rows that are of the stream, with its fields."""
         return rows.filter(rows[MET].is_null()).drop_columns([ALONE, MET])
 
     def _lonely(self, rows: pa.Table) -> pa.Table:
@@ -341,7 +330,6 @@ class StreamJoin(TakesBothStreams, ICommitter):
                 state.take_expired(min(self._watermark.after, MICROS_MAX - 1))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Make bytes of the rows before the object moves to the commit phase."""
         state = self.__dict__
         if "_rows" in state:
             self._make_columns()
@@ -349,7 +337,6 @@ class StreamJoin(TakesBothStreams, ICommitter):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Make rows of the bytes."""
         self.__dict__.update(state)
         if "_rows" in state:
             self._rows = [[rows_of_bytes(each) for each in rows] for rows in state["_rows"]]

@@ -20,20 +20,6 @@ from txtopo.columnar.key_index import Mask, Positions, are_equal
 from txtopo.columnar.reducing import ordered
 from txtopo.columnar.selection import rows_at
 
-__all__ = [
-    "DELETED",
-    "INTERVALS",
-    "NUMBER",
-    "REPEAT",
-    "REPEATS",
-    "TIME",
-    "TXID",
-    "Line",
-    "Placed",
-    "left_as_is",
-    "placed",
-]
-
 REPEAT = Fields("repeat: long")
 """How many versions of an equal sequence came before a version."""
 
@@ -130,12 +116,7 @@ def left_as_is(is_left: Mask) -> Positions:
 
 
 def placed(  # noqa: PLR0913, PLR0917 - what is known, and what comes
-    known: pa.Table,
-    is_whole: Mask,
-    events: pa.Table,
-    values: pa.Table,
-    is_left: Mapping[str, Mask],
-    find: Find,
+    known: pa.Table, is_whole: Mask, events: pa.Table, values: pa.Table, is_left: Mapping[str, Mask], find: Find
 ) -> Placed:
     """Place the events of a transaction.
 

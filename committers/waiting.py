@@ -73,11 +73,7 @@ class WaitingTuples:
         return len(self._rows) >= TUPLES_WAITING_MAX
 
     def take(self) -> pa.Table | None:
-        """Return the waiting tuples as columns, and forget them; None for none.
-
-        Raises:
-            FieldsError: a value does not fit its field.
-        """
+        """Return the waiting tuples as columns, None for none, and forget them; FieldsError for a misfit."""
         self._source = None
         return converted(self._fields, self._rows, self._table) if self._rows else None
 

@@ -66,11 +66,7 @@ class WithBadRecords(Component):
             declarer.declare_stream(BAD_RECORDS, self.bad_records_fields.with_attempt())
 
     def with_dead_letter(self, path: str) -> Self:
-        """Return this spout with a table of bad records.
-
-        Raises:
-            ConfigError: it has one already.
-        """
+        """Return this spout with a table of bad records; raise ConfigError if it has one already."""
         if self.dead_letter is not None:
             raise ConfigError(f"the spout has a table of bad records already, at {self.dead_letter}; give it only one")
         spout = copy.copy(self)

@@ -30,8 +30,6 @@ from txtopo.errors import ConfigError, FieldsError, InputError
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
-__all__ = ["DataSourceSpout"]
-
 ROWS = 10_000
 """How many rows that come one by one are made columns at a time."""
 
@@ -127,7 +125,6 @@ class DataSourceSpout(TransactionalSpout):
         return {self.source.name(): (metadata["start"], metadata["end"])}
 
     def _made(self) -> DataSource:
-        """Return the source with its options, whose names have no case, as Spark gives them."""
         from pyspark.sql.datasource import CaseInsensitiveDict  # noqa: PLC0415 - as above
 
         return self.source(CaseInsensitiveDict(self.options))
@@ -223,11 +220,7 @@ def _has_rows(rows: Iterable[Any]) -> bool:
 
 
 def _as_json(offset: Any) -> Any:
-    """Return an offset as it is read back from metadata; offsets are compared in that form, as Spark does it.
-
-    Raises:
-        InputError: it has something that JSON has not.
-    """
+    """Return an offset as it is read back from metadata, in which form it is compared; InputError if it is no JSON."""
     try:
         return json.loads(json.dumps(offset, allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -384,7 +377,6 @@ class _DataSourceEmitter(Emitter):
         _stop(self._opened, self._name)
 
     def _batches(self, rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-        """Yield rows, and batches among them, as batches of the fields."""
         waiting: list[Any] = []
         for row in rows:
             is_batch = isinstance(row, pa.RecordBatch)
@@ -406,7 +398,6 @@ class _DataSourceEmitter(Emitter):
         )
 
     def _in_order(self, row: Any) -> Any:
-        """Return the values of a row in the order of the fields; a named Row has them by name."""
         if not isinstance(row, tuple | list):
             raise InputError(
                 f"source {self._name!r} returned {row!r}; give tuples, lists, Rows or record batches, as Spark asks"
@@ -465,7 +456,6 @@ def _as_spark(values: Sequence[Any], field: pa.Field) -> pa.Array:
 
 
 def _fields_of(source: DataSource) -> Fields:
-    """Return the fields of a source's schema."""
     schema = source.schema()
     if not isinstance(schema, str):
         return Fields(*(f"{field.name}: {field.dataType.simpleString()}" for field in schema))

@@ -11,8 +11,6 @@ import pyarrow as pa
 from txtopo.api.data.types import ddl_name
 from txtopo.columnar.conversion import cast_array, has_years, misfit_in
 
-__all__ = ["fitted", "parsed_schema"]
-
 
 def parsed_schema(schema: pa.Schema) -> pa.Schema:
     """Return the types to parse for a schema, from which :func:`fitted` gets its own: as exact, and with more range."""

@@ -37,10 +37,11 @@ if TYPE_CHECKING:
         RotatingTransactionalState as RotatingTransactionalState,
         TransactionalState as TransactionalState,
     )
-    from txtopo.api.state import MapState as MapState, StateKind as StateKind
+    from txtopo.api.map_state import MapState as MapState
     from txtopo.api.values import (
         NonTransactionalValue as NonTransactionalValue,
         OpaqueValue as OpaqueValue,
+        StateKind as StateKind,
         TransactionalValue as TransactionalValue,
     )
 

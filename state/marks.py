@@ -15,8 +15,6 @@ import attrs
 from txtopo.api.state import StateTable, TableDescription
 from txtopo.errors import DivergenceError, LostLead
 
-__all__ = ["Mark", "MarkedTable", "Owner", "Turns"]
-
 
 @attrs.frozen
 class Owner:

@@ -18,12 +18,11 @@ from state.delta.schema import TXID_FIELD, DeclaredKeys, FittedRows, checked_fie
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.copying import copying_of_value
 from txtopo.api.data.fields import Fields
-from txtopo.api.map_state import Key, split_columns
-from txtopo.api.state import KeyedWrites, OpenedState, Writes, by_key
-from txtopo.api.values import StateKind, StateValue
+from txtopo.api.map_state import split_columns
+from txtopo.api.state import OpenedState
+from txtopo.api.values import Key, StateKind, StateValue
+from txtopo.api.writes import KeyedWrites, Writes, by_key
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
-
-__all__ = ["SNAPSHOT_WRITES_MAX", "MemoryState", "OpenedMemoryState"]
 
 SNAPSHOT_WRITES_MAX = 1_000
 """The number of writes that a snapshot can go back."""
@@ -136,7 +135,6 @@ class MemoryState(DeclaredKeys):
         return kept if copying is None or copying.copied_out is None else kept.copied(copying.copied_out)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the data."""
         return MemoryState, (self.key, self.value, self.kind)
 
     def __repr__(self) -> str:

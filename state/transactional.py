@@ -22,8 +22,6 @@ from txtopo.api.store import Delete, Lead, Put, Store
 from txtopo.attempts import FIRST_TXID
 from txtopo.errors import StateAccessError
 
-__all__ = ["ENTRIES_MAX", "Initializer", "RotatingTransactionalState", "TransactionalState"]
-
 ENTRIES_MAX = 10_000
 """The default maximum number of entries of a rotating state."""
 

@@ -44,8 +44,10 @@ if TYPE_CHECKING:
     from txtopo.api.data.fields import Fields as Fields
     from txtopo.api.data.tuples import Tuple as Tuple, Tuples as Tuples
     from txtopo.api.dataset import Dataset as Dataset
+    from txtopo.api.map_state import MapState as MapState
     from txtopo.api.reduction import Combiner as Combiner
-    from txtopo.api.state import MapState as MapState, State as State, StateKind as StateKind
+    from txtopo.api.state import State as State
+    from txtopo.api.values import StateKind as StateKind
     from txtopo.assembly.plain.report import PlainReport as PlainReport
     from txtopo.assembly.plain.runner import RunningTopology as RunningTopology, start as start
     from txtopo.assembly.report import Progress as Progress, RunReport as RunReport

@@ -285,8 +285,8 @@ SETTINGS: Mapping[str, Setting] = {
             "topology.max.spout.pending",
             768,
             whole(1),
-            "maximum number of pending transactions: begun and not yet committed; in a plain topology, of pending "
-            "roots of a spout task",
+            "maximum number of pending transactions: begun and not yet committed, by default twice as many where the "
+            "topology is in a bucket; in a plain topology, of pending roots of a spout task",
             only=None,
             plain_default=500,
             is_of_component=True,

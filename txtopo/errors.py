@@ -99,7 +99,6 @@ class TxtopoError(Exception):
         return _rebuild, (type(self), self.args, self.__dict__)
 
     def __str__(self) -> str:
-        """Return the message with the origin in front, followed by the cause and the story."""
         origin = [
             f"{name} {value}"
             for name, value in (

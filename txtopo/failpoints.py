@@ -160,11 +160,7 @@ class _Charge:
 
 
 def arm_from_text(text: str) -> Handler | None:
-    """Return the handler for a value of ``TXTOPO_FAILPOINTS``; None if it is empty.
-
-    Raises:
-        ConfigError: a name, an action or a count is wrong.
-    """
+    """Return the handler for ``TXTOPO_FAILPOINTS``, None if it is empty; raise ConfigError for what is wrong in it."""
     charges: dict[str, _Charge] = {}
     for part in filter(None, (part.strip() for part in text.split(";"))):
         name, _, order = part.partition("=")

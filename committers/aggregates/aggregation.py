@@ -40,7 +40,6 @@ class Aggregation:
     diff: str = ""
 
     def __attrs_post_init__(self) -> None:
-        """Refuse names and types that do not go together."""
         for name, kind in zip(self.key.names, self.key.types, strict=True):
             if kind is not None and not is_key_type(kind):
                 raise no_equality(name, kind)
@@ -70,11 +69,7 @@ class Aggregation:
         return all(kind is not None for fields in every for kind in fields.types)
 
     def typed(self, schema: pa.Schema) -> Aggregation:
-        """Return the aggregation with the types of ``schema`` for fields without a type; itself if all have one.
-
-        Raises:
-            FieldsError: ``schema`` lacks a field, or a type cannot be a key or be aggregated so.
-        """
+        """Return the aggregation with types of ``schema`` where it has none; FieldsError if one is missing or wrong."""
         if self.is_typed:
             return self
         aggregates = {name: each.typed(schema) for name, each in self.aggregates.items()}
@@ -153,11 +148,7 @@ class Aggregation:
         return pa.Table.from_arrays(made, schema=schema)
 
     def merged(self, partials: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Return partials merged to one for each key: the same, whatever was merged before and in what order.
-
-        Raises:
-            FieldsError: a sum does not fit.
-        """
+        """Return partials merged by key, the same in whatever order; raise FieldsError if a sum does not fit."""
         return self._reduced(self.as_partials(partials))
 
     def as_partials(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
@@ -166,11 +157,7 @@ class Aggregation:
         return pa.Table.from_arrays([_column(rows, field.name, field.type) for field in fields], schema=fields)
 
     def results(self, partials: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Return the results of partials, row by row: merge them before.
-
-        Raises:
-            FieldsError: a mean does not fit.
-        """
+        """Return the results of merged partials, row by row; raise FieldsError if a mean does not fit."""
         made = [_column(partials, field.name, field.type) for field in self.key.arrow_schema()]
         for name, each in self.aggregates.items():
             try:
@@ -238,7 +225,6 @@ def _where(condition: Any, columns: Sequence[Any]) -> list[Any]:
 
 
 def _column(rows: pa.Table | pa.RecordBatch, name: str, kind: pa.DataType) -> Any:
-    """Return a column of rows with its declared type."""
     if name not in rows.schema.names:
         raise missing_field(name, rows.schema.names)
     column = rows.column(name)

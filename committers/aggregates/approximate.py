@@ -26,8 +26,6 @@ from txtopo.columnar.selection import in_one_piece
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.text.extras import how_to_install
 
-__all__ = ["ApproxCountDistinct", "ApproxQuantile"]
-
 _NUMBER = b"\xf0"
 """Tags the 8 bytes of an integer, as a sketch's first byte, the length of its preamble, never does."""
 
@@ -291,7 +289,6 @@ class ApproxQuantile(OfField):
         return np.where(np.isnan(values), _NAN, slots).astype(np.int32)
 
     def _values(self, slots: Any) -> Any:
-        """Return the value in the middle of each slot."""
         magnitudes, places = np.unique(np.abs(slots.astype(np.int64)), return_inverse=True)
         steps = (int(each) - self._zero for each in magnitudes if each < _INFINITY)
         middles = np.full(len(magnitudes), math.inf)

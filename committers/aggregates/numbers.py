@@ -176,7 +176,6 @@ def _mean(total: decimal.Decimal, count: int, scale: int) -> decimal.Decimal:
 
 
 def _ones(rows: int, column: Any = None) -> Any:
-    """Return 1 for each row, 0 where ``column`` is null."""
     if column is None or not column.null_count:
         return pa.array(np.ones(rows, dtype=np.int64))
     return pc.is_valid(column).cast(pa.int64())

@@ -290,11 +290,7 @@ class CountDistinct(Collect):
 
 
 def _merged_lists(groups: Any, *, is_distinct: bool, values_max: int) -> Any:
-    """Return one sorted list for each group of lists, null where all of them are null.
-
-    Raises:
-        ArrowInvalid: a group has more values than ``values_max``.
-    """
+    """Return a sorted list for each group, null of nulls; ArrowInvalid above ``values_max`` values."""
     lists, kind = groups.flatten(), groups.type.value_type
     group = np.asarray(pc.list_parent_indices(groups))
     rows = pa.table({"group": group[np.asarray(pc.list_parent_indices(lists))], "value": lists.flatten()})

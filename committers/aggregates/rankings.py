@@ -21,8 +21,6 @@ from txtopo.api.reduction import ColumnReduction, Merge
 from txtopo.columnar.reducing import ordered, ranks_in
 from txtopo.columnar.selection import in_one_piece
 
-__all__ = ["ArgMax", "ArgMin", "LastN", "TopN"]
-
 
 def _at_least_one(_: Any, attribute: Any, number: int) -> None:
     check_positive(attribute.name, number)
@@ -221,7 +219,6 @@ class _Falling:
 
 
 def _are_equal(values: Any) -> npt.NDArray[np.bool_]:
-    """Return whether each value but the first equals the one before it, as NaN equals NaN."""
     one, other = values[1:], values[:-1]
     equal = pc.equal(one, other)
     if pa.types.is_floating(values.type):
@@ -237,11 +234,7 @@ def _first_of(groups: Any, *, n: int, by: str, ties: Ties) -> Any:
 
 
 def _ends_of(groups: Any, *, rows_max: int, by: str, is_largest: bool) -> Any:
-    """Return the rows of each group whose order is the largest, or the smallest; null if all lists are null.
-
-    Raises:
-        ArrowInvalid: a group has more of them than ``rows_max``.
-    """
+    """Return each group's rows with the largest or smallest order; ArrowInvalid above ``rows_max`` of them."""
     falling = _Falling.of(groups, by)
     ends = falling.ends - falling.counts if is_largest else falling.ends - 1
     end = falling.order.take(pa.array(np.repeat(ends, falling.counts)))

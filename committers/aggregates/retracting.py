@@ -26,8 +26,6 @@ from txtopo.columnar.reducing import ordered
 from txtopo.columnar.selection import in_one_piece
 from txtopo.errors import TopologyError
 
-__all__ = ["counted", "retracting"]
-
 _ROWS = "rows"
 """The field of a kept value with the number of rows that have it."""
 
@@ -36,11 +34,7 @@ _VALUES_MAX = 10_000
 
 
 def retracting(values: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
-    """Return aggregates of changes, given those of rows.
-
-    Raises:
-        TopologyError: one of them can't take rows back, or none counts all rows.
-    """
+    """Return aggregates of changes, given those of rows; TopologyError if one can't retract, or none counts all."""
     made = {name: _retracting(name, each) for name, each in values.items()}
     if not any(_is_count(each) for each in made.values()):
         raise TopologyError(
@@ -144,7 +138,8 @@ class _Kept(_Counted):
         remedy = "aggregate by a finer key"
         if values_max != _VALUES_MAX or isinstance(self.of, Collect):
             remedy = f"give {type(self.of).__name__} a larger values_max, or {remedy}"
-        return [Merge(partial(_merged_counts, values_max=values_max), kind, remedy)]
+        has_each = isinstance(self.of, Collect) and not self.of.distinct
+        return [Merge(partial(_merged_counts, values_max=values_max, has_each=has_each), kind, remedy)]
 
     @property
     def partial_types(self) -> Sequence[pa.DataType]:
@@ -236,11 +231,10 @@ def _lists(columns: Sequence[Any], known: Any, diffs: Any, kind: pa.DataType) ->
     return pa.ListArray.from_arrays(np.arange(len(rows) + 1, dtype=np.int32), rows, kind, mask=mask)
 
 
-def _merged_counts(groups: Any, *, values_max: int) -> Any:
-    """Return for each group of lists the values with their numbers added up, in order, without those of 0.
+def _merged_counts(groups: Any, *, values_max: int, has_each: bool = False) -> Any:
+    """Return each group's values with numbers added up, in order, but 0; ArrowInvalid above ``values_max``.
 
-    Raises:
-        ArrowInvalid: a group has more values than ``values_max``.
+    With ``has_each``, a value counts with each row that has it.
     """
     lists, kind = groups.flatten(), groups.type.value_type
     group = np.asarray(pc.list_parent_indices(groups))
@@ -254,7 +248,8 @@ def _merged_counts(groups: Any, *, values_max: int) -> Any:
     added = added.filter(pc.not_equal(added[len(names) - 1], 0))
     added = added.take(ordered(added.select(names[:-1]))).combine_chunks()
     counts = np.bincount(added["0"].to_numpy(), minlength=len(groups))
-    if counts.max(initial=0) > values_max:
+    sizes = np.bincount(added["0"].to_numpy(), added.columns[-1].to_numpy()) if has_each else counts
+    if sizes.max(initial=0) > values_max:
         raise pa.ArrowInvalid(f"there are more than {values_max:,} values of a key")
     made = pa.StructArray.from_arrays(list(map(in_one_piece, added.columns[1:])), fields=list(kind.value_type))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)

@@ -177,7 +177,6 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
         return self._layout.keys
 
     def _merged(self, rows: pa.Table) -> pa.Table:
-        """Return rows as they are."""
         return rows
 
     def _refuse(self, rows: pa.Table, stream: str) -> None:

@@ -249,6 +249,16 @@ class TakesBothStreams(BatchBolt):
     _tuples_of: list[WaitingTuples]
     """The tuples of each side that are no columns yet."""
 
+    @property
+    def grouped_by(self) -> Mapping[tuple[str, str], Sequence[Fields]]:
+        """The fields of the key, by stream: one task must have all rows of a key, of both streams."""
+        sides = self._layout.sides
+        streams = [(each.source, each.stream) for each in sides]
+        return {
+            stream: [sides[side].fields.subset(sides[side].key) for side in self._layout.sides_of(*stream)]
+            for stream in streams
+        }
+
     @abstractmethod
     def _take(self, side: int, rows: pa.Table) -> None:
         """Take rows of a side."""

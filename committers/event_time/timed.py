@@ -222,7 +222,6 @@ class TimedCommitter(ClockedCommitter):
         self._wait_for(pa.Table.from_batches([batch]).select(batch.schema.names[1:]))
 
     def _make_columns(self) -> None:
-        """Convert the waiting tuples to columns; raise FieldsError if a value does not fit its field."""
         rows = self._tuples.take()
         if rows is not None:
             self._wait_for(self._reduced(rows, self.context.planned_at))

@@ -138,7 +138,6 @@ class TimerCommitter(BatchBolt, ICommitter):
                 self._set = []  # a timer that always sets the next one would never let the run end
 
     def _due(self, watermark: int | None) -> list[tuple[Any, ...]]:
-        """Put the timers that were set into the state; return those that are to fire, by time and then by key."""
         until, (rows, self._set) = self._timers.taken_until(), (self._set, [])
         # The state refuses a row that has expired already, so such a timer fires without having been there.
         passed = [row for row in rows if until is not None and micros_at(row[-1]) <= until]
@@ -154,7 +153,6 @@ class TimerCommitter(BatchBolt, ICommitter):
 
 
 def _order(timer: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what timers are sorted by: time, then key, in which null comes last."""
     time, *parts = timer
     return (time, *((part is None, 0 if part is None else part) for part in parts))
 

@@ -145,7 +145,6 @@ class _Calendar(Window):
             raise ConfigError(f"there is no time zone {self.zone!r}; give one such as 'Europe/Berlin'") from error
 
     def _local(self, times: Micros) -> Micros:
-        """Return what clocks in the zone show, in microseconds since they showed 1970."""
         local = micros_in(pc.local_timestamp(timestamps(times).cast(pa.timestamp("us", tz=self.zone))))
         is_ruled = times >= _RULED_FROM * _DAY
         if is_ruled.any():

@@ -13,8 +13,6 @@ from pyroaring import BitMap64
 from state.delta.log.data_files import DataFile, DataFolder, files_in
 from state.delta.log.vectors import Vector, vector_in
 
-__all__ = ["FEED", "InputFile", "file_of", "replaced"]
-
 FEED = {"_change_type": pa.string(), "_commit_version": pa.int64()}
 """The columns that the change data feed has beside the table's, as Delta names them."""
 

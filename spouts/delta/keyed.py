@@ -31,8 +31,6 @@ from txtopo.api.data.types import ddl_name
 from txtopo.api.data.utc import micros_at
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, are_after, are_over, not_over
 
-__all__ = ["InputStep", "KeyedVersions"]
-
 _TIME = pa.timestamp("us", tz="UTC")
 
 _CUT = 1000
@@ -209,10 +207,7 @@ class KeyedVersions:
         return later._step(before, after, self.taken, staying) if before or after or staying else None
 
     def expiring(self, former: AbstractSet[str], since: int) -> list[InputFile]:
-        """Return those files of an earlier version that this one has, too, and in which keys may have expired since.
-
-        Their rows are those that this version has: what it has replaced is no matter of time.
-        """
+        """Return those files of an earlier version that this one has, too, and in which keys may have expired since."""
         if self.taken == since:
             return []
         return [
@@ -255,7 +250,6 @@ def _times_in(added: pa.Table, column: str) -> dict[str, tuple[int, int]]:
 
 
 def _bounds_in(added: Mapping[str, Any], column: str) -> tuple[int, int] | None:
-    """Return the bounds of a column of times in a file that an entry adds; None if it does not have them."""
     stats = json.loads(added.get("stats") or "{}")
     texts = [stats.get(kind, {}).get(column) for kind in ("minValues", "maxValues")]
     if not column or None in texts:

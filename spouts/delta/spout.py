@@ -41,8 +41,6 @@ from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
 from txtopo.text.native import plain_text
 
-__all__ = ["DeltaTransactionalSpout"]
-
 
 @attrs.frozen(order=True)
 class _Place:

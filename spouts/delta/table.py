@@ -32,9 +32,6 @@ from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure
 from txtopo.text.native import plain_text
 from txtopo.text.suggestions import did_you_mean
 
-__all__ = ["Changes", "Entry", "InputTable"]
-
-
 Changes = Literal["refuse", "skip", "emit"]
 """What to do about a version that changes or deletes rows."""
 
@@ -88,12 +85,9 @@ class Entry:
 
 @attrs.frozen
 class InputTable:
-    """A table whose rows of some columns are read.
+    """A table whose rows of some columns, those of ``schema``, are read.
 
-    Args:
-        location: where it is.
-        schema: the columns to read, and their types.
-        changes: whether versions that change or delete rows are refused, left out, or read as changes.
+    ``changes``: whether versions that change or delete rows are refused, left out, or read as changes.
     """
 
     location: Location
@@ -119,11 +113,7 @@ class InputTable:
         return table
 
     def version_as_of(self, table: DeltaTable, txid: int) -> int:
-        """Return the version after a transaction of the topology that writes the table.
-
-        Raises:
-            ConfigError: no topology of txtopo writes it, or no version that is kept ends with the transaction.
-        """
+        """Return the version after a transaction of the table's topology; ConfigError if it is not kept, or foreign."""
         owner, address = Owner.of(table), self.location.address
         if owner is None:
             raise ConfigError(f"as_of_txid is {txid}; the table at {address} is of no topology of txtopo")
@@ -144,11 +134,7 @@ class InputTable:
         )
 
     def snapshot(self, identity: str, version: int) -> list[InputFile]:
-        """Return the files of a version, in the order of their paths.
-
-        Raises:
-            InputError: the version is gone, or the table was replaced.
-        """
+        """Return the files of a version by path; raise InputError if it is gone, or the table was replaced."""
         try:
             table = self.location.handle(version)
             self._check(table)
@@ -228,7 +214,6 @@ class InputTable:
         return next((place for place in places if self.location.folder.size(place) is None), None)
 
     def _read(self, files: Iterable[InputFile], kind: str | None, version: int) -> list[InputFile]:
-        """Return files with the columns of the change data feed, as if the table were partitioned by them."""
         files = list(files)
         elsewhere = next((each.file.path for each in files if _ABSOLUTE.match(each.file.path)), None)
         if elsewhere is not None:

@@ -209,10 +209,7 @@ class BadRecordsTable(BadRecords):
 
 
 def checked_dead_letter(path: str | os.PathLike[str], inputs: Sequence[str]) -> str:
-    """Return the path of a table of bad records; raise ConfigError if the spout would read the table as input.
-
-    The inputs are absolute paths and globs.
-    """
+    """Return the path of a table of bad records; raise ConfigError if the spout's paths and globs would read it."""
     text = os.fspath(path)
     table = PurePath(text if is_address(text) else local_path(text))
     within = next((each for each in inputs if _is_read(table, each)), None)
@@ -245,10 +242,7 @@ def read_each(  # noqa: PLR0913, PLR0917 - what a format knows of its records
     suspect: Suspect,
     bad: BadRecords,
 ) -> Iterator[pa.Table]:
-    """Yield the good records of a block, and pass the bad ones to ``bad``.
-
-    ``fault`` returns why a record is bad if that is known without Arrow, otherwise None.
-    """
+    """Yield a block's good records, and pass the bad to ``bad``; ``fault`` says why of some without Arrow."""
     # A few thousand records at a time, since each emitted batch reports progress and renews the attempt's timeout.
     for start in range(0, len(records), SIEVED_RECORDS_MAX):
         some = records[start : start + SIEVED_RECORDS_MAX]

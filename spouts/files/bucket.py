@@ -38,8 +38,6 @@ from txtopo.files.durable import beside
 from txtopo.files.folder import Item
 from txtopo.files.objects import ObjectFolder
 
-__all__ = ["Bucket"]
-
 _READ_BYTES_MIN, _READ_BYTES_MAX = 256 * 1024, 8 * 1024 * 1024
 """What a request reads at least and at most; from one to the next, if they follow one another, it doubles."""
 
@@ -169,7 +167,6 @@ class Bucket:
         return self._folder(bucket).item(key)
 
     def _top(self, path: str) -> str:
-        """Return what names begin with."""
         bucket, fixed, pattern = _parts_of(path)
         if fixed and not pattern and not self.is_folder(path) and self.is_there(path):
             del fixed[-1]
@@ -242,7 +239,6 @@ class _ObjectReader(io.RawIOBase):
 
 
 def _split(path: str) -> tuple[str, str]:
-    """Return the address of a bucket, and the rest of a path in it."""
     scheme, _, rest = path.partition("://")
     parts = rest.split("/")
     depth = 2 if scheme.startswith("http") else 1  # an account, and a container in it
@@ -251,7 +247,6 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def _joined(bucket: str, key: str) -> str:
-    """Return the address of what is in a bucket; the other way round, see :func:`_split`."""
     return f"{bucket}/{key}" if key and not bucket.endswith("/") else bucket + key
 
 

@@ -21,23 +21,18 @@ from spouts.files.listing import (
     scan_names,
 )
 
-__all__ = ["DISK", "Disk", "FileSystem", "Scan"]
-
 
 @attrs.frozen
 class Scan:
-    """The names of what may be complete files, as of one moment.
+    """The names of what may be complete files, by their paths, as of one moment.
 
-    Args:
-        paths: the path of each name.
-        look_at: what a name stands for now, or stood for at that moment; None: for no file, or an empty one.
+    ``look_at`` returns what a name stands for now, or stood for then; None: for no file, or an empty one.
     """
 
     paths: Mapping[str, str]
     look_at: Callable[[str], InputFile | None]
 
     def __contains__(self, name: str) -> bool:
-        """Whether a name was there."""
         return name in self.paths
 
 

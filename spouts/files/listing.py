@@ -141,11 +141,7 @@ def list_files(paths: Sequence[str]) -> Listing:
 
 
 def folders_of(paths: Sequence[str]) -> list[str]:
-    """Return the folder of each path: the path itself, the folder of a file, or the fixed part of a glob.
-
-    Raises:
-        InputError: a path does not exist.
-    """
+    """Return each path's folder: itself, that of a file, or a glob's fixed part; InputError if it does not exist."""
     folders = [_root(path)[0] for path in paths]
     for path, folder in zip(paths, folders, strict=True):
         if not Path(folder).is_dir():
@@ -246,10 +242,7 @@ def check_version(path: str, planned: FileRange | InputFile, now: InputFile | No
 
 
 def check_unchanged(path: str, planned: FileRange | InputFile, handle: IO[bytes] | None = None) -> None:
-    """Raise FileChangedError if a file is missing, or has another size or mtime than when it was planned.
-
-    Without a handle this checks the file that is at the path now.
-    """
+    """Raise FileChangedError if a file, without a handle that at the path, is not there as it was planned."""
     now = None
     with contextlib.suppress(FileNotFoundError):
         status = os.stat(path if handle is None else handle.fileno())  # noqa: PTH116 - the same call on a handle
@@ -272,11 +265,7 @@ def _matches_now(path: str) -> list[str]:
 
 
 def _matches(path: str) -> tuple[str, list[str]]:
-    """Return the root of a path, and the files and folders that it matches.
-
-    Raises:
-        OSError: a folder can't be read; ``glob`` and ``os.walk`` say that it has nothing.
-    """
+    """Return a path's root, and the files and folders that it matches; raise OSError if a folder can't be read."""
     root, is_glob = _root(path)
     if not is_glob:
         return root, [path]

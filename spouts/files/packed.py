@@ -18,8 +18,6 @@ import pyarrow as pa
 
 from txtopo.errors import BucketUnreachable, InputError
 
-__all__ = ["PACKED_SUFFIXES", "UNPACKED_END", "Unpacked", "is_packed", "suffix_of", "unpacked"]
-
 PACKED_SUFFIXES = (".gz", ".bz2", ".zst", ".zstd")
 """Suffixes of compressed files that are read."""
 

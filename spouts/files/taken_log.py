@@ -146,11 +146,9 @@ class FileLog:
         return here is not None and reference is not None and reference[0] == here[0] and reference[1] <= here[1]
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return len(self._entries)
 
     def __contains__(self, name: str) -> bool:
-        """Whether a name has an entry."""
         return name in self._numbers_of
 
     def names(self) -> Iterable[str]:

@@ -12,8 +12,6 @@ from spouts.kafka.log import KafkaRecord
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.utc import EPOCH
 
-__all__ = ["Debezium"]
-
 UNAVAILABLE = "__debezium_unavailable_value"
 """Stands for a large value that a change has left as it is: the database's log does not have it."""
 

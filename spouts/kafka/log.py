@@ -169,10 +169,7 @@ class KafkaLog(ABC):
 
     @abstractmethod
     def topics(self, chosen: TopicFilter, *, waits: bool = True) -> list[Topic]:
-        """Return the chosen topics that exist, by name.
-
-        Unless it ``waits``, it raises UnansweredError until the answer is there.
-        """
+        """Return the chosen topics that exist; unless it ``waits``, raise UnansweredError until the answer is there."""
 
     @abstractmethod
     def starts(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
@@ -180,10 +177,7 @@ class KafkaLog(ABC):
 
     @abstractmethod
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Return the end of what is readable in each partition; one request for all.
-
-        A partition that has no leader now is left out.
-        """
+        """Return the end of what is readable in each partition that has a leader, by one request."""
 
     def ranges(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
         """Return where partitions begin and end; two requests for all."""

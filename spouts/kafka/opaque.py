@@ -50,11 +50,7 @@ class OpaqueKafkaSpout(KafkaInput, OpaquePartitionedTransactionalSpout):
     """
 
     def coordinator(self, config: Mapping[str, Any], context: TopologyContext) -> PartitionedCoordinator:
-        """Return the coordinator.
-
-        Raises:
-            InputError: a topic does not exist, or Kafka refuses the client.
-        """
+        """Return the coordinator; raise InputError if a topic does not exist, or Kafka refuses the client."""
         del context
         coordinator = _OpaqueCoordinator(self, self.make_log(config, is_shared=False))
         coordinator.planner.check_topics()
@@ -199,7 +195,6 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
 
 
 def _kept(log: KafkaLog, place: TopicPartition, start: int) -> int:
-    """Return an offset, or where the partition's log begins if that is later."""
     first_kept = log.starts([place])[place]
     if first_kept > start:
         logger.warning("%s; they are skipped", Lost(Span(place, start, first_kept), start, first_kept))

@@ -107,11 +107,7 @@ class RecordFormat(ABC):
         self.fields = fields
 
     def emit(
-        self,
-        attempt: TransactionAttempt,
-        messages: Sequence[Message],
-        bad: BadRecords,
-        collector: BatchOutputCollector,
+        self, attempt: TransactionAttempt, messages: Sequence[Message], bad: BadRecords, collector: BatchOutputCollector
     ) -> None:
         """Emit the tuples of records, and pass bad records on."""
         if self.fields.columnar:
@@ -429,14 +425,11 @@ def _timestamp(message: Message) -> dt.datetime | None:
 
 
 def _time_ms(message: Message) -> int:
-    """Return a message's time; a negative number if it has none."""
     kind, at_ms = message.timestamp()
     return -1 if kind == _NO_TIMESTAMP else at_ms
 
 
 class _LazyHeaders(Sequence[tuple[str, bytes | None]]):
-    """The headers of a message, read at the first look: most are never looked at."""
-
     __slots__ = ("_found", "_message")
     __hash__ = None  # type: ignore[assignment] # as a list
 

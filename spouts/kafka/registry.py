@@ -24,8 +24,6 @@ from txtopo.text.client_properties import ClientProperties, Value
 from txtopo.text.extras import how_to_install
 from txtopo.text.secrecy import without_secrets
 
-__all__ = ["SchemaRegistry"]
-
 Format = Literal["avro", "json", "protobuf"]
 
 _NOT_FOUND = 404
@@ -102,13 +100,7 @@ class SchemaRegistry:
 
     @checked_arguments
     def serializer(
-        self,
-        format: Format,
-        topic: str,
-        schema: Any,
-        *,
-        registers: bool = True,
-        of: Literal["value", "key"] = "value",
+        self, format: Format, topic: str, schema: Any, *, registers: bool = True, of: Literal["value", "key"] = "value"
     ) -> Callable[[Any], bytes]:
         """Return a function that makes the bytes of a value: of a dict, or of a message of Protobuf.
 
@@ -133,11 +125,7 @@ class SchemaRegistry:
         return _Serializer(self, topic, of, write)
 
     def client(self) -> Any:
-        """Return a client of this process.
-
-        Raises:
-            ConfigError: a secret is not there, or the client refuses a property.
-        """
+        """Return a client of this process; raise ConfigError if a secret is missing, or a property refused."""
         try:
             return _library().SchemaRegistryClient(self._properties.resolved())
         except (ValueError, TypeError, OSError) as error:
@@ -236,7 +224,6 @@ class _OfThread:
         self._local = threading.local()
 
     def __call__(self) -> Any:
-        """Return it."""
         if not hasattr(self._local, "made"):
             made: dict[Any, Any] = _kept.__dict__.setdefault("made", {})
             key = self._make.func, self._make.args
@@ -266,7 +253,6 @@ class _Deserializer:
         return _OfThread(functools.partial(_reader, self.registry, self.format, self.message))
 
     def __call__(self, record: KafkaRecord) -> Mapping[str, Any] | None:
-        """Return the values of a record by name; None if it has none."""
         data = getattr(record, self.of)
         if data is None:
             return None
@@ -299,7 +285,6 @@ class _Serializer:
     _write: _OfThread = attrs.field(eq=False, repr=False)
 
     def __call__(self, value: Any) -> bytes:
-        """Return the bytes of a value."""
         try:
             made: bytes = self._write()(value, _context(self.topic, self.of))
         except TxtopoError:

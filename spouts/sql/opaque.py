@@ -1,7 +1,7 @@
 """``OpaqueSqlTransactionalSpout``: the rows of an SQL table that are added or updated, by the time of the change.
 
-Metadata is the place of the last row, and of the one before the first: ``{"after": …, "until": [time, key, …]}``, as
-texts of the database.
+Metadata is the place of the last row, and of the one before the first: ``{"after": …, "until": [time, key, …],
+"of": "orders by updated_at, id"}``, as texts of the database.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.dataset import Dataset
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError
-
-__all__ = ["OpaqueSqlTransactionalSpout"]
 
 
 class OpaqueSqlTransactionalSpout(OpaquePartitionedTransactionalSpout):
@@ -87,6 +85,7 @@ class OpaqueSqlTransactionalSpout(OpaquePartitionedTransactionalSpout):
         """The fields after the attempt."""
         self.table = InputTable(url, table, schema, self.values)
         self.ordering = (updated_at, *key)
+        self.order = self.table.order(self.ordering)
         if len(self.ordering) == 1:
             raise ConfigError("key has no column; give those of the table's primary key")
         self.table.check_fields("updated_at or key", self.ordering)
@@ -143,6 +142,8 @@ class _OpaqueCoordinator(PartitionedCoordinator):
     def resume(self, txid: int, metadata: Mapping[str, Metadata]) -> None:
         """Go on after the last transaction."""
         del txid
+        for each in metadata.values():
+            self._spout.table.check_order(self._spout.order, each)
         if not self._is_checked:
             if not self._opened.is_postgresql:
                 raise ConfigError(
@@ -206,7 +207,8 @@ class _OpaqueEmitter(OpaquePartitionedEmitter):
         for batch in rows.to_batches():
             collector.emit_batch(batch)
         last = rows.select(self.spout.ordering).slice(rows.num_rows - 1).to_pylist()[0]
-        return {"after": place, "until": [_text(value) for value in last.values()]}
+        until = [_text(value) for value in last.values()]
+        return {"after": place, "until": until, "of": self.spout.order}
 
     def close(self) -> None:
         self.opened.database.close()

@@ -1,6 +1,7 @@
 """``SqlTransactionalSpout``: the rows of an SQL table that only grows, by a rising id.
 
-Metadata is a range of ids, and how many rows it has: ``{"after": id or null, "until": id or null, "rows": 100}``.
+Metadata is a range of ids, and how many rows it has: ``{"after": id or null, "until": id or null, "rows": 100, "of":
+"orders by id"}``.
 """
 
 from __future__ import annotations
@@ -21,8 +22,6 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.dataset import Dataset
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InputError
-
-__all__ = ["SqlTransactionalSpout"]
 
 
 class SqlTransactionalSpout(TransactionalSpout):
@@ -76,7 +75,7 @@ class SqlTransactionalSpout(TransactionalSpout):
         self.table = InputTable(url, table, schema, self.values)
         self.table.check_fields("id", [id])
         self.output_fields = self.values.with_attempt()
-        self.id = id
+        self.id, self.order = id, self.table.order([id])
         self.rows_max = rows_max
         self.watch = watch
         self.poll_secs = poll_secs
@@ -128,6 +127,7 @@ class _SqlCoordinator(Coordinator):
     def resume(self, txid: int, metadata: Metadata) -> None:
         """Begin after the last transaction."""
         del txid
+        self._spout.table.check_order(self._spout.order, metadata)
         self._position = self._final = None if metadata is None else metadata["until"]
         self._opened.check((self._spout.id,), INTEGERS)
         self._opened.check_sequence(self._spout.id, self._position)
@@ -155,14 +155,14 @@ class _SqlCoordinator(Coordinator):
         if previous_metadata is not None and previous_metadata["until"] != self._position:
             self._position = previous_metadata["until"]
         if not self.is_ready():
-            return {"after": self._position, "until": self._position, "rows": 0}
+            return {"after": self._position, "until": self._position, "rows": 0, "of": self._spout.order}
         column = self._opened.quoted(self._spout.id)
         condition, given = _range(column, self._opened.placeholder, self._position, self._final)
         nth = f"{condition} ORDER BY {column} LIMIT 1 OFFSET {self._spout.rows_max - 1:d}"
         last = self._opened.ask(column, nth, given)
         until = self._final if last is None else last
         rows = self._opened.ask("count(*)", *_range(column, self._opened.placeholder, self._position, until))
-        metadata = {"after": self._position, "until": until, "rows": rows}
+        metadata = {"after": self._position, "until": until, "rows": rows, "of": self._spout.order}
         self._position = until
         return metadata
 
@@ -200,6 +200,7 @@ class _SqlEmitter(Emitter):
 
     def emit_batch(self, attempt: TransactionAttempt, metadata: Metadata, collector: BatchOutputCollector) -> None:
         del attempt
+        self.spout.table.check_order(self.spout.order, metadata)
         if not metadata["rows"]:
             return
         column = self.opened.quoted(self.spout.id)
@@ -227,7 +228,6 @@ class _SqlEmitter(Emitter):
 
 
 def _range(column: str, placeholder: str, after: int | None, until: int | None) -> tuple[str, tuple[Any, ...]]:
-    """Return the condition for a range of ids, and its parameters."""
     if after is None:
         return f"{column} <= {placeholder}", (until,)
     return f"{column} > {placeholder} AND {column} <= {placeholder}", (after, until)

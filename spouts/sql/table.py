@@ -20,11 +20,10 @@ import pyarrow as pa
 
 from state.sql.columns import checked_names, column_type
 from state.sql.database import Columns, Database, Transaction, checked_url, database_of
+from txtopo.api.components.spout import Metadata
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure, StateFailure
-
-__all__ = ["INTEGERS", "TIMES", "InputTable", "OpenedTable"]
 
 SETTLING_SECS = 1
 """Before its transaction is known to run, a server's process may be held up for so long after the statement came, which
@@ -128,6 +127,19 @@ class InputTable:
         """Return the table with a connection of this process, which is not made yet."""
         return OpenedTable(self, database_of(self.url, keeps_connection=True), self.columns)
 
+    def order(self, ordering: Sequence[str]) -> str:
+        """Return what metadata says that it is of: the table, and the columns by which it is read."""
+        return f"{'' if self.schema is None else f'{self.schema}.'}{self.name} by {', '.join(ordering)}"
+
+    def check_order(self, order: str, metadata: Metadata) -> None:
+        """Raise an InputError for metadata of another table or other columns; that of former versions says nothing."""
+        was = metadata.get("of", order) if metadata else order
+        if was != order:
+            raise InputError(
+                f"the spout reads {order}, and read {was} in transactions before: their places mean nothing here, and "
+                "rows would be left out. Read on as before, or read this by a spout with another id"
+            )
+
     def check_fields(self, what: str, names: Sequence[str]) -> None:
         """Raise a ConfigError for a name that is none of the fields."""
         wrong = [name for name in names if name not in self.fields.names]
@@ -183,11 +195,7 @@ class OpenedTable:
             raise SourceFailure(error.message) from error
 
     def read(self, where: str, parameters: Sequence[Any]) -> pa.Table:
-        """Return rows by what follows WHERE in a statement.
-
-        Raises:
-            InputError: a value does not fit its field.
-        """
+        """Return rows by what follows WHERE in a statement; raise InputError if a value does not fit its field."""
         with self.transaction() as transaction:
             names = zip(self.columns.schema, transaction.names(self.columns), strict=True)
             read = ", ".join(

@@ -25,8 +25,6 @@ from state.delta.log.put import Change, entry_of
 from state.delta.log.vectors import vector_in
 from txtopo.errors import StateAccessError
 
-__all__ = ["Alteration"]
-
 
 @attrs.frozen
 class Alteration:

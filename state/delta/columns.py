@@ -14,8 +14,6 @@ from txtopo.columnar.conversion import fit_array, is_exact
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import FieldsError
 
-__all__ = ["Column", "column_values", "fit_column", "is_key_type", "no_equality"]
-
 AT_ONCE_MAX = 1_000
 """The number of nested values converted at a time; that takes a second if they are large, so progress is reported
 after each portion."""
@@ -23,12 +21,7 @@ after each portion."""
 
 @attrs.frozen(eq=False)
 class Column:
-    """One field of many rows.
-
-    Args:
-        array: the column in Arrow; None for a field without a type.
-        given: the values as they were given; None if one that is read back may differ.
-    """
+    """One field of many rows: in Arrow if it has a type, and as given, unless what is read back may differ."""
 
     array: Any
     given: Sequence[Any] | None
@@ -45,10 +38,7 @@ class Column:
 
 
 def fit_column(values: Sequence[Any], kind: pa.DataType | None) -> Column | None:
-    """Return the column of ``values``, or None if one of them does not fit.
-
-    Without a type, every value fits and stays as it is.
-    """
+    """Return the column of ``values``, as they are without a type; None if one of them does not fit."""
     if kind is None:
         return Column(None, values)
     if pa.types.is_nested(kind) and len(values) > AT_ONCE_MAX:

@@ -23,8 +23,6 @@ from state.delta.writer import TableWriter
 from txtopo.api.state import CanBeForked, KeepsVersions, SchemaEvolution, State
 from txtopo.errors import ConfigError
 
-__all__ = ["DeclaredDeltaTable"]
-
 
 class DeclaredDeltaTable(State, CanBeForked, KeepsVersions):
     """A state in a Delta table of its own."""

@@ -30,8 +30,6 @@ from txtopo.errors import StateAccessError
 from txtopo.failpoints import reach
 from txtopo.files.durable import make_folder
 
-__all__ = ["fork_table"]
-
 
 def fork_table(origin: Location, txid: int, place: Location, owner: Owner, epoch: int) -> None:
     """Make a new table that is as ``origin`` was after the write of a transaction.

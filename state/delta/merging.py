@@ -45,8 +45,6 @@ from state.delta.log.vectors import bitmap_of, portions_in, positions_in
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL, are_over, times_of
 
-__all__ = ["Ended", "Merged", "Merging", "Policy", "Put", "in_bins", "in_tiers", "is_mostly_dead"]
-
 SEGMENT_ROWS, SEGMENT_BYTES = 5_000_000, 1 << 30
 """The most rows of a file in tiers, and the most bytes: with few large ones, a write has few vectors to write."""
 
@@ -398,7 +396,6 @@ class Merging:
         return Merged(made, pieces if policy.kept else (), old)
 
     def _left(self, file: DataFile, until: int, old: list[OldFile]) -> Iterator[pa.Table]:
-        """Yield the rows of a file that are not over, and then add it to the old ones."""
         policy, dead, live = self._policy, self._data.dead(file), BitMap64()
         time, at, last, expired = policy.time, 0, BEFORE_ALL, 0
         # Those in memory need not be read: of a merge of 8 files that takes a third.

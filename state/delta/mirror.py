@@ -23,8 +23,6 @@ from txtopo.columnar import mapped
 from txtopo.columnar.progress_probe import ProgressProbe, current_probe
 from txtopo.errors import FailedException, StateFailure
 
-__all__ = ["Mirror", "Mirrored", "Read"]
-
 _WAIT_SECS = 1.0
 """How often who waits for rows to be loaded shows that they are."""
 
@@ -79,10 +77,7 @@ class Mirror(Generic[H]):
         """The version whose rows are held; None if they are not known to be of one."""
 
     def load_beside(self, source: Mirrored, bytes_max: int) -> None:
-        """Begin to load the rows of the source's version, in a thread, into so much memory.
-
-        The next use waits for them. If they cannot be loaded, it loads them itself, and meets the error.
-        """
+        """Begin to load the version's rows in a thread, into so much memory; the next use waits, or meets the error."""
         self.clear()
         self.held = self._make(bytes_max)
         if source.files:

@@ -36,20 +36,15 @@ from txtopo.api.state import (
     OpenedState,
     State,
     UsesExecutors,
-    Writes,
 )
+from txtopo.api.writes import Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import LostLead, StateAccessError
 from txtopo.failpoints import durable_step, reach
 
-__all__ = ["OpenedDeltaTable"]
-
 
 class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, GrowsColumns):
-    """A Delta table opened by one coordinator, whose marker is written.
-
-    Its subclasses say what a write consists of; all else is here.
-    """
+    """A Delta table opened by one coordinator, whose marker is written; subclasses say what a write consists of."""
 
     def __init__(self, declared: State, writer: TableWriter, schema: pa.Schema, upkeep: Upkeep, policy: Policy) -> None:
         self.declared = declared
@@ -72,11 +67,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
 
     @abstractmethod
     def _change(self, txid: int, note: Any) -> Change:
-        """Return what a note changes on top of the head.
-
-        Raises:
-            DivergenceError: it was computed from other rows than those of the head.
-        """
+        """Return what a note changes on top of the head; DivergenceError if it was computed from another."""
 
     def _landed(self, note: Any) -> None:
         """Take note that the head is a version that ``note`` made; None: by upkeep, which moves rows only."""
@@ -150,10 +141,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         self.publish(txid, self.prepare(txid, values))
 
     def clean_up(self) -> None:
-        """Remove what dead writers and drivers have left unfinished.
-
-        A crash in between leaves some, which the next call removes.
-        """
+        """Remove what dead writers and drivers have left unfinished; what a crash leaves, the next call removes."""
         with self._writer.failing("what is left of earlier runs cannot be removed"):
             self._data.remove_waiting()
             self._writer.remove_drafts()
@@ -361,7 +349,6 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         return {place for file in files for place in file.places}
 
     def _tell_retentions(self) -> None:
-        """Let the table's properties say how long others are to keep what versions need."""
         metadata = self._writer.metadata
         lacking = self._upkeep.retentions(metadata["configuration"])
         if lacking:
@@ -404,7 +391,6 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         self._landed(None)
 
     def _dead(self, file: DataFile) -> BitMap64:
-        """Return the positions of the dead rows of one of the head's files."""
         return self._data.dead(file)
 
     def close(self) -> None:

@@ -18,13 +18,12 @@ import pyarrow.compute as pc
 from state.delta.columns import Column, column_values, fit_column, is_key_type, no_equality
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
-from txtopo.api.map_state import Key, joined_columns, split_columns
-from txtopo.api.state import KeyedWrites, State
-from txtopo.api.values import StateKind, StateValue, stored_values
+from txtopo.api.map_state import joined_columns, split_columns
+from txtopo.api.state import State
+from txtopo.api.values import Key, StateKind, StateValue, stored_values
+from txtopo.api.writes import KeyedWrites
 from txtopo.columnar.conversion import misfit_of
 from txtopo.errors import FieldsError
-
-__all__ = ["PREVIOUS_PREFIX", "TXID_FIELD", "DeclaredKeys", "FittedRows", "RowFormat", "checked_fields", "twice_among"]
 
 TXID_FIELD = "txid"
 """The column of the last transaction that touched a row."""
@@ -54,10 +53,7 @@ class FittedRows:
 
 
 def checked_fields(key: Fields, value: Fields, kind: StateKind, *, typed: bool) -> None:
-    """Raise a FieldsError, which names the field and the reason, unless a table can have these fields.
-
-    ``typed``: each field needs a type.
-    """
+    """Raise a FieldsError, which names the field and the reason, unless a table can have these fields."""
     if kind is StateKind.ROWS:
         raise FieldsError("rows without keys are kept by a table of rows; write DeltaRows(path, fields)")
     for role, fields in (("key", key), ("value", value)):
@@ -259,7 +255,6 @@ class RowFormat:
         return split_columns(rows, width)
 
     def _refuse_all_null(self, values: Sequence[Any], keys: Sequence[Key]) -> None:
-        """Refuse a value that, as a previous value, would look like no value."""
         nulls = [None] * len(self.value)
         for key, value in zip(keys, values, strict=True):
             if isinstance(value, tuple | list) and list(value) == nulls:
@@ -307,7 +302,6 @@ def _joined(columns: Sequence[Column]) -> Sequence[Any]:
 
 
 def _zipped_previous(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
-    """Return the previous values, None if every field is null; nothing for a kind that keeps none."""
     if len(columns) <= 1:
         return columns[0] if columns else ()
     return [None if all(part is None for part in row) else row for row in zip(*columns, strict=True)]

@@ -40,12 +40,10 @@ from state.delta.log.put import Change, entry_of, tries, unknown
 from state.delta.log.sync import sync_log
 from state.delta.log.vectors import has_vectors
 from state.delta.read.foreign import foreign_change, stale
-from txtopo.api.state import CanBeRenamed, StateKind, StateTable, TableDescription
-from txtopo.api.values import ROWS_KINDS
+from txtopo.api.state import CanBeRenamed, StateTable, TableDescription
+from txtopo.api.values import ROWS_KINDS, StateKind
 from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, Item
-
-__all__ = ["DeltaStateTable", "kept_version"]
 
 _ASIDE = ".before-repair-"
 
@@ -260,20 +258,15 @@ class DeltaStateTable(StateTable, CanBeRenamed):
         folder.parent.move(folder.name, aside)
 
     def _existing(self) -> DeltaTable | None:
-        """Return a handle of the newest version; None if there is no table."""
         held = self._cached_handle()
         table = self._location.existing() if held is None else None
         return held if table is None else self._hold(table)
 
     def _newest(self) -> DeltaTable:
-        """Return a handle of the newest version of a table that is there."""
         return self._cached_handle() or self._hold(self._location.handle())
 
     def _cached_handle(self) -> DeltaTable | None:
-        """Return the handle of the last look at its newest version, unless the entry of that look is another one since.
-
-        A start looks at each table several times, and a fresh handle reads the whole log, twice.
-        """
+        """Return the last look's handle unless its entry is another since: a fresh one reads the whole log, twice."""
         table, entry = self._seen or (None, None)
         entries = [] if table is None else entries_from(self._location, table.version())
         if table is None or entries[:1] != [entry]:

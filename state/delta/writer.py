@@ -44,8 +44,6 @@ from txtopo.failpoints import reach
 from txtopo.files.durable import why_not_written
 from txtopo.files.folder import Draft, LocalFolder
 
-__all__ = ["TableWriter"]
-
 _KNOWN_SECS = ENTRIES_SECS / 2
 """How long the head is taken for known at most. Later, others may have written the next version, and removed its entry
 from the log, behind a checkpoint; then a put would not notice it."""

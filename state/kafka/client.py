@@ -21,8 +21,6 @@ from txtopo.errors import ConfigError, InputError, SourceFailure, StateFailure, 
 from txtopo.network.kafka_connection import KafkaConnection
 from txtopo.text.client_properties import ClientProperties
 
-__all__ = ["KafkaMarks", "KafkaWriter"]
-
 ANSWER_SECS = 30.0
 """How long an answer of Kafka is waited for, at most, before it is tried again."""
 
@@ -216,11 +214,7 @@ class KafkaWriter:
             raise marks.failure("transactions can't be begun", error) from None
 
     def write(self, rows: Iterable[pa.Table], mark: Mark, secs: float) -> None:
-        """Write records and a mark in one transaction.
-
-        Raises:
-            StateFailure: it failed, or nobody knows; this writer is of no further use.
-        """
+        """Write records and a mark in one transaction; StateFailure if that is not sure: this writer is done then."""
         with self._marks.failing("a transaction can't be written"):
             self._producer.begin_transaction()
             for part in rows:
@@ -253,11 +247,7 @@ class KafkaWriter:
 
 
 def checked_library(servers: str, properties: ClientProperties) -> None:
-    """Refuse a client that lacks what this needs.
-
-    Raises:
-        ConfigError: confluent-kafka is not installed, or too old.
-    """
+    """Raise ConfigError if confluent-kafka is not installed, or too old for this."""
     library = KafkaConnection(servers, properties, "the state").library
     if not hasattr(library, "IsolationLevel"):
         raise ConfigError("a KafkaState needs confluent-kafka 2.6 or newer")

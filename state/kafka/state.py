@@ -21,14 +21,13 @@ from state.noted_rows import AppendsNotedRows
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
 from txtopo.api.dataset import Dataset
-from txtopo.api.reduction import Rows, RowsMode
-from txtopo.api.state import CanBeRenamed, CanBeRepaired, StateKind, TableDescription
+from txtopo.api.state import CanBeRenamed, CanBeRepaired, TableDescription
+from txtopo.api.values import StateKind
+from txtopo.api.writes import Rows, RowsMode
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import ConfigError, DivergenceError, FailedException, FieldsError, StateAccessError, StateFailure
 from txtopo.network.kafka_connection import kafka_address, kafka_servers
 from txtopo.text.client_properties import ClientProperties, Value
-
-__all__ = ["KafkaState", "OpenedKafkaState"]
 
 _RESERVED = {
     "bootstrap.servers": "it is the first argument, servers",

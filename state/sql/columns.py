@@ -20,8 +20,6 @@ from txtopo.api.data.types import ddl_name
 from txtopo.columnar.conversion import has_years
 from txtopo.errors import FieldsError
 
-__all__ = ["NAME_BYTES_MAX", "ColumnType", "checked_names", "column_type", "misfit_in_columns"]
-
 NAME_BYTES_MAX = 63
 """PostgreSQL cuts longer names."""
 
@@ -85,10 +83,7 @@ _TYPES: Mapping[pa.DataType, ColumnType] = {
         _instant,
     ),
     pa.timestamp("us"): ColumnType(
-        "TIMESTAMP WITHOUT TIME ZONE",
-        "TIMESTAMP",
-        lambda time: time.isoformat(" ", "microseconds"),
-        _time,
+        "TIMESTAMP WITHOUT TIME ZONE", "TIMESTAMP", lambda time: time.isoformat(" ", "microseconds"), _time
     ),
 }
 
@@ -98,11 +93,7 @@ _NAMES = (
 
 
 def column_type(name: str, kind: pa.DataType) -> ColumnType:
-    """Return the type of a field's column.
-
-    Raises:
-        FieldsError: an SQL table has no such columns.
-    """
+    """Return the type of a field's column; raise FieldsError if an SQL table has no such columns."""
     if pa.types.is_decimal(kind):
         exact = f"NUMERIC({kind.precision}, {kind.scale})"
         return ColumnType(exact, "TEXT", lambda value: format(value, "f"), Decimal)
@@ -122,10 +113,7 @@ def checked_names(names: Sequence[str]) -> None:
 
 
 def misfit_in_columns(rows: pa.Table, key: Fields, *, is_postgresql: bool) -> tuple[int, str] | None:
-    """Return the first row with a value that a database does not take, and why; None if it takes all.
-
-    What it would refuse only once a group is decided would stop every run until it is mended.
-    """
+    """Return the first row that a database would refuse, and why, before a group is decided; None if it takes all."""
     for name in rows.column_names:
         column = rows[name]
         if pa.types.is_string(column.type) and is_postgresql:

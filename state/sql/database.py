@@ -26,8 +26,6 @@ from txtopo.text.extras import how_to_install
 from txtopo.text.printable import escaped
 from txtopo.text.secrecy import is_reference
 
-__all__ = ["Columns", "Database", "Transaction", "database_of", "dataset_of_table"]
-
 WAIT_SECS = 30
 """How long a lock of somebody else's is waited for, and a server that does not answer."""
 
@@ -235,7 +233,6 @@ class _Sqlite(Transaction):
             self.run(statement, self._rows(part, columns))
 
     def _rows(self, rows: pa.Table, columns: Columns) -> list[tuple[Any, ...]]:
-        """Return rows as SQLite keeps them."""
         made = []
         for name in rows.column_names:
             values, make = column_values(rows[name]), columns.types[name].to_sqlite

@@ -11,8 +11,6 @@ import pyarrow as pa
 from state.marks import Mark
 from state.sql.database import Columns, Transaction
 
-__all__ = ["MARKS_TABLE"]
-
 MARKS_TABLE = "txtopo_states"
 """The table of the marks, in the schema of the tables that they are of."""
 
@@ -29,13 +27,7 @@ def create_marks(transaction: Transaction) -> None:
 
 
 def read_mark(transaction: Transaction, name: str, *, locks: bool = False) -> Mark | None:
-    """Return the mark of a table; None if it has none.
-
-    Args:
-        transaction: one on the table of the marks.
-        name: the name of the table that the mark is of.
-        locks: whether nobody else may write it, or the table, before the transaction ends.
-    """
+    """Return the mark of the table ``name``, None without one; ``locks`` it, and the table, for the transaction."""
     lock = " FOR UPDATE" if locks and transaction.connection.dialect.name == "postgresql" else ""
     at = "%s" if transaction.connection.dialect.name == "postgresql" else "?"
     found = transaction.all(_COLUMNS, f"WHERE name = {at}{lock}", [name]).to_pylist()

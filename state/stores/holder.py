@@ -13,8 +13,6 @@ import attrs
 from txtopo.errors import AlreadyRunning, LostLead
 from txtopo.files.proc import machine_id, start_of
 
-__all__ = ["GRACE_SECS", "Holder", "loss", "refusal"]
-
 GRACE_SECS = 0.5
 """The time that a killed holder may take to die, or that a new holder may take to write its record."""
 

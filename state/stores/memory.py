@@ -15,8 +15,6 @@ from state.stores.paths import checked_changes, checked_path, checked_topology_i
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.store import Change, Delete, Lead, Put, Store
 
-__all__ = ["MemoryLead", "MemoryPlace", "MemoryStore", "apply_change", "names_below"]
-
 
 @attrs.define(eq=False)
 class MemoryPlace:

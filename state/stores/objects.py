@@ -64,8 +64,6 @@ from txtopo.files.durable import beside
 from txtopo.files.objects import ObjectFolder, Version
 from txtopo.files.places import file_name
 
-__all__ = ["ObjectLead", "ObjectStore"]
-
 _READ_MAX = 16
 """How many entries are asked for at a time by whoever reads the log from its base on."""
 

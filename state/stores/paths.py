@@ -12,26 +12,12 @@ from collections.abc import Sequence
 from txtopo.api.store import VALUE_BYTES_MAX, Change, Put
 from txtopo.errors import ConfigError, StateAccessError
 
-__all__ = [
-    "PATH_BYTES_MAX",
-    "ancestors",
-    "checked_changes",
-    "checked_path",
-    "checked_topology_id",
-    "decoded_segment",
-    "encoded_path",
-]
-
 PATH_BYTES_MAX = 1024
 """The maximum length of a path, in bytes of UTF-8."""
 
 
 def checked_topology_id(topology_id: str) -> str:
-    """Check and return the id of a topology, which must be a valid first part of a path.
-
-    Raises:
-        ConfigError: it is empty, contains a slash, is too long or is not valid text.
-    """
+    """Check and return a topology's id, a valid first part of a path; raise ConfigError if it is none."""
     problem = _problem(topology_id)
     if problem is None and "/" in topology_id:
         problem = "has a slash in it"
@@ -41,11 +27,7 @@ def checked_topology_id(topology_id: str) -> str:
 
 
 def checked_path(path: str) -> str:
-    """Check and return a path of the form ``"a/b/c"``.
-
-    Raises:
-        StateAccessError: a part of it is empty, or it is too long or not valid text.
-    """
+    """Check and return a path of the form ``"a/b/c"``; raise StateAccessError if it is none, or too long."""
     problem = _problem(path)
     if problem is not None:
         raise StateAccessError(f"store path {path!r} {problem}; write it as 'a/b/c'")
@@ -53,11 +35,7 @@ def checked_path(path: str) -> str:
 
 
 def checked_changes(topology_id: str, changes: Sequence[Change]) -> list[Change]:
-    """Check that the lead of a topology may write all changes, and return them.
-
-    Raises:
-        StateAccessError: a path is malformed or outside the topology, or a value is too long.
-    """
+    """Return changes that the topology's lead may write; StateAccessError for a path or length that is wrong."""
     for change in changes:
         path = checked_path(change.path)
         if path != topology_id and not path.startswith(f"{topology_id}/"):

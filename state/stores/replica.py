@@ -18,8 +18,6 @@ from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_other
 from txtopo.files.records import packed, unpacked
 from txtopo.journal.tail import TAIL
 
-__all__ = ["Base", "Entry", "Replica", "Term"]
-
 _ENTRY_BYTES = 4096
 """What an entry counts as at least: to ask for one takes as long as to read this much more of another."""
 

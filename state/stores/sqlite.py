@@ -30,8 +30,6 @@ from txtopo.files.durable import FULL, READ_ONLY, is_read_only, make_folder, pat
 from txtopo.files.formats import COORDINATOR_STATE, Format, refuse_other
 from txtopo.files.places import file_name
 
-__all__ = ["SqliteLead", "SqliteStore", "damage_of_store", "set_damaged_store_aside"]
-
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS node (path TEXT PRIMARY KEY NOT NULL, value BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS lead (topology_id TEXT PRIMARY KEY NOT NULL, epoch INTEGER NOT NULL);
@@ -157,7 +155,6 @@ class SqliteStore(Store):
         return found.number > 0
 
     def _format(self) -> Format:
-        """Return the format of the file; its number is 0 if the file is new."""
         (number,) = self._connection.execute("PRAGMA user_version").fetchone()
         if number <= COORDINATOR_STATE.number:
             return Format(number, "")
@@ -196,7 +193,6 @@ class SqliteStore(Store):
                 raise
 
     def _check_in_place(self) -> None:
-        """Refuse to write to files that were removed or replaced; SQLite silently continues with unlinked files."""
         if self._identity is None:  # the file is still being created
             return
         try:

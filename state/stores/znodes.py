@@ -17,20 +17,6 @@ import attrs
 from state.stores.paths import ancestors, encoded_path
 from txtopo.api.store import Change, Delete, Put
 
-__all__ = [
-    "STEP_BYTES_MAX",
-    "STEP_OPERATIONS_MAX",
-    "CreateNode",
-    "DeleteNode",
-    "Operation",
-    "SetNode",
-    "Step",
-    "Znodes",
-    "data_of",
-    "steps",
-    "value_of",
-]
-
 STEP_BYTES_MAX = 700 * 1000
 """The maximum number of bytes in one ZooKeeper transaction; the server's own limit is 1 MiB."""
 
@@ -142,10 +128,7 @@ class Znodes:
 
 
 def steps(znodes: Znodes, changes: Sequence[Change]) -> Iterator[Step]:
-    """Divide changes into steps, in order; yields at least one step, which may be empty.
-
-    The operations of one Put stay in one step, so that no step leaves an empty folder.
-    """
+    """Divide changes into steps, one of them at least; a Put stays in one, so that no empty folder is left."""
     operations: list[Operation] = []
     size = 0
     for index, change in enumerate(changes):

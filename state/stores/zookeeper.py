@@ -57,8 +57,6 @@ from txtopo.api.store import Change, Delete, Lead, Store
 from txtopo.config import to_servers
 from txtopo.errors import ConfigError, InternalError, LostLead, StopError
 
-__all__ = ["ZooKeeperLead", "ZooKeeperStore"]
-
 _SESSION_SECS_MIN = 6.0
 """The shortest session of a server with ZooKeeper's default tickTime, even if a shorter one was requested."""
 _REFUSAL_MARGIN_SECS = 2.0
@@ -144,8 +142,6 @@ class ZooKeeperStore(Store):
 
 @attrs.frozen
 class _Term:
-    """One lead, as recorded in ZooKeeper."""
-
     epoch: int
     epoch_node: str
     epoch_version: int
@@ -155,8 +151,6 @@ class _Term:
 
 @attrs.frozen
 class _Claim:
-    """A process's request for a lead."""
-
     session: ZooKeeperSession
     topology_id: str
     epoch_node: str

@@ -37,8 +37,6 @@ from kazoo.security import make_digest_acl
 
 from txtopo.errors import StopError, Unreachable
 
-__all__ = ["Answer", "Applied", "AwakeDeadline", "NotAsExpected", "Unknown", "ZooKeeperSession"]
-
 _RETRY_SECS = 0.05
 """The first pause before a server is tried again; each next one is twice as long."""
 _RETRY_SECS_MAX = 1.0
@@ -78,8 +76,6 @@ Answer = Applied | NotAsExpected | Unknown
 
 @attrs.frozen
 class _Watch:
-    """A watcher. Two with the same callback are equal, so kazoo keeps one for a node, however often it is set."""
-
     on_change: Callable[[], None]
 
     def __call__(self, _event: Any) -> None:
@@ -314,10 +310,7 @@ class ZooKeeperSession:
         return Applied(results[-1])
 
     def _ask(self, request: Callable[[], Any], sent: Any = None) -> Any:
-        """Return the answer to an idempotent request; send it again if the connection breaks.
-
-        ``sent`` is kazoo's asynchronous result, if the request was already sent.
-        """
+        """Return an idempotent request's answer, maybe ``sent`` to kazoo; send it again if the connection breaks."""
         deadline = self.deadline()
         while True:
             self._check_open()

@@ -39,7 +39,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
 )
 from txtopo.api.components.groupings import CustomStreamGrouping
-from txtopo.api.state import KEYED_KINDS, StateKind
+from txtopo.api.values import KEYED_KINDS, StateKind
 from txtopo.testing.inline import run_inline
 
 TYPED = Fields(

@@ -11,16 +11,8 @@ from state import MemoryState
 from tests.crashes import dying
 from txtopo.api.components.bolt import BatchBolt, ICommitter
 from txtopo.api.data.fields import Fields
-from txtopo.api.state import (
-    CanBeRepaired,
-    ExpiresRows,
-    FoldsRows,
-    OpenedState,
-    State,
-    StateKind,
-    TakesRows,
-    UsesExecutors,
-)
+from txtopo.api.state import CanBeRepaired, ExpiresRows, FoldsRows, OpenedState, State, TakesRows, UsesExecutors
+from txtopo.api.values import StateKind
 from txtopo.errors import StateAccessError
 from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, StatePlace
 from txtopo.testing.inline import run_inline

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import tempfile
 from pathlib import Path
@@ -108,6 +109,18 @@ def test_commands_with_an_address(bucket_server: Server, command_line: CommandLi
         assert "every transaction was committed once" in command_line.told("audit", place)
     assert "nothing to repair" in command_line.told("repair", "shop")
     assert "total" in command_line.told("state", OUTPUT, "--consistent")
+
+
+@pytest.mark.slow
+def test_the_fork_that_a_rewind_names(bucket_server: Server, command_line: CommandLine) -> None:
+    """It is in the same bucket, also where that is the topology's place as a whole, and nothing of it is in the way."""
+    del bucket_server  # the options of the bucket are in the environment
+    command_line.write_module("shop", SHOP.replace("OUTPUT, DATA)", "'s3://bucket', DATA)"))
+    run_inline(words_topology("s3://bucket", DATA), Config(group_transactions_max=1), until=6)
+    (told,) = re.findall("first run 'txtopo (fork [^']+)'", command_line.told("rewind", "shop", "4", "--dry-run"))
+    command_line.told(*told.split())
+    assert "the same" in command_line.told("diff", "s3://bucket", "s3://bucket/words-at-6", "--to", "6")
+    assert "every transaction was committed once" in command_line.told("audit", "s3://bucket")
 
 
 @pytest.mark.slow

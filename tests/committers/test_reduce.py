@@ -23,7 +23,7 @@ from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState, MemoryState, read_table
 from tests.topologies import committing, values_in
 from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder, TxtopoError
-from txtopo.api.state import StateKind
+from txtopo.api.values import StateKind
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.testing.inline import run_inline
 from txtopo.transactional.tasks import routing

@@ -16,7 +16,7 @@ from txtopo import (
     Topology,
     TransactionalTopologyBuilder,
 )
-from txtopo.api.state import StateKind
+from txtopo.api.values import StateKind
 
 DATA = {
     0: [[word] for word in ["cat", "dog", "cat", "apple", "zebra", "dog", "cat", "bird"]],

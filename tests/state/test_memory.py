@@ -9,8 +9,8 @@ import pytest
 
 from state.memory import SNAPSHOT_WRITES_MAX, MemoryState
 from txtopo.api.data.fields import Fields
-from txtopo.api.state import State, StateKind
-from txtopo.api.values import TransactionalValue
+from txtopo.api.state import State
+from txtopo.api.values import StateKind, TransactionalValue
 from txtopo.errors import StateAccessError
 from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, StatePlace, rows_of
 

@@ -104,7 +104,6 @@ def checked_class(cls: _C) -> _C:
 
 @functools.cache
 def _kinds_of(function: Callable[..., Any]) -> Mapping[str, Any]:
-    """Return the types of a function's parameters."""
     # attrs takes the annotation of a converter, which may be of another module.
     names = {**vars(collections.abc), **vars(sys.modules[function.__module__])}
     kinds = {}
@@ -175,7 +174,6 @@ def _refusal(name: str, value: Any, kind: Any) -> ConfigError | FieldsError:
 
 
 def _asked(kind: Any, *, several: bool = False) -> str:
-    """Say what is asked for, one or several of it."""
     origin, inner = get_origin(kind) or kind, get_args(kind)
     if origin in _WORDS:
         return _WORDS[origin][several]

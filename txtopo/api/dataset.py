@@ -9,8 +9,6 @@ import attrs
 
 from txtopo.files.places import is_address, local_path
 
-__all__ = ["Dataset"]
-
 
 @attrs.frozen
 class Dataset:

@@ -12,9 +12,6 @@ import pyarrow as pa
 
 from txtopo.api.dataset import Dataset
 
-__all__ = ["Reference", "ReferenceTable", "SeenVersion"]
-
-
 OTHER_TABLE_ADVICE = (
     "Put the former one back; or, if the new one is meant, run 'txtopo replan MODULE', which plans the transactions "
     "that are not committed again, or if there are none, set it under another name"
@@ -65,8 +62,8 @@ class ReferenceTable(ABC):
         A key with a null in it is never there.
 
         Args:
-            keys: a column for each key field of the reference, in their order and of types that can be cast to theirs;
-                the names do not matter.
+            keys: a column for each key field of the reference, in their order and of their types; integers may have
+                other sizes, decimals other scales. The names do not matter.
 
         Raises:
             FieldsError: there is another number of columns, or a value is none of the key field's type.

@@ -16,8 +16,6 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import MICROS_MIN, MICROSECOND, datetime_at, micros_at
 from txtopo.errors import ConfigError
 
-__all__ = ["CLOCK_FIELD", "CLOCK_KEY", "Expiry", "TimeToLive"]
-
 CLOCK_KEY = ""
 """The key of the row in a clock's state that has the watermark."""
 

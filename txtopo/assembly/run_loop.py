@@ -38,35 +38,7 @@ from txtopo.errors import (
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import wait_for_descriptor
 from txtopo.topology.user_code.output import OutputOrigin
-from txtopo.transactional.core.actions import (
-    AbandonCommit,
-    Action,
-    CancelJob,
-    CleanUp,
-    Commit,
-    CreateMetadata,
-    DeadLetter,
-    Process,
-    SaveMetadata,
-    Stop,
-)
-from txtopo.transactional.core.events import (
-    Activated,
-    AttemptLost,
-    Committed,
-    Deactivated,
-    Event,
-    Failed,
-    Fenced,
-    JobEnded,
-    JobLost,
-    Processed,
-    Progressed,
-    Recovered,
-    RuleBroken,
-    StopRequested,
-    Ticked,
-)
+from txtopo.transactional.core import actions, events
 from txtopo.transactional.core.record.facts import Fact, carried_out
 from txtopo.transactional.core.record.record import Record
 from txtopo.transactional.core.transitions import Status
@@ -92,7 +64,7 @@ at once, a transaction that follows after 20 ms would wait for two syncs."""
 POLL_SECS = 1.0
 """How often the run loop looks for cancelled jobs that do not end."""
 
-_WITH_MARK = (SaveMetadata, Commit, DeadLetter)
+_WITH_MARK = (actions.SaveMetadata, actions.Commit, actions.DeadLetter)
 """The actions that write to the coordinator state, and with that that the group before is committed."""
 
 _STACK_FRAMES_MAX = 12
@@ -147,7 +119,7 @@ class RunLoop:
         """When the last group was committed, if no write has begun since with which that goes."""
         self._record = Record(self._started)
         self._statistics = RunStatistics(parts, self._record, self._started)
-        self._stop: Stop | None = None
+        self._stop: actions.Stop | None = None
         self._is_active = True
         self._cancelled_jobs = CancelledJobs()
         self._polled_at = self._started
@@ -155,23 +127,19 @@ class RunLoop:
     def set_active(self, *, is_active: bool) -> None:
         """Let transactions begin or not, from now or from the start; safe to call from another thread."""
         self._is_active = is_active
-        self._threads.post((Activated() if is_active else Deactivated(),))
+        self._threads.post((events.Activated() if is_active else events.Deactivated(),))
 
     def request_stop(self) -> None:
         """Request an orderly stop; safe to call from a signal handler or another thread."""
-        self._threads.post((StopRequested(),))
+        self._threads.post((events.StopRequested(),))
 
     @property
     def is_running(self) -> bool:
         """Whether the core has not returned ``Stop`` yet."""
         return self._stop is None
 
-    def run(self, recovered: Recovered) -> RunReport:
-        """Run until the core returns ``Stop``; ``recovered`` is the first event, whose time is set here.
-
-        Raises:
-            TxtopoError: the error that stopped the run, if any.
-        """
+    def run(self, recovered: events.Recovered) -> RunReport:
+        """Run from ``recovered``, the first event, until the core returns ``Stop``; raise the error that stopped it."""
         try:
             self.start(recovered)
             while self.is_running:
@@ -180,10 +148,10 @@ class RunLoop:
             self.shut_down()
         return self.end()
 
-    def start(self, recovered: Recovered) -> None:
+    def start(self, recovered: events.Recovered) -> None:
         """Pass the first event to the core."""
         # The core asks for transactions as soon as it gets the first event, and posted events come only after it.
-        before = [] if self._is_active else [Deactivated()]
+        before = [] if self._is_active else [events.Deactivated()]
         self._observer.began(self._record, self._parts.runner.executors_lost)
         self._handle(*before, attrs.evolve(recovered, now_ms=self._now_ms()))
 
@@ -191,16 +159,12 @@ class RunLoop:
         """Tick if that is due; then wait for posted events, up to the next tick, and handle them."""
         self._tick()
         is_idle = not self._core.pending and self._committed_at is None
-        events = self._threads.take(IDLE_SECS if is_idle else TICK_SECS)
-        if events:
-            self._handle(*events)
+        posted = self._threads.take(IDLE_SECS if is_idle else TICK_SECS)
+        if posted:
+            self._handle(*posted)
 
     def end(self) -> RunReport:
-        """Return the result of the run; call this after the core has returned ``Stop``.
-
-        Raises:
-            TxtopoError: the error that stopped the run, if any.
-        """
+        """Return the result of a run whose core has returned ``Stop``; raise the error that stopped it, if any."""
         assert self._stop is not None, "the core has returned Stop"
         self._statistics.report_progress()
         error = self._stop.error or self._take_late()
@@ -231,68 +195,67 @@ class RunLoop:
 
     # The loop.
 
-    def _handle(self, *events: Event) -> None:
-        for event in events:
+    def _handle(self, *happened: events.Event) -> None:
+        for event in happened:
             logger.debug("event %s", event)
-        actions = self._core.handle(*events, at_secs=self._threads.now_secs())
+        to_do = self._core.handle(*happened, at_secs=self._threads.now_secs())
         for fact in self._core.facts:
             self._record_fact(fact)
-        for action in actions:
+        for action in to_do:
             logger.debug("action %s", action)
             # After an error skip the later actions: a Process must not run whose SaveMetadata is not durable.
             try:
                 self._carry_out(action)
             except StopError as error:
-                self._handle(Fenced(error))
+                self._handle(events.Fenced(error))
                 return
             except RuleError as error:
-                self._handle(RuleBroken(error))
+                self._handle(events.RuleBroken(error))
                 return
-        if any(isinstance(action, _WITH_MARK) for action in actions):
+        if any(isinstance(action, _WITH_MARK) for action in to_do):
             self._committed_at = None
-        elif any(isinstance(event, Committed) for event in events):
+        elif any(isinstance(event, events.Committed) for event in happened):
             self._committed_at = self._threads.now_secs()
         # Only after the core has decided which attempts are live.
-        for event in events:
+        for event in happened:
             self._forget(event)
 
     def _record_fact(self, fact: Fact) -> None:
-        """Keep a fact, and tell it to whoever makes something of it."""
         self._record.add(fact)
         self._statistics.add(fact)
         self._observer.recorded(fact)
 
-    def _carry_out(self, action: Action) -> None:
+    def _carry_out(self, action: actions.Action) -> None:
         match action:
-            case CreateMetadata():
+            case actions.CreateMetadata():
                 committed = self._core.committed  # read here, because only this thread may look at the core
                 self._submit(Role.FEED, lambda: [self._parts.feed.create(action, committed)])
-            case SaveMetadata():
+            case actions.SaveMetadata():
                 # A crash before this leaves nothing of these transactions: the spout is asked for them again. After it
                 # they have begun, and each later attempt, of this coordinator or the next, emits from this metadata.
                 with durable_step("metadata.save"):
                     self._parts.coordinator_state.save_metadata(action.begun)
                 self._record_fact(carried_out(self._threads.now_secs(), action))
-            case Process():
+            case actions.Process():
                 self._record_fact(carried_out(self._threads.now_secs(), action))
                 committed = self._core.committed
                 self._cancelled_jobs.began(action.job_id, [assigned.attempt for assigned in action.attempts])
                 self._submit(Role.JOB, lambda: self._process(action, committed))
-            case CancelJob():
+            case actions.CancelJob():
                 self._cancel_job(action.job_id)
-            case Commit():
+            case actions.Commit():
                 self._record_fact(carried_out(self._threads.now_secs(), action))
                 self._parts.coordinator_state.record_transaction_us(self._core.transaction_us)
                 self._submit(Role.COMMIT, functools.partial(self._commit, action))
-            case DeadLetter():
+            case actions.DeadLetter():
                 self._record_fact(carried_out(self._threads.now_secs(), action))
                 self._submit(Role.COMMIT, functools.partial(self._commit, action))
-            case AbandonCommit():
+            case actions.AbandonCommit():
                 self._abandon_commit()
-            case CleanUp():  # what a crash leaves of it is in the run's own staging folder
+            case actions.CleanUp():  # what a crash leaves of it is in the run's own staging folder
                 self._results.drop(lambda attempt: attempt.txid <= action.txid)
                 self._parts.planner.clean_up(action.txid)
-            case Stop():
+            case actions.Stop():
                 self._stop = action
             case _:
                 assert_never(action)
@@ -322,8 +285,8 @@ class RunLoop:
             self._look_at_commit()
             late = self._take_late()
             if late is not None:
-                self._handle(RuleBroken(late))
-            self._handle(Ticked(self._now_ms()))
+                self._handle(events.RuleBroken(late))
+            self._handle(events.Ticked(self._now_ms()))
             self._tell_of_busy_jobs()
             self._statistics.show(now)
             self._flush(now)
@@ -348,42 +311,41 @@ class RunLoop:
         return self._parts.late.popleft() if self._parts.late else None
 
     def _look_at_commit(self) -> None:
-        """Report progress of the commit phases to the core, even progress within a chunk."""
         position = self._commit_probe.position()
         if position != self._commit_position:
             self._commit_position = position
             committing = [t.attempt for t in self._core.pending.values() if t.status is Status.COMMITTING]
-            self._handle(Progressed(tuple(attempt for attempt in committing if attempt is not None)))
+            self._handle(events.Progressed(tuple(attempt for attempt in committing if attempt is not None)))
 
-    def _forget(self, event: Event) -> None:
+    def _forget(self, event: events.Event) -> None:
         """Drop the result of an attempt that is not live, so that late answers do not fill the memory."""
-        if isinstance(event, (Processed, Failed)):
+        if isinstance(event, (events.Processed, events.Failed)):
             transaction = self._core.pending.get(event.attempt.txid)
             if transaction is None or transaction.attempt != event.attempt:
                 self._results.drop(lambda attempt: attempt == event.attempt)
 
     # Other threads.
 
-    def _submit(self, role: Role, work: Callable[[], list[Event]]) -> None:
+    def _submit(self, role: Role, work: Callable[[], list[events.Event]]) -> None:
         self._threads.submit(role, functools.partial(self._in_thread, work))
 
-    def _in_thread(self, work: Callable[[], list[Event]]) -> None:
+    def _in_thread(self, work: Callable[[], list[events.Event]]) -> None:
         """Do work in another thread; whatever it raises becomes an event that stops the run."""
         wait_for_descriptor(self._threads.sleep)
         try:
-            events = work()
+            answers = work()
         except StopError as error:
-            events = [Fenced(error)]
+            answers = [events.Fenced(error)]
         except TxtopoError as error:
-            events = [RuleBroken(error)]
+            answers = [events.RuleBroken(error)]
         except Exception as error:
             logger.exception("a thread of the run failed")
             bug = InternalError(f"a thread of the run failed: {type(error).__name__}: {error}")
             bug.__cause__ = error
-            events = [Fenced(bug)]
-        self._threads.post(tuple(events))
+            answers = [events.Fenced(bug)]
+        self._threads.post(tuple(answers))
 
-    def _process(self, action: Process, committed: int) -> list[Event]:
+    def _process(self, action: actions.Process, committed: int) -> list[events.Event]:
         attempts = tuple(assigned.attempt for assigned in action.attempts)
         job = self._parts.planner.job(action, committed)
         started = self._threads.now_secs()
@@ -391,26 +353,25 @@ class RunLoop:
 
         def on_answer(reports: Sequence[Report], lost: Mapping[TransactionAttempt, str]) -> None:
             answers = self._keep(judging.take(reports, lost))
-            self._threads.post((*answers, *(AttemptLost(attempt, error) for attempt, error in lost.items())))
+            self._threads.post((*answers, *(events.AttemptLost(attempt, error) for attempt, error in lost.items())))
 
         try:
-            reports = self._parts.runner.run(job, lambda: self._threads.post((Progressed(attempts),)), on_answer)
+            reports = self._parts.runner.run(job, lambda: self._threads.post((events.Progressed(attempts),)), on_answer)
             answers = self._keep(judging.finish(reports))
         except JobFailure as error:
-            return [JobLost(action.job_id, str(error))]
+            return [events.JobLost(action.job_id, str(error))]
         finally:
             self._cancelled_jobs.ended(action.job_id)
         elapsed_ms = int((self._threads.now_secs() - started) * 1000)
-        return [*answers, JobEnded(action.job_id, elapsed_ms)]
+        return [*answers, events.JobEnded(action.job_id, elapsed_ms)]
 
-    def _keep(self, outcomes: Sequence[Processing]) -> list[Event]:
-        """Keep results for their commit, and return the events that tell the core of them."""
+    def _keep(self, outcomes: Sequence[Processing]) -> list[events.Event]:
         self._results.keep(outcomes)
         return [_answer(outcome) for outcome in outcomes]
 
-    def _commit(self, action: Commit | DeadLetter) -> list[Event]:
+    def _commit(self, action: actions.Commit | actions.DeadLetter) -> list[events.Event]:
         committer = self._parts.committer
-        if isinstance(action, DeadLetter):
+        if isinstance(action, actions.DeadLetter):
             return committer.write_dead_letter(action)
         results = self._results.of(assigned.attempt for assigned in action.group)
         return committer.commit(action, results, self._commit_probe)
@@ -447,12 +408,11 @@ def _stack_of(thread: int) -> str:
     return "" if frame is None else "".join(traceback.format_stack(frame)[-_STACK_FRAMES_MAX:]).rstrip()
 
 
-def _answer(outcome: Processing) -> Event:
-    """Return the event for the result of an attempt."""
+def _answer(outcome: Processing) -> events.Event:
     match outcome.failure:
         case None:
-            return Processed(outcome.attempt, outcome.metadata, tuples=outcome.tuples, cpu_secs=outcome.cpu_secs)
+            return events.Processed(outcome.attempt, outcome.metadata, tuples=outcome.tuples, cpu_secs=outcome.cpu_secs)
         case FailedException() as failure:
             return failed(outcome.attempt, failure, outcome.metadata, outcome.cpu_secs)
         case error:
-            return RuleBroken(error, outcome.attempt)
+            return events.RuleBroken(error, outcome.attempt)

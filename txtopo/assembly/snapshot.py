@@ -218,11 +218,7 @@ def topologies_with_snapshot(folder: Folder) -> tuple[str, ...]:
 
 
 def read_snapshot(folder: Folder, topology_id: str) -> tuple[Writer, Snapshot] | None:
-    """Return the last snapshot and its writer; None if there is none.
-
-    Raises:
-        ConfigError: the file is not a snapshot of this version.
-    """
+    """Return the last snapshot and its writer, None if there is none; raise ConfigError if it is of another version."""
     path = _path_of(topology_id)
     try:
         first, second = folder.get(path).decode().splitlines()

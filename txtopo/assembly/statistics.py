@@ -38,10 +38,7 @@ SNAPSHOT_READINGS_MAX = 100
 
 
 class PhaseTimes:
-    """How long jobs and commit groups have lasted, by the moments of the facts at which they begin and end.
-
-    A job or group that is in flight, or that the end of the run has cut off, lasts until now.
-    """
+    """How long jobs and commit groups have lasted, by the moments of their facts; one that has not ended, until now."""
 
     def __init__(self) -> None:
         self._jobs: dict[int | None, float] = {}

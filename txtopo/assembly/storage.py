@@ -62,11 +62,7 @@ def said_metadata_dir(plan: Plan, config: Config) -> str | None:
 
 
 def check_places(plan: Plan, config: Config, states: Mapping[str, State]) -> None:
-    """Refuse tables and a metadata directory of which one lies in another, where it would be deleted with it.
-
-    Raises:
-        ConfigError: one does.
-    """
+    """Raise ConfigError if one of tables and metadata directory lies in another, where it would be deleted with it."""
     for mistake in find_nested(states.items()):
         raise ConfigError(mistake)
     metadata_dir = metadata_dir_of(plan, config)
@@ -116,11 +112,7 @@ def make_store(plan: Plan, config: Config) -> Store:
 
 
 def store_file_of(plan: Plan, config: Config) -> pathlib.Path | None:
-    """Return where the file of a topology's embedded store is; None if its store is another one.
-
-    Raises:
-        ConfigError: it would be in an object store.
-    """
+    """Return where a topology's embedded store is, None for other stores; ConfigError if in an object store."""
     if config.state_store not in {None, "sqlite"} or _is_in_memory(plan, config):
         return None
     metadata_dir = metadata_dir_of(plan, config)

@@ -77,11 +77,7 @@ class BackfillPlace:
 
     @contextlib.contextmanager
     def leading(self, epoch_min: int = 1) -> Iterator[CoordinatorState]:
-        """Take the lead of the backfill; yield its coordinator state.
-
-        Raises:
-            AlreadyRunning: another process runs it.
-        """
+        """Take the lead of the backfill, and yield its coordinator state; AlreadyRunning if another process has it."""
         with contextlib.closing(make_store(self.plan, self.run_config(None))) as store:
             lead = store.take_lead(self.plan.topology_id, OWNER, epoch_min)
             yield CoordinatorState(store, lead, self.plan.topology_id)

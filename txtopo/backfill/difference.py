@@ -19,11 +19,8 @@ def difference_between(
 ) -> str | None:
     """Describe the first difference between a transaction and its backfill; None if there is none.
 
-    Args:
-        then: as the topology has committed it.
-        now: as the backfill has.
-        components: those that ran in the backfill, in topological order.
-        known: those that the topology had.
+    ``then`` is as the topology has committed it, ``now`` as the backfill has; ``components`` ran in the backfill, in
+    topological order; ``known`` are those that the topology had.
     """
     if (then.metadata, then.planned.at_ms) != (now.metadata, now.planned.at_ms):
         return "it is another transaction now than when the backfill began it, because the topology has gone back"

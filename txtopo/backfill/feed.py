@@ -87,11 +87,7 @@ class JournalFeed(Feed):
         self.total: int | None = None
 
     def follow(self, journal: Folder, here: JournalHeader) -> None:
-        """Begin to read the topology's journal after what is committed here, before the run begins.
-
-        Raises:
-            DivergenceError: the topology has gone back behind it.
-        """
+        """Begin to read the topology's journal after what is committed here; DivergenceError if it went back behind."""
         kept = self._place[0].read(self._epoch_path)
         self._kept_epoch = 0 if kept is None else int(kept)
         self._follower = follower = JournalFollower(journal, here.committed, self._kept_epoch)

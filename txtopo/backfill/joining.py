@@ -26,12 +26,7 @@ from txtopo.transactional.recovery.coordinator_state import (
     rooms_of,
     tables_of,
 )
-from txtopo.transactional.recovery.divergence import (
-    CoordinatorRecord,
-    find_divergences,
-    refuse,
-    refuse_two_timelines,
-)
+from txtopo.transactional.recovery.divergence import CoordinatorRecord, find_divergences, refuse, refuse_two_timelines
 from txtopo.transactional.recovery.membership import Membership, join, record_join
 from txtopo.transactional.recovery.operations.going_back import GatheringLead
 from txtopo.transactional.recovery.plans import Join, recorded_plan
@@ -43,15 +38,7 @@ OWNER = "txtopo backfill"
 
 @attrs.define(eq=False)
 class JoinedTopology:
-    """The topology that a backfill joins, whose lead it takes at the end.
-
-    Args:
-        topology_id: its id.
-        store: its coordinator state.
-        metadata_dir: its metadata directory.
-        states: those that it has already, of the code that is there now.
-        membership: which of them may come and go.
-    """
+    """The topology that a backfill joins, whose lead it takes at the end; ``states`` are those of today's code."""
 
     topology_id: str
     store: Store

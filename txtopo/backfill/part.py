@@ -54,11 +54,7 @@ class BackfillPart:
 
 
 def part_of(plan: Plan, name: str, known: Collection[str]) -> BackfillPart:
-    """Return the part that writes a new state; ``known`` are the states that the topology has already.
-
-    Raises:
-        ConfigError: no component writes it.
-    """
+    """Return the part that writes a new state, given the known ones; raise ConfigError if no component writes it."""
     requested = plan.requested_states
     states, components = {name}, set[str]()
     size = 0

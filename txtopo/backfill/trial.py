@@ -32,16 +32,8 @@ TRIES_MAX = 5
 def refuse_missing_input(plan: Plan, config: Config, follower: JournalFollower, committed: int) -> None:
     """Raise a ConfigError if the source no longer emits the first of some transactions; name the first that it does.
 
-    A spout that Spark runs is not asked: the run will find out, at its first transaction.
-
-    Args:
-        plan: the topology, or a part of it.
-        config: its configuration.
-        follower: reads the transactions.
-        committed: the last committed transaction.
-
-    Raises:
-        FailedException: the source does not answer.
+    A spout that Spark runs is not asked: the run will find out, at its first transaction. A FailedException says that
+    the source does not answer.
     """
     asked = _with_input(follower.read(committed))
     spouts = {spout.id for spout in plan.spouts if spout.kind not in DATAFRAMES}

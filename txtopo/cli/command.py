@@ -52,11 +52,7 @@ def needs_extra(extra: str) -> Iterator[None]:
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, str]:
-    """Split each ``name=value``; if a name occurs twice, the last value counts.
-
-    Raises:
-        CommandLineError: a pair has no ``=`` or no name.
-    """
+    """Split each ``name=value``, of which the last counts; raise CommandLineError for one without ``=`` or name."""
     values = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
@@ -189,10 +185,7 @@ class FormatType(click.ParamType):  # type: ignore[type-arg] # generic since cli
 
 
 def format_option(*names: str, **aliases: str) -> Callable[[Any], Any]:
-    """Return the option ``--format`` of a command, for a parameter ``form``.
-
-    Names and aliases are as for :class:`FormatType`.
-    """
+    """Return a command's option ``--format`` for a parameter ``form``; names and aliases as for :class:`FormatType`."""
     descriptions = "; ".join(f"{name}: {FORMATS[name]}" for name in names)
     return click.option(
         "--format",

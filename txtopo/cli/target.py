@@ -34,11 +34,7 @@ class OutputFolder:
 
 
 def journal_place(target: OutputFolder | Target) -> tuple[Folder, str]:
-    """Return the metadata directory with a target's journal, and the topology.
-
-    Raises:
-        ConfigError: there is no journal; or a folder has those of several topologies and none is named.
-    """
+    """Return the metadata directory with a target's journal, and the topology; raise ConfigError without just one."""
     if isinstance(target, OutputFolder):
         return journal_below(target.folder, target.topology_id)
     metadata_dir, topology_id = module_place(target)

@@ -70,11 +70,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Manifest:
-        """Return the manifest that :meth:`to_bytes` wrote.
-
-        Raises:
-            CodeUnavailable: it is damaged, or has a name that leaves its folder.
-        """
+        """Return the manifest that :meth:`to_bytes` wrote; CodeUnavailable if damaged, or a name leaves its folder."""
         try:
             manifest = from_json(json.loads(data), cls)
         except DAMAGE as error:
@@ -178,11 +174,7 @@ class CodeStore:
             shutil.rmtree(folder, ignore_errors=True)
 
     def keep(self, draft: Path, manifest: Manifest) -> None:
-        """Check a draft, make it durable, and let it appear under the topology's id in one step.
-
-        Raises:
-            CodeUnavailable: a file is missing or damaged.
-        """
+        """Check a draft, sync it, and name it in one step; raise CodeUnavailable if a file is missing or damaged."""
         wrong = damage(manifest, draft)
         if wrong is not None:
             raise CodeUnavailable(f"the code of {manifest.topology!r} is not as it was published: {wrong}")
@@ -205,10 +197,7 @@ class CodeStore:
         shutil.rmtree(gone, ignore_errors=True)
 
     def check(self, published: Mapping[str, Manifest]) -> None:
-        """Read all files here; remove code that differs from what was published.
-
-        Code that is not in ``published`` stays: its submission may be under way.
-        """
+        """Read all files here; remove published code that differs. Other code may be of a submission under way."""
         for topology in self.topologies():
             self.is_sound(topology, published.get(topology))
 

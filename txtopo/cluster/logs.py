@@ -42,8 +42,6 @@ _ORIGIN = ("component", "task", "txid", "attempt", "epoch", "source")
 
 
 class _JsonLines(logging.Formatter):
-    """One JSON object a line."""
-
     def format(self, record: logging.LogRecord) -> str:
         content = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
@@ -58,8 +56,6 @@ class _JsonLines(logging.Formatter):
 
 
 class _Lines(logging.Formatter):
-    """One line for each record, tracebacks included."""
-
     def format(self, record: logging.LogRecord) -> str:
         return escaped(super().format(record), keep="\t")
 
@@ -187,10 +183,7 @@ def lines_as_json() -> Iterator[logging.Handler]:
 
 
 def rotate(path: Path, bytes_max: int) -> None:
-    """Copy a log that is too large to ``NAME.1``, and truncate it; its writers append, so they continue at the new end.
-
-    Lines written between copy and truncation are lost.
-    """
+    """Copy a log that is too large to ``NAME.1``, and truncate it: what is written in between is lost."""
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_size > bytes_max:
             shutil.copyfile(path, path.with_name(f"{path.name}.1"))

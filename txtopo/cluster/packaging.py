@@ -17,11 +17,7 @@ from txtopo.topology.user_code.modules import EPOCH, FRAMEWORK, paths_of, user_m
 
 
 def pack_modules(main: str, path: Path) -> None:
-    """Pack ``main`` and all imported modules that are not installed into a zip file at ``path``.
-
-    Raises:
-        SubmissionError: ``main`` has no files.
-    """
+    """Pack ``main`` and all imported modules that are not installed into a zip file; SubmissionError without files."""
     top = main.partition(".")[0]
     # A driver imports txtopo's own packages of its own installation.
     own = [path for name, path in user_modules() if name not in {*FRAMEWORK, top}]

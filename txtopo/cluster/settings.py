@@ -138,11 +138,7 @@ class ClusterConfig(Mapping[str, Any]):
 
     @classmethod
     def read(cls, path: Path | None, values: Mapping[str, Any] | None = None) -> ClusterConfig:
-        """Return the settings of a TOML file (None: the defaults); ``values`` override them.
-
-        Raises:
-            ConfigError: the file cannot be read, a name is unknown, or a value is invalid.
-        """
+        """Return a TOML file's settings (None: the defaults) with ``values`` over them; ConfigError if one is wrong."""
         if path is None:
             return cls(values)
         try:
@@ -162,11 +158,7 @@ class ClusterConfig(Mapping[str, Any]):
         return with_ports(self["storm.zookeeper.servers"], _ZOOKEEPER_PORT)
 
     def made(self, setting: str, kind: type) -> Any:
-        """Return an object of the class that a setting names as ``MODULE:CLASS``.
-
-        Raises:
-            ConfigError: there is no such class, or it does not derive from ``kind``.
-        """
+        """Return an object of a setting's ``MODULE:CLASS``; ConfigError if there is none that derives from ``kind``."""
         name = self[setting]
         module, _, attribute = name.partition(":")
         try:

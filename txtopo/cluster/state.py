@@ -214,11 +214,7 @@ class ClusterState:
         )
 
     def leader(self) -> str:
-        """Return the address of the nimbus that leads.
-
-        Raises:
-            NoLeader: none does at the moment.
-        """
+        """Return the address of the nimbus that leads; raise NoLeader if none does at the moment."""
         found = self.session.data(self.node("leader"))
         if found is None:
             raise NoLeader("no nimbus leads at the moment; try again in a few seconds")
@@ -320,10 +316,7 @@ class ClusterState:
             self.apply(lambda transaction, node=node: transaction.delete(node))  # type: ignore[misc]  # mypy cannot infer a lambda with a default
 
     def apply(self, plan: Callable[[Any], object]) -> Applied | NotAsExpected:
-        """Send a transaction that ``plan`` fills; while answers are lost, plan and send again.
-
-        ``plan`` may run several times, whether the try before was applied or not.
-        """
+        """Send a transaction that ``plan`` fills; plan and send again, applied or not, while answers are lost."""
         deadline = self.session.deadline()
         while True:
             transaction = self.session.client.transaction()

@@ -125,11 +125,7 @@ class Chunk:
         return self._encoded[position]
 
     def batch(self) -> pa.RecordBatch:
-        """Return the columns without the attempt.
-
-        Raises:
-            FieldsError: a value does not fit its field's type.
-        """
+        """Return the columns without the attempt; raise FieldsError if a value does not fit its field's type."""
         if self._batch is None:
             schema = bare_schema(self.source.fields)
             arrays = [self._to_typed(position, field) for position, field in enumerate(schema)]

@@ -35,20 +35,6 @@ from txtopo.columnar.column_bytes import to_bytes
 from txtopo.errors import FieldsError
 from txtopo.text.suggestions import did_you_mean
 
-__all__ = [
-    "Misfit",
-    "cast_array",
-    "cast_rows",
-    "fit_array",
-    "fitted_array",
-    "has_years",
-    "is_exact",
-    "misfit_in",
-    "misfit_of",
-    "python_rows",
-    "takes_all",
-]
-
 REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """Arrow's errors for values that it cannot convert."""
 
@@ -72,12 +58,7 @@ _OFFSET_MAX = (1 << 31) - 1
 
 @attrs.frozen
 class Misfit:
-    """A value that does not fit a type.
-
-    Args:
-        position: its position among the values.
-        why: what it is, the type it does not fit and why, as the end of a sentence.
-    """
+    """A value that does not fit a type: its position among the values, and why, as the end of a sentence."""
 
     position: int
     why: str
@@ -187,7 +168,6 @@ _INFERRED = frozenset({pa.string(), pa.bool_()})
 
 
 def _own_class(kind: pa.DataType) -> type | None:
-    """Return the class whose values are all of a type's kind and read back unchanged; None if there is none."""
     return next((own for is_kind, own, _ in _RULES if is_kind(kind)), None)
 
 
@@ -265,7 +245,6 @@ def _has_twice(values: Sequence[Any], keys: pa.Array) -> bool:
 
 
 def _offsets_of(values: Sequence[Any]) -> pa.Array:
-    """Return where the items of each list begin among those of all."""
     offsets = np.zeros(len(values) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, values), np.int64, len(values)), out=offsets[1:])
     if offsets[-1] > _OFFSET_MAX:
@@ -339,10 +318,7 @@ def _is_timestamp(value: Any, kind: pa.DataType) -> bool:
     )
 
 
-_RULES: tuple[
-    tuple[Callable[[pa.DataType], bool], type | None, Callable[[Any, pa.DataType], bool]],
-    ...,
-] = (
+_RULES: tuple[tuple[Callable[[pa.DataType], bool], type | None, Callable[[Any, pa.DataType], bool]], ...] = (
     (pa.types.is_int64, int, _is_integer),
     (pa.types.is_string, str, _is_string),
     (pa.types.is_float64, float, _is_real),

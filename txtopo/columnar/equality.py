@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 
 from txtopo.columnar.selection import in_one_piece
 
-__all__ = ["same_rows"]
-
 Mask = npt.NDArray[np.bool_]
 
 

@@ -45,11 +45,7 @@ _MASK = (1 << 64) - 1
 
 
 def stable_hash(value: Any) -> int:
-    """Return a 64-bit hash of a key that is the same in every process.
-
-    Raises:
-        FieldsError: the value's type has no such hash.
-    """
+    """Return a 64-bit hash of a key, the same in every process; raise FieldsError if the value's type has none."""
     if isinstance(value, str):
         return mix(int.from_bytes(value.encode("utf-8", "surrogatepass"), "little") % _PRIME)
     if value is None:
@@ -185,7 +181,6 @@ def _texts_modulo_prime(column: pa.Array) -> Hashes:
 
 
 def _integers_modulo_prime(column: pa.Array) -> Hashes:
-    """Return Python's ``hash`` of each integer as 64 bits."""
     filled = column.fill_null(0) if column.null_count else column
     numbers = filled.to_numpy(zero_copy_only=False)
     is_negative = numbers < 0
@@ -198,7 +193,6 @@ def _integers_modulo_prime(column: pa.Array) -> Hashes:
 
 
 def _reduced(numbers: Hashes) -> Hashes:
-    """Return numbers modulo the prime."""
     folded = (numbers & _PRIME_64) + (numbers >> np.uint64(_BITS))
     return np.where(folded >= _PRIME_64, folded - _PRIME_64, folded)
 

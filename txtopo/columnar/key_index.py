@@ -15,21 +15,6 @@ import pyarrow.compute as pc
 from txtopo.columnar.hashing import Hashes, hash_columns
 from txtopo.columnar.selection import rows_at
 
-__all__ = [
-    "NUMBERS",
-    "HashIndex",
-    "HashedKeys",
-    "KeyNumbers",
-    "Mask",
-    "Positions",
-    "Slots",
-    "are_equal",
-    "as_integers",
-    "hashes_of",
-    "key_ids",
-    "ones",
-]
-
 Positions = npt.NDArray[np.int64]
 """Positions of rows in a table, from 0; -1 for missing rows."""
 
@@ -237,7 +222,6 @@ class HashIndex:
         return np.concatenate(owns)
 
     def _home_of(self, hashes: Hashes) -> Positions:
-        """Return the first slot in which to look for each hash."""
         return (((hashes >> np.uint64(32)) * np.uint64(len(self._numbers))) >> np.uint64(32)).astype(np.int64)
 
 

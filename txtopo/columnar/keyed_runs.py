@@ -18,8 +18,6 @@ from txtopo.columnar.key_index import HashedKeys, Mask, Positions, are_equal, ha
 from txtopo.columnar.rows_by_time import Run
 from txtopo.columnar.selection import rows_at
 
-__all__ = ["KeyedRuns", "RowsByTime"]
-
 ROWS_MAX = 1 << 20
 """The most rows of a tier of several runs: to merge them takes 0.1 s, in which a transaction waits."""
 
@@ -233,7 +231,6 @@ class _Tier:
 
 
 def _are_to_merge(some: Sequence[_Tier], others: Sequence[_Tier]) -> bool:
-    """Whether some tiers become one with others that are not shorter."""
     one, other = (sum(tier.left for tier in tiers) for tiers in (some, others))
     if one > other or one + other > ROWS_MAX:
         return False
@@ -241,7 +238,6 @@ def _are_to_merge(some: Sequence[_Tier], others: Sequence[_Tier]) -> bool:
 
 
 def _in_order(tier: _Tier) -> _Tier:
-    """Return a tier with its hashes in order."""
     assert tier.firsts[-1] < 1 << 32, "its rows have numbers of 32 bits"
     order = np.argsort(tier.hashes, kind="stable")
     return attrs.evolve(tier, hashes=tier.hashes[order], numbers=tier.numbers[order])

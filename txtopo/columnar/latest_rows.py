@@ -13,18 +13,10 @@ from txtopo.columnar.key_index import HashIndex, Mask, Positions, are_equal, has
 from txtopo.columnar.rows_by_time import are_over
 from txtopo.columnar.selection import BYTES_MAX
 
-__all__ = ["LatestRows", "SoughtKeys"]
-
 
 @attrs.frozen(eq=False)
 class SoughtKeys:
-    """Keys that were looked up.
-
-    Args:
-        hashes: the hash of each.
-        slots: its slot in the index; -1 if it is not there.
-        index: the index.
-    """
+    """Keys that were looked up: the hash of each, and its slot in ``index``; -1 if it is not there."""
 
     hashes: Hashes
     slots: Positions
@@ -63,12 +55,7 @@ class LatestRows:
         return asked, self._in_order(numbers[asked])
 
     def add(self, rows: pa.Table, sought: SoughtKeys | None = None) -> None:
-        """Add rows, each key once.
-
-        Args:
-            rows: they.
-            sought: their keys, if they were looked up; None of the rows that were added since has one of them.
-        """
+        """Add rows, each key once; ``sought`` are their keys, if looked up; none of them was added since."""
         if not rows.num_rows:
             return
         if sought is None or sought.index is not self._index:
@@ -114,7 +101,6 @@ class LatestRows:
         return self._index.slots_of(hashes, are_same)
 
     def _in_order(self, numbers: Positions, names: Sequence[str] | None = None) -> list[pa.RecordBatch]:
-        """Return rows by number, given in rising order."""
         bounds = numbers.searchsorted([*(first for first, _ in self._parts), self._end])
         return [
             (rows if names is None else rows.select(names)).take(pa.array(numbers[start:end] - first))

@@ -2,7 +2,7 @@
 
 The files have no names, so a process that is killed leaves nothing. They lie where Python has temporary files, which
 the environment variable ``TMPDIR`` says. What is written to them has its place on the disk when it is mapped, so a disk
-that is full is an error of that moment, and never a fault at some later access.
+that is full is a StateFailure of that moment, and never a fault at some later access.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ import pyarrow.parquet as pq
 
 from txtopo.errors import StateFailure
 
-__all__ = ["BYTES_MAX", "CHUNK_BYTES", "SMALL_BYTES", "kept_rows", "mapped_array", "mapped_parquet", "mapped_rows"]
-
 BYTES_MAX = 2 << 30
 """The bytes of a table's rows in memory where no run says otherwise."""
 
@@ -36,11 +34,7 @@ _BLANK = b"\xff" * (1 << 20)
 
 
 def kept_rows(schema: pa.Schema, portions: Iterable[pa.Table], room: int) -> pa.Table:
-    """Return rows in memory if they are few or take no more than ``room`` bytes, otherwise in a mapped file.
-
-    Raises:
-        StateFailure: the file cannot be written.
-    """
+    """Return rows in memory if they are few or take no more than ``room`` bytes, otherwise in a mapped file."""
     held, size, rest = [], 0, iter(portions)
     for portion in rest:
         held.append(portion)
@@ -52,11 +46,7 @@ def kept_rows(schema: pa.Schema, portions: Iterable[pa.Table], room: int) -> pa.
 
 
 def mapped_rows(schema: pa.Schema, portions: Iterable[pa.Table]) -> pa.Table:
-    """Return rows in a new file, of which at most a portion is in memory meanwhile.
-
-    Raises:
-        StateFailure: the file cannot be written.
-    """
+    """Return rows in a new file, of which at most a portion is in memory meanwhile."""
 
     def write(file: IO[bytes]) -> None:
         writer = pa.ipc.new_file(pa.PythonFile(file, "w"), schema)
@@ -70,11 +60,7 @@ def mapped_rows(schema: pa.Schema, portions: Iterable[pa.Table]) -> pa.Table:
 
 
 def mapped_parquet(rows: pa.Table, **options: Any) -> memoryview:
-    """Return the Parquet file of some rows, which lies in a new file; ``options`` are those of its writer.
-
-    Raises:
-        StateFailure: the file cannot be written.
-    """
+    """Return the Parquet file of some rows, which lies in a new file; ``options`` are those of its writer."""
 
     def write(file: IO[bytes]) -> None:
         with _written():
@@ -94,11 +80,7 @@ def _mapped(write: Callable[[IO[bytes]], None]) -> mmap.mmap:
 
 
 def mapped_array(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return an array of so many integers in a new file, each -1 or the largest number of its type.
-
-    Raises:
-        StateFailure: the file cannot be written.
-    """
+    """Return an array of so many integers in a new file, each -1 or the largest number of its type."""
     size = count * np.dtype(kind).itemsize
     with _file() as file:
         with _written():
@@ -130,6 +112,5 @@ def _written() -> Iterator[None]:
 
 
 def _read_at_random(content: mmap.mmap) -> None:
-    """Have the system read what is looked at, and not 128 KB around it."""
     if hasattr(mmap, "MADV_RANDOM"):
         content.madvise(mmap.MADV_RANDOM)

@@ -66,9 +66,6 @@ class ProgressProbe:
 
 
 def current_probe() -> ProgressProbe:
-    """Return the probe of this thread's work, for code below an interface that does not pass one, such as a state's.
-
-    If there is none, return a new one that nobody reads.
-    """
+    """Return the probe of this thread's work, for code that is passed none; a new one that nobody reads without one."""
     probe = _current.get(None)
     return ProgressProbe() if probe is None else probe

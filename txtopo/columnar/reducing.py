@@ -23,8 +23,6 @@ import pyarrow.compute as pc
 
 from txtopo.api.reduction import AtTime, ColumnReduction, Combiner, Merge, Reduction
 
-__all__ = ["ReductionCombiner", "TooLarge", "is_reducible", "ordered", "ranks_in", "reduced", "reduced_exactly"]
-
 _THREADS_FROM_ROWS = 500_000
 """Fewer rows are reduced by one thread: that is as fast, and the order of the result is the same in every run."""
 
@@ -190,7 +188,6 @@ def _joined_halves(high: Any, low: Any) -> Any:
 
 
 def _stays_below(column: Any, limit: int) -> bool:
-    """Return whether any sum of the column's values is below ``limit``."""
     bounds = pc.min_max(column).as_py()
     if bounds["min"] is None:
         return True

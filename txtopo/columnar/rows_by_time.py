@@ -12,16 +12,6 @@ import pyarrow.compute as pc
 
 from txtopo.columnar.selection import rows_at
 
-__all__ = [
-    "AFTER_ALL",
-    "BEFORE_ALL",
-    "Run",
-    "are_after",
-    "are_over",
-    "not_over",
-    "times_of",
-]
-
 BEFORE_ALL = -(1 << 63)
 """A time in µs since 1970 that is before all others."""
 

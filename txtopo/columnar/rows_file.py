@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txtopo.api.reduction import RowsFile
+from txtopo.api.writes import RowsFile
 from txtopo.columnar.hashing import PARTS, parts_of
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.selection import rows_at
@@ -26,10 +26,7 @@ _PORTION_ROWS = 1_000_000
 
 
 def read_rows_file(file: RowsFile, first: int = 0, end: int = PARTS) -> pa.Table:
-    """Return the rows of the parts from ``first`` to before ``end``.
-
-    The file is mapped into memory, and read only as the rows are used.
-    """
+    """Return the rows of the parts from ``first`` to before ``end``; the mapped file is read as they are used."""
     return slice_of(file, file.offsets[first], file.offsets[end])
 
 
@@ -42,7 +39,6 @@ def slice_of(file: RowsFile, first: int, end: int) -> pa.Table:
 
 @contextlib.contextmanager
 def _opened(file: RowsFile) -> Iterator[pa.NativeFile]:
-    """Open a file: mapped into memory on a disk, read whole from a bucket."""
     if isinstance(file.folder, LocalFolder):
         with pa.memory_map(str(file.folder.root / file.path)) as mapped:
             yield mapped
@@ -54,11 +50,7 @@ def _opened(file: RowsFile) -> Iterator[pa.NativeFile]:
 
 @contextlib.contextmanager
 def replaying(done: str) -> Iterator[None]:
-    """Let a transaction be processed again if a bucket does not take, or does not have, what is staged of it.
-
-    Raises:
-        FailedException: what was staged can't be read or written, as ``done`` says.
-    """
+    """Let a transaction be processed again, by a FailedException, if a bucket fails to take or give what is staged."""
     try:
         yield
     except BucketUnreachable as error:
@@ -128,10 +120,7 @@ def rows_of_bytes(encoded: bytes) -> pa.Table:
 
 
 def remove_rows_files(folder: Folder, is_over: Callable[[int], bool]) -> None:
-    """Remove the files of transactions that are over. The folder may be missing; what can't be removed stays.
-
-    ``is_over`` takes a txid, the first part of a file's name, and returns whether that transaction is over.
-    """
+    """Remove the files of transactions that ``is_over`` says are over, by txid; what can't be removed stays."""
     with contextlib.suppress(BucketUnreachable):
         for name in folder.names():
             txid = name.partition("-")[0]

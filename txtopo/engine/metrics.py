@@ -190,13 +190,9 @@ Samples = Mapping[tuple[str, ...], "float | _Buckets"]
 
 
 class RunMetrics(Observer, Collector):
-    """The metrics of one run: its observer, and a collector for Prometheus.
+    """The metrics of one run, with ``topology`` as a label: its observer, and a collector for Prometheus.
 
-    The run loop's thread calls the methods of an observer; any thread collects.
-
-    Args:
-        topology: the value of the label ``topology``.
-        now_secs: returns the time in seconds.
+    The run loop's thread calls the methods of an observer; any thread collects. ``now_secs`` returns the time.
     """
 
     def __init__(self, topology: str, now_secs: Callable[[], float] = time.monotonic) -> None:

@@ -99,11 +99,7 @@ class PageFile:
     secret: str = attrs.field(repr=False)
 
     def write(self, path: Path) -> None:
-        """Write it, for this user only.
-
-        Raises:
-            ConfigError: the disk is full, for example.
-        """
+        """Write it, for this user only; raise ConfigError if that fails, on a full disk for example."""
         with _naming(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_whole(path, json.dumps(to_json(self)).encode(), _PRIVATE)
@@ -167,7 +163,6 @@ def _naming(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _owned(page_file: Path) -> Iterator[bool]:
-    """Hold the lock on a page if no living run holds it, and yield whether it is held."""
     with _naming(page_file.with_name(_LOCK)):
         page_file.parent.mkdir(parents=True, exist_ok=True)
         lock_file = page_file.with_name(_LOCK).open("w")

@@ -178,11 +178,7 @@ def _run(  # noqa: PLR0913, PLR0917 - as above
 
 
 def _maker_of_runner(plan: Plan, config: Config) -> Callable[..., AbstractContextManager[JobRunner]]:
-    """Return the function that makes what runs the jobs in a mode.
-
-    Raises:
-        ConfigError: the mode does not go with the topology, or with a setting of Spark.
-    """
+    """Return the function that makes what runs a mode's jobs; ConfigError if topology or Spark rule the mode out."""
     if not config.is_real_time:
         from txtopo.spark.jobs.job_runner import spark_job_runner  # noqa: PLC0415 - imports pyspark only if Spark is used
 

@@ -49,11 +49,7 @@ logger = logging.getLogger("txtopo")
 
 
 def provider_of(topology_id: str) -> TracerProvider:
-    """Return the process's own provider of tracers, or one that OpenTelemetry's variables describe.
-
-    Raises:
-        ConfigError: the exporter that they name is not installed.
-    """
+    """Return the process's provider of tracers, or one by OpenTelemetry's variables; ConfigError without exporter."""
     own = trace.get_tracer_provider()
     if isinstance(own, TracerProvider):
         return own
@@ -79,22 +75,13 @@ def _exporter(name: str) -> Any:
 
 
 class Tracing(Observer):
-    """Observes a run, and makes spans of its attempts and groups.
+    """Observes a run, and makes spans of its attempts and groups; None sends them by :func:`provider_of`."""
 
-    Args:
-        topology_id: the topology that runs.
-        provider: makes the tracer, and sends its spans; None: see :func:`provider_of`.
-        flush_secs: how often spans are made.
-    """
-
-    def __init__(
-        self, topology_id: str, provider: TracerProvider | None = None, flush_secs: float = _FLUSH_SECS
-    ) -> None:
+    def __init__(self, topology_id: str, provider: TracerProvider | None = None) -> None:
         self._topology_id = topology_id
         self._is_own = provider is None
         self._provider = provider or provider_of(topology_id)
         self._tracer = self._provider.get_tracer("txtopo", version())
-        self._flush_secs = flush_secs
         self._ended = EndedAttempts(WAITING_MAX)
         self._stop = threading.Event()
         self._has_warned = False
@@ -112,7 +99,6 @@ class Tracing(Observer):
         self._ended.add(fact)
 
     def __enter__(self) -> Self:
-        """Make spans until the context ends."""
         self._thread.start()
         return self
 
@@ -126,7 +112,7 @@ class Tracing(Observer):
     def _run(self) -> None:
         is_over = False
         while not is_over:
-            is_over = self._stop.wait(self._flush_secs)
+            is_over = self._stop.wait(_FLUSH_SECS)
             try:
                 while ended := self._ended.drained(AT_ONCE):
                     self._trace(entries_of(ended))

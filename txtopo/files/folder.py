@@ -23,8 +23,6 @@ from txtopo.errors import ConfigError
 from txtopo.failpoints import reach
 from txtopo.files.durable import NO_FOLDER, beside, make_folder, names_in, paths_in, removed_on_error, sync_path
 
-__all__ = ["Draft", "Folder", "Growing", "Item", "LocalFolder"]
-
 _DRAFT = ".draft-"
 """Begins the name of a file that is being written: hidden from Spark, delta-rs and vacuum, and before all versions of
 a log."""

@@ -13,8 +13,6 @@ import attrs
 
 from txtopo.errors import StopError
 
-__all__ = ["COORDINATOR_STATE", "FIRST", "FORK", "JOURNAL", "TABLE", "Format", "refuse_newer", "refuse_other"]
-
 
 @attrs.frozen
 class Format:

@@ -25,8 +25,6 @@ from txtopo.text.client_properties import resolved
 from txtopo.text.extras import how_to_install
 from txtopo.text.native import plain_text
 
-__all__ = ["ObjectFolder", "Version", "forget_clients", "with_secrets"]
-
 Version = tuple[tuple[str, str], ...]
 """What a store says of the version of an object, by name."""
 

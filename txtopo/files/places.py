@@ -13,8 +13,6 @@ from txtopo.errors import ConfigError
 from txtopo.files.folder import Folder, LocalFolder
 from txtopo.files.objects import ObjectFolder
 
-__all__ = ["file_name", "folder_at", "is_address", "joined", "local_path", "tidy_address"]
-
 _FILE_SCHEME = "file://"
 
 _SHORTENED = re.compile(r"(s3a?|gs|az|azure|adl|abfss?|https?):/[^/]")

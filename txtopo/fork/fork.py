@@ -270,11 +270,7 @@ def find_fork(folder: Folder) -> Fork | None:
 
 
 def claim(subject: ForkSubject) -> None:
-    """Name the fork in its folder, as one that is not finished, unless it is named there already.
-
-    Raises:
-        ConfigError: the folder holds something else.
-    """
+    """Name the fork in its folder as unfinished, unless it is named; raise ConfigError if it holds something else."""
     folder, fork = subject.folder, subject.fork
     if find_fork(folder) is None:
         if not _is_free(folder):
@@ -345,11 +341,7 @@ def make(subject: ForkSubject, coordinator_state: CoordinatorState) -> None:
 
 
 def _refuse_turned(subject: ForkSubject) -> None:
-    """Refuse a fork whose origin has gone back since the point was found; its journal has that before a run goes on.
-
-    Raises:
-        StateAccessError: it has.
-    """
+    """Raise StateAccessError if a fork's origin, by its journal, has gone back since the point was found."""
     origin = subject.origin
     headers = JournalSearch(find_journal(origin.metadata_dir, origin.topology_id)).headers()
     if not headers or (headers[-1].incarnation, headers[-1].turns) != (subject.plan.incarnation, subject.turns):
@@ -362,11 +354,7 @@ def _refuse_turned(subject: ForkSubject) -> None:
 def fill(
     subject: ForkSubject, coordinator_state: CoordinatorState, begin_journal: Callable[[JournalHeader], object]
 ) -> None:
-    """Make the tables, the journal and the coordinator state of a fork, where there are none.
-
-    Raises:
-        StateAccessError: the origin no longer keeps a version of a table.
-    """
+    """Make tables, journal and coordinator state of a fork; StateAccessError if the origin lost a table's version."""
     opened: dict[str, OpenedState] = {}
     try:
         # What is no table of the fork's folder is opened by its first run: no next try could remove it.
@@ -392,10 +380,7 @@ def fill(
 
 
 def discard(folder: Folder, fork: Fork) -> None:
-    """Remove a fork that could not be made, and its folder if nothing else is in it.
-
-    Nobody may have its store open.
-    """
+    """Remove a fork that could not be made, with its folder if that is empty then; nobody may have its store open."""
     _clear(folder, fork)
     metadata_dir = folder.below(METADATA_DIR)
     for name in metadata_dir.folders():
@@ -415,13 +400,8 @@ def copied(  # noqa: PLR0913, PLR0917 - a table, its origin, and its owner
 ) -> OpenedState:
     """Make the table of a state as another one was, with the columns of fields that it did not have yet, and open it.
 
-    Args:
-        state: the state, whose table's place is free.
-        origin: the state whose table is copied.
-        mark: what is copied of it.
-        coordinator_state: that of the topology that gets the table.
-        name: the name of the state.
-        incarnation: that of the topology.
+    ``state``, whose table's place is free, gets what ``mark`` says of ``origin``, and the name, the incarnation and the
+    coordinator state of its topology.
 
     Raises:
         StateAccessError: the origin no longer keeps that version.
@@ -460,7 +440,6 @@ def _header(subject: ForkSubject, coordinator_state: CoordinatorState, marks: Ma
 
 
 def _clear(folder: Folder, fork: Fork) -> None:
-    """Remove the tables and the journal of a fork that is not finished."""
     for path in fork.tables.values():
         folder.delete_all(path)
     find_journal(folder.below(METADATA_DIR), fork.topology).delete_all()

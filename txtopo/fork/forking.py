@@ -23,16 +23,7 @@ from txtopo.config import Config
 from txtopo.errors import AlreadyRunning, ConfigError
 from txtopo.files.folder import Folder
 from txtopo.files.places import is_address, joined
-from txtopo.fork.fork import (
-    Fork,
-    ForkPoint,
-    ForkPoints,
-    ForkSubject,
-    claim,
-    discard,
-    find_fork,
-    make,
-)
+from txtopo.fork.fork import Fork, ForkPoint, ForkPoints, ForkSubject, claim, discard, find_fork, make
 from txtopo.journal.backfills import backfills_of
 from txtopo.journal.ending import METADATA_DIR, READS_MAX, metadata_dir_with_journal, read_beside
 from txtopo.journal.entries import DEAD_LETTERS, JournalTransaction
@@ -56,12 +47,7 @@ BEGUN_MAX = 10_000
 
 
 def moved(plan: Plan, config: Config, folder: Folder) -> tuple[Plan, Config]:
-    """Return a topology as it runs in a fork's folder.
-
-    Args:
-        plan: the topology as its module declares it.
-        config: its configuration.
-        folder: the fork's folder.
+    """Return a topology, as its module declares it, as it runs in a fork's folder.
 
     Raises:
         ConfigError: there is no fork, or it is not finished, or is one of another topology.
@@ -81,13 +67,8 @@ def make_fork(  # noqa: PLR0913, PLR0917 - the topology, where the fork is to be
 ) -> ForkSubject:
     """Make a fork of a topology, which may be running; return what was made.
 
-    Args:
-        plan: the topology.
-        config: its configuration.
-        txid: a committed transaction, or 0; the fork goes on from the newest moment up to it that is kept.
-        folder: the fork's folder.
-        fork: the ids of the fork.
-        on_point: called with the point before anything is made.
+    It goes on from the newest moment up to ``txid``, a committed transaction or 0, that is kept; ``on_point`` is called
+    with that before anything is made.
 
     Raises:
         ConfigError: there is no journal, or the folder or the id is in use, or a state or the spout can't be forked.
@@ -119,11 +100,7 @@ def make_fork(  # noqa: PLR0913, PLR0917 - the topology, where the fork is to be
 
 
 def fork_points(plan: Plan, config: Config) -> ForkPoints:
-    """Return the transactions from which a fork of a topology may go on.
-
-    Raises:
-        ConfigError: there is no journal.
-    """
+    """Return the transactions from which a fork of a topology may go on; raise ConfigError without a journal."""
     origin = _origin(plan, config)
     values, incarnation, committed = _values_of(plan, config)
     points = _points(origin, committed, state_of(origin, values))
@@ -250,7 +227,6 @@ def begun_after(
 
 
 def _begun_again(plan: Plan, before: Any, then: JournalTransaction) -> Any:
-    """Return the metadata with which a committed transaction begins again."""
     return {
         name: plan.semantics[name].begun_again(metadata_of(before, name), own) if name in plan.semantics else own
         for name, own in (then.metadata or {}).items()

@@ -29,29 +29,7 @@ from txtopo.engine.timeline.records import FOLDER_PREFIX, past_in
 from txtopo.errors import ConfigError, DivergenceError, TxtopoError
 from txtopo.files.folder import Folder
 from txtopo.files.objects import ObjectFolder
-from txtopo.inspect.answers import (
-    Attempt,
-    Can,
-    CanCheck,
-    Changed,
-    Cluster,
-    Entered,
-    Errors,
-    Graph,
-    Header,
-    Plots,
-    Reference,
-    Rows,
-    Run,
-    Runs,
-    Settings,
-    States,
-    StoryLine,
-    Topologies,
-    Transaction,
-    Transactions,
-    Write,
-)
+from txtopo.inspect import answers
 from txtopo.inspect.past import tables
 from txtopo.inspect.past.story import Known, story_of
 from txtopo.inspect.run import drawing, failures, header, settings
@@ -91,40 +69,42 @@ class Backend(Protocol):
     All methods raise NotFound for a topology that is not there, and ConfigError for what can't be read.
     """
 
-    def topologies(self) -> Topologies:
+    def topologies(self) -> answers.Topologies:
         """Return all topologies."""
 
-    def header(self, slug: str) -> Header:
+    def header(self, slug: str) -> answers.Header:
         """Return what a topology's header shows."""
 
     def timeline(self, slug: str, since: int) -> bytes:
         """Return the timeline after a record, as JSON text: many ask for it, so it is encoded once."""
 
-    def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
+    def transactions(
+        self, slug: str, first: int, last: int | None, limit: int, *, failed: bool
+    ) -> answers.Transactions:
         """Return transactions, newest first."""
 
-    def transaction(self, slug: str, txid: int) -> Transaction:
+    def transaction(self, slug: str, txid: int) -> answers.Transaction:
         """Return all about one transaction."""
 
-    def errors(self, slug: str) -> Errors:
+    def errors(self, slug: str) -> answers.Errors:
         """Return the last errors in groups."""
 
-    def states(self, slug: str) -> States:
+    def states(self, slug: str) -> answers.States:
         """Return the states with their tables."""
 
-    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> Rows:
+    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> answers.Rows:
         """Return rows of a state."""
 
-    def graph(self, slug: str) -> Graph:
+    def graph(self, slug: str) -> answers.Graph:
         """Return components and edges."""
 
-    def plots(self, slug: str, secs: int, until: int | None = None) -> Plots:
+    def plots(self, slug: str, secs: int, until: int | None = None) -> answers.Plots:
         """Return the plots of some seconds, the last ones or those before a moment in seconds since 1970."""
 
-    def settings(self, slug: str) -> Settings:
+    def settings(self, slug: str) -> answers.Settings:
         """Return the settings."""
 
-    def runs(self, slug: str) -> Runs:
+    def runs(self, slug: str) -> answers.Runs:
         """Return the last run and those before it that are kept, each with the slug under which it is answered for."""
 
     def metrics(self) -> bytes:
@@ -133,10 +113,10 @@ class Backend(Protocol):
     def health(self) -> dict[str, str]:
         """Return the status of each run, by topology."""
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> answers.Cluster:
         """Return the daemons of a cluster."""
 
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
+    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> answers.Changed:
         """Activate, deactivate, rebalance or kill a topology of a cluster."""
 
 
@@ -259,7 +239,7 @@ class FolderBackend:
         self._known: dict[str, _Topology] = {}
         self._past: dict[str, _Topology] = {}
         """Earlier runs that somebody looks at, by slug."""
-        self._lines: dict[tuple[Path, int], Run] = {}
+        self._lines: dict[tuple[Path, int], answers.Run] = {}
         """Those of earlier runs in lists, by the folder and its time: they do not change any more."""
         if not self._refreshed() and not may_be_empty:
             raise ConfigError(
@@ -272,27 +252,31 @@ class FolderBackend:
         """Whether one of the topologies runs, as far as this machine can see."""
         return any(is_live(each.known_run()) for each in self._refreshed().values())
 
-    def topologies(self) -> Topologies:
+    def topologies(self) -> answers.Topologies:
         """See :class:`Backend`, as for all methods."""
         found = sorted(self._refreshed().values(), key=lambda each: each.id)
-        return Topologies(version(), str(self.output), topologies=[header.summary(each.known_run()) for each in found])
+        return answers.Topologies(
+            version(), str(self.output), topologies=[header.summary(each.known_run()) for each in found]
+        )
 
-    def header(self, slug: str) -> Header:
+    def header(self, slug: str) -> answers.Header:
         """See :class:`Backend`."""
         topology = self._find(slug)
         known = topology.known_run()
-        return header.header(known, Can(topology.has_journal, topology.has_journal and self._can_replay))
+        return header.header(known, answers.Can(topology.has_journal, topology.has_journal and self._can_replay))
 
     def timeline(self, slug: str, since: int) -> bytes:
         """See :class:`Backend`."""
         topology = self._find(slug)
         return topology.shown.since(since, now_of(topology.known_run()))
 
-    def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
+    def transactions(
+        self, slug: str, first: int, last: int | None, limit: int, *, failed: bool
+    ) -> answers.Transactions:
         """See :class:`Backend`."""
         return self._find(slug).shown.transactions(first, last, limit, failed=failed)
 
-    def transaction(self, slug: str, txid: int) -> Transaction:
+    def transaction(self, slug: str, txid: int) -> answers.Transaction:
         """See :class:`Backend`."""
         topology = self._find(slug)
         if topology.past is not None:
@@ -307,10 +291,10 @@ class FolderBackend:
                 return _told_by_timeline(topology, txid, why)
             raise NotFound(why) from error
         if not writes and entered is not None:
-            writes = [Write(state, *counts) for state, counts in entered.entry.states.items()]
+            writes = [answers.Write(state, *counts) for state, counts in entered.entry.states.items()]
         is_committed = txid <= known.committed
         last_begun = known.committed if known.snapshot is None else known.snapshot.last_begun
-        return Transaction(
+        return answers.Transaction(
             txid,
             now=now_of(topology.known_run()),
             headline=story.headline,
@@ -318,53 +302,53 @@ class FolderBackend:
             attempts=attempts,
             writes=writes,
             journal=None if entered is None else _journal(entered.entry, entered.transaction(txid)),
-            can=CanCheck(topology.has_journal, is_committed and self._can_replay),
+            can=answers.CanCheck(topology.has_journal, is_committed and self._can_replay),
             previous=txid - 1 if txid > 1 else None,
             next=txid + 1 if txid < last_begun else None,
         )
 
-    def errors(self, slug: str) -> Errors:
+    def errors(self, slug: str) -> answers.Errors:
         """See :class:`Backend`."""
         topology = self._find(slug)
         return failures.errors(topology.known_run())
 
-    def states(self, slug: str) -> States:
+    def states(self, slug: str) -> answers.States:
         """See :class:`Backend`."""
         topology = self._find(slug)
         known = topology.known_run()
         described = {} if known.run is None else known.run.graph.get("states", {})
         found, why = tables.states(topology.metadata_dir, topology.id, described, self._kept)
-        return States(found, is_live(known), why)
+        return answers.States(found, is_live(known), why)
 
-    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> Rows:
+    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> answers.Rows:
         """See :class:`Backend`."""
         paths = {each.name: each.path for each in self.states(slug).states}
         if not paths.get(name):
             raise NotFound(f"there is no table of a state {name!r}")
         return tables.rows(name, paths[name], keys, txid, limit)
 
-    def graph(self, slug: str) -> Graph:
+    def graph(self, slug: str) -> answers.Graph:
         """See :class:`Backend`."""
         return drawing.graph(self._find(slug).known_run())
 
-    def plots(self, slug: str, secs: int, until: int | None = None) -> Plots:
+    def plots(self, slug: str, secs: int, until: int | None = None) -> answers.Plots:
         """See :class:`Backend`."""
         topology = self._find(slug)
         known = topology.known_run()
         return series.plots(topology.shown, secs, until, now_of(known), is_over=not is_live(known))
 
-    def settings(self, slug: str) -> Settings:
+    def settings(self, slug: str) -> answers.Settings:
         """See :class:`Backend`."""
         return settings.settings(self._find(slug).known_run(), self._arguments)
 
-    def runs(self, slug: str) -> Runs:
+    def runs(self, slug: str) -> answers.Runs:
         """See :class:`Backend`."""
         topology = self._find(slug.partition(OF_RUN)[0])
         past = past_in(topology.timeline.folder)
         lines = [self._line_of(topology, number, folder) for number, folder in past.items()]
-        return Runs([header.run_of(topology.known_run()), *filter(None, lines)])
+        return answers.Runs([header.run_of(topology.known_run()), *filter(None, lines)])
 
-    def _line_of(self, topology: _Topology, number: int, folder: Path) -> Run | None:
+    def _line_of(self, topology: _Topology, number: int, folder: Path) -> answers.Run | None:
         try:
             key = folder, folder.stat().st_mtime_ns
         except OSError:  # a later run has removed it
@@ -393,11 +377,11 @@ class FolderBackend:
         """See :class:`Backend`."""
         return {each.id: status_of(each.known_run())[0] for each in self._refreshed().values()}
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> answers.Cluster:
         """See :class:`Backend`."""
         raise NotFound("this page is of a folder; 'txtopo ui --cluster' shows a cluster")
 
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
+    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> answers.Changed:
         """See :class:`Backend`."""
         del slug, settings
         raise NotFound(f"there is no cluster that could {what} it")
@@ -448,7 +432,7 @@ class FolderBackend:
             return self._known.copy()
 
 
-def _attempts(topology: _Topology, txid: int) -> tuple[list[Attempt], list[Write]]:
+def _attempts(topology: _Topology, txid: int) -> tuple[list[answers.Attempt], list[answers.Write]]:
     """Return the attempts at a transaction with their errors, and the writes of the last one."""
     errors = {(each.epoch, each.attempt): each.text for each in topology.shown.errors() if each.txid == txid}
     attempts = [
@@ -459,7 +443,7 @@ def _attempts(topology: _Topology, txid: int) -> tuple[list[Attempt], list[Write
     return attempts, [] if group is None else topology.shown.writes(attempts[-1].epoch, group)
 
 
-def _told_by_timeline(topology: _Topology, txid: int, why: str = "") -> Transaction:
+def _told_by_timeline(topology: _Topology, txid: int, why: str = "") -> answers.Transaction:
     """Return what a run did for a transaction without the journal, which may be damaged: that is ``why``.
 
     The journal can't tell it of an earlier run: since then, the transaction may have been undone and run anew.
@@ -469,11 +453,11 @@ def _told_by_timeline(topology: _Topology, txid: int, why: str = "") -> Transact
         raise NotFound(f"this run has begun no transaction {txid}, or its timeline no longer has it")
     status = outcome_of(attempts)
     is_over = status in {"committed", "dead letter"}
-    return Transaction(
+    return answers.Transaction(
         txid,
         now=now_of(topology.known_run()),
         headline=f"transaction {txid}: {status if is_over else 'not committed'} in this run",
-        story=[StoryLine("journal", why)] if why else [],
+        story=[answers.StoryLine("journal", why)] if why else [],
         attempts=attempts,
         writes=writes,
         previous=txid - 1 if topology.shown.attempts(txid - 1) else None,
@@ -481,13 +465,15 @@ def _told_by_timeline(topology: _Topology, txid: int, why: str = "") -> Transact
     )
 
 
-def _journal(entry: JournalEntry, transaction: JournalTransaction) -> Entered:
+def _journal(entry: JournalEntry, transaction: JournalTransaction) -> answers.Entered:
     planned = transaction.planned
-    return Entered(
+    return answers.Entered(
         group=[entry.first, entry.last],
         metadata=transaction.metadata,
         planned_at=None if planned == NEVER else planned.at_ms / 1000,
-        references={each.name: Reference(each.identity, each.version, each.instead_of) for each in planned.references},
+        references={
+            each.name: answers.Reference(each.identity, each.version, each.instead_of) for each in planned.references
+        },
         waited=planned.ahead,
         ranges={name: list(span) for name, span in transaction.input.items()},
         skipped={name: [list(span) for span in spans] for name, spans in transaction.gaps.items()},

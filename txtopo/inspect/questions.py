@@ -32,13 +32,7 @@ class BadQuestion(RuleError):
 
 @attrs.frozen
 class Number:
-    """A parameter that is a whole number from 0 on.
-
-    Args:
-        name: its name.
-        default: what it is if it is not there, or empty.
-        most: the largest one.
-    """
+    """A parameter that is a whole number from 0 to ``most``; ``default`` if it is not there, or empty."""
 
     name: str
     default: int | None

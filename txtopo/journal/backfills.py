@@ -112,7 +112,6 @@ def _identity_in(part: JournalPart, name: str) -> str | None:
 
 
 def _end_of(parts: Sequence[JournalPart]) -> int:
-    """Return the last transaction that a backfill has entered; 0 if there is none."""
     return max((entry.last for part in parts for entry in part.entries), default=0)
 
 
@@ -129,10 +128,7 @@ def rename_in_backfills(metadata_dir: Folder, rename: Rename) -> None:
 
 
 def set_backfills_aside(metadata_dir: Folder, topology_id: str, states: Collection[str] | None, number: int) -> None:
-    """Move the folders of the backfills of some states, or of all, aside, to where nobody takes them for evidence.
-
-    See :func:`~txtopo.journal.folders.drop_asides`.
-    """
+    """Move the folders of backfills of some states, or all, aside; see :func:`~txtopo.journal.folders.drop_asides`."""
     folders = backfills_in(metadata_dir, topology_id)
     aside = f"{_FOLDER}.{BEFORE_REPAIR}{number}/{folders.name}"
     for folder in folders.folders():

@@ -124,11 +124,7 @@ def last_writes(folder: Folder, epoch: int, names: Collection[str], txid: int) -
 
 
 def metadata_dir_below(output: Folder) -> Folder:
-    """Return the metadata directory in an output folder, which may be the metadata directory itself.
-
-    Raises:
-        ConfigError: there is no journal.
-    """
+    """Return the metadata directory in, or as, an output folder; raise ConfigError if there is no journal."""
     for metadata_dir in (output.below(METADATA_DIR), output):
         if topologies_with_journal(metadata_dir):
             return metadata_dir
@@ -140,11 +136,7 @@ def metadata_dir_below(output: Folder) -> Folder:
 
 
 def metadata_dir_with_journal(metadata_dir: Folder, topology_id: str) -> Folder:
-    """Return the metadata directory if the journal of a topology is in it.
-
-    Raises:
-        ConfigError: there is no journal.
-    """
+    """Return the metadata directory if a topology's journal is in it; raise ConfigError if there is none."""
     journal = find_journal(metadata_dir, topology_id)
     if journal_files(journal):
         return metadata_dir
@@ -155,21 +147,13 @@ def metadata_dir_with_journal(metadata_dir: Folder, topology_id: str) -> Folder:
 
 
 def journal_below(output: Folder, topology_id: str | None) -> tuple[Folder, str]:
-    """Return the metadata directory in an output folder, and the topology there that is meant; see :func:`chosen`.
-
-    Raises:
-        ConfigError: there is no journal, or several and none is named, or not the named one.
-    """
+    """Return an output folder's metadata directory and the topology that is meant; ConfigError as :func:`chosen`."""
     metadata_dir = metadata_dir_below(output)
     return metadata_dir, chosen(output, topologies_with_journal(metadata_dir), topology_id)
 
 
 def chosen(output: Folder, topologies: Sequence[str], topology_id: str | None) -> str:
-    """Return the topology that is meant, of those that a folder has records of.
-
-    Raises:
-        ConfigError: there are none, or several and none is named, or the named one is not among them.
-    """
+    """Return the topology that is meant of those in a folder; ConfigError if none is, or the named one is not there."""
     listed = ", ".join(repr(each) for each in topologies)
     if topology_id is not None and topology_id not in topologies:
         known = f"; it has records of {listed}" if topologies else ""

@@ -154,7 +154,6 @@ def _move(metadata_dir: Folder, name: str, to: str, paths: Sequence[str] | None 
 
 
 def _incarnation_in(line: bytes, path: str) -> str | None:
-    """Return the incarnation in the first line of a journal's file; None if it can't be read."""
     with contextlib.suppress(ValueError):
         header = json.loads(line)
         if isinstance(header, dict) and "topology" in header:

@@ -131,10 +131,7 @@ def renamed(by_state: Mapping[str, T], since: Mapping[str, str]) -> dict[str, T]
 
 
 def counting_entries(parts: Sequence[JournalPart], is_written: Callable[[JournalEntry], bool]) -> list[JournalEntry]:
-    """Return the entries whose groups were committed, in order.
-
-    ``is_written``, called for the last epoch's last entry, returns whether all tables that the entry names have it.
-    """
+    """Return the entries whose groups were committed, in order; ``is_written`` says whether tables have the last."""
     return [entry for part in counting_parts(parts, is_written) for entry in part.entries]
 
 

@@ -41,11 +41,7 @@ class JournalFiles:
         self._begins: dict[str, int] = {}
 
     def known(self) -> list[tuple[Item, JournalHeader]]:
-        """Return the files whose header is complete, oldest first.
-
-        Raises:
-            DivergenceError: a header is damaged.
-        """
+        """Return the files whose header is complete, oldest first; raise DivergenceError if a header is damaged."""
         found: list[tuple[Item, JournalHeader]] = []
         for file in journal_files(self.folder):
             if file.path not in self._headers:
@@ -119,10 +115,7 @@ class JournalSearch:
         return [by_names_in(known[-1][1], JournalPart(header, ())).header for _, header in known]
 
     def find(self, txid: int) -> EnteredGroup | None:
-        """Return the group of a transaction that counts; None if the journal does not have it.
-
-        The newest group counts, too, although its tables may not be written yet.
-        """
+        """Return the group of a transaction that counts, the newest, too; None if the journal does not have it."""
         return next((each for each in self.backwards(txid, txid) if each.entry.first <= txid <= each.entry.last), None)
 
     def all_with(self, txid: int) -> Iterator[EnteredGroup]:
@@ -202,14 +195,9 @@ class JournalSearch:
         known: Mapping[str, int | None],
         skipped: tuple[int, int],
     ) -> JournalHeader:
-        """Return the header that a file would have if it began after the lines between two offsets.
+        """Return the header that a file would have if it began after the lines between two offsets, ``skipped``.
 
-        Args:
-            file: the file.
-            header: its own.
-            states: the last write of each state before those lines.
-            known: that of some states after them.
-            skipped: the offsets.
+        ``states`` are the last writes of states before those lines, ``known`` those of some states after them.
         """
         found = {**states, **known}
         wanted = {name: json.dumps(name).encode() for name in header.states if name not in known}

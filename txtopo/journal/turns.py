@@ -86,11 +86,7 @@ class Timeline:
     def shared_until(self, table: StateTable, description: TableDescription, txid: int, last_txid: int) -> int | None:
         """Return the last transaction up to which a table has the same past; None if it has up to ``txid``.
 
-        Args:
-            table: the table.
-            description: its description.
-            txid: a transaction of this timeline.
-            last_txid: the last one up to it that has written to the table.
+        ``last_txid`` is the last one up to ``txid``, of this timeline, that has written to the table.
         """
         undone = [
             turn.txid for turn in self.turns if turn.epoch > description.epoch and description.identity in turn.tables

@@ -231,7 +231,6 @@ class JournalWriter(KeptJournal):
             total -= file.size
 
     def _own_past(self) -> list[Item]:
-        """Return the files up to the one that is written, oldest first: never a successor's."""
         return [file for file in journal_files(self._folder) if file.path <= self._path]
 
     def _gone(self) -> StopError:

@@ -177,11 +177,7 @@ class Channel:
             self._flush()
 
     def flush(self) -> bool:
-        """Send as much as the socket takes; return whether everything is sent.
-
-        Raises:
-            ChannelClosed: the other side is gone.
-        """
+        """Send as much as the socket takes; return whether that is all; ChannelClosed if the other side is gone."""
         with self._lock:
             self._flush()
             return not self.unsent_bytes

@@ -93,11 +93,7 @@ class KafkaConnection:
         self._is_admitted = False
 
     def make(self, kind: Callable[..., Any], settings: Mapping[str, Any]) -> Any:
-        """Return a client of a class; the caller merges the properties, with their secrets, into the settings.
-
-        Raises:
-            ConfigError: librdkafka refuses a property.
-        """
+        """Return a client of a class, with secret properties merged in; ConfigError if librdkafka refuses one."""
         # Last, so that no setting replaces the callback that finds refusals.
         own = {"bootstrap.servers": self.servers, "error_cb": self._on_error}
         try:

@@ -100,11 +100,7 @@ class Frame:
 
 
 def encode(frame: Frame, sources: Sequence[TupleSource] = ()) -> bytes:
-    """Return a frame as bytes.
-
-    Raises:
-        UserCodeError: a value does not pickle; the error names which of the ``sources`` emitted it.
-    """
+    """Return a frame as bytes; raise UserCodeError, naming which ``sources`` emitted it, if a value does not pickle."""
     tuples = [(each.source, each.task, _packed(each, sources), each.roots, each.edges) for each in frame.tuples]
     return marshal.dumps((tuples, frame.acks, frame.failed, frame.reset, frame.known))
 

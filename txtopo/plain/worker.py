@@ -134,9 +134,7 @@ class Worker:
         sources = tuple_sources(plan)
         self._queues = {task: TaskQueue(sources) for each in self._unprepared for task in each.tasks}
         self._outbox = Outbox(
-            self._queues,
-            assignment.worker_of,
-            tuple(assignment.worker_of[task] for task in assignment.acker_tasks),
+            self._queues, assignment.worker_of, tuple(assignment.worker_of[task] for task in assignment.acker_tasks)
         )
         self._watermark = Watermark(self._queues, self._outbox, config.worker_watermark_bytes)
         self._shared = Shared(
@@ -210,11 +208,7 @@ class Worker:
         self._ackers.worker_died(dead)
 
     def run_pass(self) -> bool:
-        """Give every task one turn, and send what they emitted; return whether any did something.
-
-        Raises:
-            UserCodeError: a spout or bolt raised an exception that is not a FailedException.
-        """
+        """Give every task one turn, and send what they emitted; return whether any did; errors raise UserCodeError."""
         has_worked, observer = False, self._shared.observer
         # Bolts first: they work off what waits before spouts add to it.
         for bolt in self._bolts:
@@ -344,7 +338,6 @@ class Worker:
                 self._ticks.append(Ticks(tasks, every_secs, shared.clock() + every_secs, len(shared.sources) - 1))
 
     def _set_bits(self, incarnations: Mapping[int, int]) -> None:
-        """Set the bits of other workers. Each incarnation has its own: an int has room for any number of bits."""
         for task, worker in self._shared.assignment.worker_of.items():
             if worker in incarnations:  # tuples from here to here need no bit: they die with their acks
                 self._outbox.set_bit(task, 0 if worker == self.number else 1 << incarnations[worker])
@@ -379,7 +372,6 @@ class Worker:
         return bool(frames) | self._settle()
 
     def _settle(self) -> bool:
-        """Tell the spout tasks which of their roots are settled; return whether there were any."""
         settled = self._ackers.take_settled()
         for number, outcome, roots in settled:
             task = self._spout_tasks[number]

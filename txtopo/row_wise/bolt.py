@@ -25,12 +25,7 @@ _ROW = ":row"
 
 
 class RowsBolt(ArrowBatchBolt):
-    """Does row-wise steps, one after another.
-
-    Args:
-        fields: the fields of its input, each with a type.
-        steps: the steps.
-    """
+    """Does row-wise steps, one after another, on an input whose fields have types."""
 
     def __init__(self, fields: Fields, steps: Iterable[Any]) -> None:
         steps = list(steps)
@@ -127,7 +122,6 @@ class _Columns:
     def _values(
         self, expressions: Sequence[Expression], columns: Mapping[str, Any], batch: pa.RecordBatch
     ) -> Mapping[str, Any]:
-        """Return the column that each expression makes; raise a FieldsError if an integer is too large in one."""
         import polars as pl  # noqa: PLC0415 - only steps with expressions need it
 
         made, others = {}, []

@@ -98,11 +98,7 @@ def direct_of(tree: Any, value_of: Callable[[Any], Any]) -> Direct | None:
 
 
 def computed(given: Direct, columns: Mapping[str, pl.Series]) -> Any:
-    """Return the column that an expression makes of others.
-
-    Raises:
-        MayOverflowError: an integer may be too large.
-    """
+    """Return the column that an expression makes of others; raise MayOverflowError if an integer may be too large."""
     match given:
         case str():
             return columns[given]

@@ -340,7 +340,7 @@ class _Reading:
             self._watch(tree, inputs[0], name, None)
         elif name in _EXACT_IN_SQL:
             self._watch(tree, inputs[0], _EXACT_IN_SQL[name], inputs[1])
-        return tree
+        return _replaced(tree, inputs) if name == "StringExpr.Replace" else tree
 
     def _read_inputs(self, name: str, given: Sequence[Any]) -> list[Any]:
         """Return what a function is given; values in a list are no columns."""
@@ -394,6 +394,17 @@ def _function(operator: str, left: Any, right: Any) -> Any:
     return {"Function": {"input": [left, right], "function": {"Sql": {"Binary": operator}}}}
 
 
+def _replaced(tree: Any, inputs: Sequence[Any]) -> Any:
+    """Return a replacement in which a null leaves the text as it is: polars refuses one in a batch of one row."""
+    text, pattern, value = inputs
+    if "Literal" in value:
+        return tree
+    is_null = {"Function": {"input": [value], "function": {"Boolean": "IsNull"}}}
+    filled = {"Function": {"input": [value, {"Literal": {"Scalar": {"String": ""}}}], "function": "FillNull"}}
+    made = {"Function": {**tree["Function"], "input": [text, pattern, filled]}}
+    return {"Ternary": {"predicate": is_null, "truthy": text, "falsy": made}}
+
+
 def _said(kind: Any) -> str:
     """Return a type of polars in words."""
     words = {"List": "an array", "Struct": "a struct", "Boolean": "a boolean", "String": "a text", "Datetime": "a time"}
@@ -405,14 +416,12 @@ def _is_float(kind: Any) -> bool:
 
 
 def _node(tree: Any) -> tuple[str, Any]:
-    """Return the kind of a tree's root, and what is in it."""
     if isinstance(tree, Mapping):
         return next(iter(tree.items()))
     return str(tree), None
 
 
 def _path(function: Any) -> str:
-    """Return the name of a function with those of the groups that it is in."""
     if isinstance(function, str):
         return function
     (group, inner), *_ = function.items()
@@ -422,7 +431,6 @@ def _path(function: Any) -> str:
 
 
 def _kind(name: str, text: str, kind: Any) -> pa.DataType:
-    """Return polars' type as one of Spark."""
     import polars  # noqa: PLC0415, ICN001 - it is loaded
 
     empty = polars.DataFrame(schema={name: kind}).to_arrow(compat_level=polars.CompatLevel.oldest())
@@ -440,7 +448,6 @@ def _kind(name: str, text: str, kind: Any) -> pa.DataType:
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that a stream has for what polars returns: with offsets of 32 bits."""
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind):
@@ -453,7 +460,6 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _try_in_pieces(polars: Any, made: Expression, fields: Fields) -> None:
-    """Raise a FieldsError if a sample has other results in one piece than in two."""
     schema = fields.subset(made.fields).arrow_schema() if made.fields else None
     if schema is None:
         return
@@ -502,7 +508,6 @@ def _sample(schema: pa.Schema) -> pa.Table:
 
 
 def _values(kind: pa.DataType) -> list[Any]:
-    """Return values of a type: those of lists and structs are made of those of their parts."""
     if pa.types.is_list(kind):
         inner = _values(kind.value_type)
         own: list[Any] = [inner[:1], None, [], inner[:4]]

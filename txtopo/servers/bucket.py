@@ -28,8 +28,6 @@ import attrs
 
 from txtopo.errors import ConfigError
 
-__all__ = ["KEY", "REGION", "SECRET", "Answer", "BucketHandler", "BucketServer", "Objects", "bucket_server"]
-
 KEY, SECRET, REGION = "txtopo", "txtopo-secret", "us-east-1"
 """What clients may give as credentials: any will do, but they want some."""
 
@@ -65,9 +63,7 @@ class Page:
 class Objects:
     """The objects of all buckets by ``bucket/key``, each of whose changes is made in one step.
 
-    Args:
-        folder: where they are kept, a file each; None: in memory only.
-        now_secs: the clock, in seconds since 1970.
+    They are a file each in ``folder``, or in memory only; ``now_secs`` is the clock, in seconds since 1970.
     """
 
     def __init__(self, folder: Path | None = None, now_secs: Callable[[], float] = time.time) -> None:

@@ -26,7 +26,6 @@ class Server(ABC):
     """One process or several that a context manager starts, and kills at its end."""
 
     def __enter__(self) -> Self:
-        """Start them."""
         try:
             self.start()
         except BaseException:
@@ -35,16 +34,11 @@ class Server(ABC):
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Kill them."""
         self.kill()
 
     @abstractmethod
     def start(self) -> None:
-        """Start them, and wait until they serve requests.
-
-        Raises:
-            RuntimeError: one of them ended, or does not serve in time; the message has the end of its log.
-        """
+        """Start them, and wait until they serve; raise RuntimeError, with the log's end, if one does not in time."""
 
     @abstractmethod
     def kill(self) -> None:
@@ -54,9 +48,7 @@ class Server(ABC):
 class JavaServer(Server):
     """A Java process that can be stopped, killed and started again, and that dies with this process.
 
-    Args:
-        log: the file that its output is appended to.
-        heap_mb: its heap in MiB.
+    Its output is appended to the file ``log``; its heap has ``heap_mb`` MiB.
     """
 
     def __init__(self, log: Path, heap_mb: int) -> None:
@@ -115,11 +107,7 @@ class JavaServer(Server):
         )
 
     def run_java(self, class_path: str, *arguments: str) -> None:
-        """Run another class to its end.
-
-        Raises:
-            RuntimeError: it failed; the message has the end of the log.
-        """
+        """Run another class to its end; raise RuntimeError, with the log's end, if it failed."""
         with self.log.open("ab") as log:
             command = [_java(), *self._options, "-cp", class_path, *arguments]
             result = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, check=False)  # noqa: S603 - as above
@@ -180,11 +168,7 @@ def _java() -> str:
 
 
 def pyspark_jars() -> Path:
-    """Return the folder of the JARs that PySpark ships.
-
-    Raises:
-        RuntimeError: PySpark is not installed.
-    """
+    """Return the folder of the JARs that PySpark ships; raise RuntimeError if PySpark is not installed."""
     specification = importlib.util.find_spec("pyspark")
     if specification is None or specification.origin is None:
         raise RuntimeError("PySpark, whose JARs the server is made of, is not installed: pip install pyspark")

@@ -127,11 +127,7 @@ class ZooKeeperEnsemble(Server):
             server.wait_until_ready()
 
     def leader(self) -> ZooKeeperServer:
-        """Wait for a leader and return it.
-
-        Raises:
-            RuntimeError: none was elected in time.
-        """
+        """Wait for a leader and return it; raise RuntimeError if none was elected in time."""
         deadline = time.monotonic() + READY_SECS
         while time.monotonic() < deadline:
             for server in self.servers:

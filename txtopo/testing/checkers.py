@@ -13,14 +13,12 @@ import attrs
 
 from txtopo.api.components.planned import Planned
 from txtopo.api.data.copying import copied
-from txtopo.api.map_state import Key
-from txtopo.api.values import OpaqueValue, StateValue
+from txtopo.api.values import Key, OpaqueValue, StateValue
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import PoisonTransaction
 from txtopo.journal.entries import JournalEntry, JournalPart
 from txtopo.journal.journal import counting_entries
 from txtopo.transactional.core.actions import Action, AssignedAttempt, Commit, DeadLetter, Process, Stop
-from txtopo.transactional.core.choosing import pending_end
 from txtopo.transactional.core.coordinator import Coordinator
 from txtopo.transactional.core.events import (
     AttemptLost,
@@ -34,6 +32,7 @@ from txtopo.transactional.core.events import (
     RuleBroken,
     Ticked,
 )
+from txtopo.transactional.core.pending import pending_end
 from txtopo.transactional.core.spout_policy import REPEATABLE, SpoutPolicy
 from txtopo.transactional.core.transitions import LIVE, Status
 
@@ -151,10 +150,7 @@ class BlameChecker:
 
 
 def validate(coordinator: Coordinator) -> None:
-    """Raise an AssertionError if pending transactions, attempts, jobs or the commit group break an invariant.
-
-    It holds after every event, and costs O(pending transactions).
-    """
+    """Raise an AssertionError if an invariant of the core is broken, after any event; costs O(pending transactions)."""
     pending, jobs, limits = coordinator.pending, coordinator.jobs, coordinator.limits
     first = coordinator.committed + 1
     assert sorted(pending) == list(range(first, first + len(pending))), "pending transactions have no gap"

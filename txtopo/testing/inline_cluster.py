@@ -53,7 +53,6 @@ class InlineCluster:
         self._thread = threading.Thread(target=self._drive, name="txtopo-inline-cluster", daemon=True)
 
     def __enter__(self) -> Self:
-        """Begin to call the workers."""
         self._thread.start()
         return self
 

@@ -42,8 +42,6 @@ from spouts.kafka.topics import NamedTopicFilter, PatternTopicFilter
 from txtopo.errors import SourceFailure
 from txtopo.testing.feeders import Shared
 
-__all__ = ["LogCall", "MemoryLog", "MemoryLogClient", "MemoryLogReader", "MemoryLogSender"]
-
 _CREATE_TIME = 1
 """confluent-kafka's type of a timestamp that the producer has given."""
 

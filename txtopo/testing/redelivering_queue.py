@@ -87,17 +87,14 @@ class RedeliveringQueue:
                 raise TimeoutError(f"{len(self._messages):,} messages were not confirmed within {timeout_secs:g} s")
 
     def __enter__(self) -> Self:
-        """Begin to serve."""
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop serving."""
         self._server.shutdown()
         self._server.server_close()
 
     def _serve(self, handler: socketserver.StreamRequestHandler) -> None:
-        """Serve one reader until its connection ends; then take back what it has open."""
         opened: set[int] = set()
         try:
             for line in handler.rfile:

@@ -22,45 +22,12 @@ from typing import Any, Self
 from txtopo.api.components.planned import NEVER, Planned
 from txtopo.attempts import FIRST_EPOCH, FIRST_TXID, TransactionAttempt, attempt_number
 from txtopo.testing.checkers import AttemptChecker, CoreChecker
-from txtopo.transactional.core.actions import (
-    AbandonCommit,
-    Action,
-    AssignedAttempt,
-    CancelJob,
-    CleanUp,
-    Commit,
-    CreateMetadata,
-    DeadLetter,
-    Process,
-    SaveMetadata,
-    Stop,
-)
+from txtopo.transactional.core import actions, events
 from txtopo.transactional.core.coordinator import Coordinator
-from txtopo.transactional.core.events import (
-    Activated,
-    AttemptLost,
-    Committed,
-    Deactivated,
-    Event,
-    Failed,
-    Fenced,
-    GroupEnded,
-    JobEnded,
-    JobLost,
-    MetadataCreated,
-    Processed,
-    Progressed,
-    Recovered,
-    RuleBroken,
-    SourceStatus,
-    StopRequested,
-    Ticked,
-    TransactionMetadata,
-)
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.spout_policy import REPEATABLE, SpoutPolicy
 
-EXHAUSTED, READY, WAITING = SourceStatus.EXHAUSTED, SourceStatus.READY, SourceStatus.WAITING
+EXHAUSTED, READY, WAITING = events.SourceStatus.EXHAUSTED, events.SourceStatus.READY, events.SourceStatus.WAITING
 
 _OF_ITS_TXID: Any = object()
 
@@ -74,10 +41,10 @@ class Scenario:
     def __init__(self, limits: Limits) -> None:
         self.coordinator = Coordinator(limits)
         self._checker = CoreChecker(AttemptChecker(limits.spout), limits.spout, limits.timeout_ms)
-        self._said: list[Action] = []
+        self._said: list[actions.Action] = []
         self._transcript: list[str] = []
 
-    def __rshift__(self, event: Event) -> Self:
+    def __rshift__(self, event: events.Event) -> Self:
         """Send an event to the coordinator.
 
         Raises:
@@ -90,7 +57,7 @@ class Scenario:
         self._checker.see(self.coordinator, self._said)
         return self
 
-    def __lshift__(self, action: Action) -> Self:
+    def __lshift__(self, action: actions.Action) -> Self:
         """Expect the next action of the coordinator; raise an AssertionError if it is another one or there is none."""
         said = self._said.pop(0) if self._said else None
         assert said == action, self._tell(f"expected: {action}", f"but said: {said or 'nothing more'}")
@@ -104,10 +71,10 @@ class Scenario:
         if error is None:  # otherwise the exception says more than the actions that are left
             self._expect_silence()
 
-    def take_stop(self) -> Stop:
+    def take_stop(self) -> actions.Stop:
         """Return the next action, which must be a stop, to inspect its error."""
         said = self._said.pop(0) if self._said else None
-        assert isinstance(said, Stop), self._tell("expected: a stop", f"but said: {said or 'nothing more'}")
+        assert isinstance(said, actions.Stop), self._tell("expected: a stop", f"but said: {said or 'nothing more'}")
         self._transcript.append(f"<< {said}")
         return said
 
@@ -156,97 +123,93 @@ def attempt(text: str) -> TransactionAttempt:
 
 # Events, which the coordinator receives. These need no shorter form:
 
-activated, deactivated, stop_requested = Activated, Deactivated, StopRequested
-fenced, group_ended, job_ended, ticked = Fenced, GroupEnded, JobEnded, Ticked
+activated, deactivated, stop_requested = events.Activated, events.Deactivated, events.StopRequested
+fenced, group_ended, job_ended, ticked = events.Fenced, events.GroupEnded, events.JobEnded, events.Ticked
 
 
 def recovered(
-    committed: int = 0,
-    *begun: int,
-    epoch: int = FIRST_EPOCH,
-    metadata: Any = _OF_ITS_TXID,
-    now_ms: int = 0,
-) -> Recovered:
+    committed: int = 0, *begun: int, epoch: int = FIRST_EPOCH, metadata: Any = _OF_ITS_TXID, now_ms: int = 0
+) -> events.Recovered:
     """Return the event that the coordinator leads, with the last committed and the begun transactions."""
     last = _metadata(committed, metadata)
-    return Recovered(epoch, committed, last, _begun(begun), now_ms, committed_planned=_planned(committed))
+    return events.Recovered(epoch, committed, last, _begun(begun), now_ms, committed_planned=_planned(committed))
 
 
-def begun(*txids: int, metadata: Any = _OF_ITS_TXID, source: SourceStatus = READY) -> MetadataCreated:
+def begun(*txids: int, metadata: Any = _OF_ITS_TXID, source: events.SourceStatus = READY) -> events.MetadataCreated:
     """Return the event that the spout's coordinator has begun these transactions, with the status of its source."""
-    return MetadataCreated(_begun(txids, metadata), source)
+    return events.MetadataCreated(_begun(txids, metadata), source)
 
 
-def progressed(*attempts: str) -> Progressed:
+def progressed(*attempts: str) -> events.Progressed:
     """Return the event that these attempts make progress."""
-    return Progressed(_attempts(attempts))
+    return events.Progressed(_attempts(attempts))
 
 
-def processed(text: str, metadata: Any = None) -> Processed:
+def processed(text: str, metadata: Any = None) -> events.Processed:
     """Return the event that an attempt is processed; ``metadata`` describes what an opaque spout emitted."""
-    return Processed(attempt(text), metadata)
+    return events.Processed(attempt(text), metadata)
 
 
-def failed(text: str, error: str = "it failed", metadata: Any = None, *, is_outage: bool = False) -> Failed:
+def failed(text: str, error: str = "it failed", metadata: Any = None, *, is_outage: bool = False) -> events.Failed:
     """Return the event that an attempt failed; ``metadata`` is given if an opaque spout had emitted everything."""
-    return Failed(attempt(text), error, metadata, is_outage=is_outage)
+    return events.Failed(attempt(text), error, metadata, is_outage=is_outage)
 
 
-def lost(job_id: int, error: str = "an executor died") -> JobLost:
+def lost(job_id: int, error: str = "an executor died") -> events.JobLost:
     """Return the event that a job was lost."""
-    return JobLost(job_id, error)
+    return events.JobLost(job_id, error)
 
 
-def attempt_lost(text: str, error: str = "its worker died") -> AttemptLost:
+def attempt_lost(text: str, error: str = "its worker died") -> events.AttemptLost:
     """Return the event that the worker of an attempt died in it, while its job goes on."""
-    return AttemptLost(attempt(text), error)
+    return events.AttemptLost(attempt(text), error)
 
 
-def committed(*attempts: str) -> Committed:
+def committed(*attempts: str) -> events.Committed:
     """Return the event that the writes of these attempts are durable; of an attempt given up, its dead letter."""
-    return Committed(_attempts(attempts))
+    return events.Committed(_attempts(attempts))
 
 
 dead_letter_written = committed
 
 
-def rule_broken(error: Exception, text: str | None = None) -> RuleBroken:
+def rule_broken(error: Exception, text: str | None = None) -> events.RuleBroken:
     """Return the event that the user's code has a bug, found in an attempt if ``text`` names one."""
-    return RuleBroken(error, None if text is None else attempt(text))
+    return events.RuleBroken(error, None if text is None else attempt(text))
 
 
 # Actions, which the coordinator must return. These need no shorter form:
 
-abandon, cancel, clean_up, stop = AbandonCommit, CancelJob, CleanUp, Stop
+abandon, cancel, clean_up, stop = actions.AbandonCommit, actions.CancelJob, actions.CleanUp, actions.Stop
 
 
-def ask(first_txid: int, count: int, previous: Any = _OF_ITS_TXID) -> CreateMetadata:
+def ask(first_txid: int, count: int, previous: Any = _OF_ITS_TXID) -> actions.CreateMetadata:
     """Ask the spout's coordinator for up to ``count`` transactions."""
-    return CreateMetadata(first_txid, count, _metadata(first_txid - 1, previous), _planned(first_txid - 1))
+    return actions.CreateMetadata(first_txid, count, _metadata(first_txid - 1, previous), _planned(first_txid - 1))
 
 
-def save(*txids: int, metadata: Any = _OF_ITS_TXID) -> SaveMetadata:
+def save(*txids: int, metadata: Any = _OF_ITS_TXID) -> actions.SaveMetadata:
     """Make the metadata of these transactions durable."""
-    return SaveMetadata(_begun(txids, metadata))
+    return actions.SaveMetadata(_begun(txids, metadata))
 
 
-def run(job_id: int, *attempts: str, metadata: Any = _OF_ITS_TXID, previous: Any = _OF_ITS_TXID) -> Process:
+def run(job_id: int, *attempts: str, metadata: Any = _OF_ITS_TXID, previous: Any = _OF_ITS_TXID) -> actions.Process:
     """Run the processing phases of these attempts in one job."""
     job = _assigned(attempts, metadata)
-    return Process(job_id, job, _metadata(job[0].attempt.txid - 1, previous))
+    return actions.Process(job_id, job, _metadata(job[0].attempt.txid - 1, previous))
 
 
-def commit(group_id: int, *attempts: str, metadata: Any = _OF_ITS_TXID) -> Commit:
+def commit(group_id: int, *attempts: str, metadata: Any = _OF_ITS_TXID) -> actions.Commit:
     """Run the commit phases of these attempts, one after another."""
-    return Commit(group_id, _assigned(attempts, metadata))
+    return actions.Commit(group_id, _assigned(attempts, metadata))
 
 
 def write_dead_letter(
     group_id: int, text: str, *, tries: int, error: str = "it failed", metadata: Any = _OF_ITS_TXID
-) -> DeadLetter:
+) -> actions.DeadLetter:
     """Write a dead letter."""
     (given_up,) = _assigned((text,), metadata)
-    return DeadLetter(group_id, given_up, tries, error)
+    return actions.DeadLetter(group_id, given_up, tries, error)
 
 
 def _metadata(txid: int, given: Any) -> Any:
@@ -259,15 +222,15 @@ def _planned(txid: int) -> Planned:
     return Planned(txid * 1_000) if txid >= FIRST_TXID else NEVER
 
 
-def _begun(txids: tuple[int, ...], metadata: Any = _OF_ITS_TXID) -> tuple[TransactionMetadata, ...]:
-    return tuple(TransactionMetadata(txid, _metadata(txid, metadata), _planned(txid)) for txid in txids)
+def _begun(txids: tuple[int, ...], metadata: Any = _OF_ITS_TXID) -> tuple[events.TransactionMetadata, ...]:
+    return tuple(events.TransactionMetadata(txid, _metadata(txid, metadata), _planned(txid)) for txid in txids)
 
 
 def _attempts(texts: tuple[str, ...]) -> tuple[TransactionAttempt, ...]:
     return tuple(attempt(text) for text in texts)
 
 
-def _assigned(texts: tuple[str, ...], metadata: Any = _OF_ITS_TXID) -> tuple[AssignedAttempt, ...]:
+def _assigned(texts: tuple[str, ...], metadata: Any = _OF_ITS_TXID) -> tuple[actions.AssignedAttempt, ...]:
     return tuple(
-        AssignedAttempt(each, _metadata(each.txid, metadata), _planned(each.txid)) for each in _attempts(texts)
+        actions.AssignedAttempt(each, _metadata(each.txid, metadata), _planned(each.txid)) for each in _attempts(texts)
     )

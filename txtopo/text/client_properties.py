@@ -50,11 +50,7 @@ class ClientProperties(Mapping[str, Value]):
         self._given = given
 
     def resolved(self) -> dict[str, Value]:
-        """Return the settings with their secrets; call this only where the client is made, and keep the result nowhere.
-
-        Raises:
-            ConfigError: a variable is not set, or a file can't be read, on this machine.
-        """
+        """Return the settings with their secrets, to be kept nowhere; ConfigError if one is not on this machine."""
         return {name: resolved("properties", name, value) for name, value in self._given.items()}
 
     def scrubbed(self, text: str) -> str:
@@ -102,11 +98,7 @@ def _is_secret(name: str, value: Value) -> bool:
 
 
 def resolved(what: str, name: str, value: T) -> T | str:
-    """Return a setting's value, or what it refers to; ``what`` names the settings in errors.
-
-    Raises:
-        ConfigError: a variable is not set, or a file can't be read, on this machine.
-    """
+    """Return a setting's value, or what it refers to; ``what`` names the settings in the ConfigError without one."""
     if not isinstance(value, str):
         return value
     kind, _, where = value.partition(":")

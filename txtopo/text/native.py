@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["plain_text"]
-
 _FRAME = re.compile(r"^\s*\d+: \S")
 """A line of a native backtrace."""
 

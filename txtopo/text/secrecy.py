@@ -179,10 +179,7 @@ def without_secrets(text: str, settings: Mapping[str, object] | None = None) -> 
 
 @contextlib.contextmanager
 def secrets_kept(settings: Mapping[str, object]) -> Iterator[None]:
-    """Let :func:`without_secrets` hide the secrets of ``settings``, wherever in this process it is called meanwhile.
-
-    So those hide what a command was told who know nothing of it, such as the journal of a run.
-    """
+    """Let :func:`without_secrets` hide the secrets of ``settings`` meanwhile, wherever in this process it is called."""
     secrets = _secrets_of(settings)
     _kept.append(secrets)
     try:
@@ -248,7 +245,6 @@ def _secrets_of(settings: Mapping[str, object]) -> frozenset[str]:
 
 
 def _parts(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yield the values in a setting's value, which may be JSON, each with the name that says most of it."""
     found = value
     if isinstance(value, str) and value.lstrip().startswith(("{", "[")):
         with contextlib.suppress(ValueError, RecursionError):

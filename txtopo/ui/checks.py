@@ -69,12 +69,7 @@ class PageHeader(Header):
 
 
 class Checks:
-    """Runs checks as ``txtopo audit`` and ``txtopo replay``.
-
-    Args:
-        folder: where their processes run: where the topology's module is found.
-        secs_max: after so long a check is killed.
-    """
+    """Runs ``txtopo audit`` and ``replay`` in ``folder``, where the module is found; kills one after ``secs_max``."""
 
     def __init__(self, folder: Path, secs_max: float = SECS_MAX) -> None:
         self._folder = folder
@@ -86,11 +81,7 @@ class Checks:
         self._is_closed = False
 
     def begin(self, kind: str, slug: str, txid: int | None, words: Sequence[str]) -> Check:
-        """Begin a check, given the words of its command line after ``txtopo``.
-
-        Raises:
-            CheckRuns: another one runs.
-        """
+        """Begin a check, given the words after ``txtopo``; raise CheckRuns if another one runs."""
         with self._lock:
             running = [each for each in self._checks.values() if each.state == "running"]
             if running or self._is_closed:
@@ -122,11 +113,7 @@ class Checks:
         return next((each for each in reversed(list(self._checks.values())) if each.slug == slug), None)
 
     def cancel(self, slug: str) -> Check:
-        """End the check of a topology that runs.
-
-        Raises:
-            CheckRuns: none runs.
-        """
+        """End the check of a topology that runs; raise CheckRuns if none does."""
         with self._lock:
             check, process = self.last_of(slug), self._process
             if check is None or check.state != "running" or process is None:

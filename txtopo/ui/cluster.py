@@ -25,29 +25,7 @@ from txtopo.cluster.client import ClusterClient
 from txtopo.cluster.decisions.lifecycle import Status
 from txtopo.errors import ClusterError, NoLeader, TxtopoError
 from txtopo.files.records import from_json
-from txtopo.inspect.answers import (
-    Can,
-    CanCheck,
-    Changed,
-    Cluster,
-    Driver,
-    Errors,
-    Graph,
-    HasTimeline,
-    Header,
-    Nimbus,
-    Plots,
-    Rows,
-    Runs,
-    Settings,
-    States,
-    Summary,
-    Supervisor,
-    Topologies,
-    Topology,
-    Transaction,
-    Transactions,
-)
+from txtopo.inspect import answers
 from txtopo.inspect.backend import NotFound
 from txtopo.inspect.run import header
 from txtopo.inspect.run.known import KnownRun
@@ -63,11 +41,7 @@ POLL_SECS = 0.5
 
 _NIMBUSES_MAX = 32
 """How many nimbuses are remembered when they are away."""
-_WORDS = {
-    Status.FAILED.value: "failed",
-    Status.FINISHED.value: "ended",
-    Status.KILLED.value: "ended",
-}
+_WORDS = {Status.FAILED.value: "failed", Status.FINISHED.value: "ended", Status.KILLED.value: "ended"}
 _GOING_ON = {Status.ACTIVE.value, Status.INACTIVE.value}
 _UNREACHED = TimelineReader(Path("/nonexistent"))
 """The timeline of a topology whose supervisor does not answer."""
@@ -75,15 +49,13 @@ _UNREACHED = TimelineReader(Path("/nonexistent"))
 
 @attrs.frozen
 class _Seen:
-    """What nimbuses have said of the cluster; ``why`` they say nothing more, or empty."""
-
     at: float = float("-inf")
     nimbuses: Mapping[str, dict[str, Any]] = attrs.field(factory=dict)
     """Those that are alive, by address."""
     supervisors: Sequence[dict[str, Any]] = ()
     topologies: Mapping[str, dict[str, Any]] = attrs.field(factory=dict)
     """By slug."""
-    summaries: Mapping[str, Summary] = attrs.field(factory=dict)
+    summaries: Mapping[str, answers.Summary] = attrs.field(factory=dict)
     """What their runs say, by the topology's id."""
     why: str = ""
 
@@ -98,76 +70,80 @@ class ClusterBackend:
         self._nimbuses: dict[str, dict[str, Any]] = {}
         """All that were ever seen, as they were then."""
 
-    def topologies(self) -> Topologies:
+    def topologies(self) -> answers.Topologies:
         """See :class:`~txtopo.inspect.backend.Source`, as for all methods."""
         seen = self._refreshed()
         found = [self._summary(seen, each) for each in seen.topologies.values()]
         place = ", ".join(seen.nimbuses) or "a cluster of which no nimbus answers"
         found.sort(key=lambda each: each.id)
-        return Topologies(version(), place, is_cluster=True, topologies=found)
+        return answers.Topologies(version(), place, is_cluster=True, topologies=found)
 
-    def header(self, slug: str) -> Header:
+    def header(self, slug: str) -> answers.Header:
         """See :class:`~txtopo.inspect.backend.Source`."""
         seen = self._refreshed()
         topology = self._find(seen, slug)
         if OF_RUN in slug:
-            return attrs.evolve(self._asked(Header, slug, ""), slug=slug, id=topology["id"])
+            return attrs.evolve(self._asked(answers.Header, slug, ""), slug=slug, id=topology["id"])
         status = topology["status"]
         try:
-            found = self._asked(Header, slug, "")
+            found = self._asked(answers.Header, slug, "")
         except (NotFound, ClusterError, NoLeader) as error:
             found = header.header(_unreached(topology["id"]))
-            found = attrs.evolve(found, timeline=HasTimeline(is_there=False, why=error.message))
+            found = attrs.evolve(found, timeline=answers.HasTimeline(is_there=False, why=error.message))
         is_going_on = status in _GOING_ON
         return attrs.evolve(
             found,
             **self._own(seen, topology, found),
             is_active=status == Status.ACTIVE.value,
-            can=Can(activate=is_going_on, rebalance=is_going_on, kill=True),
+            can=answers.Can(activate=is_going_on, rebalance=is_going_on, kill=True),
         )
 
     def timeline(self, slug: str, since: int) -> bytes:
         """See :class:`~txtopo.inspect.backend.Source`."""
         return self._ask(slug, "timeline", since=since).content
 
-    def transactions(self, slug: str, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
+    def transactions(
+        self, slug: str, first: int, last: int | None, limit: int, *, failed: bool
+    ) -> answers.Transactions:
         """See :class:`~txtopo.inspect.backend.Source`."""
         query = {"from": first, "to": last, "limit": limit, "failed": int(failed)}
-        return self._asked(Transactions, slug, "transactions", **query)
+        return self._asked(answers.Transactions, slug, "transactions", **query)
 
-    def transaction(self, slug: str, txid: int) -> Transaction:
+    def transaction(self, slug: str, txid: int) -> answers.Transaction:
         """See :class:`~txtopo.inspect.backend.Source`."""
-        return attrs.evolve(self._asked(Transaction, slug, f"transaction/{txid}"), can=CanCheck())
+        return attrs.evolve(self._asked(answers.Transaction, slug, f"transaction/{txid}"), can=answers.CanCheck())
 
-    def errors(self, slug: str) -> Errors:
+    def errors(self, slug: str) -> answers.Errors:
         """See :class:`~txtopo.inspect.backend.Source`."""
-        return self._asked(Errors, slug, "errors")
+        return self._asked(answers.Errors, slug, "errors")
 
-    def states(self, slug: str) -> States:
+    def states(self, slug: str) -> answers.States:
         """See :class:`~txtopo.inspect.backend.Source`."""
-        return self._asked(States, slug, "state")
+        return self._asked(answers.States, slug, "state")
 
-    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> Rows:
+    def rows(self, slug: str, name: str, keys: Sequence[str], txid: int | None, limit: int) -> answers.Rows:
         """See :class:`~txtopo.inspect.backend.Source`."""
-        return self._asked(Rows, slug, "state/rows", name=name, key=list(keys), txid=txid, limit=limit)
+        return self._asked(answers.Rows, slug, "state/rows", name=name, key=list(keys), txid=txid, limit=limit)
 
-    def graph(self, slug: str) -> Graph:
+    def graph(self, slug: str) -> answers.Graph:
         """See :class:`~txtopo.inspect.backend.Source`."""
-        return self._asked(Graph, slug, "graph")
+        return self._asked(answers.Graph, slug, "graph")
 
-    def plots(self, slug: str, secs: int, until: int | None = None) -> Plots:
+    def plots(self, slug: str, secs: int, until: int | None = None) -> answers.Plots:
         """See :class:`~txtopo.inspect.backend.Source`."""
-        return self._asked(Plots, slug, "plots", secs=secs, until=until)
+        return self._asked(answers.Plots, slug, "plots", secs=secs, until=until)
 
-    def settings(self, slug: str) -> Settings:
+    def settings(self, slug: str) -> answers.Settings:
         """See :class:`~txtopo.inspect.backend.Source`."""
-        return self._asked(Settings, slug, "settings")
+        return self._asked(answers.Settings, slug, "settings")
 
-    def runs(self, slug: str) -> Runs:
+    def runs(self, slug: str) -> answers.Runs:
         """See :class:`~txtopo.inspect.backend.Source`."""
         own = slug.partition(OF_RUN)[0]
-        runs = self._asked(Runs, own, "runs").runs
-        return Runs([attrs.evolve(each, slug=f"{own}{''.join(each.slug.partition(OF_RUN)[1:])}") for each in runs])
+        runs = self._asked(answers.Runs, own, "runs").runs
+        return answers.Runs(
+            [attrs.evolve(each, slug=f"{own}{''.join(each.slug.partition(OF_RUN)[1:])}") for each in runs]
+        )
 
     def metrics(self) -> bytes:
         """Return nothing: each daemon has its own."""
@@ -177,12 +153,12 @@ class ClusterBackend:
         """See :class:`~txtopo.inspect.backend.Backend`: each driver's metrics and health are its supervisor's."""
         return {}
 
-    def cluster(self) -> Cluster:
+    def cluster(self) -> answers.Cluster:
         """See :class:`~txtopo.inspect.backend.Source`."""
         seen = self._refreshed()
         topologies = sorted(seen.topologies.values(), key=lambda each: str(each["id"]))
         nimbuses = [
-            Nimbus(
+            answers.Nimbus(
                 address,
                 is_leader=each["isLeader"],
                 is_alive=address in seen.nimbuses,
@@ -193,27 +169,27 @@ class ClusterBackend:
             for address, each in sorted(self._nimbuses.items())
         ]
         supervisors = [
-            Supervisor(
+            answers.Supervisor(
                 each["address"],
                 started_at=each["startedAt"],
                 slots=each["slotsTotal"],
                 used=each["slotsUsed"],
                 drivers=[
-                    Driver(slug_of(topology["id"]), topology["id"], (topology["heartbeat"] or {}).get("pid"))
+                    answers.Driver(slug_of(topology["id"]), topology["id"], (topology["heartbeat"] or {}).get("pid"))
                     for topology in topologies
                     if (topology["assignment"] or {}).get("supervisor") == each["id"]
                 ],
             )
             for each in seen.supervisors
         ]
-        return Cluster(time.time(), nimbuses, supervisors, seen.why)
+        return answers.Cluster(time.time(), nimbuses, supervisors, seen.why)
 
-    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> Changed:
+    def change(self, slug: str, what: str, settings: Mapping[str, str]) -> answers.Changed:
         """See :class:`~txtopo.inspect.backend.Source`."""
         name = self._find(self._refreshed(), slug)["id"]
         after = self._client.change(name, what, settings=settings)
         self._last = attrs.evolve(self._last, at=float("-inf"))  # so that the next answer shows it
-        return Changed(after["id"], after["status"], after["secondsLeft"])
+        return answers.Changed(after["id"], after["status"], after["secondsLeft"])
 
     # What all share.
 
@@ -238,7 +214,7 @@ class ClusterBackend:
         while len(self._nimbuses) > _NIMBUSES_MAX:
             self._nimbuses.pop(next(iter(self._nimbuses)))
         said = summaries.json()["topologies"] if summaries.is_success else {}
-        said = {name: from_json(each, Summary) for name, each in said.items()}
+        said = {name: from_json(each, answers.Summary) for name, each in said.items()}
         return _Seen(time.monotonic(), nimbuses, supervisors, topologies, said)
 
     @staticmethod
@@ -248,15 +224,14 @@ class ClusterBackend:
             raise NotFound(f"there is no topology {own!r} on the cluster{f': {seen.why}' if seen.why else ''}")
         return seen.topologies[own]
 
-    def _summary(self, seen: _Seen, topology: dict[str, Any]) -> Summary:
+    def _summary(self, seen: _Seen, topology: dict[str, Any]) -> answers.Summary:
         said = seen.summaries.get(topology["id"]) or header.summary(_unreached(topology["id"]))
         found = attrs.evolve(said, **self._own(seen, topology, said))
         is_over = topology["status"] in _WORDS and not seen.why
         return attrs.evolve(found, status_text=topology["status"]) if is_over else found
 
     @staticmethod
-    def _own(seen: _Seen, topology: dict[str, Any], said: Topology) -> dict[str, Any]:
-        """Return what the cluster knows better than the run: its name, whether it is to run, and why it failed."""
+    def _own(seen: _Seen, topology: dict[str, Any], said: answers.Topology) -> dict[str, Any]:
         status, beat, reason = topology["status"], topology["heartbeat"] or {}, topology["reason"]
         now = time.time()
         word, text = said.status, said.status_text

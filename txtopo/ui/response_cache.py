@@ -22,12 +22,7 @@ class CachedResponse:
 
 
 class ResponseCache:
-    """Gives those who ask the same the same answer.
-
-    Args:
-        app: makes the answers.
-        secs_of: how many seconds the answer to a path may be old; 0: it is made for each.
-    """
+    """Gives those who ask the same the same answer, for as many seconds as ``secs_of`` says of a path."""
 
     def __init__(self, app: ASGIApp, secs_of: Callable[[str], float]) -> None:
         self._app = app

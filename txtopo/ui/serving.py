@@ -36,11 +36,7 @@ _BACKLOG = 64
 
 
 def served(output: Folder, host: str, port: int, options: PageOptions | None, announce: Callable[[str], None]) -> None:
-    """Serve the page of a folder; ``announce`` is told its address.
-
-    Raises:
-        ConfigError: the address can't be used, or no run has left anything in the folder.
-    """
+    """Serve the page of a folder, and ``announce`` its address; raise ConfigError if it can't be, or without a run."""
     words = () if options is None else options.words
     arguments = {} if options is None else dict(options.arguments)
     backend = FolderBackend(output, can_replay=bool(words), arguments=arguments, may_be_empty=options is not None)
@@ -101,10 +97,7 @@ def _serve(  # noqa: PLR0913, PLR0917 - of a folder and of a cluster
 
 
 def _outlive(sessions: Sessions, backend: FolderBackend) -> None:
-    """Wait until the run that has started this page is dead, and then until nobody has looked for a while.
-
-    The next run of the folder has taken the page over: it goes on with that, and is ended by it.
-    """
+    """Wait until the run that started this page is dead and nobody looks; the next run of the folder takes it over."""
     sys.stdin.read()
     began = time.monotonic()
     while time.monotonic() - max(began, sessions.used) < IDLE_SECS or backend.is_live:

@@ -19,23 +19,8 @@ from typing import Any, assert_never
 
 from txtopo.errors import InternalError
 from txtopo.network.channel import Channel, ChannelClosed, WakeUp
-from txtopo.workers import watcher
-from txtopo.workers.actions import (
-    Action,
-    CancelJob,
-    Close,
-    Deliver,
-    Finish,
-    KeepLast,
-    ReportJoined,
-    ReportLost,
-    Send,
-    StartJob,
-    Warn,
-)
-from txtopo.workers.events import ChannelLost, Event, Excused, JobEnded, Received, Stalled, Ticked
+from txtopo.workers import actions, events, messages, watcher
 from txtopo.workers.handshake import Listener
-from txtopo.workers.messages import Health, Heartbeat, WatcherHello, dump, load
 from txtopo.workers.supervisor import Supervisor
 
 logger = logging.getLogger("txtopo.workers")
@@ -84,15 +69,15 @@ class Owner(ABC):
     def over(self, error: Exception | None) -> None:
         """Called when no further worker follows, with the reason."""
 
-    def report(self, news: ReportJoined | ReportLost | Deliver) -> Excused | None:
+    def report(self, news: actions.ReportJoined | actions.ReportLost | actions.Deliver) -> events.Excused | None:
         """Call the method for what supervision reports; return that an incarnation is excused, if it is."""
         match news:
-            case ReportJoined(worker, incarnation):
+            case actions.ReportJoined(worker, incarnation):
                 self.joined(worker, incarnation)
-            case ReportLost(worker, incarnation, error):
+            case actions.ReportLost(worker, incarnation, error):
                 if self.lost(worker, incarnation, error):
-                    return Excused(worker, incarnation)
-            case Deliver(worker, incarnation, message):
+                    return events.Excused(worker, incarnation)
+            case actions.Deliver(worker, incarnation, message):
                 self.heard(worker, incarnation, message)
             case _:
                 assert_never(news)
@@ -100,17 +85,14 @@ class Owner(ABC):
 
 
 class ControlServer:
-    """Runs the workers of one run, and closes the listener at the end.
-
-    ``on_lost`` is called, in the control thread, with the last health of each worker that has died.
-    """
+    """Runs the workers of one run; ``on_lost`` is told, in the control thread, the last health of a dead one."""
 
     def __init__(
         self,
         supervisor: Supervisor,
         jobs: JobStarter,
         listener: Listener,
-        on_lost: Callable[[Health], None] = lambda _health: None,
+        on_lost: Callable[[messages.Health], None] = lambda _health: None,
         owner: Owner | None = None,
     ) -> None:
         self._supervisor = supervisor
@@ -118,11 +100,11 @@ class ControlServer:
         self._listener = listener
         self._on_lost = on_lost
         self._owner = owner
-        self._events: queue.SimpleQueue[Event | tuple[int, Channel]] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[events.Event | tuple[int, Channel]] = queue.SimpleQueue()
         self._selector = selectors.DefaultSelector()
         self._wake_up = WakeUp()
         self._channels: dict[int, Channel] = {}
-        self._watched: dict[int, WatcherHello] = {}
+        self._watched: dict[int, messages.WatcherHello] = {}
         """By channel, the worker that its watcher watches."""
         self._numbers = itertools.count(1)
         self._busy_logged: dict[int, str] = {}
@@ -136,7 +118,7 @@ class ControlServer:
         self._listener.start(self._take)
         self._thread.start()
 
-    def post(self, event: Event) -> None:
+    def post(self, event: events.Event) -> None:
         """Give an event to the supervisor; any thread may."""
         self._events.put(event)
         self._wake_up.wake()
@@ -154,7 +136,7 @@ class ControlServer:
                 self._wait()
                 if time.monotonic() - ticked_at >= TICK_SECS:
                     ticked_at = time.monotonic()
-                    self._handle(Ticked())
+                    self._handle(events.Ticked())
                     if self._owner is not None:
                         self._owner.ticked()
         except Exception as error:
@@ -164,13 +146,13 @@ class ControlServer:
             self._close()
 
     def _wait(self) -> None:
-        for key, events in self._selector.select(TICK_SECS):
+        for key, ready in self._selector.select(TICK_SECS):
             if key.fileobj is self._wake_up:
                 self._wake_up.clear()
                 continue
-            if events & selectors.EVENT_WRITE:
+            if ready & selectors.EVENT_WRITE:
                 self._flush(key.data)
-            if events & selectors.EVENT_READ:
+            if ready & selectors.EVENT_READ:
                 self._hear(key.data)
         with contextlib.suppress(queue.Empty):
             while not self._is_over.is_set():
@@ -180,7 +162,7 @@ class ControlServer:
                     self._channels[number] = channel
                     self._selector.register(channel, selectors.EVENT_READ, number)
                 else:
-                    if isinstance(event, JobEnded):
+                    if isinstance(event, events.JobEnded):
                         self._hear_all()
                     self._handle(event)
 
@@ -201,27 +183,27 @@ class ControlServer:
         if channel is None:  # closed by what was heard just before
             return False
         try:
-            messages = channel.receive()
+            received = channel.receive()
         except ChannelClosed:
             self._drop(number)
-            self._handle(ChannelLost(number))
+            self._handle(events.ChannelLost(number))
             return False
-        for data in messages or ():
+        for data in received or ():
             if number in self._watched:
                 watched = self._watched[number]
-                self._handle(Stalled(watched.worker, watched.incarnation, *watcher.unpack(data)))
+                self._handle(events.Stalled(watched.worker, watched.incarnation, *watcher.unpack(data)))
                 continue
-            message = load(data)
-            if isinstance(message, WatcherHello):
+            message = messages.load(data)
+            if isinstance(message, messages.WatcherHello):
                 self._watched[number] = message
                 continue
             logger.debug("channel %d: %s", number, message)
-            if isinstance(message, Heartbeat):
+            if isinstance(message, messages.Heartbeat):
                 self._log_busy(number, message)
-            self._handle(Received(number, message))
-        return messages is not None
+            self._handle(events.Received(number, message))
+        return received is not None
 
-    def _log_busy(self, number: int, beat: Heartbeat) -> None:
+    def _log_busy(self, number: int, beat: messages.Heartbeat) -> None:
         """Log each long call once; no worker is ended for it."""
         if not beat.busy_with:
             self._busy_logged.pop(number, None)
@@ -229,33 +211,33 @@ class ControlServer:
             self._busy_logged[number] = beat.busy_with
             logger.warning("%s has not returned for %.0f s; its worker waits for it", beat.busy_with, beat.busy_secs)
 
-    def _handle(self, event: Event) -> None:
+    def _handle(self, event: events.Event) -> None:
         self._carry_out(self._supervisor.handle(event, time.monotonic()))
 
-    def _carry_out(self, actions: list[Action]) -> None:
-        for action in actions:
+    def _carry_out(self, decided: list[actions.Action]) -> None:
+        for action in decided:
             match action:
-                case StartJob(worker, job):
+                case actions.StartJob(worker, job):
                     self._start_job(worker, job)
-                case CancelJob(worker, job):
+                case actions.CancelJob(worker, job):
                     self._jobs.cancel(worker, job)
-                case Send(channel, message):
-                    self._send(channel, dump(message))
-                case Close(channel):
+                case actions.Send(channel, message):
+                    self._send(channel, messages.dump(message))
+                case actions.Close(channel):
                     self._drop(channel)
-                case Warn(text):
+                case actions.Warn(text):
                     logger.warning("%s", text)
-                case KeepLast(health):
+                case actions.KeepLast(health):
                     self._on_lost(health)
-                case ReportJoined() | ReportLost() | Deliver():
+                case actions.ReportJoined() | actions.ReportLost() | actions.Deliver():
                     self._report(action)
-                case Finish(error):
+                case actions.Finish(error):
                     self.error = error  # before the event: whoever waits for the end reads the error next
                     self._is_over.set()
                 case _:
                     assert_never(action)
 
-    def _report(self, news: ReportJoined | ReportLost | Deliver) -> None:
+    def _report(self, news: actions.ReportJoined | actions.ReportLost | actions.Deliver) -> None:
         assert self._owner is not None, "the supervisor reports to an owner only"
         excused = self._owner.report(news)
         if excused is not None:
@@ -278,7 +260,7 @@ class ControlServer:
             self._selector.modify(channel, selectors.EVENT_READ, number)
 
     def _start_job(self, worker: int, job: int) -> None:
-        self._jobs.start(worker, job, lambda error: self.post(JobEnded(worker, job, error)))
+        self._jobs.start(worker, job, lambda error: self.post(events.JobEnded(worker, job, error)))
 
     def _take(self, connection: socket.socket, _introduction: bytes) -> None:
         # In the listener's thread. Only the control thread touches the channels and the selector.

@@ -14,10 +14,7 @@ Address = tuple[str, int]
 
 @attrs.frozen
 class Hello:
-    """A worker has started. The first message on its channel.
-
-    ``process`` is its host and process id, for people; other workers reach it at ``address``.
-    """
+    """A worker has started: its channel's first message, with host and process id for people, and its address."""
 
     worker: int
     job: int
@@ -140,10 +137,7 @@ class Stop:
 
 @attrs.frozen
 class BodyMessage:
-    """What a worker's body and the owner of the workers have to say to each other.
-
-    It pickles, and only these two know what it is.
-    """
+    """What a worker's body and the owner of the workers have to say to each other; it pickles."""
 
     message: Any = attrs.field(repr=False)
 

@@ -87,10 +87,7 @@ class Peers:
         self._meet(peer)
 
     def replace(self, dead: int, successor: Peer) -> None:
-        """Drop all that is meant for an incarnation that has died; what is sent from now on is for its successor.
-
-        Nothing of the successor is read before :meth:`join`.
-        """
+        """Drop all for a dead incarnation; what is sent from now on waits for its successor's :meth:`join`."""
         # Only the directory knows whose incarnation ``dead`` was, until it is replaced.
         for worker in [peer.worker for peer in self._roster if peer.incarnation == dead]:
             self._unconnected.pop(worker, Backlog()).close()
@@ -151,7 +148,6 @@ class Peers:
             waiting.close()
 
     def _meet(self, peer: Peer) -> None:
-        """Connect to a peer of the directory, and judge again the channels that came early."""
         if peer.address is not None:
             self._connections.connect(peer, self._roster.incarnation)
         early, self._early = self._early, []
@@ -217,7 +213,6 @@ class Peers:
             self._selector.modify(channel, _READ_AND_WRITE, partial(self._serve, worker, channel))
 
     def _serve(self, worker: int, channel: Channel) -> None:
-        """Send what waits for a peer, or find that its channel has ended."""
         if self._outgoing.get(worker) is not channel:  # dropped by what was ready just before
             return
         try:

@@ -21,26 +21,7 @@ import attrs
 
 from txtopo.errors import InternalError, TxtopoError
 from txtopo.network.channel import Channel, ChannelClosed, WakeUp
-from txtopo.workers import handshake
-from txtopo.workers.messages import (
-    Address,
-    BodyMessage,
-    Failed,
-    Health,
-    Heartbeat,
-    Hello,
-    LinkBroken,
-    PeerJoined,
-    PeerReplaced,
-    SetActive,
-    Stop,
-    Stopped,
-    ToWorker,
-    WatcherHello,
-    Welcome,
-    dump,
-    load,
-)
+from txtopo.workers import handshake, messages
 from txtopo.workers.peer_connections import PeerConnections
 from txtopo.workers.peers import Peers
 from txtopo.workers.watcher import Watcher
@@ -75,7 +56,7 @@ class WorkerJob:
     worker: int
     job: int
     secret: bytes = attrs.field(repr=False)
-    driver: Address
+    driver: messages.Address
     host: str | None
     watermark_bytes: int
 
@@ -141,7 +122,7 @@ class Links:
     """Marks the task that has its turn, or :data:`~txtopo.workers.watcher.NO_TASK`."""
 
 
-MakeBody = Callable[[Welcome, Links], Body]
+MakeBody = Callable[[messages.Welcome, Links], Body]
 """Makes the body of a worker, given the driver's welcome."""
 
 
@@ -193,7 +174,7 @@ class _Loop:
         self._watcher: Watcher | None = None
         self._activity = 0
         self._is_over = False
-        self._health: Health | None = None
+        self._health: messages.Health | None = None
         self._health_at = 0.0
         self._heartbeat_secs = HEARTBEAT_SECS
         self._pass_began = time.monotonic()
@@ -203,10 +184,10 @@ class _Loop:
         self._selector.register(self._wake_up, selectors.EVENT_READ, self._take_ready)
 
     def run(self) -> None:
-        hello = Hello(
+        hello = messages.Hello(
             self._job.worker, self._job.job, f"{socket.gethostname()}:{os.getpid()}", self._connections.address
         )
-        self._control.send(dump(hello))
+        self._control.send(messages.dump(hello))
         threading.Thread(target=self._send_heartbeats, name="txtopo-heartbeat", daemon=True).start()
         try:
             while self._body is None:  # until the driver's welcome
@@ -221,7 +202,7 @@ class _Loop:
                 self._peers.weigh(self._body.queued_bytes())
                 self._note_health(has_worked=has_worked)
             self._body.close()  # before Stopped: if it raises, the driver is told Failed instead
-            self._control.send(dump(Stopped(self._take_health())))
+            self._control.send(messages.dump(messages.Stopped(self._take_health())))
             self._drain_control()
         except ChannelClosed as error:
             raise DriverGone(str(error)) from None
@@ -230,7 +211,7 @@ class _Loop:
             with contextlib.suppress(Exception):  # the health asks the user's code, which may have failed
                 self._health = self._take_health()
             with contextlib.suppress(ChannelClosed):  # the driver is gone; the error is raised here all the same
-                self._control.send(dump(Failed(told, self._health)))
+                self._control.send(messages.dump(messages.Failed(told, self._health)))
                 self._drain_control()
             raise
 
@@ -256,13 +237,13 @@ class _Loop:
                 self._flush_control()
 
     def _tell(self, message: Any) -> None:
-        self._say(BodyMessage(message))
+        self._say(messages.BodyMessage(message))
 
     def _tell_broken(self, peer: int, why: str) -> None:
-        self._say(LinkBroken(peer, why))
+        self._say(messages.LinkBroken(peer, why))
 
-    def _say(self, message: BodyMessage | LinkBroken) -> None:
-        self._control.send(dump(message))
+    def _say(self, message: messages.BodyMessage | messages.LinkBroken) -> None:
+        self._control.send(messages.dump(message))
         if self._control.unsent_bytes:
             self._selector.modify(self._control, _READ_AND_WRITE, self._hear_driver)
 
@@ -272,7 +253,7 @@ class _Loop:
 
     def _hear_driver(self) -> None:
         for message in self._control.receive() or ():
-            self._obey(load(message))
+            self._obey(messages.load(message))
 
     def _take_ready(self) -> None:
         self._wake_up.clear()
@@ -284,7 +265,7 @@ class _Loop:
 
     # -- messages of the driver
 
-    def _begin(self, welcome: Welcome) -> None:
+    def _begin(self, welcome: messages.Welcome) -> None:
         self._watcher = self._watched(welcome.incarnation)
         note_task = _note_nothing if self._watcher is None else self._watcher.note_task
         self._control.limit_memory(self._job.watermark_bytes)
@@ -300,33 +281,33 @@ class _Loop:
         try:
             connection = handshake.connect(self._job.driver, self._job.secret)
             channel = Channel(connection)
-            channel.send(dump(WatcherHello(self._job.worker, incarnation)))
+            channel.send(messages.dump(messages.WatcherHello(self._job.worker, incarnation)))
             return Watcher(connection)
         except (OSError, ChannelClosed, handshake.HandshakeError) as error:
             logger.warning("worker %d has no watcher: %s", self._job.worker, error)
             return None
 
-    def _obey(self, message: ToWorker) -> None:
-        if isinstance(message, Welcome) == (self._body is not None):
+    def _obey(self, message: messages.ToWorker) -> None:
+        if isinstance(message, messages.Welcome) == (self._body is not None):
             raise InternalError(f"the driver said {message!r}; a worker is welcomed first, and only once")
-        if isinstance(message, Welcome):
+        if isinstance(message, messages.Welcome):
             self._begin(message)
             return
         assert self._body is not None, "checked above"
         match message:
-            case PeerJoined(peer):
+            case messages.PeerJoined(peer):
                 self._peers.join(peer)
-            case PeerReplaced(dead, successor):
+            case messages.PeerReplaced(dead, successor):
                 # In this order: what the body sends when it learns of the death is for the successor, and it must have
                 # learned of it before a frame of the successor comes.
                 self._peers.replace(dead, successor)
                 self._body.worker_replaced(successor.worker, dead, successor.incarnation)
                 self._peers.join(successor)
-            case SetActive(is_active):
+            case messages.SetActive(is_active):
                 self._body.set_active(is_active=is_active)
-            case BodyMessage(said):
+            case messages.BodyMessage(said):
                 self._body.hear(said)
-            case Stop():
+            case messages.Stop():
                 self._is_over = True
             case _:
                 assert_never(message)
@@ -348,12 +329,12 @@ class _Loop:
         self._health = self._take_health()
         if can_end:
             # If the socket is full, it waits for the next look or heartbeat, which flushes it: one is never long away.
-            self._control.send(dump(Heartbeat(self._health)))
+            self._control.send(messages.dump(messages.Heartbeat(self._health)))
 
-    def _take_health(self) -> Health:
+    def _take_health(self) -> messages.Health:
         body = self._body
         assert body is not None, "welcomed before"
-        return Health(
+        return messages.Health(
             is_done=body.is_done(),
             is_idle=body.is_idle() and not self._peers.unsent_bytes,
             pending=body.pending(),
@@ -369,14 +350,16 @@ class _Loop:
         # In a thread of its own, which must not touch the selector: what a full socket leaves, the next heartbeat
         # flushes. The loop's thread takes the health, because tasks have no locks; it is sent once here, because two
         # equal ones in a row would tell the driver that the worker is quiet.
-        last: Health | None = None
+        last: messages.Health | None = None
         while not self._has_ended.wait(HEARTBEAT_SECS):
             if self._watcher is not None:
                 self._watcher.beat()
             health, busy_secs = self._health, time.monotonic() - self._pass_began
             busy_with = self._body.busy_with() if self._body is not None and busy_secs > BUSY_SECS else ""
             with contextlib.suppress(ChannelClosed, OSError):  # the loop notices itself that the driver is gone
-                self._control.send(dump(Heartbeat(None if health is last else health, busy_with, busy_secs)))
+                self._control.send(
+                    messages.dump(messages.Heartbeat(None if health is last else health, busy_with, busy_secs))
+                )
             last = health
 
     def _drain_control(self) -> None:

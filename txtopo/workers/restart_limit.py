@@ -33,10 +33,7 @@ class RestartLimit:
         self._same_error = same
 
     def count(self, error: Exception | None, now: float, *, is_excused: bool) -> bool:
-        """Count a death, with the error that the worker itself reported; return whether it fails the run.
-
-        An excused death happened at the owner's work, which has bounds of its own.
-        """
+        """Count a death, with the worker's error; return whether it fails the run, as an excused one never does."""
         if not is_excused:
             self._restarts.append(now)
         while self._restarts and self._restarts[0] <= now - self._period_secs:

@@ -22,7 +22,7 @@ A channel between two workers may break while both live. What was on its way is 
 that something is. So the ends tell, and one of the two is counted as dead, which the others know how to live with:
 
 1. The channel from worker 0 to worker 2 breaks. Both tell it, or one.
-2. If worker 2 has died, its own channel ends, too, and it is replaced as above. So the driver waits for ``LINK_SECS``.
+2. If worker 2 has died, its own channel ends, too, and it is replaced as above. So the driver waits for a second.
 3. Both still run: worker 2, the younger incarnation, is ended by name. If more channels of worker 0 have broken, worker
    0 is, and no other.
 
@@ -36,64 +36,19 @@ from __future__ import annotations
 
 import enum
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
 import attrs
 
 from txtopo.errors import JobFailure, StopError, UserCodeError
-from txtopo.workers.actions import (
-    Action,
-    CancelJob,
-    Close,
-    Deliver,
-    Finish,
-    KeepLast,
-    ReportJoined,
-    ReportLost,
-    Send,
-    StartJob,
-    Warn,
-)
-from txtopo.workers.events import (
-    ActivationAsked,
-    ChannelLost,
-    EndAsked,
-    Event,
-    Excused,
-    JobEnded,
-    Received,
-    Stalled,
-    StopAsked,
-    TellAsked,
-    Ticked,
-)
-from txtopo.workers.messages import (
-    Address,
-    BodyMessage,
-    Failed,
-    FromWorker,
-    Health,
-    Hello,
-    LinkBroken,
-    Peer,
-    PeerJoined,
-    PeerReplaced,
-    SetActive,
-    Stop,
-    Stopped,
-    ToWorker,
-    Welcome,
-)
+from txtopo.workers import actions, events, messages
+from txtopo.workers.broken_links import BrokenLinks
 from txtopo.workers.restart_limit import RestartLimit, first_line
 
 SILENCE_SECS = 5.0
 """A worker that is silent for longer counts as dead, whatever its process does: five heartbeats of a second each, so
 that a loaded machine may swallow some."""
-
-LINK_SECS = 1.0
-"""After a channel between two workers has broken, one of the two ends is ended if neither has died after so long."""
 
 STALL_LOGGED_SECS = 10.0
 """A call that keeps a worker's interpreter is logged after this long."""
@@ -145,7 +100,7 @@ class _Worker:
     """Its last incarnation that was excused."""
     job: int = 0
     channel: int | None = None
-    address: Address | None = None
+    address: messages.Address | None = None
     heard_at: float = 0.0
     stalled_in: str = ""
     """The task whose turn it is while no heartbeat arrives."""
@@ -157,14 +112,14 @@ class _Worker:
     """The last worker whose channel it was ended for."""
     has_stopped: bool = False
     reminded_at: float = -math.inf
-    health: Health | None = None
-    health_before: Health | None = None
+    health: messages.Health | None = None
+    health_before: messages.Health | None = None
     error: Exception | None = None
     """The error that ended its last incarnation; it is kept until the next one has started."""
 
     @property
-    def peer(self) -> Peer:
-        return Peer(self.number, self.incarnation, self.address)
+    def peer(self) -> messages.Peer:
+        return messages.Peer(self.number, self.incarnation, self.address)
 
     @property
     def is_quiet(self) -> bool:
@@ -177,14 +132,6 @@ class _Worker:
             and health.is_idle
             and health.activity == before.activity
         )
-
-
-@attrs.frozen
-class _Break:
-    """The end of a channel between two workers."""
-
-    at: float
-    why: str
 
 
 class Supervisor:
@@ -217,10 +164,9 @@ class Supervisor:
         self._phase = RunPhase.WORKING
         self._deadline = 0.0
         self._error: Exception | None = None
-        self._broken: dict[tuple[int, int], _Break] = {}
-        """By the two incarnations, the lower first, the channels between workers that have broken."""
+        self._broken_links = BrokenLinks[_Worker]()
         self._now = now
-        self._actions: list[Action] = []
+        self._actions: list[actions.Action] = []
         self.restarts = 0
         """How many workers were started again."""
         self.killed = 0
@@ -236,7 +182,7 @@ class Supervisor:
         return self._phase
 
     @property
-    def health(self) -> list[Health | None]:
+    def health(self) -> list[messages.Health | None]:
         """The last health that each worker reported."""
         return [worker.health for worker in self._workers]
 
@@ -245,11 +191,11 @@ class Supervisor:
         """How many workers run."""
         return sum(worker.state is WorkerState.RUNNING for worker in self._workers)
 
-    def begin(self) -> list[Action]:
+    def begin(self) -> list[actions.Action]:
         """Return the first actions."""
-        return [StartJob(worker.number, worker.job) for worker in self._workers]
+        return [actions.StartJob(worker.number, worker.job) for worker in self._workers]
 
-    def handle(self, event: Event, now: float) -> list[Action]:
+    def handle(self, event: events.Event, now: float) -> list[actions.Action]:
         """Take an event, and return the actions, to be carried out in order.
 
         ``now`` is the event's time, in seconds of any clock that never goes back.
@@ -261,30 +207,30 @@ class Supervisor:
             self._go_on()
         return self._actions
 
-    def _take(self, event: Event) -> None:  # noqa: C901, PLR0912 - one case per event
+    def _take(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one case per event
         match event:
-            case Received(channel, message):
+            case events.Received(channel, message):
                 self._hear(channel, message)
-            case Stalled():
+            case events.Stalled():
                 self._tolerate(event)
-            case ChannelLost(channel):
+            case events.ChannelLost(channel):
                 for worker in self._on(channel):
                     self._lose(worker)
-            case JobEnded(number, job, error):
+            case events.JobEnded(number, job, error):
                 self._end_job(self._workers[number], job, error)
-            case ActivationAsked(is_active):
+            case events.ActivationAsked(is_active):
                 self._set_active(is_active=is_active)
-            case StopAsked(wait_secs):
+            case events.StopAsked(wait_secs):
                 self._drain(wait_secs)
-            case TellAsked(number, incarnation, message):
+            case events.TellAsked(number, incarnation, message):
                 if self._workers[number].incarnation == incarnation:
-                    self._send(self._workers[number], BodyMessage(message))
-            case EndAsked(number, incarnation, reason):
+                    self._send(self._workers[number], messages.BodyMessage(message))
+            case events.EndAsked(number, incarnation, reason):
                 self._end_now(self._workers[number], incarnation, reason)
-            case Excused(number, incarnation):
+            case events.Excused(number, incarnation):
                 if not self._workers[number].is_cut_off:
                     self._workers[number].excused = incarnation
-            case Ticked():
+            case events.Ticked():
                 self._tick()
             case _:
                 assert_never(event)
@@ -293,11 +239,11 @@ class Supervisor:
         """Return the worker of a channel, in a list that is empty if the channel is a dead incarnation's."""
         return [worker for worker in self._workers if worker.channel == channel]
 
-    def _greet(self, channel: int, hello: Hello) -> None:
+    def _greet(self, channel: int, hello: messages.Hello) -> None:
         # A hello of an earlier job comes too late: another job runs the worker by now.
         known = 0 <= hello.worker < len(self._workers)
         if not known or self._phase is RunPhase.STOPPING or hello.job != self._workers[hello.worker].job:
-            self._do(Close(channel))
+            self._do(actions.Close(channel))
             return
         worker = self._workers[hello.worker]
         if worker.state is WorkerState.RUNNING:  # Spark has started the task again before the channel's end was seen
@@ -306,28 +252,27 @@ class Supervisor:
         # a failed task again by itself. A cancelled job may start one more process before Spark hears of it, too; that
         # one must not join, for it is about to be killed.
         if worker.state is WorkerState.ENDED or worker.is_cancelled:
-            self._do(Close(channel))
+            self._do(actions.Close(channel))
             return
         worker.state, worker.since, worker.error = WorkerState.RUNNING, self._now, None
         worker.channel, worker.address, worker.heard_at = channel, hello.address, self._now
         peers = tuple(each.peer for each in self._workers if each is not worker)
-        self._do(Send(channel, Welcome(worker.incarnation, peers, self._is_active)))
-        self._tell_others(worker, PeerJoined(worker.peer))
+        self._do(actions.Send(channel, messages.Welcome(worker.incarnation, peers, self._is_active)))
+        self._tell_others(worker, messages.PeerJoined(worker.peer))
         if self._is_owned:
-            self._do(ReportJoined(worker.number, worker.incarnation))
+            self._do(actions.ReportJoined(worker.number, worker.incarnation))
 
-    def _hear(self, channel: int, message: FromWorker) -> None:
-        if isinstance(message, Hello):
+    def _hear(self, channel: int, message: messages.FromWorker) -> None:
+        if isinstance(message, messages.Hello):
             self._greet(channel, message)
             return
         for worker in self._on(channel):
             worker.heard_at, worker.stalled_in, worker.is_stall_logged = self._now, "", False
-            if isinstance(message, BodyMessage):
-                self._do(Deliver(worker.number, worker.incarnation, message.message))
+            if isinstance(message, messages.BodyMessage):
+                self._do(actions.Deliver(worker.number, worker.incarnation, message.message))
                 continue
-            if isinstance(message, LinkBroken):
-                ends = sorted((worker.incarnation, message.peer))
-                self._broken.setdefault((ends[0], ends[1]), _Break(self._now, message.why))
+            if isinstance(message, messages.LinkBroken):
+                self._broken_links.add(worker.incarnation, message.peer, self._now, message.why)
                 continue
             health = message.health
             if health is not None:
@@ -335,9 +280,9 @@ class Supervisor:
                 # An ack is progress: the error does not keep the topology from working.
                 if health.acked > (0 if worker.health_before is None else worker.health_before.acked):
                     self._deaths.progressed()
-            if isinstance(message, Failed):
+            if isinstance(message, messages.Failed):
                 self._blame(worker, message.error)
-            worker.has_stopped |= isinstance(message, Stopped)
+            worker.has_stopped |= isinstance(message, messages.Stopped)
 
     def _blame(self, worker: _Worker, error: Exception) -> None:
         """Record the error that ends a worker."""
@@ -345,7 +290,7 @@ class Supervisor:
         self.last_error = f"{type(error).__name__}: {first_line(error)}"
         self._deaths.blame(error, lasted_secs=self._now - worker.since)
 
-    def _tolerate(self, stall: Stalled) -> None:
+    def _tolerate(self, stall: events.Stalled) -> None:
         """Tolerate a worker that works but can't send heartbeats; after the limit, end it and blame its call."""
         worker = self._workers[stall.worker]
         if worker.state is not WorkerState.RUNNING or worker.incarnation != stall.incarnation:
@@ -363,7 +308,7 @@ class Supervisor:
         elif stall.secs >= STALL_LOGGED_SECS and not worker.is_stall_logged:
             worker.is_stall_logged = True
             self._do(
-                Warn(
+                actions.Warn(
                     f"{worker.stalled_in or _NO_TURN} has kept the interpreter of worker {worker.number} for "
                     f"{stall.secs:.0f} s; it is ended after {self._stall_secs_max:g} s"
                 )
@@ -381,15 +326,15 @@ class Supervisor:
         worker.dead = dead
         self._next_incarnation += 1
         if worker.channel is not None:
-            self._do(Close(worker.channel))
+            self._do(actions.Close(worker.channel))
         if worker.health is not None:
-            self._do(KeepLast(worker.health))
+            self._do(actions.KeepLast(worker.health))
         worker.state, worker.since = WorkerState.LOST, self._now
         worker.stalled_in, worker.is_stall_logged = "", False
         worker.channel = worker.address = worker.health = worker.health_before = None
-        self._tell_others(worker, PeerReplaced(dead, worker.peer))
+        self._tell_others(worker, messages.PeerReplaced(dead, worker.peer))
         if self._is_owned:
-            self._do(ReportLost(worker.number, dead, "" if worker.error is None else first_line(worker.error)))
+            self._do(actions.ReportLost(worker.number, dead, "" if worker.error is None else first_line(worker.error)))
 
     def _end_now(self, worker: _Worker, incarnation: int, reason: str) -> None:
         if worker.incarnation == incarnation and worker.state is WorkerState.RUNNING:
@@ -398,7 +343,7 @@ class Supervisor:
 
     def _end(self, worker: _Worker, why: str) -> None:
         """Count a worker as dead, and end its process."""
-        self._do(Warn(f"worker {worker.number} {why}"))
+        self._do(actions.Warn(f"worker {worker.number} {why}"))
         self._lose(worker)
         self._cancel(worker)
 
@@ -410,7 +355,7 @@ class Supervisor:
         if worker.has_stopped or self._phase is not RunPhase.WORKING:
             worker.state = WorkerState.ENDED
             if worker.error is not None:
-                self._do(Warn(f"worker {worker.number} did not end in good order: {first_line(worker.error)}"))
+                self._do(actions.Warn(f"worker {worker.number} did not end in good order: {first_line(worker.error)}"))
             return
         is_fatal = self._deaths.count(worker.error, self._now, is_excused=worker.excused == worker.dead)
         if isinstance(error, StopError) or is_fatal:
@@ -420,19 +365,19 @@ class Supervisor:
             return
         self.restarts += 1
         what = "ended" if cause is None else f"died: {first_line(cause)}"
-        self._do(Warn(f"worker {worker.number} {what}; it is started again"))
+        self._do(actions.Warn(f"worker {worker.number} {what}; it is started again"))
         worker.state, worker.since, worker.error = WorkerState.STARTING, self._now, None
         worker.is_cancelled = worker.is_cut_off = False
         worker.job += 1
         worker.excused = None  # of one death: a job that does not come up has no excuse
-        self._do(StartJob(worker.number, worker.job))
+        self._do(actions.StartJob(worker.number, worker.job))
 
     def _set_active(self, *, is_active: bool) -> None:
         if self._phase is not RunPhase.WORKING:  # spouts stay deactivated
             return
         self._is_active = is_active
         for worker in self._workers:
-            self._send(worker, SetActive(is_active))
+            self._send(worker, messages.SetActive(is_active))
 
     def _drain(self, wait_secs: float) -> None:
         """Deactivate the spouts, and wait for pending roots; of several requests, the earliest deadline counts."""
@@ -447,7 +392,7 @@ class Supervisor:
         self._phase = RunPhase.STOPPING
         self._deadline = self._now + STOP_SECS
         for worker in self._workers:
-            self._send(worker, Stop())
+            self._send(worker, messages.Stop())
             if worker.state is WorkerState.STARTING:  # its hello would come too late: _greet refuses it
                 self._cancel(worker)
 
@@ -464,29 +409,12 @@ class Supervisor:
 
     def _judge_links(self) -> None:
         """End one of the two ends of each channel that has broken between living workers."""
-        while True:
-            by_incarnation = {each.incarnation: each for each in self._workers if each.state is WorkerState.RUNNING}
-            self._broken = {
-                ends: each for ends, each in self._broken.items() if all(end in by_incarnation for end in ends)
-            }
-            due = [ends for ends, each in self._broken.items() if self._now - each.at >= LINK_SECS]
-            if not due or self._phase is RunPhase.STOPPING:
+        while self._phase is not RunPhase.STOPPING:
+            living = (worker for worker in self._workers if worker.state is WorkerState.RUNNING)
+            verdict = self._broken_links.judge(living, self._now)
+            if verdict is None:
                 return
-            # One end that is in many of them is more probably the cause than each of the others.
-            breaks = Counter(end for ends in self._broken for end in ends)
-            most = max(breaks[end] for ends in due for end in ends)
-            ends = next(ends for ends in due if any(breaks[end] == most for end in ends))
-            one, other = (by_incarnation[end] for end in ends)
-            self._cut_off(*self._blamed(one, other, breaks), self._broken[ends].why)
-
-    @staticmethod
-    def _blamed(older: _Worker, younger: _Worker, breaks: Mapping[int, int]) -> tuple[_Worker, _Worker]:
-        """Return which end of a broken channel is ended, and the other one."""
-        if breaks[older.incarnation] != breaks[younger.incarnation]:
-            is_older = breaks[older.incarnation] > breaks[younger.incarnation]
-        else:  # the younger has less to lose; if its last start has not helped, the cause is in the other
-            is_older = younger.cut_off_from == older.number and older.cut_off_from != younger.number
-        return (older, younger) if is_older else (younger, older)
+            self._cut_off(verdict.ended, verdict.other, verdict.why)
 
     def _cut_off(self, worker: _Worker, other: _Worker, why: str) -> None:
         worker.is_cut_off, worker.excused, worker.cut_off_from = True, None, other.number
@@ -503,7 +431,7 @@ class Supervisor:
             return
         worker.reminded_at = self._now
         self._do(
-            Warn(
+            actions.Warn(
                 f"{self.running} of {len(self._workers)} workers have started: each needs a slot of Spark for as long "
                 "as the topology runs; if it has no more to give, stop other jobs, lower topology.workers, or give the "
                 "session more cores"
@@ -530,10 +458,10 @@ class Supervisor:
             # Cancelled jobs hold their slots until Spark says that they have ended, so the run waits for that, too.
             if not left:
                 self._phase = RunPhase.OVER
-                self._do(Finish(self._error))
+                self._do(actions.Finish(self._error))
 
     @staticmethod
-    def _at_rest(left: Sequence[_Worker]) -> list[Health] | None:
+    def _at_rest(left: Sequence[_Worker]) -> list[messages.Health] | None:
         """Return the health of the workers that are left; None if one is not quiet, or a frame is on its way.
 
         A frame on its way may wake a worker that is quiet:
@@ -554,18 +482,18 @@ class Supervisor:
     def _cancel(self, worker: _Worker) -> None:
         if worker.state is not WorkerState.ENDED and not worker.is_cancelled:
             worker.is_cancelled = True
-            self._do(CancelJob(worker.number, worker.job))
+            self._do(actions.CancelJob(worker.number, worker.job))
 
-    def _tell_others(self, worker: _Worker, message: ToWorker) -> None:
+    def _tell_others(self, worker: _Worker, message: messages.ToWorker) -> None:
         for other in self._workers:
             if other is not worker:
                 self._send(other, message)
 
-    def _send(self, worker: _Worker, message: ToWorker) -> None:
+    def _send(self, worker: _Worker, message: messages.ToWorker) -> None:
         if worker.state is WorkerState.RUNNING and worker.channel is not None:
-            self._do(Send(worker.channel, message))
+            self._do(actions.Send(worker.channel, message))
 
-    def _do(self, action: Action) -> None:
+    def _do(self, action: actions.Action) -> None:
         self._actions.append(action)
 
 
@@ -573,7 +501,7 @@ _NO_TURN = "a thread of a component, or an offloaded call,"
 """What may keep the interpreter while no task has its turn."""
 
 
-def _stall_error(stall: Stalled, component: str, secs_max: float) -> UserCodeError:
+def _stall_error(stall: events.Stalled, component: str, secs_max: float) -> UserCodeError:
     who = f"task {stall.task}: one call" if component else f"{_NO_TURN} while no task had its turn:"
     return UserCodeError(
         f"{who} has kept Python's interpreter lock for longer than topology.message.timeout.secs = {secs_max:g}; a "

@@ -95,7 +95,6 @@ class Watcher:
 
 
 def _watch(worker: int, connection: socket.socket, memory: mmap.mmap, cpu_ticks: Callable[[int], int | None]) -> None:
-    """Watch a process until it or the driver is gone."""
     words = memoryview(memory).cast("q")
     beats, quiet_since, ticks = words[_BEATS], time.monotonic(), cpu_ticks(worker)
     while os.getppid() == worker:  # a dead worker is no longer the parent

@@ -250,10 +250,7 @@ class CsvFormat(ByteRangeFormat):
         return list(table.column_names)
 
     def _check_quotes(self, handle: IO[bytes], bad: BadRecords) -> bool:
-        """Refuse a file with an open quote, which swallows the rest of the file, or with an odd number of quotes.
-
-        Return whether all quotes are in pairs.
-        """
+        """Refuse a file with an open quote or an odd number of quotes; return whether all quotes are in pairs."""
         begin = file_start(handle, bad.path)
         if self._quoted.are_in_pairs(handle, begin):
             return True
@@ -292,7 +289,6 @@ def _is_one_character(value: object) -> bool:
 
 
 def _first_line(handle: IO[bytes], begin: int) -> tuple[Record, int] | None:
-    """Return the first line that is not blank, and its end."""
     handle.seek(begin)
     number = 0
     while line := handle.readline(RECORD_BYTES_MAX + len(b"\r\n")):

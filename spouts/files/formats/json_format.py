@@ -40,7 +40,6 @@ class JsonFormat(ByteRangeFormat):
                 yield from in_batches(each.combine_chunks())
 
     def _whole(self, lines: Lines) -> pa.Table | None:
-        """Return the objects of a block; None if it has a bad record."""
         array = utf8_line_array(lines)
         objects = None if array is None else count_objects(array)
         if not objects:

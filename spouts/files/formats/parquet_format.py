@@ -120,7 +120,6 @@ class ParquetFormat(FileFormat):
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _group_sizes(self, file: InputFile) -> list[int]:
-        """Return the stored bytes of the requested columns, by row group."""
         if self._groups_of is None or self._groups_of[0] != file:
             try:
                 handle = self.files.open(file.path, file)

@@ -41,11 +41,7 @@ class TextFormat(ByteRangeFormat):
         return len(fields) == 1 and fields.types[0] in {None, pa.string()}
 
     def read(self, handle: IO[bytes], piece: FileRange, bad: BadRecords) -> Iterator[pa.RecordBatch]:
-        """Yield the lines; one that is not UTF-8 is a bad record.
-
-        Raises:
-            InputError: all of the file would be one line, and it has carriage returns.
-        """
+        """Yield the lines; one not of UTF-8 is bad; InputError if all is one line with carriage returns."""
         for number, lines in enumerate(read_lines(handle, piece, bad)):
             is_first = not number and not piece.start and lines.offset <= len(codecs.BOM_UTF8)
             if is_first and b"\n" not in lines.content and lines.content.count(b"\r") > 1:

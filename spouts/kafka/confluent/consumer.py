@@ -180,11 +180,7 @@ class BrokerConsumer(KafkaConsumer):
         return messages
 
     def _take(self, message: Any, found: dict[TopicPartition, list[KafkaRecord]]) -> None:
-        """Add the record of a message, which may be an event instead, and move the position.
-
-        Raises:
-            InputError: Kafka refuses to give records, and will go on to do so.
-        """
+        """Add the record of a message, or take its event, and move on; InputError if Kafka refuses for good."""
         error = message.error()
         if error is not None and error.name() != END_OF_PARTITION:
             failure = self._connection.failure_at(error, message.topic(), message.partition())

@@ -256,11 +256,7 @@ class BrokerLog(KafkaLog):
                 self._drop_consumer()  # after an error, its connections and queues are in an unknown state
 
     def _fetch(self, consumer: Any, reading: Mapping[tuple[str, int], _Reading], on_lost: OnLost) -> None:
-        """Take what librdkafka has fetched, and wait for the first record if nothing has arrived.
-
-        Raises:
-            SourceFailure: nothing came in time.
-        """
+        """Take what librdkafka has fetched, or wait for the first record; SourceFailure if nothing came in time."""
         open_readings = [each for each in reading.values() if not each.is_done]
         left = sum(each.span.end - each.next for each in open_readings)
         deadline = time.monotonic() + (self._timeout_secs if self._has_come else min(self._timeout_secs, _STUCK_SECS))
@@ -318,7 +314,6 @@ class BrokerLog(KafkaLog):
     def _offsets(
         self, what: str, partitions: Collection[TopicPartition], which: Callable[[Any], Any]
     ) -> dict[TopicPartition, int]:
-        """Ask for an offset of each partition, in one call; leave out partitions that have no answer now."""
         if not partitions:
             return {}
         spec = which(self._library.admin.OffsetSpec)
@@ -327,8 +322,7 @@ class BrokerLog(KafkaLog):
         is_any = self._connection.properties.get("isolation.level") == "read_uncommitted"
         level = levels.READ_UNCOMMITTED if is_any else levels.READ_COMMITTED
         answers = self._answers(
-            (what, *partitions),
-            lambda admin: admin.list_offsets(question, isolation_level=level, **self._within()),
+            (what, *partitions), lambda admin: admin.list_offsets(question, isolation_level=level, **self._within())
         )
         found, last = {}, None
         for place, answer in answers.items():
@@ -441,8 +435,6 @@ class BrokerLog(KafkaLog):
 
 @attrs.define(eq=False)
 class _Reading:
-    """How far a span is fetched, and its records that are not emitted yet."""
-
     span: Span
     next: int
     waiting: list[Any] = attrs.field(factory=list)
@@ -478,8 +470,6 @@ class _Reading:
 
 
 class _Logs(threading.local):
-    """A thread's clients."""
-
     def __init__(self) -> None:
         self.by_key: dict[tuple[Any, ...], BrokerLog] = {}
 

@@ -92,7 +92,6 @@ class Commits:
                     self._committed(progress, offset)
 
     def _commit(self, offsets: Mapping[TopicPartition, StoredOffset]) -> bool:
-        """Commit, and wait for the answer; return whether Kafka has it."""
         try:
             is_done = not offsets or self._reader.consumer.commit(offsets)
         except SourceFailure as error:

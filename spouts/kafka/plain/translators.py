@@ -129,11 +129,7 @@ class JsonRecordTranslator(_OneStream):
     """Emits the members of JSON objects that the fields name: None if one is missing, no tuple for a tombstone."""
 
     def apply(self, record: KafkaRecord) -> Translated:
-        """Return the members.
-
-        Raises:
-            ValueError: the value is not a JSON object.
-        """
+        """Return the members; raise ValueError if the value is not a JSON object."""
         if record.value is None:
             return None
         value = json.loads(record.value)
@@ -168,11 +164,7 @@ class ByTopicRecordTranslator(RecordTranslator):
         self._take(default)
 
     def for_topic(self, topic: str, translator: RecordTranslator) -> ByTopicRecordTranslator:
-        """Register a topic's translator, and return this one.
-
-        Raises:
-            ConfigError: the topic has a translator, or a translator has given a stream other fields.
-        """
+        """Register a topic's translator; ConfigError if it has one, or a stream would have other fields."""
         if topic in self._by_topic:
             raise ConfigError(f"topic {topic!r} has a translator already")
         self._take(translator)
@@ -190,11 +182,7 @@ class ByTopicRecordTranslator(RecordTranslator):
         return list(self._fields)
 
     def fields_for(self, stream: str) -> Fields:
-        """Return the fields of a stream.
-
-        Raises:
-            ConfigError: there is no such stream.
-        """
+        """Return the fields of a stream; raise ConfigError if there is no such stream."""
         if stream not in self._fields:
             raise ConfigError(f"no translator emits on stream {stream!r}; there are: {', '.join(self._fields)}")
         return self._fields[stream]

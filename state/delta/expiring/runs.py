@@ -10,15 +10,13 @@ import pyarrow as pa
 from state.delta.log.data_files import DataFile
 from state.delta.mirror import Read
 from state.delta.rows.format import KeylessRows, RowsFormat, arranged, fitted_rows
-from txtopo.api.reduction import Rows, RowsMode
 from txtopo.api.state import ExpiresRows, State
+from txtopo.api.writes import Rows, RowsMode
 from txtopo.columnar.keyed_runs import KeyedRuns
 from txtopo.columnar.mapped import kept_rows
 from txtopo.columnar.rows_by_time import Run
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FieldsError
-
-__all__ = ["ReadsRuns", "Runs", "fitted_with_times"]
 
 
 def fitted_with_times(form: RowsFormat, expires: str, rows: Rows, mode: RowsMode) -> pa.Table:
@@ -36,11 +34,7 @@ def fitted_with_times(form: RowsFormat, expires: str, rows: Rows, mode: RowsMode
 class Runs:
     """The rows of a table that are not taken, and at most as many that are: a run for each data file.
 
-    Args:
-        schema: the table's columns.
-        expires: the column with the time at which a row expires.
-        key: the columns by which rows are looked up.
-        bytes_max: the most bytes of rows in memory; others lie in mapped files.
+    A row expires at its time in ``expires``, and is looked up by ``key``; those beyond ``bytes_max`` are mapped.
     """
 
     def __init__(self, schema: pa.Schema, expires: str, key: Sequence[str], bytes_max: int) -> None:
@@ -59,11 +53,7 @@ class Runs:
                 self.add(path, pa.concat_tables([self._schema.empty_table(), *read(file)[0]]))
 
     def add(self, path: str, rows: pa.Table) -> None:
-        """Hold the rows of a file.
-
-        Raises:
-            StateFailure: there is no room in memory, and the mapped file cannot be written.
-        """
+        """Hold the rows of a file; raise StateFailure if neither memory nor a mapped file has room."""
         self.by_path[path] = self._kept(Run.of(rows, self._expires))
 
     def keep(self, paths: Collection[str], taken: int) -> None:

@@ -39,15 +39,14 @@ from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
-from txtopo.api.reduction import Rows, RowsMode, TransactionRows
-from txtopo.api.state import HoldsRows, StateKind
+from txtopo.api.state import HoldsRows
+from txtopo.api.values import StateKind
+from txtopo.api.writes import Rows, RowsMode, TransactionRows
 from txtopo.columnar.keyed_runs import KeyedRuns
 from txtopo.columnar.rows_by_time import BEFORE_ALL, Run, not_over
 from txtopo.columnar.rows_file import in_memory
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import FieldsError
-
-__all__ = ["DeltaExpiringRows", "OpenedDeltaExpiringRows"]
 
 FILE_ROWS = 250_000
 """The number of rows in a file that upkeep has written. Such files are ordered in time, so whole ones go."""

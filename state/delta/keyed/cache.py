@@ -19,10 +19,7 @@ from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.mirror import Mirror, Mirrored
 from state.delta.schema import RowFormat
 from txtopo.api.data.fields import Fields
-from txtopo.api.map_state import Key
-from txtopo.api.values import StateValue
-
-__all__ = ["TableCache"]
+from txtopo.api.values import Key, StateValue
 
 
 class CachedTable(Mirrored, Protocol):
@@ -36,11 +33,7 @@ class CachedTable(Mirrored, Protocol):
 class TableCache:
     """The values of a table, or of some of its keys; and all of its rows, in memory or in files that are mapped.
 
-    Args:
-        rows: the format of its rows.
-        data: its data files.
-        keys_max: the maximum number of keys kept as values.
-        bytes_max: the maximum size of the rows in memory; by default ``mapped.BYTES_MAX``.
+    At most ``keys_max`` keys are kept as values, and ``bytes_max`` of rows in memory, by default ``mapped.BYTES_MAX``.
     """
 
     def __init__(self, rows: RowFormat, data: DataFolder, keys_max: int, bytes_max: int | None = None) -> None:

@@ -27,17 +27,15 @@ from state.delta.columns import fit_column
 from state.delta.read.reading import key_mask
 from state.delta.schema import PREVIOUS_PREFIX, TXID_FIELD, RowFormat, reaches
 from txtopo.api.map_state import split_columns
-from txtopo.api.reduction import Folding, Reducible, Reduction, RowsFile, TransactionRows
-from txtopo.api.state import Key, StateKind
+from txtopo.api.reduction import Folding, Reduction
+from txtopo.api.values import Key, StateKind
+from txtopo.api.writes import Reducible, RowsFile, TransactionRows
 from txtopo.columnar.folding import folded_in, places, with_columns
 from txtopo.columnar.key_index import Mask, Positions
 from txtopo.columnar.reducing import is_reducible, reduced
 from txtopo.columnar.rows_by_time import BEFORE_ALL, are_over
 from txtopo.columnar.rows_file import in_memory
 from txtopo.columnar.selection import rows_at
-
-__all__ = ["Reducer", "TooManyKeys"]
-
 
 FoundAmong = Callable[[pa.Table], tuple[Positions, pa.Table]]
 """Returns a table's rows of those of some keys that it has, and the position of each one's key among them."""

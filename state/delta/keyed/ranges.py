@@ -26,13 +26,12 @@ from state.delta.keyed.folding import Reducer
 from state.delta.keyed.writing import FileWrites, numbers_in
 from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.vectors import bitmap_of
-from txtopo.api.reduction import Folding, RowsFile, TransactionRows
+from txtopo.api.reduction import Folding
 from txtopo.api.state import Executors
+from txtopo.api.writes import RowsFile, TransactionRows
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import KeyNumbers, Positions
 from txtopo.columnar.rows_file import read_rows_file
-
-__all__ = ["FoldedRange", "RangeTask", "fold_on_executors", "fold_range", "tasks_of"]
 
 RANGE_ROWS = 2_000_000
 """The approximate number of a group's rows in a range. For each range, the keys of the whole table are read: for
@@ -43,14 +42,8 @@ RANGE_ROWS = 2_000_000
 class RangeTask:
     """The task of one executor: to fold the rows of one range.
 
-    Args:
-        folder: the table's data files.
-        parts: the first part of the range, and the one after the last.
-        files: all files of the table.
-        new: the rows of each transaction of the group, in files.
-        reducer: folds rows of the state.
-        reduction: how.
-        group: what the name of the new file has of the group.
+    The range is from the first of ``parts`` to before the second. ``new`` has the rows of each transaction, in files;
+    ``group`` is what the name of the new file has of it.
     """
 
     folder: DataFolder
@@ -79,14 +72,9 @@ class FoldedRange:
 
 @attrs.frozen(eq=False)
 class RestTask:
-    """The task of one executor: to write the rows of a file that are not dead to new files.
+    """The task of one executor: to write the rows of a file that are not dead to new files of the group.
 
-    Args:
-        folder: the table's data files.
-        file: the file.
-        dead: the positions of its dead rows.
-        schema: all columns of the table.
-        group: what the names of the new files have of the group.
+    ``dead`` are the positions of its dead rows, ``schema`` has all columns of the table.
     """
 
     folder: DataFolder
@@ -97,10 +85,7 @@ class RestTask:
 
 
 def tasks_of(template: RangeTask, slots: int) -> list[RangeTask]:
-    """Return the tasks that fold a group's rows into a table, for ``slots`` executors at a time.
-
-    ``template`` is the common part of all tasks.
-    """
+    """Return the tasks, each as ``template``, that fold a group's rows for ``slots`` executors at a time."""
     files = [_file_of(part) for part in template.new]
     wanted = max(slots, math.ceil(sum(file.rows for file in files) / RANGE_ROWS))
     count = min(PARTS, 1 << (wanted - 1).bit_length())
@@ -113,10 +98,7 @@ def tasks_of(template: RangeTask, slots: int) -> list[RangeTask]:
 
 
 def fold_range(task: RangeTask) -> FoldedRange | None:
-    """Fold the group's rows of one range, and write its new file; None if they cannot be folded in columns.
-
-    It runs on an executor.
-    """
+    """Fold a range's group rows on an executor, and write its file; None if they cannot be folded in columns."""
     dead: dict[str, BitMap64] = {}
     new = [attrs.evolve(part, rows=read_rows_file(_file_of(part), *task.parts)) for part in task.new]
     rows = task.reducer.fold(new, task.reduction, lambda keys: _found_among(task, keys, dead))
@@ -127,10 +109,7 @@ def fold_range(task: RangeTask) -> FoldedRange | None:
 
 
 def _found_among(task: RangeTask, keys: pa.Table, dead: dict[str, BitMap64]) -> tuple[Positions, pa.Table]:
-    """Return the rows of those of some keys that exist, and the position of each one's key among them.
-
-    The positions of these rows in each file are put into ``dead``, by path.
-    """
+    """Return the rows of those keys that exist, and their keys' positions; ``dead`` gets the rows' own, by path."""
     sought, schema = KeyNumbers(keys), task.reducer.rows.schema()
     owns, stored = [np.empty(0, dtype=np.int64)], [schema.empty_table()]
     for file in task.files:

@@ -33,8 +33,6 @@ from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import are_over
 from txtopo.columnar.selection import rows_at
 
-__all__ = ["Marking", "Segments"]
-
 _PORTION_ROWS = 1 << 18
 """How many keys are hashed or looked up at a time: each time is progress."""
 

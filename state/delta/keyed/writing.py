@@ -27,10 +27,8 @@ from state.delta.log.data_files import DataFile, DataFolder, files_in
 from state.delta.log.put import Change
 from state.delta.log.vectors import bitmap_of, positions_in
 from state.delta.schema import TXID_FIELD, RowFormat
-from txtopo.api.reduction import PreparedWrites
+from txtopo.api.writes import PreparedWrites
 from txtopo.columnar.key_index import KeyNumbers, Positions
-
-__all__ = ["FileWrites", "RowWrites", "numbers_in"]
 
 
 @attrs.frozen(eq=False)
@@ -136,7 +134,6 @@ class FileWrites(PreparedWrites):
 
     @property
     def _new(self) -> list[DataFile]:
-        """The files of ``added`` that no version had before."""
         former = {file.path for file in self.removed}
         return [file for file in self.added if file.path not in former]
 
@@ -156,10 +153,7 @@ class FileWrites(PreparedWrites):
 
 
 def numbers_in(data: DataFolder, file: DataFile, dead: BitMap64, sought: KeyNumbers, keys: pa.Schema) -> Positions:
-    """Return for each row of a file the number of its key among those sought; -1 if it is dead or has another key.
-
-    ``dead`` are the positions of its dead rows, ``keys`` the key columns.
-    """
+    """Return each row's number of its key among those sought; -1 if it is ``dead`` or has another key."""
     portions = data.portions(file, keys, with_dead=True)
     numbers = np.concatenate([np.empty(0, dtype=np.int64), *map(sought.of, portions)])
     numbers[positions_in(dead)] = -1

@@ -31,8 +31,6 @@ from state.delta.log.sync import CHECKPOINT, LAST_CHECKPOINT, sync_files
 from state.delta.log.vectors import places_of, vector_in
 from txtopo.files.folder import Folder
 
-__all__ = ["Removal", "checkpoint_path", "make_checkpoint", "places_in", "removals_in"]
-
 _IN_PARTS = re.compile(r"\.checkpoint(\.\d{10}\.\d{10})?\.parquet$")
 """The end of the path of a checkpoint that is all in it, or in several such files."""
 

@@ -25,16 +25,6 @@ from txtopo.files.durable import has_descriptor
 from txtopo.files.folder import Folder
 from txtopo.text.native import plain_text
 
-__all__ = [
-    "LOG_FOLDER",
-    "damage_of_data",
-    "damage_of_log",
-    "empty_version",
-    "set_checkpoints_aside",
-    "state_failure",
-    "unsupported",
-]
-
 LOG_FOLDER = "_delta_log"
 """The folder of a table's log; its presence makes a folder a Delta table."""
 
@@ -137,10 +127,7 @@ def damage_of_data(folder: Path, table: DeltaTable) -> str | None:
 def state_failure(
     message: str, error: Exception, folder: Path | None, table: DeltaTable | None = None, *, txid: int | None = None
 ) -> StateFailure:
-    """Return the error for a failure of a table, with the damaged file if one is found.
-
-    ``message`` names the failed operation and its place; ``folder`` is None for a table in an object store.
-    """
+    """Return the error for a failed operation on a table, with the damaged file if ``folder``, a local one, has it."""
     found = None
     if folder is not None and has_descriptor():  # without one, nothing can be read, damaged or not
         with contextlib.suppress(OSError):

@@ -21,25 +21,6 @@ from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.vectors import places_of, vector_in
 from txtopo.files.folder import Item
 
-__all__ = [
-    "EPOCH_KEY",
-    "RESTORED_KEY",
-    "TURN_KEY",
-    "TXID_KEY",
-    "LogEntry",
-    "actions_of",
-    "complete_transactions",
-    "entries_from",
-    "entry_path",
-    "kept_entries",
-    "log_entries",
-    "read_entry",
-    "standing",
-    "undone_to",
-    "valid_transactions",
-    "version_after",
-]
-
 EPOCH_KEY = "txtopo.epoch"
 TXID_KEY = "txtopo.txid"
 RESTORED_KEY = "txtopo.restored"
@@ -97,11 +78,7 @@ def entries_from(location: Location, version: int) -> list[Item]:
 
 
 def actions_of(location: Location, version: int, kind: str) -> list[dict[str, Any]]:
-    """Return a version's actions of one kind, such as ``add`` or ``remove``, from its log entry.
-
-    Raises:
-        FileNotFoundError: the entry is gone.
-    """
+    """Return a version's actions of one kind, such as ``add``; raise FileNotFoundError if the entry is gone."""
     lines = location.folder.get(entry_path(version)).splitlines()
     actions = (json.loads(line) for line in lines if f'"{kind}"'.encode() in line)
     return [action[kind] for action in actions if kind in action]
@@ -130,10 +107,7 @@ def kept_entries(location: Location, latest: int) -> Iterator[LogEntry]:
 
 
 def version_after(location: Location, latest: int, txid: int) -> int | None:
-    """Return the version that the write of a transaction made; None if the log has none.
-
-    Versions that were rolled back do not count, see :func:`valid_transactions`.
-    """
+    """Return the version that a transaction's write made, and none rolled back since; None if the log has none."""
     for version, written in valid_transactions(location, latest):
         if written <= txid:
             return version if written == txid else None

@@ -18,18 +18,6 @@ from deltalake import DeltaTable, Schema
 from state.delta.log.vectors import VECTORS_FEATURE, VECTORS_PROPERTIES
 from txtopo.api.data.types import ddl_name
 
-__all__ = [
-    "Growth",
-    "columns_misfit",
-    "field_text",
-    "first_protocol",
-    "growth_of",
-    "lacking",
-    "metadata_of",
-    "protocol_of",
-    "vectors_turned",
-]
-
 
 class Growth(enum.Enum):
     """When a table gets the columns that its state has and it lacks."""

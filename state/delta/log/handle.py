@@ -20,8 +20,6 @@ from state.delta.log.kept import checkpoint_until
 from txtopo.files.durable import beside
 from txtopo.files.folder import Folder
 
-__all__ = ["Handle"]
-
 _CHECKPOINT = ".checkpoint.parquet"
 """The end of the name of a checkpoint that is all in one file."""
 
@@ -39,11 +37,7 @@ class Handle(DeltaTable):
         """A version and its application transactions; None where only delta-rs can tell."""
 
     def transaction_version(self, app_id: str) -> int | None:
-        """Return the number of an application transaction; None if no version up to this one has it.
-
-        Raises:
-            deltalake.exceptions.DeltaError: the log can't be read.
-        """
+        """Return an application transaction's number, None without one; raise DeltaError if the log can't be read."""
         version = self.version()
         if self._known[0] != version:
             self._known = version, self._transactions(version)

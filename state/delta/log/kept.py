@@ -18,8 +18,6 @@ from state.delta.log.damage import LOG_FOLDER
 from state.delta.log.sync import CHECKPOINT
 from txtopo.files.folder import Folder, Item
 
-__all__ = ["KeptLog", "checkpoint_until"]
-
 _DIGITS = 20
 """How many digits of its version begin the name of an entry, a checkpoint, and what others put beside them."""
 

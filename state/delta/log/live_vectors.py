@@ -22,8 +22,6 @@ from state.delta.log.kept import checkpoint_until
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.vectors import VECTORS_FEATURE, Vector, vector_in
 
-__all__ = ["live_vectors"]
-
 _SIDECARS = f"{LOG_FOLDER}/_sidecars"
 """The folder of parts that a checkpoint names."""
 
@@ -96,7 +94,6 @@ def _valid(rows: pa.Table, kind: str, field: str) -> pa.Table:
 
 
 def _has_value(column: pa.ChunkedArray) -> Any:
-    """Return which values there are; some writers have a structure of nulls for none."""
     return pc.is_valid(pc.struct_field(column, 0) if pa.types.is_struct(column.type) else column)
 
 

@@ -60,11 +60,7 @@ class Location:
 
     @staticmethod
     def resolve(path: str, options: dict[str, str] | None) -> Location:
-        """Return the location of ``path``; a relative path is relative to the working directory.
-
-        Raises:
-            ConfigError: delta-rs cannot use the path.
-        """
+        """Return the location of ``path``, maybe relative; raise ConfigError if delta-rs cannot use it."""
         if is_address(path):
             address = tidy_address(path)
             found = _NOT_IN_ADDRESS.search(address)
@@ -97,11 +93,7 @@ class Location:
         return self.folder.below(name)
 
     def handle(self, version: int | None = None) -> DeltaTable:
-        """Return a fresh handle of the table, of its latest version or of ``version``.
-
-        Raises:
-            deltalake.exceptions.DeltaError: there is no table, or this version no longer exists.
-        """
+        """Return a fresh handle of ``version`` or the latest; DeltaError if there is no table, or no such version."""
         try:
             return self._handle(version)
         except TableNotFoundError:

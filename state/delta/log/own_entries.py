@@ -13,8 +13,6 @@ from state.delta.log.location import Location
 from txtopo.files.folder import Folder
 from txtopo.files.objects import ObjectFolder
 
-__all__ = ["OwnEntries", "RememberedLog"]
-
 _ENTRIES_MAX, _BYTES_MAX = 2_000, 16 * 1024 * 1024
 """How many entries are in memory at most, and their bytes; upkeep asks the store for older ones."""
 

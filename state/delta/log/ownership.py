@@ -44,27 +44,11 @@ from state.delta.log.growth import Growth, columns_misfit, first_protocol
 from state.delta.log.location import LOG_FOLDER, Location
 from state.delta.log.put import Change, entry_of
 from state.delta.log.vectors import VECTORS_FEATURE, VECTORS_PROPERTIES, has_vectors
-from txtopo.api.state import StateKind
+from txtopo.api.values import StateKind
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import ConfigError, DivergenceError, LostLead
 from txtopo.files.durable import make_folder
 from txtopo.files.formats import FIRST, TABLE, Format, refuse_newer
-
-__all__ = [
-    "WORLD_ERRORS",
-    "Fence",
-    "Owner",
-    "epoch_application",
-    "epoch_of",
-    "not_empty",
-    "not_ours",
-    "rolled_back_application",
-    "state_application",
-    "taken_application",
-    "taken_until",
-    "turned_application",
-    "vectors_misfit",
-]
 
 _EPOCH = "epoch"
 
@@ -146,10 +130,7 @@ class Fence:
 
 
 def epoch_of(table: DeltaTable, application: str) -> int:
-    """Return the newest epoch that has opened a table, according to its handle; 0 if none has.
-
-    ``application`` is the application id that carries its txids.
-    """
+    """Return the newest epoch that has opened a table, by a handle and its txids' ``application``; 0 if none has."""
     return table.transaction_version(epoch_application(application)) or 0
 
 
@@ -169,10 +150,7 @@ def turned_application(application: str) -> str:
 
 
 def taken_until(table: DeltaTable, application: str) -> int:
-    """Return the time up to which expired rows are taken out of a table, in µs since 1970 UTC.
-
-    ``application`` is the application id that carries its txids.
-    """
+    """Return the µs since 1970 UTC up to which expired rows are taken out, by its txids' ``application``."""
     found = table.transaction_version(taken_application(application))
     return BEFORE_ALL if found is None else found
 
@@ -219,11 +197,7 @@ class Owner:
 
     @staticmethod
     def of(table: DeltaTable) -> Owner | None:
-        """Return the owner of ``table``; None if txtopo did not create it.
-
-        Raises:
-            StopError: a newer version of txtopo has written the table, in a format that this one does not know.
-        """
+        """Return the owner of ``table``, None if it is not txtopo's; StopError if a newer version has written it."""
         configuration = table.metadata().configuration
         if _FORMAT in configuration:
             found = Format(int(configuration[_FORMAT] or 0), configuration.get(_NEEDS) or "")

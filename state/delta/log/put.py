@@ -32,8 +32,6 @@ from state.delta.log.vectors import VECTORS_FEATURE, has_vectors
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import ConfigError, StateFailure
 
-__all__ = ["KNOWN_READER_FEATURES", "Change", "entry_of", "refuse_unknown", "tries", "unknown"]
-
 _TRIES_MIN, _TRIED_SECS = 10, 60.0
 """How often and how long a write is tried if others take its version. Each try has a chance: its version is free from
 the look until somebody else's next put. So whoever writes without a pause is outlasted, and not waited for."""

@@ -21,8 +21,6 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["ColumnContent", "row_count_of", "stats_from", "stats_of"]
-
 _TEXT_MAX = 32
 
 _LAST_CHARACTER = "\U0010ffff"

@@ -9,8 +9,6 @@ from pathlib import Path
 from state.delta.log.damage import LOG_FOLDER
 from txtopo.files.durable import sync_path
 
-__all__ = ["CHECKPOINT", "LAST_CHECKPOINT", "sync_files", "sync_log"]
-
 CHECKPOINT = ".checkpoint"
 """What the names of checkpoints have in them, after the version."""
 
@@ -28,10 +26,7 @@ def sync_files(files: Iterable[Path]) -> None:
 
 
 def sync_log(root: Path) -> None:
-    """Sync a table's log entries since its last checkpoint, the checkpoint itself, and the table's folders.
-
-    This includes entries of others, for example of a coordinator that died before it had synced them.
-    """
+    """Sync a table's entries since its checkpoint, also others', the checkpoint, and the table's folders."""
     log = root / LOG_FOLDER
     names = [path.name for path in log.iterdir()]
     checkpoint = max((name[:_VERSION_DIGITS] for name in names if CHECKPOINT in name), default="")

@@ -30,21 +30,6 @@ from pyroaring import BitMap64
 
 from state.delta.log.location import Location
 
-__all__ = [
-    "VECTORS_FEATURE",
-    "VECTORS_PROPERTIES",
-    "Vector",
-    "bitmap_of",
-    "dead_rows",
-    "has_vectors",
-    "is_vector_file",
-    "places_of",
-    "portions_in",
-    "positions_in",
-    "vector_file",
-    "vector_in",
-]
-
 VECTORS_FEATURE = "deletionVectors"
 """The table feature that a table with vectors lists."""
 
@@ -176,11 +161,7 @@ def bitmap_of(positions: npt.NDArray[np.int64]) -> BitMap64:
 
 
 def dead_rows(location: Location, vector: Vector) -> BitMap64:
-    """Return the positions of a file's dead rows.
-
-    Raises:
-        OSError: the file with them is missing or damaged; the message names it.
-    """
+    """Return the positions of a file's dead rows; raise OSError, naming it, if their file is missing or damaged."""
     if vector.storage_type == _IN_LOG:
         return _bitmap_of(_bytes_of(vector.path)[: vector.size], vector, "a deletion vector in the log")
     place = vector.place or _place_below(location, vector.path)
@@ -194,10 +175,7 @@ def dead_rows(location: Location, vector: Vector) -> BitMap64:
 
 
 def vector_file(folder: str, bitmaps: Sequence[BitMap64]) -> tuple[str, bytes, list[Vector]]:
-    """Return the path and the content of a new file with some bitmaps, and a vector for each.
-
-    ``folder`` is the one in the table's folder for it.
-    """
+    """Return path, in ``folder``, and content of a new file with some bitmaps, and a vector for each."""
     number, parts, at, vectors = uuid.uuid4(), [_VERSION], len(_VERSION), []
     for bitmap in bitmaps:
         framed = _framed(_MAGIC, bitmap.serialize())
@@ -210,7 +188,6 @@ def vector_file(folder: str, bitmaps: Sequence[BitMap64]) -> tuple[str, bytes, l
 
 
 def _framed(*content: bytes) -> list[bytes]:
-    """Return the parts of a bitmap in a file: each copy of a megabyte costs a group as much as its look-ups."""
     checksum = functools.reduce(lambda value, part: zlib.crc32(part, value), content, 0)
     return [_LENGTH.pack(sum(map(len, content))), *content, _CHECKSUM.pack(checksum)]
 

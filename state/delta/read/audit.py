@@ -34,8 +34,6 @@ from txtopo.journal.ending import table_path
 from txtopo.journal.entries import JournalTable
 from txtopo.text.native import plain_text
 
-__all__ = ["compare_bags", "compare_rows", "read_histories"]
-
 
 def read_histories(
     metadata_dir: Folder,

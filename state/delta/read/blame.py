@@ -37,8 +37,6 @@ from txtopo.journal.ending import table_path
 from txtopo.journal.entries import JournalEntry, JournalHeader, JournalTransaction
 from txtopo.journal.search import JournalSearch
 
-__all__ = ["Blame", "KeyEnd", "KeyGap", "KeyWrite", "blame"]
-
 
 @attrs.frozen
 class KeyWrite:

@@ -66,17 +66,6 @@ from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.text.native import plain_text
 
-__all__ = [
-    "ConsistentView",
-    "committed_in_tables",
-    "end_of",
-    "look_at_tables",
-    "read_points",
-    "read_tables",
-    "shown_ends",
-    "stored_tables",
-]
-
 T = TypeVar("T")
 
 

@@ -30,8 +30,6 @@ from state.delta.read.multiset import missing_from, row_hashes
 from state.delta.read.reading import FilePart, StoredRows
 from state.delta.schema import TXID_FIELD
 
-__all__ = ["CountedRows", "TableDifference", "difference", "stored_difference"]
-
 _IN_A, _IN_B = "position in a", "position in b"
 
 SHARE_ROWS, SHARE_BYTES = 2_000_000, 1 << 26

@@ -26,8 +26,6 @@ from txtopo.columnar.rows_by_time import BEFORE_ALL, are_over, not_over
 from txtopo.errors import StateAccessError
 from txtopo.text.native import plain_text
 
-__all__ = ["FollowedRows", "Step"]
-
 
 @attrs.frozen(eq=False)
 class Step:
@@ -136,7 +134,6 @@ class FollowedRows:
         return not_over(rows, self.owner.expires, self._taken) if self.owner.expires else rows
 
     def _apply(self, version: int, actions: Sequence[Mapping[str, Any]]) -> tuple[_Files, _Files]:
-        """Go to the next version; return the files that go and those that come."""
         gone: _Files = {}
         come: _Files = {}
         for removed in (action["remove"] for action in actions if "remove" in action):
@@ -208,7 +205,6 @@ class FollowedRows:
             return None
 
     def _whole(self, version: int) -> _Read | None:
-        """Read all rows of a version; return None if its files are gone."""
         table = self.location.handle(version)
         try:
             return _Read(DataFile("", 0, 0), read_rows(self.location, table, self.schema), BitMap64())

@@ -21,8 +21,6 @@ from state.delta.log.entries import LogEntry, log_entries, read_entry
 from state.delta.log.location import Location
 from state.delta.read.multiset import row_hashes
 
-__all__ = ["change_on_top", "change_since", "foreign_change", "stale"]
-
 _LOOK_BACK_VERSIONS = 1_000
 """The number of versions that a reader checks if it knows no version of txtopo's."""
 

@@ -47,8 +47,7 @@ from state.delta.read.points import ShownPoints
 from state.delta.read.reading import StoredRows, read_rows
 from state.delta.schema import TXID_FIELD
 from txtopo.api.arguments import checked_arguments
-from txtopo.api.state import StateKind
-from txtopo.api.values import ROWS_KINDS
+from txtopo.api.values import ROWS_KINDS, StateKind
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.files.durable import is_folder, paths_in
 from txtopo.journal.ending import READS_MAX, metadata_dir_below
@@ -56,19 +55,6 @@ from txtopo.journal.entries import JournalHeader
 from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.text.native import plain_text
-
-__all__ = [
-    "FoundTable",
-    "exact_version_as_of",
-    "is_last_write",
-    "look_up",
-    "read_snapshot",
-    "read_table",
-    "rows_between",
-    "shown_schema",
-    "version_as_of",
-]
-
 
 T = TypeVar("T")
 
@@ -326,10 +312,7 @@ def _not_kept(location: Location, latest: DeltaTable, application: str, txid: in
 
 
 def version_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:
-    """Return a handle of the newest version, up to ``latest``, whose txid is not above a wanted one; None if not kept.
-
-    ``application`` is the application id that carries the txids.
-    """
+    """Return the newest version, up to ``latest``, whose txid in ``application`` is up to one; None if not kept."""
     if (latest.transaction_version(application) or 0) <= txid:
         return latest
     versions = [version for version in KeptLog.of(location.folder).versions() if version < latest.version()]
@@ -378,10 +361,7 @@ def _with_files(location: Location, found: DeltaTable, application: str) -> Delt
 
 
 def exact_version_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:
-    """Return what :func:`version_as_of` does, but None, too, where the table may have been written in between.
-
-    Of the versions between two points, nothing is known but what the journal has.
-    """
+    """Return what :func:`version_as_of` does; None, too, where others may have written it in between."""
     found = version_as_of(location, latest, application, txid)
     if found is None or found.version() >= latest.version():
         return found
@@ -466,7 +446,6 @@ class _Group:
 
 
 def _journal_of(location: Location, owner: Owner) -> JournalSearch | None:
-    """Return the journal beside a table; None if there is none."""
     with contextlib.suppress(ConfigError):
         return JournalSearch(find_journal(metadata_dir_below(location.folder.parent), owner.topology_id))
     return None

@@ -28,8 +28,6 @@ from state.delta.schema import TXID_FIELD
 from txtopo.columnar.selection import rows_at
 from txtopo.errors import ConfigError
 
-__all__ = ["FirstRows", "FoundRows", "look_for", "sorted_rows"]
-
 _CUT_TEXT_MIN = 32
 """From how many characters on a bound may be one that a writer has cut."""
 

@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 from state.delta.columns import column_values
 from txtopo.columnar.hashing import Hashes, mix_columns, portions_of, text_hashes
 
-__all__ = ["missing_from", "row_hashes"]
-
 PORTION_ROWS = 100_000
 """The number of rows to process at a time."""
 

@@ -18,12 +18,11 @@ from state.delta.log.ownership import WORLD_ERRORS, Owner, state_application, ta
 from state.delta.read.history import exact_version_as_of, is_last_write, read_snapshot, shown_schema
 from state.delta.read.reading import read_rows
 from state.delta.schema import TXID_FIELD
-from txtopo.api.state import OpenedState, State, Writes
+from txtopo.api.state import OpenedState, State
 from txtopo.api.table_history import StateComparison
+from txtopo.api.writes import Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL, not_over
 from txtopo.errors import ConfigError, StateAccessError
-
-__all__ = ["Compares", "PastDeltaTable"]
 
 R = TypeVar("R")
 
@@ -180,11 +179,7 @@ class PastDeltaTable(OpenedState):
         return BEFORE_ALL if self._is_before else taken_until(self._table, self._application)
 
     def reading(self, read: Callable[[], R]) -> R:
-        """Do what reads the table.
-
-        Raises:
-            StateAccessError: this version is no longer kept, or cannot be read.
-        """
+        """Do what reads the table; raise StateAccessError if this version is gone, or cannot be read."""
         try:
             return read()
         except WORLD_ERRORS as error:

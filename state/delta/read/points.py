@@ -23,8 +23,6 @@ from txtopo.api.data.utc import EPOCH
 from txtopo.journal.entries import JournalPart
 from txtopo.journal.journal import counting_parts
 
-__all__ = ["GroupWrites", "ShownPoint", "ShownPoints", "rollbacks"]
-
 _TELLING_MAX = 8
 """How many versions are looked at for one that needs files: a table may be empty for long."""
 

@@ -30,8 +30,6 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_by_time import not_over
 
-__all__ = ["FilePart", "StoredRows", "can_read_files", "key_mask", "read_rows", "rows_of"]
-
 PORTION_ROWS = 250_000
 """The minimum number of rows to match with the wanted keys at a time; delta-rs yields about 8,000 at a time."""
 

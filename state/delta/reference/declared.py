@@ -29,8 +29,6 @@ from txtopo.api.values import ROWS_KINDS
 from txtopo.errors import ConfigError, InputError, SourceFailure
 from txtopo.text.native import plain_text
 
-__all__ = ["DeltaReference"]
-
 VERSIONS_KEPT = 2
 """How many versions a process keeps: while transactions of the next one begin, those of the last one go on."""
 

@@ -21,9 +21,8 @@ import pyarrow.compute as pc
 
 from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.vectors import positions_in
-from txtopo.api.data.types import ddl_name
 from txtopo.api.reference import ReferenceTable
-from txtopo.columnar.conversion import python_rows
+from txtopo.columnar.conversion import cast_rows, python_rows
 from txtopo.columnar.hashing import Hashes
 from txtopo.columnar.key_index import HashIndex, Positions, are_equal, as_integers, hashes_of
 from txtopo.columnar.progress_probe import current_probe
@@ -31,8 +30,6 @@ from txtopo.columnar.selection import rows_at
 from txtopo.errors import FieldsError, InputError
 from txtopo.text.suggestions import did_you_mean
 from txtopo.text.words import count_of
-
-__all__ = ["LoadedVersion", "TableVersion"]
 
 BLOCKS_MAX = 8
 """How many tables the rows may be in: each costs a look-up some microseconds. More are joined to one."""
@@ -95,11 +92,7 @@ class LoadedVersion(ReferenceTable):
 
     @staticmethod
     def load(source: TableVersion, before: LoadedVersion | None) -> LoadedVersion:
-        """Load a version, with what another one of the table has of it.
-
-        Raises:
-            InputError: a key occurs more than once.
-        """
+        """Load a version, with what another one of the table has of it; raise InputError if a key occurs twice."""
         before = before if before is not None and before.has_columns_of(source) else None
         made = None if before is None else before.stepped(source)
         if made is not None:
@@ -167,21 +160,12 @@ class LoadedVersion(ReferenceTable):
                 f"a key of {self._source.what} is {', '.join(self._source.key)}: look it up with {len(kinds)} columns, "
                 f"not {keys.num_columns}"
             )
-        columns = [self._cast(column, kind) for column, kind in zip(keys.columns, kinds, strict=True)]
-        return pa.Table.from_arrays(columns, names=list(self._source.key))
-
-    def _cast(self, column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-        if column.type == kind:
-            return column
-        try:
-            return column.cast(kind)
-        except pa.ArrowException as error:
-            if pa.types.is_integer(kind) and pa.types.is_integer(column.type):
-                return as_integers(column, kind)
-            raise FieldsError(
-                f"a key of {self._source.what} is {ddl_name(kind)}, and {ddl_name(column.type)} values can't be cast "
-                f"to that ({error}); give the field that type in a bolt above"
-            ) from error
+        columns = [
+            as_integers(column, kind) if pa.types.is_integer(kind) and pa.types.is_integer(column.type) else column
+            for column, kind in zip(keys.columns, kinds, strict=True)
+        ]
+        schema = pa.schema(list(zip(self._source.key, kinds, strict=True)))
+        return cast_rows(pa.Table.from_arrays(columns, names=schema.names), schema, f"a key of {self._source.what}")
 
     def _found(self, keys: pa.Table, index: HashIndex) -> Positions:
         keys = keys.combine_chunks()

@@ -14,8 +14,6 @@ from state.delta.log.ownership import WORLD_ERRORS, Owner
 from txtopo.api.data.utc import EPOCH
 from txtopo.api.reference import SeenVersion
 
-__all__ = ["removal_of"]
-
 _LOOK_BACK_VERSIONS = 1_000
 
 

@@ -18,22 +18,9 @@ from state.delta.log.data_files import DataFile, DataFolder, partition_text
 from state.delta.read.reading import key_mask
 from state.delta.rows.format import arranged
 from state.delta.schema import TXID_FIELD
-from txtopo.api.reduction import RowsFile
+from txtopo.api.writes import RowsFile
 from txtopo.columnar.rows_file import slice_of
 from txtopo.columnar.selection import rows_at
-
-__all__ = [
-    "RowSlice",
-    "WriteTask",
-    "distinct",
-    "partition_of",
-    "partitions_in",
-    "slices_of",
-    "with_txid",
-    "without",
-    "write_partitions",
-    "write_slices",
-]
 
 
 @attrs.frozen(eq=False)
@@ -129,7 +116,6 @@ def _rows_of(task: WriteTask, of: RowSlice) -> pa.Table:
 
 
 def _split(rows: pa.Table, partition_by: Sequence[str]) -> Iterator[tuple[pa.Table, dict[str, str | None]]]:
-    """Yield the rows of each partition, and its values."""
     if not rows.num_rows:
         return
     if not partition_by:

@@ -13,14 +13,12 @@ from state.delta.columns import fit_column
 from state.delta.schema import TXID_FIELD, twice_among
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
-from txtopo.api.reduction import Rows, RowsFile, RowsMode
-from txtopo.api.state import Key, OpenedState, State, TakesRows
+from txtopo.api.state import OpenedState, State, TakesRows
+from txtopo.api.values import Key
+from txtopo.api.writes import Rows, RowsFile, RowsMode
 from txtopo.columnar.conversion import Misfit, cast_array, misfit_in, misfit_of
 from txtopo.columnar.rows_file import in_memory, read_rows_file, schema_of
 from txtopo.errors import FieldsError, StateAccessError
-
-__all__ = ["DeclaredRows", "KeylessRows", "RowsFormat", "arranged", "checked_rows_fields", "fitted_rows", "no_keys"]
-
 
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 """Stands for null in the names of folders that an OPTIMIZE of somebody else makes, of which polars takes the values."""

@@ -63,20 +63,13 @@ class TablePast(Protocol):
         """Return its properties."""
 
     def look(self) -> int:
-        """Return the newest version, and go to it.
-
-        Raises:
-            LostLead: a newer epoch has opened the table.
-        """
+        """Return the newest version, and go to it; raise LostLead if a newer epoch has opened the table."""
 
     def log(self) -> KeptLog:
         """List the log."""
 
     def transactions(self, version: int) -> Iterator[tuple[int, int]]:
-        """Yield the versions up to one that have made a transaction visible and were not rolled back, newest first.
-
-        Each comes with that transaction.
-        """
+        """Yield, newest first, versions up to one with a transaction that was not rolled back, and that."""
 
     def last_transaction(self, version: int) -> int:
         """Return the version that made the last transaction up to one visible; 0 if the log does not say."""
@@ -88,11 +81,7 @@ class TablePast(Protocol):
         """Return whether a version has turned the table back, or marks a turn."""
 
     def added_in(self, version: int) -> Iterable[str]:
-        """Yield the paths of the files that a version has taken in.
-
-        Raises:
-            FileNotFoundError: its log entry is gone.
-        """
+        """Yield the paths of files that a version took in; raise FileNotFoundError if its entry is gone."""
 
     def presence(self) -> Present:
         """Return which files are there now."""

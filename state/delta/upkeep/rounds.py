@@ -87,10 +87,7 @@ class LogUpkeep:
     def begin(self, schedule: Upkeep, version: int, held: Collection[str]) -> None:
         """Begin a round, unless so little was written that a checkpoint is not worth it; none may be under way.
 
-        Args:
-            schedule: how long what is kept is kept.
-            version: the version to write a checkpoint of.
-            held: the files of that version, and those of a write that is prepared.
+        ``version`` is to get the checkpoint; ``held`` are its files, and those of a write that is prepared.
         """
         is_by_time = schedule.is_recent_kept and self._is_time(schedule)
         versions = min(-(-self._kept // _KEPT_PER_VERSION), _VERSIONS_MAX)

@@ -76,13 +76,7 @@ class Upkeep:
             )
 
     def is_due(self, writes: int, rows_grown: int, rows_before: int) -> bool:
-        """Return whether upkeep is due.
-
-        Args:
-            writes: how many writes there were since the last one.
-            rows_grown: how many rows the table has more than then.
-            rows_before: how many it had then.
-        """
+        """Return whether upkeep is due, by the writes and the rows more since the last one, and the rows before."""
         return writes >= self.every_writes or rows_grown > max(GROWN_ROWS_MIN, rows_before // 2)
 
     @property
@@ -118,10 +112,7 @@ class Upkeep:
         return max(hours, 0 if history is None else history.rewind_hours) * 3600
 
     def entries_secs(self, configuration: Mapping[str, str | None]) -> int | None:
-        """Return how long log entries are kept, points aside; None: for ever.
-
-        ``configuration`` are the table's properties.
-        """
+        """Return how long log entries are kept, points aside, by the table's properties; None: for ever."""
         if self.is_recent_kept:
             return max(ENTRIES_SECS, self.files_secs or 0)
         # Without the entries of its time, nobody knows when a file was removed.
@@ -131,10 +122,7 @@ class Upkeep:
         return hours * 3600
 
     def retentions(self, configuration: Mapping[str, str | None]) -> dict[str, str]:
-        """Return the properties that a table lacks so that what others do at its properties leaves all versions whole.
-
-        ``configuration`` are its properties.
-        """
+        """Return the properties that a table with these lacks so that others leave all versions whole."""
         if self.history is None or not self.is_recent_kept:
             return {}
         hours = max(self.history.rewind_hours, (self.files_secs or 0) // 3600)

@@ -25,7 +25,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     run,
 )
-from txtopo.api.state import KEYED_KINDS
+from txtopo.api.values import KEYED_KINDS
 from txtopo.testing.inline import run_inline
 
 DATA = make_data(2, 7)

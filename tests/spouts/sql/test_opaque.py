@@ -104,6 +104,20 @@ def test_a_change_that_is_committed_late(client: Client) -> None:
 OLD = "SELECT max(updated_at) < clock_timestamp() - interval '1100 ms' FROM rows"
 
 
+@pytest.mark.parametrize("change", [{"table": "others"}, {"key": ["what"]}])
+def test_another_table_at_a_restart(client: Client, change: dict[str, Any]) -> None:
+    """Places in it are others: it is refused."""
+    client.run("INSERT INTO rows VALUES (1, 'row')")
+    reader = Reader(spout_of(client))
+    wait_for("it is read", lambda: reader.has(1))
+    reader.close()
+    other = {"table": "rows", "fields": FIELDS, "schema": client.schema, **change}
+    reader.spout = OpaqueSqlTransactionalSpout(client.url, **other)
+    with pytest.raises(InputError, match=r"and read .*rows by updated_at, id in transactions before"):
+        reader.start()
+    reader.close()
+
+
 def test_many_rows_of_one_time(client: Client) -> None:
     """Rows that one statement has updated fit into several transactions."""
     client.run("INSERT INTO rows SELECT n, 'row' FROM generate_series(1, 10) AS n")

@@ -19,8 +19,8 @@ from state.delta.log.location import Location
 from tests.state.delta.delta_tables import hold_no_rows, maintain
 from tests.state.delta.expiring.expiring_tables import FIELDS, held, put
 from txtopo import Fields
-from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.state import History
+from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import FailedException
 
 RECENT_SECS = 300

@@ -26,8 +26,8 @@ from tests.state.delta.dying_run import KINDS as DYING, DyingRun
 from tests.state.delta.foreign import live_files, move_rows, rows_in
 from tests.variants import variants
 from txtopo import Fields
-from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
+from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import DivergenceError, StateFailure
 from txtopo.failpoints import armed
 

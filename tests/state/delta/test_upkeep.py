@@ -34,8 +34,8 @@ from tests.state.delta.rows.rows_tables import put
 from tests.state.delta.vector_tables import mark_dead
 from tests.waiting import DEADLINE_SECS
 from txtopo import FailedException, Fields
-from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.state import History
+from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import LostLead, StateAccessError
 from txtopo.files.folder import LocalFolder
 

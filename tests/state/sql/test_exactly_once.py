@@ -17,7 +17,7 @@ from state import DeltaState, SqlRows, SqlState, read_table
 from tests.crashes import Crash, run_with_crash
 from tests.variants import variants
 from txtopo import Config, Fields, TransactionalTopologyBuilder
-from txtopo.api.state import StateKind
+from txtopo.api.values import StateKind
 from txtopo.errors import DivergenceError, FieldsError, StateFailure, StopError
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline

@@ -6,7 +6,8 @@ import pytest
 
 from state.sql.keyed import SqlState
 from txtopo.api.data.fields import Fields
-from txtopo.api.state import State, StateKind
+from txtopo.api.state import State
+from txtopo.api.values import StateKind
 from txtopo.testing.conformance.state import COUNT, WORD, StateConformance, StatePlace
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from committers import ReduceCommitter
+from committers import ApplyChanges, JoinStream, ReduceCommitter, StreamJoin
 from spouts.memory import MemoryTransactionalSpout
 from state import DeltaState
 from state.memory import MemoryState
@@ -311,3 +311,46 @@ def test_what_several_committers_fold_into_a_state(order):
         builder.set_committer_bolt(f"sums{number}", several[number]).fields_grouping("spout", Fields("word"))
     builder.set_state("totals", MemoryState())
     assert builder.build().plan.folds == {"totals": {"": "sum of m and sum of n"}}
+
+
+SIDE = Fields("a: long", "b: long", "at: timestamp", "n: long")
+
+
+def _two_streams(bolt: Any, *by: str, tasks: int = 2) -> Builder:
+    """Two spouts, grouped by the names of fields, or not."""
+    builder = Builder("t", "one", MemoryTransactionalSpout([], SIDE, 1))
+    builder.add_spout("other", MemoryTransactionalSpout([], SIDE, 1))
+    declared = builder.set_committer_bolt("keeps", bolt, tasks)
+    for spout, names in zip(("one", "other"), by, strict=True):
+        declared.fields_grouping(spout, Fields(*names)) if names else declared.shuffle_grouping(spout)
+    return builder
+
+
+def _joined() -> StreamJoin:
+    left, right = (JoinStream(source, key=["a", "b"], fields=SIDE.subset("ab")) for source in ("one", "other"))
+    return StreamJoin("lefts", "rights", left=left, right=right)
+
+
+def _applied() -> ApplyChanges:
+    return ApplyChanges("s", "t", key=SIDE.subset("ab"), values=Fields("n: long"), sequence=Fields("at: timestamp"))
+
+
+SPLIT = {
+    "a join by a shuffle": (_joined, ("", "ab"), r"each a, b.*write \.fields_grouping\('one', Fields\('a', 'b'\)\)"),
+    "a join by another field": (_joined, ("ab", "n"), r"each a, b.*write \.fields_grouping\('other'"),
+    "a join in another order": (_joined, ("ab", "ba"), r"groups 'one' by a, b and 'other' by b, a; "),
+    "a join, one stream by the whole key": (_joined, ("a", "ab"), r"groups 'one' by a and 'other' by a, b; "),
+    "totals of two streams": (
+        lambda: ReduceCommitter("totals", ["a", "b"], "n"),
+        ("a", "b"),
+        r"keeps something for each a, b.*groups 'one' by a and 'other' by b; ",
+    ),
+    "changes from two streams": (_applied, ("ab", ""), r"write \.fields_grouping\('other', Fields\('a', 'b'\)\)"),
+}
+
+
+@pytest.mark.parametrize(("make", "by", "says"), SPLIT.values(), ids=SPLIT)
+def test_keys_in_several_tasks(make, by, says):
+    """Rows that belong together would meet in no task: build() says how to group them."""
+    with pytest.raises(TopologyError, match=says):
+        _two_streams(make(), *by).build()

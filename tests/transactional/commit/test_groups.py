@@ -30,7 +30,7 @@ from tests.topologies import committing
 from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config, Fields, ICommitter
-from txtopo.api.state import StateKind
+from txtopo.api.values import StateKind
 from txtopo.engine.runner import run_with
 from txtopo.errors import ClusterError, FailedException, FieldsError, InternalError, RuleError, StopError
 from txtopo.failpoints import armed

@@ -10,7 +10,8 @@ import pytest
 from state import MemoryState
 from tests.transactional.commit.own_threads import THREADS, work_beside_own_threads
 from txtopo import Fields
-from txtopo.api.state import MapState, StateKind
+from txtopo.api.map_state import MapState
+from txtopo.api.values import StateKind
 from txtopo.errors import StateAccessError
 from txtopo.transactional.commit.views import GroupState
 from txtopo.transactional.commit.write_buffer import group_state

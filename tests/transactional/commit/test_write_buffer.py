@@ -11,8 +11,8 @@ import pytest
 
 from state import MemoryState, TransactionalValue
 from txtopo import Fields
-from txtopo.api.state import KEYED_KINDS, OpenedState, StateKind
-from txtopo.api.values import stored_value
+from txtopo.api.state import OpenedState
+from txtopo.api.values import KEYED_KINDS, StateKind, stored_value
 from txtopo.errors import FieldsError, StateAccessError
 from txtopo.transactional.commit.write_buffer import group_state
 from txtopo.transactional.tasks.state_handle import StateHandle

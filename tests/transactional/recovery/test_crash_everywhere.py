@@ -11,7 +11,7 @@ from tests.acceptance.topologies import CountWords, Partial, SumDeltas, counts_o
 from tests.topologies import values_in
 from tests.transactional.recovery.crashes import CrashError, CrashingState, CrashingStore, Fuse
 from txtopo import Config, Fields, Topology, TransactionalTopologyBuilder
-from txtopo.api.state import KEYED_KINDS, StateKind
+from txtopo.api.values import KEYED_KINDS, StateKind
 from txtopo.errors import InternalError
 from txtopo.testing.inline import run_inline
 

@@ -11,7 +11,7 @@ import pytest
 from state import DeltaState, MemoryState
 from txtopo import Fields
 from txtopo.api.data.copying import Copying
-from txtopo.api.state import KEYED_KINDS, StateKind
+from txtopo.api.values import KEYED_KINDS, StateKind
 from txtopo.transactional.commit.write_buffer import group_state
 from txtopo.transactional.tasks.state_handle import StateHandle
 

@@ -152,7 +152,6 @@ class _AdaptedCoordinator(Coordinator):
         return metadata
 
     def _tell(self, txid: int, last: Mapping[str, Metadata]) -> None:
-        """Report each partition's last metadata to the coordinator."""
         call_if_there(self._coordinator, "resume", txid, last)
 
     def cleanup_before(self, txid: int) -> None:

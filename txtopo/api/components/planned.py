@@ -71,8 +71,5 @@ def metadata_of(metadata: Mapping[str, Any] | None, spout_id: str) -> Any:
 
 
 def last_txid_of(spout_id: str, txid: int, metadata: Mapping[str, Any] | None) -> int:
-    """Return the transaction that a spout's coordinator goes on after, given the topology's last one and its metadata.
-
-    It is 0 for a spout that has taken nothing yet: to its coordinator nothing has ever begun.
-    """
+    """Return the transaction that a spout's coordinator goes on after; 0 if the spout has taken nothing yet."""
     return txid if spout_id in (metadata or {}) else 0

@@ -116,7 +116,6 @@ def copying_of_rows(fields: Fields) -> Copying | None:
 
 
 def _copies(parts: Sequence[Copying | None]) -> tuple[list[Copy | None], list[Copy | None]]:
-    """Return each field's ``copied_in`` and each field's ``copied_out``."""
     copied_in = [None if part is None else part.copied_in for part in parts]
     copied_out = [None if part is None else part.copied_out for part in parts]
     return copied_in, copied_out
@@ -180,7 +179,6 @@ def _struct_copy(copies: dict[str, Copy | None]) -> Copy:
 
 
 def _copy_flat(value: Any) -> Any:
-    """Copy a struct whose fields are immutable."""
     return value.copy() if type(value) is dict else copied(value)
 
 

@@ -108,7 +108,6 @@ class Fields:
         ]
 
     def __add__(self, other: Fields) -> Fields:
-        """Return the fields of both, with their types."""
         return Fields(*self._specifications(), *other._specifications())
 
     def __len__(self) -> int:

@@ -47,7 +47,6 @@ class Tuple:
         self.source = source
 
     def __getitem__(self, key: str | int) -> Any:
-        """Return the value of a field, by name or by position."""
         if key.__class__ is str:  # the hottest line of the code base: faster than isinstance()
             try:
                 return self.values[self.source.positions[key]]
@@ -119,7 +118,6 @@ class Tuples(Sequence[Tuple]):
     """Where the first one comes from; the others may come from other tasks of the same component."""
 
     def __init__(self, tuples: Sequence[Tuple]) -> None:
-        """Hold tuples, at least one."""
         self._tuples: Sequence[Tuple] | None = tuples
         self.values = [each.values for each in tuples]
         self.source = tuples[0].source
@@ -148,7 +146,6 @@ class Tuples(Sequence[Tuple]):
         return self.source.stream
 
     def _made(self) -> Sequence[Tuple]:
-        """Return the tuples as objects."""
         assert self._tuples is not None, "given at the start"
         return self._tuples
 

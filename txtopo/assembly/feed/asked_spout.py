@@ -42,13 +42,7 @@ FAILED_SECS = 0.02
 
 
 class AskedSpout:
-    """What the coordinator of one spout has, asked no more often than is worth it.
-
-    Args:
-        spout_id: the spout.
-        coordinator: the user's.
-        semantics: those of the spout's kind.
-    """
+    """What the coordinator of one spout, the user's, has, asked no more often than is worth it."""
 
     def __init__(self, spout_id: str, coordinator: Any, semantics: SpoutSemantics) -> None:
         self.id = spout_id

@@ -160,10 +160,7 @@ class SpoutFeed(Feed):
         return max(now, due) < deadline
 
     def _is_woken(self, until: float) -> bool:
-        """Let coordinators that can wait do so until a time; return whether something has come.
-
-        The first one that waits takes all of the time, so each is first in turn.
-        """
+        """Let coordinators wait until a time, each first in turn; return whether something has come."""
         self._waiters.rotate()
         for spout in self._waiters:
             started = self._now_secs()
@@ -289,10 +286,7 @@ class SpoutFeed(Feed):
         return begun
 
     def _answer(self, action: CreateMetadata, begun: list[TransactionMetadata], committed: int) -> MetadataCreated:
-        """Return the answer to a request, with a transaction without input if it is time for one.
-
-        It begins alone, when it is known where the transaction before has ended: its metadata is the same.
-        """
+        """Return the answer to a request, alone with a transaction without input if it is time for one."""
         status = self._status()
         for spout in self._spouts:
             if spout.answers and spout.aside is None:
@@ -318,10 +312,7 @@ class SpoutFeed(Feed):
         return SourceStatus.WAITING if SourceStatus.WAITING in found else SourceStatus.EXHAUSTED
 
     def _turn_without_input(self, action: CreateMetadata, status: SourceStatus, committed: int) -> Turn | None:
-        """Return why a transaction without input is to begin; None if none is.
-
-        What the last transaction was is durable, so a restart begins no second end.
-        """
+        """Return why a transaction without input is to begin; None if none is, as after a restart at the end."""
         before = action.previous_planned
         if action.first_txid == FIRST_TXID:  # nothing has come yet, so there is nothing to end
             return None

@@ -20,17 +20,11 @@ from txtopo.journal.journal import read_journal
 from txtopo.journal.search import JournalFiles
 from txtopo.transactional.core.events import TransactionMetadata
 
-__all__ = ["References"]
-
 
 class References:
     """Finds the version of each reference table that a transaction is to see.
 
-    It looks for the newest one at most every ``refresh`` of the table.
-
-    Args:
-        references: by name, those of the topology.
-        now_secs: returns the seconds on a clock that never goes back.
+    It looks for the newest one at most every ``refresh`` of the table; ``now_secs`` is a clock that never goes back.
     """
 
     def __init__(self, references: Mapping[str, Reference], now_secs: Callable[[], float] = time.monotonic) -> None:
@@ -89,10 +83,7 @@ class References:
 
 
 def seen_by_undone(journal: Folder | None, committed: int) -> dict[int, tuple[SeenVersion, ...]]:
-    """Return what transactions after the last committed one saw that were committed and then undone, by number.
-
-    Nothing is read of a journal in which nothing was undone after it.
-    """
+    """Return what transactions after the last committed one saw that were committed and then undone, by number."""
     if journal is None or all(header.undone_until <= committed for _, header in JournalFiles(journal).known()):
         return {}
     shared: dict[tuple[SeenVersion, ...], tuple[SeenVersion, ...]] = {}

@@ -55,10 +55,7 @@ def run_plain_worker(package: RunPackage, number: int, job: int) -> None:
 
 
 class _OutputObserver(Observer):
-    """Attributes what user code prints and logs to its component and task, with a bound for each interval.
-
-    It also marks, for the worker's watcher, which task has its turn.
-    """
+    """Attributes what user code prints and logs to its component and task, and marks whose turn it is."""
 
     def __init__(self, note_task: Callable[[int], None]) -> None:
         self._note_task = note_task

@@ -85,11 +85,9 @@ class RunningTopology:
         threading.Thread(target=self._steer, name="txtopo-steering", daemon=True).start()
 
     def __enter__(self) -> Self:
-        """Return it."""
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, *_: object) -> None:
-        """Stop it; if an exception leaves the context, do not wait for pending roots."""
         self.stop(None if error is None else 0.0)
         with contextlib.suppress(TxtopoError):  # the error of the run, which would hide the caller's exception
             self.wait()
@@ -220,7 +218,6 @@ class RunningTopology:
                     assert_never(action)
 
     def _move(self, workers: int, *, is_active: bool) -> None:
-        """Start other workers, and keep the counts of those before them."""
         # The lock is taken after the start: report() must not wait for Spark.
         run = self._begin(workers, is_active=is_active)
         with self._lock:

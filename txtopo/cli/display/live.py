@@ -43,7 +43,6 @@ class Display:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Restore the terminal."""
         self._live.stop()
 
     def stage(self, stage: str) -> None:

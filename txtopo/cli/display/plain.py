@@ -26,7 +26,6 @@ class Lines:
         self._news = ""
 
     def __enter__(self) -> Self:
-        """Do nothing."""
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -46,7 +46,6 @@ def _known(target: OutputFolder | Target) -> Known:
 
 
 def _metadata_dir(target: OutputFolder | Target) -> tuple[Folder, str]:
-    """Return the metadata directory of a topology, and its id."""
     if isinstance(target, OutputFolder):
         both = (target.folder.below(METADATA_DIR), target.folder)
         with_snapshot = (each for each in both if topologies_with_snapshot(snapshots_in(each)))

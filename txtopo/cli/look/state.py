@@ -131,7 +131,6 @@ def _show_all(tables: Mapping[str, FoundRows], form: str) -> None:
 
 
 def _show(shown: pa.Table, form: str, name: str | None = None) -> None:
-    """Print rows."""
     match form:
         case "jsonl":
             for row in python_rows(shown):
@@ -180,5 +179,4 @@ def _written(rows: FoundRows) -> str:
 
 
 def _say(text: str) -> None:
-    """Print a remark to standard error, apart from the rows."""
     Console(stderr=True).print(Text(text, "dim"), soft_wrap=True)

@@ -122,7 +122,6 @@ def _agree(diagnosis: Diagnosis, plan: Repair, *, is_agreed: bool) -> None:
 
 
 def _diagnosis_lines(subject: RepairSubject, diagnosis: Diagnosis) -> Iterator[str]:
-    """Yield the state of each part, then the findings, a line each."""
     record = diagnosis.record
     yield f"topology {subject.topology_id!r}"
     state = "none" if record.incarnation is None else f"at transaction {record.committed.txid}"
@@ -147,7 +146,6 @@ def _diagnosis_lines(subject: RepairSubject, diagnosis: Diagnosis) -> Iterator[s
 
 
 def _remedy_text(diagnosis: Diagnosis, plan: Repair) -> str:
-    """Return the effect of a plan, without a full stop."""
     match plan:
         case StartAnew(number=number):
             return (

@@ -212,8 +212,12 @@ def _plan_lines(target: Target, past: Past, point: Point, reasons: Sequence[str]
             yield f"not undone: state {name!r}, which is in memory: it goes on with what the process has that runs it"
     if not point.txid:
         yield "the spout begins where its options say"
-    beside, _, _ = str(metadata_dir_of(target.plan, target.config)).rpartition("/")
-    place = f"{beside if is_address(beside) else target.plan.topology_id}-at-{committed}"
+    place = f"{target.plan.topology_id}-at-{committed}"
+    if is_address(metadata_dir := str(metadata_dir_of(target.plan, target.config))):
+        scheme, _, path = metadata_dir.partition("://")
+        bucket, _, below = path.partition("/")
+        beside, _, _ = below.rpartition("/")
+        place = f"{scheme}://{bucket}/{beside}-at-{committed}" if beside else f"{scheme}://{bucket}/{place}"
     fork = command_line(["txtopo", "fork", *target.words, str(committed), place])
     yield f"there is no way forward again: to keep what is there now, first run '{fork}', or copy the folder"
 
@@ -284,7 +288,6 @@ def _change_text(looked: Looked, name: str, point: Point) -> str:
 
 
 def _input_lines(undone: Iterable[JournalTransaction]) -> Iterator[str]:
-    """Yield what input transactions would read again, given them newest first."""
     spans: dict[str, tuple[Any, Any]] = {}
     count = 0
     for transaction in undone:

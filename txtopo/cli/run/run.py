@@ -249,5 +249,4 @@ def _log_to(console: Console, config: Config, user_level: int) -> None:
 
 
 def _is_asked_for(record: logging.LogRecord) -> bool:
-    """Whether a record is a warning or comes from a txtopo logger, whose own level filters it."""
     return record.levelno >= logging.WARNING or record.name.partition(".")[0] == "txtopo"

@@ -192,11 +192,7 @@ def _client(token: str) -> httpx.Client:
 
 
 def fetch_from(client: httpx.Client, holders: Sequence[str], manifest: Manifest, folder: Path) -> list[Path]:
-    """Fetch each file over HTTP into an empty folder, from the first of the holders that has a sound one.
-
-    Raises:
-        CodeUnavailable: no holder has a sound copy of one of the files.
-    """
+    """Fetch each file into an empty folder, from the first holder with a sound one; CodeUnavailable if none has."""
     return [_fetched(client, holders, manifest.topology, file, folder) for file in manifest.files]
 
 

@@ -70,11 +70,7 @@ class Submission:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Submission:
-        """Return the submission that :meth:`to_bytes` wrote, checked.
-
-        Raises:
-            SubmissionError: it is damaged, or one of its names is bad.
-        """
+        """Return the submission that :meth:`to_bytes` wrote; SubmissionError if it is damaged, or a name is bad."""
         try:
             submission = from_request(read_json(data), cls)
         except DAMAGE as error:

@@ -259,8 +259,6 @@ class _Waiting:
 
 
 class _Round:
-    """One round of decisions; ``_used`` grows as the round keeps and gives slots."""
-
     def __init__(self, view: ClusterView, limits: AssignmentLimits, now: float) -> None:
         self.decisions: list[Decision] = []
         self._view = view

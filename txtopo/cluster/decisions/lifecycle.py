@@ -156,14 +156,7 @@ class Topology:
 
 @attrs.frozen
 class Request:
-    """An event with its details.
-
-    Args:
-        event: what happens.
-        wait_secs: of a kill or rebalance; None: the topology's own.
-        settings: those that a rebalance changes.
-        reason: of a failure.
-    """
+    """What happens: with ``wait_secs`` of a kill or rebalance (None: the topology's), settings, a failure's reason."""
 
     event: Event
     wait_secs: float | None = None

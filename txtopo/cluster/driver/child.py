@@ -34,10 +34,7 @@ def child_environment() -> dict[str, str]:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a child's process group, and wait for the child.
-
-    Only before the first wait: until then the kernel gives its process id to nobody else.
-    """
+    """Kill a child's process group, and wait: until then the kernel gives its process id to nobody else."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)

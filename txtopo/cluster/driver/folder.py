@@ -140,11 +140,7 @@ class DriverFolder:
         return False
 
     def wait_until_unlocked(self) -> None:
-        """Wait until the process has ended.
-
-        Raises:
-            FileNotFoundError: no process is recorded.
-        """
+        """Wait until the process has ended; raise FileNotFoundError if none is recorded."""
         self._lock_shared()
 
     def pid(self) -> int | None:

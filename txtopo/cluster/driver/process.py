@@ -91,8 +91,6 @@ def kind_of(topology: Topology) -> TopologyKind:
 
 
 class _Driver:
-    """One life of a driver."""
-
     def __init__(self, launch: DriverLaunch, place: DriverFolder, discretion: SecretFilter) -> None:
         self._launch = launch
         self._place = place

@@ -83,10 +83,7 @@ class CodeCheck:
         )
 
     def _built_by(self, supervisor: str, topology: Topology, settings: Mapping[str, str]) -> str:
-        """Return the id of the topology that a supervisor builds from the code.
-
-        SubmissionError: the code does not build. ClusterError: this supervisor cannot say; another may.
-        """
+        """Return the id of the topology that a supervisor builds from the code; ClusterError if it can't say."""
         url = f"http://{supervisor}/api/v1/code/{quote(topology.id, safe='')}/check"
         try:
             answer = self._client.post(url, json={"settings": dict(settings)})

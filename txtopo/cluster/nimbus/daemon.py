@@ -59,12 +59,7 @@ class Nimbus:
     """
 
     def __init__(
-        self,
-        config: ClusterConfig,
-        address: str,
-        token: str,
-        version: str,
-        on_failure: Callable[[BaseException], None],
+        self, config: ClusterConfig, address: str, token: str, version: str, on_failure: Callable[[BaseException], None]
     ) -> None:
         self.config = config
         self.address = address
@@ -132,11 +127,7 @@ class Nimbus:
         self._monitor_news.set()
 
     def find(self, name: str) -> Topology:
-        """Return a topology by id or name; a name has one topology at a time, for the next one replaces it.
-
-        Raises:
-            NotAlive: there is none.
-        """
+        """Return a topology by id or name, which has one at a time; raise NotAlive if there is none."""
         for topology in self.state.topologies().values():
             if name in {topology.id, topology.name}:
                 return topology

@@ -70,11 +70,7 @@ class LeaderElector(ABC):
 
     @abstractmethod
     def get_leader_address(self) -> str:
-        """Return the ``host:port`` of the nimbus that leads.
-
-        Raises:
-            NoLeader: none does at the moment.
-        """
+        """Return the ``host:port`` of the nimbus that leads; raise NoLeader if none does at the moment."""
 
     @abstractmethod
     def close(self) -> None:
@@ -92,9 +88,7 @@ class ZooKeeperLeaderElector(LeaderElector):
     """
 
     def __init__(
-        self,
-        on_failure: Callable[[BaseException], None] = lambda _: None,
-        on_change: Callable[[], None] = lambda: None,
+        self, on_failure: Callable[[BaseException], None] = lambda _: None, on_change: Callable[[], None] = lambda: None
     ) -> None:
         self._on_failure = on_failure
         self._on_change = on_change
@@ -151,7 +145,6 @@ class ZooKeeperLeaderElector(LeaderElector):
             self._thread.join(self._state.session.patience_secs)
 
     def _give_up(self) -> None:
-        """End the term here; the caller holds the lock."""
         if self._term is not None:
             self._ended, self._term = self._term, None
 

@@ -90,11 +90,7 @@ class Leadership:
             return self._lead
 
     def required(self) -> Lead:
-        """Return the memory of the present term.
-
-        Raises:
-            NotLeader: this nimbus does not lead.
-        """
+        """Return the memory of the present term; raise NotLeader if this nimbus does not lead."""
         lead = self.current()
         if lead is None:
             raise self.not_leader()
@@ -112,11 +108,7 @@ class Leadership:
         return error
 
     def wait(self, lead: Lead) -> None:
-        """Wait a moment.
-
-        Raises:
-            NotLeader: this nimbus no longer leads in that term, or ends.
-        """
+        """Wait a moment; raise NotLeader if this nimbus no longer leads in that term, or ends."""
         if self._stopped.wait(_POLL_SECS) or self._elector.term() != lead.writes.term:
             # The elector also drops the term for a short break of the connection; ZooKeeper knows whether it is over.
             lead.writes.check()

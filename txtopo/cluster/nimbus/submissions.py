@@ -134,11 +134,7 @@ class Submissions:
             self._on_end()
 
     def _check_free(self, submission: Submission) -> list[str]:
-        """Return the ids of the ended topologies that a submission replaces.
-
-        Raises:
-            AlreadyAlive: one that has not ended has the same name or topology id.
-        """
+        """Return the ended topologies that a submission replaces; AlreadyAlive if one of that name or id lives."""
         same = [
             each
             for each in self._state.topologies().values()

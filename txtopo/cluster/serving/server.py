@@ -56,11 +56,7 @@ def fail(error: BaseException) -> None:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket: a daemon must know that the port is free before it announces itself.
-
-    Raises:
-        ConfigError: the address cannot be used.
-    """
+    """Return a listening socket, as a daemon must have its port before it announces itself; ConfigError if it can't."""
     try:
         return socket.create_server((host, port), backlog=backlog())
     except OSError as error:
@@ -185,8 +181,6 @@ class Places:
 
 
 class _Gated(asyncio.Protocol):
-    """A protocol of uvicorn's behind the limit."""
-
     def __init__(self, inner: asyncio.Protocol, places: Places) -> None:
         self._inner = inner
         self._places = places

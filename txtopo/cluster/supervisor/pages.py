@@ -28,8 +28,6 @@ _STATUSES: dict[type[TxtopoError], int] = {NotFound: 404, BadQuestion: 400}
 
 @attrs.frozen
 class _Open:
-    """The folder of a topology that is open."""
-
     place: TopologyPlace
     backend: FolderBackend
 
@@ -37,9 +35,7 @@ class _Open:
 class DriverPages:
     """Answers as the API of the page of a topology's folder does; called in any thread.
 
-    Args:
-        place_of: where a topology's metadata is; None if no driver of it has run here.
-        topologies: those that have a slot.
+    ``place_of`` says where a topology's metadata is, None if no driver of it has run here; ``topologies`` have a slot.
     """
 
     def __init__(self, place_of: Callable[[str], TopologyPlace | None], topologies: Callable[[], list[str]]) -> None:

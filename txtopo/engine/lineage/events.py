@@ -14,14 +14,7 @@ from typing import Any
 
 import attr
 import attrs
-from openlineage.client.event_v2 import (
-    InputDataset,
-    Job,
-    OutputDataset,
-    Run,
-    RunEvent,
-    RunState,
-)
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.facet_v2 import (
     DatasetFacet,
     InputDatasetFacet,
@@ -94,35 +87,18 @@ def run_id(incarnation: str, epoch: int) -> str:
 
 @attrs.frozen
 class Events:
-    """Makes the events of one topology.
-
-    Args:
-        topology: the topology.
-        states: its states, with those that txtopo adds.
-    """
+    """Makes the events of one topology, whose states include those that txtopo adds."""
 
     topology: TransactionalTopology
     states: Mapping[str, State]
     namespace: str = attrs.field(factory=lambda: os.environ.get(NAMESPACE) or _DEFAULT_NAMESPACE)
 
     def event(  # noqa: PLR0913, PLR0917 - what an event has
-        self,
-        kind: RunState,
-        incarnation: str,
-        epoch: int,
-        account: Account,
-        at_secs: float,
-        error: str = "",
+        self, kind: RunState, incarnation: str, epoch: int, account: Account, at_secs: float, error: str = ""
     ) -> RunEvent:
-        """Return an event of a run.
+        """Return an event of a run, at ``at_secs`` since 1970, with what the run has read and written so far.
 
-        Args:
-            kind: what the event says of the run.
-            incarnation: the topology's.
-            epoch: the run's.
-            account: what the run has read and written so far.
-            at_secs: when, in seconds since 1970.
-            error: why the run failed; empty if it did not.
+        ``kind`` is what the event says of the run; ``error`` says why it failed, empty if it did not.
         """
         own: dict[str, Any] = {"producer": _PRODUCER}
         run_facets: dict[str, RunFacet] = {

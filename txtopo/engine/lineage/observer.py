@@ -61,11 +61,7 @@ class Collector(Protocol):
 
 
 def collector() -> Collector:
-    """Return OpenLineage's client, as its own settings say: the environment, and ``openlineage.yml``.
-
-    Raises:
-        ConfigError: these are wrong.
-    """
+    """Return OpenLineage's client by environment and ``openlineage.yml``; raise ConfigError if these are wrong."""
     try:
         return OpenLineageClient()
     except Exception as error:  # of whatever a transport raises
@@ -86,13 +82,8 @@ class _Event:
 class Lineage(Observer):
     """Observes a run, and tells of it.
 
-    Args:
-        topology: the one that runs.
-        states: its states, with those that txtopo adds.
-        config: its settings.
-        has_files: whether the run leaves files, in which one that was killed is found.
-        to: what takes the events; None: OpenLineage's client.
-        running_secs: how often it tells that the run goes on.
+    ``states`` has those that txtopo adds, too; ``has_files``: whether the run leaves files, to find a killed one by;
+    ``to`` takes the events, by default OpenLineage's client, each ``running_secs`` while the run goes on.
     """
 
     def __init__(  # noqa: PLR0913 - what a run has, and what tests replace
@@ -150,7 +141,6 @@ class Lineage(Observer):
                 self._add_up()
 
     def __enter__(self) -> Self:
-        """Observe the run until the context ends."""
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, *_: object) -> None:

@@ -36,14 +36,10 @@ ERROR_CHARACTERS_MAX = 4_000
 
 
 class Timeline(Observer):
-    """Observes a run, and writes its timeline.
+    """Observes a run, and writes its timeline every ``flush_secs``.
 
-    Args:
-        topology: the one that runs.
-        config: its settings.
-        folder: of the timeline; made once the run has the lead, or at once for a plain topology.
-        flush_secs: how often it writes.
-        metadata_dir: of the topology; if it is in a bucket, the timeline is put there at the end.
+    The folder is made once the run has the lead, or at once for a plain topology. If ``metadata_dir``, the topology's,
+    is in a bucket, the timeline is put there at the end.
     """
 
     def __init__(

@@ -131,10 +131,7 @@ def path_of(folder: Path, epoch: int, what: str) -> Path:
 
 
 def past_in(folder: Path) -> dict[int, Path]:
-    """Return the timelines of the earlier runs of a timeline's topology by their numbers, the last one first.
-
-    Each is a folder as that of a timeline, with the files of one epoch.
-    """
+    """Return the timelines of a topology's earlier runs, the last first: folders with the files of one epoch each."""
     try:
         found = {int(each.name): each for each in (folder / _PAST).iterdir() if each.name.isdecimal()}
     except OSError:

@@ -74,14 +74,7 @@ class Recorded(Protocol):
 
 
 class TimelineWriter:
-    """Writes a timeline in a thread of its own.
-
-    Args:
-        recorded: what to write.
-        folder: of the timeline.
-        series: about how many series the samples have.
-        flush_secs: how often it writes.
-    """
+    """Writes what is recorded, and samples of about so many series, every ``flush_secs`` in a thread of its own."""
 
     def __init__(self, recorded: Recorded, folder: Path, series: int, flush_secs: float) -> None:
         self._recorded = recorded

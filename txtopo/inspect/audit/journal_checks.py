@@ -124,8 +124,6 @@ def _check_found(
 
 @attrs.define
 class _Order:
-    """Checks the order of txids and attempts in a journal."""
-
     report: AuditReport
     expected: int
     everywhere: set[int]

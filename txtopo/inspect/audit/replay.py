@@ -38,8 +38,9 @@ from typing import Any
 import attrs
 
 from txtopo.api.components.planned import metadata_of
-from txtopo.api.state import OpenedState, Writes
+from txtopo.api.state import OpenedState
 from txtopo.api.table_history import StateComparison
+from txtopo.api.writes import Writes
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException, StateAccessError
 from txtopo.files.folder import LocalFolder
@@ -166,15 +167,9 @@ class _Run:
 
 
 class Replay:
-    """Replays transactions of one topology, as far as they can be judged.
+    """Replays transactions of one topology, as far as ``part`` says that they can be judged.
 
-    Args:
-        part: what can be judged.
-        parts: the journal.
-        config: the topology's settings.
-        prototypes: its pickled components.
-        runner: runs the jobs.
-        has_edge_tallies: whether the tuples of each edge are counted at both ends.
+    ``prototypes`` are its pickled components; ``has_edge_tallies``: whether edges count tuples at both ends.
     """
 
     def __init__(  # noqa: PLR0913 - the past, and what a run needs

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.api.state import KeepsVersions, Writes
+from txtopo.api.state import KeepsVersions
 from txtopo.api.table_history import StateComparison
+from txtopo.api.writes import Writes
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.journal.entries import DEAD_LETTERS, JournalEntry, JournalPart
 from txtopo.journal.journal import counting_entries
@@ -70,7 +71,6 @@ class ReplayedPart:
 
 
 def _without_past(whole: Plan, parts: Sequence[JournalPart], first: int, last: int) -> Iterator[tuple[str, str]]:
-    """Yield the states that can't be shown as of some transactions, each with why."""
     headers = [part.header for part in parts if any(each.first <= last and each.last >= first for each in part.entries)]
     begun_after = parts[-1].header.begun_after if parts else {}
     for name, state in whole.states.items():
@@ -83,12 +83,7 @@ def _without_past(whole: Plan, parts: Sequence[JournalPart], first: int, last: i
 
 
 class Past:
-    """The commit groups of a topology, as journal and tables have them.
-
-    Args:
-        part: what of the topology can be judged.
-        parts: the journal.
-    """
+    """The commit groups of a topology, as journal and tables have them, as far as they can be judged."""
 
     def __init__(self, part: ReplayedPart, parts: Sequence[JournalPart]) -> None:
         self._plan, self._whole, self._parts = part.plan, part.whole, parts

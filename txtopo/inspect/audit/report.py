@@ -10,8 +10,6 @@ from txtopo.api.reference import SeenVersion
 from txtopo.journal.entries import JournalEntry, JournalHeader
 from txtopo.journal.turns import Rename
 
-__all__ = ["AuditReport", "CountedEntry", "Finding", "TableProof"]
-
 
 @attrs.frozen
 class Finding:

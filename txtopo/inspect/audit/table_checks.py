@@ -119,7 +119,6 @@ class TableWalk:
         # else the journal does not have all that was written since the version before
 
     def _passed_by(self, txid: int, version: TableVersion) -> list[JournalEntry]:
-        """Return the groups before that of a version which are in it, too; report those that it should not jump."""
         passed: list[JournalEntry] = []
         while self._next is not None and self._next.entry.last < txid:
             entry = self._next.entry
@@ -172,7 +171,6 @@ class TableWalk:
 
 
 def _without_rolled_back(versions: Sequence[TableVersion]) -> list[TableVersion]:
-    """Return the versions that a repair has not rolled back."""
     counting: list[TableVersion] = []
     # The rollback itself stays: it is a version that a coordinator made, with an epoch to check.
     for version in versions:

@@ -23,8 +23,6 @@ from txtopo.journal.folders import find_journal
 from txtopo.journal.search import JournalSearch
 from txtopo.text.native import plain_text
 
-__all__ = ["Compared", "Comparison", "Moment", "Output", "is_table"]
-
 
 @attrs.frozen
 class Output:
@@ -64,11 +62,7 @@ class Moment:
 
     @classmethod
     def of(cls, a: Output, b: Output, states: Collection[str], before: int | None = None) -> Moment:
-        """Find it: the newest of all, or the newest before a transaction, which is not 0, where all is empty.
-
-        Raises:
-            ConfigError: there is none.
-        """
+        """Return the newest moment of all or before a transaction, which is not 0; raise ConfigError without one."""
         found_a, found_b = _Reach.of(a, states), _Reach.of(b, states)
         common = found_a.ends & found_b.ends
         if before is not None:
@@ -94,11 +88,7 @@ class Comparison:
     limit: int | None = None
 
     def of(self, a: StoredRows, b: StoredRows) -> TableDifference:
-        """Read what two versions of tables do not have in common, and compare it.
-
-        Raises:
-            StateAccessError: files of one of them are gone, or can't be read.
-        """
+        """Compare what two versions of tables do not have in common; StateAccessError if files of one can't be read."""
         try:
             return stored_difference(a, b, since=self.since, with_txids=self.with_txids, limit=self.limit)
         except WORLD_ERRORS as error:

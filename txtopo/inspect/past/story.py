@@ -107,11 +107,7 @@ class Story:
 
 
 def story_of(known: Known, txid: int) -> Story:
-    """Tell what is known of a transaction.
-
-    Raises:
-        ConfigError: it has not begun.
-    """
+    """Tell what is known of a transaction; raise ConfigError if it has not begun."""
     entered = known.journal.find(txid)
     if txid <= known.committed:
         readings = () if known.snapshot is None else known.snapshot.readings
@@ -289,10 +285,7 @@ def _run(snapshot: Snapshot, writer: Writer, resumes: str) -> list[StoryLine]:
 
 
 def _measured(readings: Sequence[Reading]) -> list[StoryLine]:
-    """Return what each component has counted and measured in the run so far, a line for each of its parts.
-
-    Nothing keeps the readings of a single transaction.
-    """
+    """Return what each component has counted and measured in the run so far, a line for each part; none by txid."""
     lines = [
         StoryLine("", f"{component}{f' {of!r}' if of else ''}: {values}")
         for component, of, values in readings_of(readings)
@@ -301,7 +294,6 @@ def _measured(readings: Sequence[Reading]) -> list[StoryLine]:
 
 
 def _time_of(writer: Writer, snapshot: Snapshot, at_ms: int) -> str:
-    """Return a moment of the coordinator's clock as local time."""
     return time.strftime("%H:%M:%S", time.localtime(writer.written_secs - (snapshot.now_ms - at_ms) / 1000))
 
 

@@ -26,7 +26,7 @@ from txtopo.inspect.answers import Rows, StateTable, TablePoint
 from txtopo.journal.ending import read_end, table_path
 from txtopo.journal.folders import find_journal
 from txtopo.text.secrecy import without_secrets
-from txtopo.transactional.commit.groups import REWRITTEN_BYTES_MIN
+from txtopo.transactional.commit.gathering import REWRITTEN_BYTES_MIN
 
 CELL_CHARACTERS_MAX = 1_000
 
@@ -83,10 +83,7 @@ class KeptTables:
 def states(
     metadata_dir: Folder, topology_id: str, described: Mapping[str, Any], kept: KeptTables
 ) -> tuple[list[StateTable], str]:
-    """Return the states of a topology, as its graph and its journal know them, with the size of their tables.
-
-    Also return why the journal, if it is damaged, can't add those that another run had.
-    """
+    """Return a topology's states with the size of their tables, and why a damaged journal can't add former ones."""
     end, why = None, ""
     try:
         end = read_end(find_journal(metadata_dir, topology_id))
@@ -135,7 +132,6 @@ def _point(point: ShownPoint) -> TablePoint:
 
 
 def _note(table: DeltaTable, owner: Owner | None, size: int) -> str:
-    """Return what a table costs that one with deletion vectors would not; empty if that is little."""
     is_keyed = owner is not None and owner.kind in KEYED_KINDS
     if not is_keyed or size <= REWRITTEN_BYTES_MIN or has_vectors(table.metadata().configuration):
         return ""

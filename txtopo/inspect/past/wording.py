@@ -21,10 +21,7 @@ STATUS_WORDS = {
 
 
 def readings_of(readings: Sequence[Reading]) -> Iterator[tuple[str, str, str]]:
-    """Yield what each component has counted and measured: the component, the part of its input or "", and the values.
-
-    ``readings`` are in the order of a report.
-    """
+    """Yield what each component has counted and measured, with the part of its input or "", in a report's order."""
     for (component, of), own in itertools.groupby(readings, lambda each: (each.component, each.of)):
         yield component, of, ", ".join(f"{each.name} {_value_of(each)}" for each in own)
 

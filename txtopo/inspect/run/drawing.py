@@ -19,11 +19,7 @@ from txtopo.transactional.core.record.history import first_line
 
 
 def graph(known: KnownRun) -> Graph:
-    """Return components, edges and states, each component with its counts since the run began and its last error.
-
-    Raises:
-        ConfigError: they can't be read.
-    """
+    """Return components with counts and last error, edges and states; raise ConfigError if they can't be read."""
     if known.run is None:
         known.timeline.check("run")
         why = "no run has recorded its graph here"
@@ -85,7 +81,6 @@ def _received(component: str, edges: Sequence[Edge], given: Mapping[str, Mapping
 
 
 def _given(known: KnownRun, described: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """Return how many tuples each component has emitted by stream; nothing while no run has counted them."""
     totals = known.timeline.last(COMPONENT)
     if not totals:
         return {}

@@ -14,11 +14,7 @@ CURRENT_SECS = 60.0
 
 
 def errors(known: KnownRun) -> Errors:
-    """Return the last errors, grouped by component and first line, newest first.
-
-    Raises:
-        ConfigError: they can't be read.
-    """
+    """Return the last errors by component and first line, newest first; raise ConfigError if they can't be read."""
     known.timeline.check("errors")
     return Errors(_total_errors(known), groups_of(known))
 

@@ -10,34 +10,8 @@ import attrs
 
 from txtopo.assembly.snapshot import Snapshot, TransactionSnapshot, Writer
 from txtopo.attempts import epoch_and_try
-from txtopo.engine.timeline.records import (
-    COMPONENT,
-    DRIVER,
-    FILES,
-    LAG,
-    PROGRESS,
-    ROOTS,
-    OfComponent,
-    OfDriver,
-    OfLag,
-    OfProgress,
-    OfRoots,
-)
-from txtopo.inspect.answers import (
-    Can,
-    ComponentCounts,
-    HasTimeline,
-    Header,
-    Latency,
-    Lowest,
-    Pending,
-    Process,
-    Rates,
-    Roots,
-    Run,
-    Summary,
-    Workers,
-)
+from txtopo.engine.timeline import records
+from txtopo.inspect import answers
 from txtopo.inspect.run.failures import is_current, last_failed_at, last_failure
 from txtopo.inspect.run.known import KnownRun, is_live, status_of
 from txtopo.inspect.timeline.series import PHASES, last_number, rate
@@ -50,24 +24,24 @@ RATE_SECS = 10.0
 
 # Places in samples, by the name in an answer.
 _TOTALS = {
-    "transactions": OfProgress.TRANSACTIONS,
-    "dead_letters": OfProgress.DEAD_LETTERS,
-    "attempts": OfProgress.ATTEMPTS,
-    "failures": OfProgress.FAILURES,
-    "tuples": OfProgress.TUPLES,
+    "transactions": records.OfProgress.TRANSACTIONS,
+    "dead_letters": records.OfProgress.DEAD_LETTERS,
+    "attempts": records.OfProgress.ATTEMPTS,
+    "failures": records.OfProgress.FAILURES,
+    "tuples": records.OfProgress.TUPLES,
 }
 _ROOTS = {
-    "emitted": OfRoots.EMITTED,
-    "acked": OfRoots.ACKED,
-    "failed": OfRoots.FAILED,
-    "pending": OfRoots.PENDING,
+    "emitted": records.OfRoots.EMITTED,
+    "acked": records.OfRoots.ACKED,
+    "failed": records.OfRoots.FAILED,
+    "pending": records.OfRoots.PENDING,
 }
-_COUNTS = {each.name.lower(): each for each in OfComponent}
+_COUNTS = {each.name.lower(): each for each in records.OfComponent}
 
 
-def summary(known: KnownRun) -> Summary:
+def summary(known: KnownRun) -> answers.Summary:
     """Return a topology's line in the list of all."""
-    return Summary(**_named(known), rate=_rates(known).transactions)
+    return answers.Summary(**_named(known), rate=_rates(known).transactions)
 
 
 def _named(known: KnownRun) -> dict[str, Any]:
@@ -88,51 +62,51 @@ def _named(known: KnownRun) -> dict[str, Any]:
     }
 
 
-def header(known: KnownRun, can: Can = Can()) -> Header:  # noqa: B008 - frozen
+def header(known: KnownRun, can: answers.Can = answers.Can()) -> answers.Header:  # noqa: B008 - frozen
     """Return what a topology's header shows."""
     writer, snapshot = known.last_writer, known.snapshot
-    driver = known.timeline.last(DRIVER).get("")
-    roots = known.timeline.last(ROOTS).get("")
+    driver = known.timeline.last(records.DRIVER).get("")
+    roots = known.timeline.last(records.ROOTS).get("")
     if known.is_plain:
-        latency = Latency(last_number(roots, OfRoots.P50), last_number(roots, OfRoots.P99))
+        latency = answers.Latency(last_number(roots, records.OfRoots.P50), last_number(roots, records.OfRoots.P99))
     else:
-        latency = Latency(last_number(driver, OfDriver.P50), last_number(driver, OfDriver.P99))
+        latency = answers.Latency(last_number(driver, records.OfDriver.P50), last_number(driver, records.OfDriver.P99))
     is_there = known.timeline.is_there
     workers = None
     if roots is not None:
-        workers = Workers(
-            wanted=last_number(roots, OfRoots.WORKERS),
-            running=last_number(roots, OfRoots.WORKERS_RUNNING),
-            restarts=last_number(roots, OfRoots.RESTARTS),
-            killed=last_number(driver, OfDriver.WORKERS_KILLED),
-            cpu_secs=last_number(roots, OfRoots.WORKERS_CPU_SECS),
+        workers = answers.Workers(
+            wanted=last_number(roots, records.OfRoots.WORKERS),
+            running=last_number(roots, records.OfRoots.WORKERS_RUNNING),
+            restarts=last_number(roots, records.OfRoots.RESTARTS),
+            killed=last_number(driver, records.OfDriver.WORKERS_KILLED),
+            cpu_secs=last_number(roots, records.OfRoots.WORKERS_CPU_SECS),
         )
-    return Header(
+    return answers.Header(
         **_named(known),
         **_of_run(known),
         now=time.time(),
         past=known.past,
         ended_at=known.updated_secs if known.ended else None,
-        process=None if writer is None else Process(writer.pid, writer.host, writer.epoch, writer.is_alive),
+        process=None if writer is None else answers.Process(writer.pid, writer.host, writer.epoch, writer.is_alive),
         begun=_begun(known),
         rate=_rates(known),
         latency=latency,
         lowest=None if snapshot is None or not is_live(known) else _lowest(snapshot, known.writer),
         last_failure=last_failure(known),
         is_failing=is_current(known, last_failed_at(known)),
-        timeline=HasTimeline(is_there, "" if is_there else _why_none(known)),
-        damage=[text for text in (known.damage, *map(known.timeline.damage, FILES)) if text],
+        timeline=answers.HasTimeline(is_there, "" if is_there else _why_none(known)),
+        damage=[text for text in (known.damage, *map(known.timeline.damage, records.FILES)) if text],
         can=can,
-        roots=None if roots is None else Roots(**_wholes(roots, _ROOTS)),
+        roots=None if roots is None else answers.Roots(**_wholes(roots, _ROOTS)),
         workers=workers,
         components=components(known),
     )
 
 
-def components(known: KnownRun) -> list[ComponentCounts]:
+def components(known: KnownRun) -> list[answers.ComponentCounts]:
     """Return what each component has counted since the run began."""
-    last = known.timeline.last(COMPONENT)
-    return [ComponentCounts(id=name, **counts_of(row)) for name, row in last.items()]
+    last = known.timeline.last(records.COMPONENT)
+    return [answers.ComponentCounts(id=name, **counts_of(row)) for name, row in last.items()]
 
 
 def counts_of(row: Any) -> dict[str, float | None]:
@@ -140,60 +114,66 @@ def counts_of(row: Any) -> dict[str, float | None]:
     return {name: last_number(row, at) for name, at in _COUNTS.items()}
 
 
-def run_of(known: KnownRun) -> Run:
+def run_of(known: KnownRun) -> answers.Run:
     """Return a run's line in the list of all of a topology."""
     found = header(known)
-    own = {field.name: getattr(found, field.name) for field in attrs.fields(Run) if field.name != "why"}
-    return Run(why=known.ended, **own)
+    own = {field.name: getattr(found, field.name) for field in attrs.fields(answers.Run) if field.name != "why"}
+    return answers.Run(why=known.ended, **own)
 
 
 def _committed(known: KnownRun) -> int | None:
     if known.snapshot is not None:
         return known.snapshot.committed
-    return _last_whole(known.timeline.last(PROGRESS).get(""), OfProgress.COMMITTED)
+    return _last_whole(known.timeline.last(records.PROGRESS).get(""), records.OfProgress.COMMITTED)
 
 
 def _begun(known: KnownRun) -> int | None:
     """Return the last transaction that has begun: those up to it are committed or pending."""
     if known.snapshot is not None:
         return known.snapshot.last_begun
-    row = known.timeline.last(PROGRESS).get("")
-    numbers = [_last_whole(row, at) for at in (OfProgress.COMMITTED, *PHASES.values())]
+    row = known.timeline.last(records.PROGRESS).get("")
+    numbers = [_last_whole(row, at) for at in (records.OfProgress.COMMITTED, *PHASES.values())]
     return None if None in numbers else sum(filter(None, numbers))
 
 
 def _of_run(known: KnownRun) -> dict[str, Any]:
-    row = known.timeline.last(PROGRESS).get("")
+    row = known.timeline.last(records.PROGRESS).get("")
     return {
         **_wholes(row, _TOTALS),
-        "pending": None if row is None else Pending(**_wholes(row, PHASES)),
-        "remaining": _last_whole(row, OfProgress.REMAINING),
+        "pending": None if row is None else answers.Pending(**_wholes(row, PHASES)),
+        "remaining": _last_whole(row, records.OfProgress.REMAINING),
     }
 
 
-def _rates(known: KnownRun) -> Rates:
+def _rates(known: KnownRun) -> answers.Rates:
     if not is_live(known):
         return _averages(known)
     if known.is_plain:
         executed = [
             value
-            for _, rows in known.timeline.samples(COMPONENT, RATE_SECS)
-            if (value := rate(rows, OfComponent.EXECUTED)) is not None
+            for _, rows in known.timeline.samples(records.COMPONENT, RATE_SECS)
+            if (value := rate(rows, records.OfComponent.EXECUTED)) is not None
         ]
-        return Rates(last_rate(known, ROOTS, OfRoots.ACKED), sum(executed) if executed else None)
-    return Rates(*(last_rate(known, PROGRESS, at) for at in _COMMITTED))
+        return answers.Rates(
+            last_rate(known, records.ROOTS, records.OfRoots.ACKED), sum(executed) if executed else None
+        )
+    return answers.Rates(*(last_rate(known, records.PROGRESS, at) for at in _COMMITTED))
 
 
-def _averages(known: KnownRun) -> Rates:
+def _averages(known: KnownRun) -> answers.Rates:
     """Return the rates of a whole run that is over."""
-    kind, counts = (ROOTS, (OfRoots.ACKED, OfRoots.EMITTED)) if known.is_plain else (PROGRESS, _COMMITTED)
+    kind, counts = (
+        (records.ROOTS, (records.OfRoots.ACKED, records.OfRoots.EMITTED))
+        if known.is_plain
+        else (records.PROGRESS, _COMMITTED)
+    )
     row, run = known.timeline.last(kind).get(""), known.run
     secs = 0.0 if run is None or known.updated_secs is None else known.updated_secs - run.started_secs
     totals = [last_number(row, at) for at in counts]
-    return Rates(*(None if total is None or secs <= 0 else total / secs for total in totals))
+    return answers.Rates(*(None if total is None or secs <= 0 else total / secs for total in totals))
 
 
-_COMMITTED = (OfProgress.TRANSACTIONS, OfProgress.TUPLES)
+_COMMITTED = (records.OfProgress.TRANSACTIONS, records.OfProgress.TUPLES)
 
 
 def last_rate(known: KnownRun, kind: int, at: int) -> float | None:
@@ -203,12 +183,12 @@ def last_rate(known: KnownRun, kind: int, at: int) -> float | None:
 
 
 def _lag(known: KnownRun) -> dict[str, int | None]:
-    kind, at = (ROOTS, OfRoots.LAG) if known.is_plain else (PROGRESS, OfProgress.LAG)
-    files = known.timeline.last(LAG).get("")
+    kind, at = (records.ROOTS, records.OfRoots.LAG) if known.is_plain else (records.PROGRESS, records.OfProgress.LAG)
+    files = known.timeline.last(records.LAG).get("")
     return {
         "lag": _last_whole(known.timeline.last(kind).get(""), at),
-        "lag_files": _last_whole(files, OfLag.FILES),
-        "lag_bytes": _last_whole(files, OfLag.BYTES),
+        "lag_files": _last_whole(files, records.OfLag.FILES),
+        "lag_bytes": _last_whole(files, records.OfLag.BYTES),
     }
 
 
@@ -221,7 +201,7 @@ def _wholes(row: Any | None, places: Mapping[str, int]) -> dict[str, int | None]
     return {name: _last_whole(row, at) for name, at in places.items()}
 
 
-def _lowest(snapshot: Snapshot, writer: Writer | None) -> Lowest | None:
+def _lowest(snapshot: Snapshot, writer: Writer | None) -> answers.Lowest | None:
     if not snapshot.transactions:
         return None
     found = snapshot.transactions[0]
@@ -230,7 +210,7 @@ def _lowest(snapshot: Snapshot, writer: Writer | None) -> Lowest | None:
     since = None if not entries else (snapshot.now_ms - entries[-1].at_ms) / 1000 + age_secs
     attempts = [each.attempt for each in entries if each.attempt is not None]
     last = epoch_and_try(attempts[-1].attempt)[1] if attempts else None
-    return Lowest(found.txid, found.status, _waits_for(found, snapshot.transactions), since, last)
+    return answers.Lowest(found.txid, found.status, _waits_for(found, snapshot.transactions), since, last)
 
 
 def _waits_for(found: TransactionSnapshot, pending: Sequence[TransactionSnapshot]) -> str:

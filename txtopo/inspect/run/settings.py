@@ -13,11 +13,7 @@ from txtopo.text.secrecy import HIDDEN, is_secret, shown
 
 
 def settings(known: KnownRun, arguments: Mapping[str, str]) -> Settings:
-    """Return all settings with their values, those that differ from their defaults first.
-
-    Raises:
-        ConfigError: they can't be read.
-    """
+    """Return all settings with their values, the changed ones first; raise ConfigError if they can't be read."""
     if known.run is None:
         known.timeline.check("run")
         return Settings(arguments=dict(arguments), why="no run has recorded its settings here")

@@ -38,11 +38,7 @@ Rows = Any
 class Ring:
     """One ring of a topology, as far as it was read; it follows the topology's runs from file to file.
 
-    Args:
-        folder: of the timeline.
-        what: ``records`` or ``samples``.
-        kind: of its rows.
-        texts_max: of more texts, those are forgotten that the ring no longer has.
+    ``what`` is ``records`` or ``samples``; of more than ``texts_max`` texts, those are forgotten that it lacks now.
     """
 
     folder: Path

@@ -65,8 +65,6 @@ def last_growth(rows: Rows, at: int) -> float | None:
 
 @attrs.frozen
 class _Axis:
-    """The seconds of a plot: the ends of equal steps."""
-
     first: int
     step: int
     count: int

@@ -121,11 +121,7 @@ class TimelineReader:
         return self.folder / METRICS
 
     def since(self, since: int, now_secs: float) -> bytes:
-        """Return the answer to ``/timeline?since=``, as JSON.
-
-        Raises:
-            ConfigError: the records can't be read.
-        """
+        """Return the answer to ``/timeline?since=``, as JSON; raise ConfigError if the records can't be read."""
         self.check("records")
         with self._lock:
             self._refresh()
@@ -151,11 +147,7 @@ class TimelineReader:
         return self._answers[key]
 
     def transactions(self, first: int, last: int | None, limit: int, *, failed: bool) -> Transactions:
-        """Return the answer to ``/transactions``: newest first.
-
-        Raises:
-            ConfigError: the records can't be read.
-        """
+        """Return the answer to ``/transactions``, newest first; raise ConfigError if the records can't be read."""
         self.check("records")
         with self._lock:
             self._refresh()
@@ -312,7 +304,6 @@ def _answer(ring: Ring, since: int) -> dict[str, Any]:
 
 
 def _millis(ring: Ring, rows: Rows, at: int) -> list[float]:
-    """Return a column of times in milliseconds after the base; 0 for those not reached."""
     times = rows["times"][:, at]
     found: list[float] = np.where(times > 0, (times - ring.base_us) / 1000, 0.0).tolist()
     return found

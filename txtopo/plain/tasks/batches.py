@@ -112,7 +112,6 @@ class Batches:
         roots: list[int],
         anchors: Sequence[TreeTuple],
     ) -> int:
-        """Send tuples, each anchored to one that has at most one root; return to how many tasks."""
         sent = 0
         for by_task in chosen:
             for task, pick in by_task.items():

@@ -43,11 +43,7 @@ class PlainTaskContext(TopologyContext):
         return self._task
 
     def component_tasks(self, component: str) -> list[int]:
-        """Return the ids of a component's tasks, in order.
-
-        Raises:
-            TopologyError: there is no such component.
-        """
+        """Return the ids of a component's tasks, in order; raise TopologyError if there is no such component."""
         found = self._plan.by_id.get(component)
         if found is None:
             known = ", ".join(map(repr, self._plan.by_id))
@@ -71,11 +67,7 @@ class PlainTaskContext(TopologyContext):
         self._hooks.append(hook)
 
     def state(self, name: str) -> MapState:
-        """Refuse: only transactional topologies have states.
-
-        Raises:
-            StateAccessError: always.
-        """
+        """Raise StateAccessError: only transactional topologies have states."""
         raise StateAccessError(
             f"a plain topology has no states, so no {name!r}; write what you count by a sink of committers, or use a "
             "transactional topology",

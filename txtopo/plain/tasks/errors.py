@@ -14,10 +14,7 @@ log = logging.getLogger("txtopo.user")
 
 
 def blamed(error: BaseException, component: str, task: int, at: str = "") -> BaseException:
-    """Return an exception of a component's code, even an exit, as one that names the component and the task.
-
-    ``at`` says what the code was working on.
-    """
+    """Return an exception of a component's code, even an exit, as one that names component, task and ``at`` what."""
     if is_not_of_the_code(error):
         return error
     return blame(error, "raise FailedException to fail a tuple", f"task {task}{at}: ", component=component)

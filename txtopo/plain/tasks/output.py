@@ -104,11 +104,7 @@ class TaskOutput:
         return stream, sent, stream.choose(sent) if task is None else [task]
 
     def values(self, stream: OutputStream, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the values of a tuple as they are sent.
-
-        Raises:
-            FieldsError: their number is not that of the stream's fields, or they are one text.
-        """
+        """Return a tuple's values as they are sent; FieldsError if they are not as many as the fields, or one text."""
         if isinstance(values, (str, bytes)):
             raise FieldsError(
                 f"emit takes the list of a tuple's values, not {values!r}; write emit([{values!r}])",
@@ -163,10 +159,7 @@ class TaskOutput:
 
 
 class Lane:
-    """The default stream of a task, if each of its tuples goes to one task: most tuples do.
-
-    A collector emits them without a further call.
-    """
+    """The default stream of a task, if each tuple goes to one task, as most do: emitted without a further call."""
 
     __slots__ = ("by_key", "choose", "columns", "key", "width")
 

@@ -29,8 +29,6 @@ SEGMENT_BYTES = 1 << 22
 
 @attrs.frozen
 class _Weighed:
-    """Columns that wait, and about how many bytes they take."""
-
     columns: Columns
     bytes: float
 
@@ -50,7 +48,6 @@ class TaskQueue:
         return bool(self._count or self._file)
 
     def __len__(self) -> int:
-        """Return how many tuples are in memory."""
         return self._count
 
     def memory_bytes(self) -> int:
@@ -126,7 +123,6 @@ class TaskQueue:
         self._file.close()
 
     def _weighed(self, columns: Columns) -> _Weighed:
-        """Count columns that are about to wait."""
         weighed = _Weighed(columns, tuples_bytes(columns.values))
         self._count += len(columns.values)
         self._bytes += weighed.bytes

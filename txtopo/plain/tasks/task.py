@@ -82,10 +82,7 @@ class Shared:
 
 
 def tuple_sources(plan: PlainPlan) -> list[TupleSource]:
-    """Return where tuples come from: every stream of every task, and ticks last.
-
-    The order is the same in all workers, so frames name a source by its place.
-    """
+    """Return where tuples come from, every stream of every task and then ticks: frames name a source by its place."""
     return [
         *(
             TupleSource(component.id, stream, task, fields)

@@ -27,7 +27,6 @@ class Ackers:
         """How many roots messages were about, except acks: those of a pass arrive added up, so bolts count them."""
 
     def __len__(self) -> int:
-        """Return how many trees are tracked."""
         return sum(map(len, self._ackers.values()))
 
     @property

@@ -49,11 +49,7 @@ class TreeTuple(Tuple):
 
     @property
     def attempt(self) -> TransactionAttempt:
-        """A tuple of a plain topology belongs to no attempt.
-
-        Raises:
-            AttributeError: always.
-        """
+        """Raise AttributeError: a tuple of a plain topology belongs to no attempt."""
         raise AttributeError("a tuple of a plain topology has no attempt: there are no transactions")
 
 

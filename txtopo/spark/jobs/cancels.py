@@ -22,8 +22,6 @@ REPEAT_SECS = 0.5
 
 @attrs.frozen
 class _Running:
-    """A group with a job that has not ended."""
-
     cancelled: threading.Event = attrs.field(factory=threading.Event)
     ended: threading.Event = attrs.field(factory=threading.Event)
 

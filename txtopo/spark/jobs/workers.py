@@ -63,10 +63,7 @@ def _cores() -> int:
 
 
 class SparkWorkers(JobStarter):
-    """Starts workers as jobs of Spark: each is a job of one task, which lasts as long as the worker.
-
-    ``run``, which travels to the executors, runs a worker, given its number and that of its job.
-    """
+    """Starts workers as Spark jobs of one task; ``run`` runs one on an executor, given its number and its job's."""
 
     def __init__(self, context: SparkContext, run_key: bytes, run: Callable[[int, int], None]) -> None:
         self._context = context

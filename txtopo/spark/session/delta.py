@@ -37,10 +37,7 @@ _DELTA_PACKAGE = re.compile(r"io\.delta:(?P<artifact>delta-spark_[^:,]+):(?P<ver
 
 
 def delta_settings(settings: Mapping[str, str], *, is_here: bool = True) -> dict[str, str]:
-    """Return the settings to add to a session's for Delta; ``is_here`` says whether its tasks run on this machine.
-
-    The session's own settings win; its extensions and packages are extended.
-    """
+    """Return the settings to add for Delta; the session's own win. ``is_here``: its tasks run on this machine."""
     extensions = [name.strip() for name in settings.get(_EXTENSIONS, "").split(",") if name.strip()]
     added = {_EXTENSIONS: ",".join(dict.fromkeys([*extensions, EXTENSION]))}
     if _CATALOG not in settings:
@@ -100,10 +97,7 @@ def check_delta(session: SparkSession, users: Sequence[str]) -> None:
 
 
 def check_delta_came(session: SparkSession, users: Sequence[str]) -> None:
-    """Raise a ConfigError of one line if a session that was started with Delta has no JARs of it.
-
-    An earlier session of the process may have started the JVM, which can't load them later.
-    """
+    """Raise a ConfigError if a session started for Delta lacks its JARs, which a JVM can't load later."""
     if not _knows_class(session, EXTENSION):
         raise ConfigError(
             f"{_who(users)}, but an earlier session of this process has started the JVM without Delta's JARs: "
@@ -112,7 +106,6 @@ def check_delta_came(session: SparkSession, users: Sequence[str]) -> None:
 
 
 def _who(users: Sequence[str]) -> str:
-    """Say what requires Delta."""
     if not users:
         return "topology.spark.delta requires Delta through Spark"
     verb = "uses" if len(users) == 1 else "use"

@@ -68,7 +68,6 @@ def fetched_jars(packages: Sequence[str], excludes: Sequence[str] = ()) -> tuple
 
 
 def _kept(kept: Path) -> tuple[Path, ...]:
-    """Return the JARs of an earlier answer; none if there is no answer, or if one of them is gone."""
     try:
         jars = tuple(map(Path, json.loads(kept.read_text())))
     except (OSError, ValueError):

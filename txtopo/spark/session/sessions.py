@@ -169,10 +169,7 @@ _CONNECT = ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
 
 
 def _use_this_python(session: SparkSession) -> None:
-    """Run tasks on this machine in this interpreter, which can import the topology's modules.
-
-    A session that was started without PYSPARK_PYTHON would use the first python3 on the path.
-    """
+    """Run tasks on this machine in this interpreter, not the first python3 on the path: it has the modules."""
     context = session.sparkContext
     if is_here(context.master) and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable
@@ -217,12 +214,7 @@ def _changed_process(config: Config) -> Iterator[None]:
 def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
     master = config.spark_master or "local[*]"
     builder = SparkSession.builder.master(master).appName(app_name)
-    settings = {
-        **_SETTINGS,
-        "spark.log.level": config.spark_log_level,
-        **config.spark,
-        **_java_options(config),
-    }
+    settings = {**_SETTINGS, "spark.log.level": config.spark_log_level, **config.spark, **_java_options(config)}
     if with_delta:
         settings |= delta_settings(settings, is_here=is_local(master))
         if has_to_fetch_jars(settings):

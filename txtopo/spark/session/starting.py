@@ -46,10 +46,7 @@ _HINTS = (
 
 
 class StartOutput:
-    """Holds back the JVM's standard error while Spark starts: if it starts, nobody needs to see it.
-
-    Unless ``is_held``, the output passes unchanged.
-    """
+    """Holds back the JVM's standard error while Spark starts, if ``is_held``: if it starts, nobody needs to see it."""
 
     def __init__(self, *, is_held: bool) -> None:
         self._is_held = is_held

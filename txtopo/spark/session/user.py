@@ -7,8 +7,6 @@ import pwd
 import tempfile
 from collections.abc import MutableMapping
 
-__all__ = ["name_user"]
-
 _OPTIONS = "SPARK_SUBMIT_OPTS"
 
 

@@ -38,8 +38,6 @@ class _Javas:
 
 @attrs.frozen
 class _Java:
-    """A Java on this machine."""
-
     path: str
     version: str
 
@@ -70,10 +68,7 @@ def check_jvm_version(version: str) -> None:
 
 
 def check_installed_spark() -> None:
-    """Raise a ConfigError of one line if the installed Spark or the one in ``SPARK_HOME`` is not supported.
-
-    The same if the two do not match.
-    """
+    """Raise a ConfigError if installed Spark or ``SPARK_HOME`` is not supported, or they do not match."""
     check_version(pyspark.__version__, "the Python package pyspark here is")
     if _parts(pyspark.__version__) < (4, 0, 0) and importlib.util.find_spec("distutils") is None:
         raise ConfigError(

@@ -63,7 +63,6 @@ def combined(frame: DataFrame, combiner: ReductionCombiner) -> DataFrame:
 
 
 def _rows_of_sum(half: int) -> str:
-    """Return the SQL of an array of numbers that fit twice the bits of a half and add up to the sum of the halves."""
     limit = 1 << (half - 1)
     count = f"(abs({_HIGH}) div {limit - 1} + 1)"
     # Of so many numbers, the rest makes some larger by one half's unit, and the last one has the lower half.

@@ -87,7 +87,6 @@ class DataFrameStages:
         return reports
 
     def _make_frame(self, component: PlannedComponent, items: Any) -> None:
-        """Add a component's DataFrame."""
         frame = (
             self._read(component) if component.kind is ComponentKind.DATAFRAME_SPOUT else self._bolt(component, items)
         )
@@ -203,8 +202,7 @@ def _of_fields(frame: DataFrame, component: PlannedComponent, combiner: Reductio
     expected = list(component.streams[DEFAULT_STREAM].names[1:])
     if frame.columns != expected:
         raise TopologyError(
-            f"read() returned the columns {frame.columns}, but output_fields are {expected}",
-            component=component.id,
+            f"read() returned the columns {frame.columns}, but output_fields are {expected}", component=component.id
         )
     typed = _typed(frame, component, "read()")
     return typed if combiner is None else combined(typed, combiner)

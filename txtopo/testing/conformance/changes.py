@@ -32,8 +32,6 @@ from txtopo.errors import FailedException
 from txtopo.testing.inline import run_inline
 from txtopo.topology.builders.builder import TransactionalTopologyBuilder
 
-__all__ = ["ChangesConformance", "ChangesPlace"]
-
 _LOG, _SKIPPED = "told changes", 2
 
 ALONE = Config(max_spout_pending=1, group_transactions_max=1)
@@ -137,7 +135,6 @@ def _topology(place: ChangesPlace, folder: Path, is_failing: Callable[[int, int]
 
 
 def _steps(place: ChangesPlace, folder: Path) -> Iterator[RunReport]:
-    """Run transaction by transaction, each by a start of its own; yield the reports."""
     committed = 0
     while (report := run_inline(_topology(place, folder), ALONE, until=committed + 1)).transactions:
         committed = report.committed_txid
@@ -155,7 +152,6 @@ def _told(place: ChangesPlace, folder: Path, txid: int) -> Counter[str]:
 
 
 def _shown(place: ChangesPlace, folder: Path) -> Counter[str]:
-    """Return the rows of the table; how often each is there."""
     return Counter(_text_of(place, row) for row in place.rows(folder).to_pylist())
 
 

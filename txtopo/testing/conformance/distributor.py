@@ -22,8 +22,6 @@ from txtopo.cluster.code.distribution import CodeDistributor
 from txtopo.cluster.code_store import CodeFile, CodeStore, Manifest, damage, describe
 from txtopo.errors import CodeUnavailable
 
-__all__ = ["CodeDistributorConformance", "DistributorNimbus", "DistributorPlace"]
-
 TOPOLOGY = "words-1-900"
 FILES = {"code.zip": bytes(range(256)) * 9000, "topology.json": b"{}", "empty": b""}
 

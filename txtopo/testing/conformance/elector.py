@@ -21,8 +21,6 @@ from txtopo.cluster.state import ClusterState, LeaderWrites, NimbusInfo
 from txtopo.errors import NoLeader, NotLeader
 from txtopo.testing.feeders import wait_until
 
-__all__ = ["ElectorPlace", "LeaderElectorConformance"]
-
 _DEADLINE_SECS = 30.0
 _POLL_SECS = 0.01
 

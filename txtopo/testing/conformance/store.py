@@ -27,8 +27,6 @@ import pytest
 from txtopo.api.store import VALUE_BYTES_MAX, Delete, Lead, Put, Store
 from txtopo.errors import AlreadyRunning, LostLead, RuleError
 
-__all__ = ["ODD_NAMES", "StoreConformance", "StorePlace", "holding_process"]
-
 TOPOLOGY = "counting"
 FREED_SECS = 30.0
 """Within which time a killed holder's lead must be free, whatever the store."""

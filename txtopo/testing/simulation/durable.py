@@ -19,12 +19,7 @@ from txtopo.transactional.recovery.points import KeptPoints
 
 
 class Durable:
-    """What is durable of a topology, and what it says; nothing here draws, strikes or checks.
-
-    Args:
-        topology_id: the topology.
-        make_table: returns an empty table with this name.
-    """
+    """What is durable of a topology, and what it says; nothing here draws, strikes or checks."""
 
     def __init__(self, topology_id: str, make_table: Callable[[str], SimulatedTable]) -> None:
         self.topology_id = topology_id

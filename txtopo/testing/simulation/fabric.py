@@ -16,36 +16,8 @@ from txtopo.failpoints import ProcessDeath
 from txtopo.testing.checkers import Violation
 from txtopo.testing.simulation.faults import CrashError
 from txtopo.testing.simulation.schedule import Log
-from txtopo.workers.actions import (
-    Action,
-    CancelJob,
-    Close,
-    Deliver,
-    Finish,
-    KeepLast,
-    ReportJoined,
-    ReportLost,
-    Send,
-    StartJob,
-    Warn,
-)
+from txtopo.workers import actions, events, messages
 from txtopo.workers.control import Owner
-from txtopo.workers.events import ChannelLost, Event, JobEnded, Received, Ticked
-from txtopo.workers.messages import (
-    BodyMessage,
-    Failed,
-    Health,
-    Heartbeat,
-    Hello,
-    LinkBroken,
-    PeerJoined,
-    PeerReplaced,
-    SetActive,
-    Stop,
-    Stopped,
-    ToWorker,
-    Welcome,
-)
 from txtopo.workers.peer_directory import Arrival, PeerDirectory
 from txtopo.workers.process import Body
 from txtopo.workers.supervisor import SILENCE_SECS, RunPhase, Supervisor
@@ -79,8 +51,10 @@ class Process:
         self.channel = channel
         self.body: Body | None = None
         """None until the driver's welcome."""
-        self.from_driver: deque[ToWorker] = deque()
-        self.to_driver: deque[Event] = deque([Received(channel, Hello(number, job, "simulated", ("", number)))])
+        self.from_driver: deque[messages.ToWorker] = deque()
+        self.to_driver: deque[events.Event] = deque(
+            [events.Received(channel, messages.Hello(number, job, "simulated", ("", number)))]
+        )
         self.is_alive = True
         self.is_closed = False
         """Whether the driver has closed its control channel."""
@@ -105,7 +79,7 @@ class Process:
 
     def tell(self, message: Any) -> None:
         """Say something to the owner of the workers."""
-        self.to_driver.append(Received(self.channel, BodyMessage(message)))
+        self.to_driver.append(events.Received(self.channel, messages.BodyMessage(message)))
 
     # Its loop.
 
@@ -119,7 +93,9 @@ class Process:
 
     def beat(self) -> None:
         """Send a heartbeat."""
-        self.to_driver.append(Received(self.channel, Heartbeat(None if self.body is None else self._health(self.body))))
+        self.to_driver.append(
+            events.Received(self.channel, messages.Heartbeat(None if self.body is None else self._health(self.body)))
+        )
 
     def obey(self) -> bool:
         """Read the next message of the driver, or the end of its channel; return whether there was one."""
@@ -140,14 +116,14 @@ class Process:
     def lose_link(self, peer: int) -> None:
         """Find that the channel from or to another incarnation has ended."""
         if self.directory.lose(peer):
-            self.to_driver.append(Received(self.channel, LinkBroken(peer, "a simulated end")))
+            self.to_driver.append(events.Received(self.channel, messages.LinkBroken(peer, "a simulated end")))
 
     def _survives(self, do: Callable[[], bool]) -> bool:
         """Let the body do something, in which it may break or die; return what that returns."""
         try:
             return do()
         except BrokenError as error:
-            self.to_driver.append(Received(self.channel, Failed(error, None)))
+            self.to_driver.append(events.Received(self.channel, messages.Failed(error, None)))
             self._fabric.end(self, error)
         except CrashError:  # of the process that simulates these workers
             raise
@@ -155,8 +131,8 @@ class Process:
             self._fabric.kill(self)
         return True
 
-    def _take(self, message: ToWorker) -> bool:
-        if isinstance(message, Welcome):
+    def _take(self, message: messages.ToWorker) -> bool:
+        if isinstance(message, messages.Welcome):
             self.directory.welcome(message.incarnation, message.peers)
             self.body = self._fabric.welcome(self)
             if message.is_active:
@@ -164,25 +140,25 @@ class Process:
             return True
         assert self.body is not None, "a worker is welcomed first"
         match message:
-            case PeerJoined(peer):
+            case messages.PeerJoined(peer):
                 self.directory.join(peer)
-            case PeerReplaced(dead, successor):
+            case messages.PeerReplaced(dead, successor):
                 self.directory.replace(dead, successor)
                 self.body.worker_replaced(successor.worker, dead, successor.incarnation)
-            case SetActive(is_active):
+            case messages.SetActive(is_active):
                 self.body.set_active(is_active=is_active)
-            case BodyMessage(said):
+            case messages.BodyMessage(said):
                 self.body.hear(said)
-            case Stop():
+            case messages.Stop():
                 # Before the process ends: its last message comes before the loss of its channel.
-                self.to_driver.append(Received(self.channel, Stopped(self._health(self.body))))
+                self.to_driver.append(events.Received(self.channel, messages.Stopped(self._health(self.body))))
                 self._fabric.stop(self)
             case _:
                 assert_never(message)
         return True
 
-    def _health(self, body: Body) -> Health:
-        return Health(
+    def _health(self, body: Body) -> messages.Health:
+        return messages.Health(
             is_done=body.is_done(),
             is_idle=body.is_idle(),
             pending=body.pending(),
@@ -195,16 +171,10 @@ class Process:
 
 
 class Fabric:
-    """The workers of one run, with what supervises and connects them.
+    """The workers of one run, with what supervises and connects them; ``random`` draws what comes next.
 
-    Args:
-        workers: how many there are.
-        random: draws what comes next.
-        make_body: makes the body of a process that was welcomed.
-        is_owned: whether an :attr:`owner` gives the bodies work.
-        log: takes what happens, line by line.
-        arrive: takes a process, the incarnation of a sender, and a frame that arrives.
-        on_stop: called with a process that was told to stop.
+    ``make_body`` makes the body of a process that was welcomed; ``is_owned``: whether an :attr:`owner` gives the bodies
+    work; ``arrive`` takes a process, the incarnation of a sender, and a frame; ``on_stop`` a process that is to stop.
     """
 
     def __init__(  # noqa: PLR0913 - everything that it depends on
@@ -244,10 +214,10 @@ class Fabric:
         )
         self._by_channel: dict[int, Process] = {}
         self._channels = 0
-        self._posted: deque[Event] = deque()
+        self._posted: deque[events.Event] = deque()
         self._of_job: dict[tuple[int, int], Process | None] = {}
         """The process of each job that Spark runs; None: it has not begun yet."""
-        self._ended: deque[JobEnded] = deque()
+        self._ended: deque[events.JobEnded] = deque()
         """Ends of jobs that Spark has not reported yet."""
         self._links: dict[tuple[int, int], deque[bytes]] = {}
         """By the incarnations of sender and receiver, the frames in transit."""
@@ -263,13 +233,13 @@ class Fabric:
         """Submit the jobs."""
         self._carry_out(self._supervisor.begin())
 
-    def post(self, event: Event) -> None:
+    def post(self, event: events.Event) -> None:
         """Give an event to the supervisor in one of the next moves."""
         self._posted.append(event)
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: events.Event) -> None:
         """Give an event to the supervisor, and carry out its actions; raise the error that ends the run, if any."""
-        if isinstance(event, ChannelLost):
+        if isinstance(event, events.ChannelLost):
             del self._by_channel[event.channel]
         if self._log is not None:
             self._log(f">> {event}")
@@ -302,7 +272,7 @@ class Fabric:
         process.is_alive = False
         self.processes.remove(process)
         again = error is not None and self.has_faults and self._random.random() < RETRY
-        process.to_driver.append(ChannelLost(process.channel))
+        process.to_driver.append(events.ChannelLost(process.channel))
         job = (process.number, process.job)
         if self._of_job.get(job) is not process:
             return
@@ -310,7 +280,7 @@ class Fabric:
             self._of_job[job] = None
         else:
             del self._of_job[job]
-            self._ended.append(JobEnded(*job, error))
+            self._ended.append(events.JobEnded(*job, error))
 
     # Faults.
 
@@ -360,7 +330,7 @@ class Fabric:
         spoken = [process for process in self._by_channel.values() if process.to_driver]
         waiting = [job for job, process in self._of_job.items() if process is None]
         # Messages of one process keep their order, as on a socket, and so do the ends of jobs, and what the owner says.
-        choices: list[Process | Event | tuple[int, int]] = [
+        choices: list[Process | events.Event | tuple[int, int]] = [
             *spoken,
             *waiting,
             *list(self._ended)[:1],
@@ -372,7 +342,7 @@ class Fabric:
         match chosen:
             case Process():
                 self.handle(chosen.to_driver.popleft())
-            case JobEnded():
+            case events.JobEnded():
                 self._ended.popleft()
                 for process in spoken:  # as the real driver does: it reads a process's last messages before the end
                     if (process.number, process.job) == (chosen.worker, chosen.job):
@@ -396,7 +366,7 @@ class Fabric:
                     process.beat()
             for process in list(self._by_channel.values()):
                 self._hear(process)
-            self.handle(Ticked())
+            self.handle(events.Ticked())
             if self.owner is not None:
                 self.owner.ticked()
 
@@ -513,37 +483,37 @@ class Fabric:
         self._of_job[worker, job] = self._by_channel[process.channel] = process
         self.processes.append(process)
 
-    def _carry_out(self, actions: list[Action]) -> None:
-        for action in actions:
+    def _carry_out(self, decided: list[actions.Action]) -> None:
+        for action in decided:
             match action:
-                case StartJob(worker, job):
+                case actions.StartJob(worker, job):
                     self._of_job[worker, job] = None
-                case CancelJob(worker, job):
+                case actions.CancelJob(worker, job):
                     self._cancel(worker, job)
-                case Send(channel, message):
+                case actions.Send(channel, message):
                     self._tell(channel, message)
-                case Close(channel):
+                case actions.Close(channel):
                     self._close(channel)
-                case Warn() | KeepLast():
+                case actions.Warn() | actions.KeepLast():
                     pass
-                case ReportJoined() | ReportLost() | Deliver():
+                case actions.ReportJoined() | actions.ReportLost() | actions.Deliver():
                     self._report(action)
-                case Finish(error):
+                case actions.Finish(error):
                     self.is_over = True
                     if error is not None:
                         raise error
                 case _:
                     assert_never(action)
 
-    def _report(self, news: ReportJoined | ReportLost | Deliver) -> None:
+    def _report(self, news: actions.ReportJoined | actions.ReportLost | actions.Deliver) -> None:
         assert self.owner is not None, "the supervisor reports to an owner only"
         excused = self.owner.report(news)
         if excused is not None:
             self.handle(excused)
 
-    def _tell(self, channel: int, message: ToWorker) -> None:
+    def _tell(self, channel: int, message: messages.ToWorker) -> None:
         # Whoever checks learns of a death no later than any worker: from now on, roots may fail because of it.
-        if isinstance(message, PeerReplaced):
+        if isinstance(message, messages.PeerReplaced):
             self.dead.add(message.dead)
         if channel in self._by_channel:
             self._by_channel[channel].from_driver.append(message)
@@ -555,13 +525,12 @@ class Fabric:
             process.from_driver.clear()
 
     def _cancel(self, worker: int, job: int) -> None:
-        """Let Spark cancel a job."""
         if (worker, job) not in self._of_job:
             return
         process = self._of_job[worker, job]
         if process is None:
             del self._of_job[worker, job]
-            self._ended.append(JobEnded(worker, job, RuntimeError("cancelled")))
+            self._ended.append(events.JobEnded(worker, job, RuntimeError("cancelled")))
         else:
             process.is_closed = True
             if self._random.random() < KILLED_AT_ONCE:  # otherwise it ends when it reads that the driver is gone

@@ -138,10 +138,7 @@ class Disk:
         return next((self.made[number].version.rows for number, written in visible if written <= txid), {})
 
     def version_of(self, txid: int) -> int | None:
-        """Return the version that the last write up to a transaction has made; 0 if there was none.
-
-        None if it can't be read.
-        """
+        """Return the version of the last write up to a transaction, 0 if there was none; None if it can't be read."""
         readable = set(self.readable())
         for number, written in self.transactions(len(self.made) - 1):
             if written <= txid:
@@ -187,12 +184,7 @@ class _Present(Present):
 
 
 class SimulatedPast(TablePast):
-    """The past of a simulated table that a coordinator has opened.
-
-    Args:
-        disk: the table's.
-        check_fence: raises LostLead if a newer coordinator has opened the table.
-    """
+    """The past of a simulated table that a coordinator has opened; ``check_fence`` raises LostLead if another has."""
 
     is_local = True
 
@@ -313,13 +305,9 @@ class SimulatedPast(TablePast):
 
 
 def check_promised(name: str, disk: Disk, points: Mapping[int, Rows], recent_secs: float) -> None:
-    """Check that what is promised of a table's past can be read.
+    """Check that what is promised of a table's past can be read: its points, each with its rows.
 
-    Args:
-        name: the table's, for messages.
-        disk: the table's.
-        points: the points, each with its rows.
-        recent_secs: for how long who has begun to read a version may go on.
+    Who has begun to read a version may go on for ``recent_secs``.
     """
     for txid, rows in points.items():
         number = disk.version_of(txid)

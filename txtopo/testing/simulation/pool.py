@@ -145,7 +145,6 @@ class PooledRunner(JobRunner):
         self.check(not is_kept, "nothing is kept of a job that has ended")
 
     def _take(self, asker: Asker) -> Action | None:
-        """Let things happen until there is an action for who waits."""
         for _ in range(MOVES_MAX):
             if not asker.actions.empty():
                 action = asker.take(None)
@@ -156,7 +155,6 @@ class PooledRunner(JobRunner):
         raise AssertionError("a job does not go on")
 
     def _move(self) -> None:
-        """Let one thing happen."""
         self.fabric.now += STEP_SECS
         living = [each for each in self.fabric.processes if each.body is not None and each.wakes_at is None]
         if living and self._faults_in_a_row < FAULTS_MAX:

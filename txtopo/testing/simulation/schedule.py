@@ -42,29 +42,18 @@ class Schedule(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Run the schedule.
-
-        Raises:
-            Violation: a promise is broken.
-            Exception: an error that no fault explains.
-        """
+        """Run the schedule; raise a Violation if a promise is broken, or the error that no fault explains."""
 
     @abstractmethod
     def dissolve(self) -> None:
-        """Drop all references once the schedule is over and reported, so that little is left to the garbage collector.
-
-        Worlds, processes and tables refer to each other, so counting references alone frees none of them.
-        """
+        """Drop all references once the schedule is over: worlds, processes and tables refer to each other."""
 
     @abstractmethod
     def now(self) -> str:
         """Return the time and who acts, as the log shows them."""
 
     def draw_rates(self, kinds: Iterable[Kind], middle: Mapping[Kind, float], drawn: float = KIND_DRAWN) -> list[Kind]:
-        """Draw which kinds of fault there are, and a rate for each around its middle; return the kinds.
-
-        ``drawn`` is how probable each kind is.
-        """
+        """Draw which kinds of fault there are (``drawn``: how probably), and a rate for each; return the kinds."""
         self._rates = {
             # 0.18 to 2.8 times the middle, evenly on a scale of powers: some schedules have few faults, others many.
             kind: middle[kind] * 2 ** self.random.uniform(-2.5, 1.5)

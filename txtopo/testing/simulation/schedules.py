@@ -163,10 +163,7 @@ def run_schedule(
     only: frozenset[int] | None = None,
     log: Log | None = None,
 ) -> tuple[Schedule, Failure | None]:
-    """Run one schedule; return its world, and the failure if it broke a promise.
-
-    The kinds of fault are drawn from ``kinds``; None for all. See :class:`Schedule` for ``only`` and ``log``.
-    """
+    """Run one schedule with ``kinds`` of fault (None: all); return its world, and the failure if it broke a promise."""
     world = subject.world(seed, subject.kinds if kinds is None else kinds, only, log)
     try:
         world.run()
@@ -194,16 +191,15 @@ def shrink(subject: Simulated, failure: Failure, kinds: Kinds | None = None) -> 
     return smallest
 
 
-def run_schedules(  # noqa: PLR0913 - the options of the command
+def run_schedules(
     subject: Simulated,
     seeds: range,
     kinds: Kinds | None = None,
     *,
     processes: int | None = None,
-    failures_max: int = 1,
     on_progress: Callable[[int], None] | None = None,
 ) -> Result:
-    """Run schedules on all cores, until they are done or ``failures_max`` have failed.
+    """Run schedules on all cores, until they are done or one has failed.
 
     Other processes inherit the subject by fork; ``processes`` defaults to one per core. ``on_progress`` is called with
     the number of schedules done.
@@ -219,16 +215,13 @@ def run_schedules(  # noqa: PLR0913 - the options of the command
             failures += share.failures
             if on_progress is not None:
                 on_progress(count)
-            if len(failures) >= failures_max:
+            if failures:
                 break
-    failures.sort(key=lambda failure: failure.seed)
-    return Result(count, faults, tuple(failures[:failures_max]), time.monotonic() - started)
+    return Result(count, faults, tuple(failures[:1]), time.monotonic() - started)
 
 
 @attrs.frozen
 class _Share:
-    """The result of a share of the seeds."""
-
     schedules: int
     faults: Counter[str]
     failures: list[Failure]
@@ -236,8 +229,6 @@ class _Share:
 
 @attrs.frozen
 class _Job:
-    """What every process inherits."""
-
     subject: Simulated
     kinds: Kinds
 
@@ -270,7 +261,6 @@ def _ignore_interrupts() -> None:
 
 @contextlib.contextmanager
 def _results(job: _Job, shares: list[range], processes: int) -> Iterator[Iterator[_Share]]:
-    """Yield the results of all shares, as they complete; one process or one share runs in this process."""
     global _job  # noqa: PLW0603 - what fork passes on
     if processes == 1 or len(shares) == 1:
         yield map(job.run, shares)

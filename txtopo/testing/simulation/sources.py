@@ -58,11 +58,7 @@ def _standing_in(planned: PlannedComponent) -> PlannedComponent:
 
 
 def check_sources(plan: PlainPlan) -> None:
-    """Check that a plain topology can be simulated without the outside.
-
-    Raises:
-        ConfigError: a spout reads from Kafka's brokers.
-    """
+    """Raise ConfigError if a plain topology's spout reads from Kafka's brokers: it can't be simulated."""
     for each in plan.components:
         if isinstance(each.component, KafkaSpout) and each.component.config.connect is _TO_A_BROKER:
             raise ConfigError(

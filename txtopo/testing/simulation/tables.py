@@ -19,8 +19,8 @@ from state.delta.upkeep.past import Removed
 from state.delta.upkeep.rounds import LogUpkeep
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import micros_at
-from txtopo.api.map_state import Key, pairs_of, split_columns
-from txtopo.api.reduction import Folding, Reducible, Rows, RowsMode, TransactionRows
+from txtopo.api.map_state import pairs_of, split_columns
+from txtopo.api.reduction import Folding
 from txtopo.api.state import (
     CanBeForked,
     CanBeRepaired,
@@ -34,10 +34,9 @@ from txtopo.api.state import (
     StateTable,
     TableDescription,
     TakesRows,
-    Writes,
-    by_key,
 )
-from txtopo.api.values import StateKind, StateValue, stored_value
+from txtopo.api.values import Key, StateKind, StateValue, stored_value
+from txtopo.api.writes import Reducible, Rows, RowsMode, TransactionRows, Writes, by_key
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
 from txtopo.failpoints import reach
@@ -74,11 +73,7 @@ class SimulatedTable:
         self.on_version(self.name, before, version)
 
     def take(self, origin: SimulatedTable, txid: int, epoch: int) -> None:
-        """Become as another one was after the write of a transaction; see :meth:`Disk.take`.
-
-        Raises:
-            StateAccessError: it no longer keeps that version.
-        """
+        """Become as another table was after a transaction's write; raise StateAccessError if that is gone."""
         number = origin.disk.version_of(txid)
         reach("fork.shared")  # where the other one may lose its files; its log is read by now
         made = None if number is None else origin.disk.made[number]
@@ -483,7 +478,6 @@ class OpenedSimulatedRows(OpenedSimulatedState, TakesRows):
         return tuple(row[position] for position in self._partition_at)
 
     def _time(self, row: Any) -> int:
-        """Return the time at which a row expires, in µs since 1970 UTC."""
         return micros_at(row[self._state.value.index(self._state.expires)])
 
 

@@ -14,7 +14,8 @@ import attrs
 from state.delta.upkeep.schedule import ENTRIES_SECS
 from state.memory import MemoryState
 from txtopo.api.data.fields import Fields
-from txtopo.api.state import Key, State, StateTable
+from txtopo.api.state import State, StateTable
+from txtopo.api.values import Key
 from txtopo.assembly.environment import Environment
 from txtopo.config import MICRO_BATCH, REAL_TIME, Config
 from txtopo.errors import (

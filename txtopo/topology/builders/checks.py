@@ -38,8 +38,8 @@ ID_LENGTH_MAX = 200
 
 _SHOWN = 40
 
-_WHOLE = frozenset({GroupingKind.GLOBAL, GroupingKind.CUSTOM, GroupingKind.DIRECT})
-"""Groupings that keep the rows of a key together, or whose author says where they go."""
+_OF_THEIR_OWN = frozenset({GroupingKind.CUSTOM, GroupingKind.DIRECT})
+"""Groupings whose author says where rows go."""
 
 OWN_PREFIX = "spout."
 """The prefix of the names of a spout's own committers and states."""
@@ -293,18 +293,32 @@ def check_inputs(graph: Graph, streams: Streams) -> Iterator[str]:
 def check_whole_keys(graph: Graph, streams: Streams) -> Iterator[str]:
     """Find bolts that keep something for each key, one of whose keys may have rows in several tasks."""
     for declared in graph.bolts:
-        keys = list(said_by(declared.component, "grouped_by", ()))
-        if (declared.num_tasks or declared.parallelism or 1) == 1 or not keys:
+        said = said_by(declared.component, "grouped_by", ())
+        if (declared.num_tasks or declared.parallelism or 1) == 1:
             continue
+        ways: dict[Any, str] = {}
+        where = f"bolt {declared.id!r}"
         for each in declared.subscriptions:
-            # A clock's stream has no key, nor has one that a subclass of the user's makes a key of.
-            if not {*keys} <= {*streams[each.source][each.stream]} or each.grouping.kind in _WHOLE:
-                continue
-            if each.grouping.kind is not GroupingKind.FIELDS or not {*(each.grouping.fields or ())} <= {*keys}:
-                yield (
-                    f"bolt {declared.id!r} keeps something for each {', '.join(keys)}, so one task must have all its "
-                    f"rows; write .fields_grouping({each.source!r}, {Fields(*keys)!r}), or give it one task"
-                )
+            stream = each.source, each.stream
+            for key in said.get(stream, ()) if isinstance(said, Mapping) else [said]:
+                # A clock's stream has no key, nor has one that a subclass of the user's makes a key of.
+                if not len(key) or not {*key} <= {*streams[each.source][each.stream]}:
+                    continue
+                where = f"bolt {declared.id!r} keeps something for each {', '.join(key)}, so one task must have all its"
+                by = each.grouping.fields or ()
+                if each.grouping.kind is GroupingKind.GLOBAL:
+                    ways.setdefault((), f"{each.source!r} by none")
+                elif each.grouping.kind is GroupingKind.FIELDS and {*by} <= {*key}:
+                    ways.setdefault(tuple(map(key.index, by)), f"{each.source!r} by {', '.join(by)}")
+                elif each.grouping.kind not in _OF_THEIR_OWN:
+                    yield (
+                        f"{where} rows; write .fields_grouping({each.source!r}, {Fields(*key)!r}), or give it one task"
+                    )
+        if len(ways) > 1:
+            yield (
+                f"{where} rows, but it groups {' and '.join(ways.values())}; group them by the same fields of the key, "
+                "in the same order, or give it one task"
+            )
 
 
 def _check_keys(bolt: str, source: str, keys: Fields | None, fields: Fields) -> Iterator[str]:

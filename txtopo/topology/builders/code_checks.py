@@ -93,10 +93,7 @@ class SharedDefault:
 
 
 def shared_defaults(component: object) -> Iterator[SharedDefault]:
-    """Find lists, dictionaries and sets among the class attributes of a spout or bolt.
-
-    It skips names in capitals, which are constants, and attributes that the object overrides, which are not shared.
-    """
+    """Find lists, dictionaries and sets among class attributes, but constants and what the object overrides."""
     own = getattr(component, "__dict__", {})
     hidden: set[str] = set()
     for owner in _own_classes(component):
@@ -144,7 +141,6 @@ def _is_ours(kind: type) -> bool:
 
 
 def _emissions(component: object) -> Sequence[tuple[str, str]]:
-    """Return (method, stream) for each stream that a method of the user's emits on, in source order."""
     kind = type(component)
     known = _known_emissions.get(kind)
     if known is None:

@@ -51,20 +51,13 @@ def _prepare_copy(component: PlannedComponent, context: TopologyContext) -> None
         if component.kind is ComponentKind.BASIC_BOLT:
             copy.prepare(configuration, context)
         else:
-            copy.attempt, copy.collector, copy.context, copy.config = (
-                _ATTEMPT,
-                collector,
-                context,
-                configuration,
-            )
+            copy.attempt, copy.collector, copy.context, copy.config = (_ATTEMPT, collector, context, configuration)
             copy.prepare(configuration, context, collector, _ATTEMPT)
     except Exception:  # noqa: BLE001 - only the requested states matter here; a run reports other errors
         return
 
 
 class _ProbeContext(TopologyContext):
-    """Records which states are requested."""
-
     def __init__(self, plan: Plan, component: PlannedComponent) -> None:
         self._plan = plan
         self.topology_id = plan.topology_id

@@ -71,7 +71,6 @@ def assign(plan: PlainPlan, workers: int, ackers: int | None) -> Assignment:
 
 
 def _split(component: PlainComponent) -> list[tuple[int, ...]]:
-    """Divide a component's tasks over its executors, as evenly as possible."""
     least, more = divmod(len(component.tasks), component.parallelism)
     sizes = [least + (index < more) for index in range(component.parallelism)]
     shares, start = [], 0

@@ -66,7 +66,6 @@ class ByKey(dict[Any, T], Generic[T]):
         self.decide = decide
 
     def __missing__(self, key: Any) -> T:
-        """Decide, and remember the decision unless the key is long or compares as its user says."""
         decided = self.decide(key)
         if _can_remember(key):
             if len(self) >= KEYS_MAX:

@@ -68,10 +68,7 @@ class PlainPlan:
         return tuple(component for component in self.components if component.kind is PlainKind.SPOUT)
 
     def limited(self, config: Config) -> PlainPlan:
-        """Return the plan with at most as many tasks a component as ``topology.max.task.parallelism`` allows.
-
-        A component may have a bound of its own. Tasks get new ids, without gaps.
-        """
+        """Return the plan with at most ``topology.max.task.parallelism`` tasks a component; new ids have no gaps."""
         components: list[PlainComponent] = []
         next_task = 1
         for each in self.components:

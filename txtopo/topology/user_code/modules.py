@@ -88,11 +88,7 @@ def refuse_twins(folder: Path | None = None) -> None:
 
 
 def refuse_hiding() -> None:
-    """Refuse imported modules of the user's that hide those of Python, when an import has failed.
-
-    Raises:
-        ConfigError: there is one; the error names both files.
-    """
+    """Raise ConfigError, naming both files, if an import failed for a user's module that hides one of Python."""
     for name, theirs in user_modules():
         hidden = _beside(theirs, name) if name in sys.stdlib_module_names else None
         if hidden is not None and hidden.origin is not None:

@@ -265,10 +265,7 @@ def renewed() -> None:
 
 @contextlib.contextmanager
 def capturing(capture: Capture, level: int = logging.NOTSET) -> Iterator[None]:
-    """Capture the output of user code in this process, unless another capture is active already.
-
-    In a worker, log records below ``level`` are not captured.
-    """
+    """Capture the output of user code here unless another capture is active; in a worker, logs from ``level`` on."""
     global _capture, _users  # noqa: PLW0603 - a process has one standard output
     with _installing:
         _users += 1

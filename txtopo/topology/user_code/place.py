@@ -66,10 +66,7 @@ class Place:
 
 
 def locate(error: RuleError) -> None:
-    """Let an error of a constructor, such as that of a window or a spout, name the user's line.
-
-    Errors of a flow's steps do so already, and those that ``build()`` finds name a component.
-    """
+    """Let an error of a constructor, such as a window's or a spout's, name the user's line, as those of steps do."""
     step, place = _innermost(error), Place.of(error)
     if step is None or place is None or is_located(error):
         return

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import MICROS_MIN
 from txtopo.api.map_state import RowChanges
-from txtopo.api.reduction import Folding, Reducible, TransactionRows
+from txtopo.api.reduction import Folding
 from txtopo.api.state import FindsRows
+from txtopo.api.writes import Reducible, TransactionRows
 from txtopo.columnar.conversion import cast_rows
 from txtopo.columnar.folding import folded_in, places
 from txtopo.columnar.key_index import KeyNumbers

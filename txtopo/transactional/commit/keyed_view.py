@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import python_values
 from txtopo.api.map_state import (
-    Key,
     RowChanges,
     Updater,
     folded_by_key,
@@ -28,10 +27,11 @@ from txtopo.api.map_state import (
     pairs_of,
     split_columns,
 )
-from txtopo.api.reduction import Folding, Reducible, Reduction, Reductions, TransactionRows
-from txtopo.api.state import ExpiresKeys, Writes
+from txtopo.api.reduction import Folding, Reduction, Reductions
+from txtopo.api.state import ExpiresKeys
 from txtopo.api.time_to_live import CLOCK_FIELD, CLOCK_KEY
-from txtopo.api.values import StateValue, TransactionalValue, is_stored_value, values_before
+from txtopo.api.values import Key, StateValue, TransactionalValue, is_stored_value, values_before
+from txtopo.api.writes import Reducible, TransactionRows, Writes
 from txtopo.columnar.conversion import cast_rows, fitted_array
 from txtopo.columnar.reducing import ordered
 from txtopo.columnar.selection import rows_at

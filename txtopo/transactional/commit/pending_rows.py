@@ -16,8 +16,6 @@ from txtopo.columnar.keyed_runs import RowsByTime
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL
 from txtopo.errors import FieldsError, StateAccessError
 
-__all__ = ["PendingRows"]
-
 
 class PendingRows(ExpiresRows):
     """A layer of rows on top of ``below``: the durable rows or the layer of the group."""

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo.api.map_state import expires_nothing
-from txtopo.api.reduction import Rows, RowsFile, RowsMode, TransactionRows
-from txtopo.api.state import ExpiresRows, OpenedState, TakesRows, Writes
+from txtopo.api.state import ExpiresRows, OpenedState, TakesRows
+from txtopo.api.writes import Rows, RowsFile, RowsMode, TransactionRows, Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FailedException

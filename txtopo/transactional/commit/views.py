@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from txtopo.api.data.copying import Copying, copying_of_value
 from txtopo.api.data.fields import Fields
-from txtopo.api.map_state import Key, pairs_of
-from txtopo.api.reduction import Reducible
-from txtopo.api.state import OpenedState, Writes
-from txtopo.api.values import StateValue
+from txtopo.api.map_state import pairs_of
+from txtopo.api.state import OpenedState
+from txtopo.api.values import Key, StateValue
+from txtopo.api.writes import Reducible, Writes
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FailedException, StateAccessError, StateFailure, TxtopoError

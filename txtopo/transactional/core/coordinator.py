@@ -172,51 +172,17 @@ from typing import Any, assert_never
 
 import attrs
 
-from txtopo.api.components.planned import NEVER, Turn
+from txtopo.api.components.planned import Turn
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
-from txtopo.transactional.core.actions import (
-    AbandonCommit,
-    Action,
-    AssignedAttempt,
-    CancelJob,
-    CleanUp,
-    Commit,
-    CreateMetadata,
-    DeadLetter,
-    Process,
-    SaveMetadata,
-    Stop,
-    StopReason,
-)
-from txtopo.transactional.core.choosing import choose_group, choose_job, may_grow, pending_end, witnesses
-from txtopo.transactional.core.events import (
-    Activated,
-    AttemptLost,
-    Committed,
-    Deactivated,
-    Event,
-    Failed,
-    Fenced,
-    GroupEnded,
-    JobEnded,
-    JobLost,
-    MetadataCreated,
-    Processed,
-    Progressed,
-    Recovered,
-    RuleBroken,
-    SourceStatus,
-    StopRequested,
-    Ticked,
-    TransactionMetadata,
-)
+from txtopo.transactional.core import actions, events
 from txtopo.transactional.core.jobs_in_flight import JobsInFlight
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
+from txtopo.transactional.core.pending import Pending
 from txtopo.transactional.core.record.facts import Fact, Trouble
 from txtopo.transactional.core.record.history import HistoryEvent
 from txtopo.transactional.core.record.telling import Telling
-from txtopo.transactional.core.transactions import Transaction, Tries
+from txtopo.transactional.core.transactions import Transaction
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger
 
 
@@ -225,30 +191,30 @@ class Coordinator:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.committed = 0
-        self._committed_metadata: Any = None
-        self._committed_planned = NEVER
         self._epoch = 0
         self._now_ms = 0
-        self._pending: dict[int, Transaction] = {}
-        self._tries: dict[int, Tries] = {}
+        self._pending = Pending(limits)
         self._jobs = JobsInFlight(limits)
         self._group: int | None = None
         self._gather_until_ms = 0
         self._next_group_id = 1
         self._is_active = True
-        self._source = SourceStatus.READY
+        self._source = events.SourceStatus.READY
         self._source_asked = False
         self._source_answer_is_stale = False
-        self._stopping: Stop | None = None
+        self._stopping: actions.Stop | None = None
         self._stopped = False
         self._telling = Telling()
+        self._actions: list[actions.Action] = []
+        """What to do about the events of this call."""
         self._is_cluster_well = True
         """Whether something was processed since the last loss."""
+        self._may_be_unproven = False
+        """Whether some loss may be unproven: to look for it with each answer would be a third of the core's work."""
 
     # Interface.
 
-    def handle(self, *events: Event, at_secs: float = 0.0) -> list[Action]:
+    def handle(self, *happened: events.Event, at_secs: float = 0.0) -> list[actions.Action]:
         """Apply one or several events, and return the actions to carry out, in order.
 
         Pass events that arrive together in one call: all transactions that a job has processed can then commit in one
@@ -257,18 +223,23 @@ class Coordinator:
         self._telling.begin(at_secs)
         if self._stopped:
             return []
-        actions: list[Action] = []
-        for event in events:
-            self._take_in(event, actions)
-            if isinstance(event, Fenced):
+        self._actions = []
+        for event in happened:
+            self._take_in(event)
+            if isinstance(event, events.Fenced):
                 break  # ignore the events after it, as if they had arrived after Stop
-        self._advance(actions)
-        return actions
+        self._advance()
+        return self._actions
 
     @property
     def pending(self) -> Mapping[int, Transaction]:
         """The begun, uncommitted transactions by txid, for checks and displays; do not change them."""
-        return MappingProxyType(self._pending)
+        return MappingProxyType(self._pending.by_txid)
+
+    @property
+    def committed(self) -> int:
+        """The last committed transaction."""
+        return self._pending.committed.txid
 
     @property
     def jobs(self) -> Mapping[int, tuple[int, ...]]:
@@ -282,7 +253,7 @@ class Coordinator:
 
     def metadata_of(self, txid: int) -> Any:
         """Return the metadata of a pending transaction, or of the last committed one."""
-        return self._committed_metadata if txid == self.committed else self._pending[txid].metadata
+        return self._pending.known(txid).metadata
 
     @property
     def transaction_us(self) -> int | None:
@@ -301,84 +272,78 @@ class Coordinator:
 
     # Applying events.
 
-    def _take_in(self, event: Event, actions: list[Action]) -> None:  # noqa: C901, PLR0912 - one case per event
+    def _take_in(self, event: events.Event) -> None:  # noqa: C901, PLR0912 - one case per event
         match event:
-            case Recovered():
+            case events.Recovered():
                 self._recover(event)
-            case MetadataCreated():
-                self._begin(event, actions)
-            case Progressed():
+            case events.MetadataCreated():
+                self._begin(event)
+            case events.Progressed():
                 self._progressed(event)
-            case Processed():
+            case events.Processed():
                 self._processed(event)
-            case Failed():
+            case events.Failed():
                 self._failed(event)
-            case JobEnded():
+            case events.JobEnded():
                 self._jobs.learn(event.job_id, event.elapsed_ms)
                 self._telling.of_run(HistoryEvent.JOB_ENDED, job_id=event.job_id)
                 self._end_job(event.job_id, "its job ended without an answer for it")
-            case JobLost():
+            case events.JobLost():
                 self._lose_job(event)
-            case AttemptLost():
+            case events.AttemptLost():
                 self._lose_attempt(event)
-            case Committed():
-                self._commit(event, actions)
-            case GroupEnded():
+            case events.Committed():
+                self._commit(event)
+            case events.GroupEnded():
                 self._end_group(event)
-            case Ticked():
+            case events.Ticked():
                 self._now_ms = max(self._now_ms, event.now_ms)
-                self._expire(actions)
-            case Deactivated():
+                self._expire()
+            case events.Deactivated():
                 self._is_active = False
-            case Activated():
+            case events.Activated():
                 self._is_active = True
-            case StopRequested():
-                self._stop(Stop(StopReason.REQUESTED))
-            case RuleBroken():
+            case events.StopRequested():
+                self._stop(actions.StopReason.REQUESTED)
+            case events.RuleBroken():
                 self._break_rule(event)
-            case Fenced():
+            case events.Fenced():
                 self._group = None  # do not wait for its end: it belongs to the successor
                 self._stop_by(event.error)
             case _:
                 assert_never(event)
 
-    def _recover(self, event: Recovered) -> None:
+    def _recover(self, event: events.Recovered) -> None:
         assert self._epoch == 0, "a coordinator recovers once"
         assert event.epoch > 0, "an epoch is counted from 1"
         self._epoch = event.epoch
         self._now_ms = event.now_ms
-        self.committed = event.committed
         self._jobs = JobsInFlight(self.limits, event.transaction_us)
-        self._committed_metadata = event.committed_metadata
-        self._committed_planned = event.committed_planned
-        for expected, begun in enumerate(event.begun, event.committed + 1):
-            if begun.txid != expected:
-                raise InternalError(f"recovered transaction {begun.txid} where {expected} should be")
-            self._add(begun)
+        committed = events.TransactionMetadata(event.committed, event.committed_metadata, event.committed_planned)
+        self._pending = Pending(self.limits, committed)
+        for begun in event.begun:
+            self._pending.begin(begun)
         self._telling.begun(HistoryEvent.RECOVERED, event.begun)
 
-    def _begin(self, event: MetadataCreated, actions: list[Action]) -> None:
+    def _begin(self, event: events.MetadataCreated) -> None:
         self._source_asked = False
         if self._source_answer_is_stale:  # it continues from a transaction that was rolled back in the meantime
             self._source_answer_is_stale = False
-            event = MetadataCreated(event.begun if self.limits.spout.keeps_begun else (), SourceStatus.READY)
+            event = events.MetadataCreated(
+                event.begun if self.limits.spout.keeps_begun else (), events.SourceStatus.READY
+            )
         self._source = event.source
         for transaction in event.begun:
-            if transaction.txid != self._last_begun + 1:
-                raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
-            self._add(transaction)
+            self._pending.begin(transaction)
         self._telling.begun(HistoryEvent.BEGUN, event.begun)
         if event.begun and self.limits.spout.keeps_begun:
-            actions.append(SaveMetadata(event.begun))
+            self._do(actions.SaveMetadata(event.begun))
 
-    def _add(self, begun: TransactionMetadata) -> None:
-        tries = self._tries_of(begun.txid)
-        self._pending[begun.txid] = Transaction(begun.txid, begun.metadata, begun.planned, tries)
-
-    def _progressed(self, event: Progressed) -> None:
-        live = self._live(event.attempts)
+    def _progressed(self, event: events.Progressed) -> None:
+        live = self._pending.live(event.attempts)
         if any(transaction.status is Status.COMMITTING for transaction in live):
-            live += self._committing()  # commit phases run one after another, so the others wait for this one
+            # Commit phases run one after another, so the others wait for this one.
+            live += self._pending.of_status(Status.COMMITTING)
         for transaction in live:
             self._record_begun(transaction.job_id)
             self._renew(transaction)
@@ -387,11 +352,11 @@ class Coordinator:
         """Let the time of a job's attempts run from now on, if this is the first that is heard of it."""
         if job_id is not None and self._jobs.record_begun(job_id):
             for txid in self._jobs.txids[job_id]:
-                if self._is_processing(txid, job_id):
-                    self._renew(self._pending[txid])
+                if self._pending.is_processing(txid, job_id):
+                    self._renew(self._pending.by_txid[txid])
 
-    def _processed(self, event: Processed) -> None:
-        transaction = self._pending.get(event.attempt.txid)
+    def _processed(self, event: events.Processed) -> None:
+        transaction = self._pending.by_txid.get(event.attempt.txid)
         if transaction is None or not transaction.is_live(event.attempt) or transaction.status is not Status.PROCESSING:
             return  # a late answer, see "Attempts and late answers"
         self._record_begun(transaction.job_id)
@@ -406,15 +371,18 @@ class Coordinator:
 
     def _end_waits(self, *, is_proof: bool) -> None:
         """Let transactions whose loss is unproven be tried again; with a proof, those losses count that are charged."""
-        for transaction in [each for each in self._pending.values() if each.tries.is_unproven]:
+        if not self._may_be_unproven:
+            return
+        for transaction in [each for each in self._pending if each.tries.is_unproven]:
             transaction.tries.is_unproven = False
             transaction.tries.failures += is_proof and transaction.tries.is_charged
             # One that is tried again, because all losses were unproven, is judged when that attempt has ended.
             if transaction.status is Status.READY:
                 self._give_up_if_due(transaction)
+        self._may_be_unproven = any(tries.is_unproven for tries in self._pending.tries.values())
 
-    def _failed(self, event: Failed) -> None:
-        for transaction in self._live([event.attempt]):
+    def _failed(self, event: events.Failed) -> None:
+        for transaction in self._pending.live([event.attempt]):
             if transaction.status is Status.WRITING_DEAD_LETTER:
                 # Writing the dead letter failed; that is no further failure of the transaction.
                 self._telling.trouble(transaction, HistoryEvent.FAILED, event.error)
@@ -432,15 +400,15 @@ class Coordinator:
             was_emitted = was_processed or event.metadata is not None
             self._fail(transaction, event, was_emitted=was_emitted)
 
-    def _break_rule(self, event: RuleBroken) -> None:
+    def _break_rule(self, event: events.RuleBroken) -> None:
         """Stop the run; end the attempt with the reason, which the end of its job would not know."""
         self._stop_by(event.error, event.attempt)
-        for transaction in self._live(() if event.attempt is None else [event.attempt]):
+        for transaction in self._pending.live(() if event.attempt is None else [event.attempt]):
             component = getattr(event.error, "component", None)
             self._telling.trouble(transaction, HistoryEvent.FAILED, str(event.error), component)
             transaction.move(Trigger.FAIL)
 
-    def _fail(self, transaction: Transaction, event: Failed, *, was_emitted: bool = False) -> None:
+    def _fail(self, transaction: Transaction, event: events.Failed, *, was_emitted: bool = False) -> None:
         transaction.tries.error = event.error
         transaction.tries.failed_attempts += 1
         # A run that stops for an error reports only that.
@@ -476,12 +444,11 @@ class Coordinator:
             self._telling.trouble(transaction, HistoryEvent.GIVEN_UP)
             transaction.move(Trigger.GIVE_UP)
         elif gives_up:
-            self._stop(Stop(StopReason.FAILED, self._poison(transaction)))
+            self._stop(actions.StopReason.FAILED, self._poison(transaction))
 
     def _roll_back(self, first_txid: int, failed_txid: int) -> None:
-        for txid in [txid for txid in self._pending if txid >= first_txid]:
-            transaction = self._pending[txid]
-            if txid != failed_txid:
+        for transaction in [each for each in self._pending if each.txid >= first_txid]:
+            if transaction.txid != failed_txid:
                 self._telling.trouble(
                     transaction, HistoryEvent.ROLLED_BACK, f"it follows transaction {failed_txid}, which failed"
                 )
@@ -490,20 +457,21 @@ class Coordinator:
             if self.limits.spout.keeps_begun:
                 transaction.roll_back()
             else:
-                del self._pending[txid]
+                self._pending.forget(transaction)
         self._source_answer_is_stale = self._source_asked
-        if self._source is SourceStatus.EXHAUSTED:  # it was exhausted after the transactions that were rolled back
-            self._source = SourceStatus.READY
+        # It was exhausted after the transactions that were rolled back.
+        if self._source is events.SourceStatus.EXHAUSTED:
+            self._source = events.SourceStatus.READY
 
-    def _lose_job(self, event: JobLost) -> None:
+    def _lose_job(self, event: events.JobLost) -> None:
         self._telling.of_run(HistoryEvent.JOB_LOST, job_id=event.job_id)
         if self._jobs.is_expected(event.job_id) and not self._is_to_blame(event.job_id):
             self._jobs.record_lost(event.job_id)
         self._end_job(event.job_id, event.error)
         self._stop_if_lost_too_often(event.error)
 
-    def _lose_attempt(self, event: AttemptLost) -> None:
-        for transaction in self._live([event.attempt]):
+    def _lose_attempt(self, event: events.AttemptLost) -> None:
+        for transaction in self._pending.live([event.attempt]):
             job_id = transaction.job_id
             if transaction.status is Status.PROCESSING and job_id is not None:
                 if not self._is_to_blame(job_id):
@@ -515,7 +483,7 @@ class Coordinator:
         lost = self._jobs.lost_in_a_row
         if lost > self.limits.job_failures_max:
             message = f"Spark lost {lost} jobs in a row; fix the cause below, then start again"
-            self._stop(Stop(StopReason.FAILED, JobFailure(message, cause=error)))
+            self._stop(actions.StopReason.FAILED, JobFailure(message, cause=error))
 
     def _is_to_blame(self, job_id: int) -> bool:
         """Whether a lost job is the fault of one transaction, a suspect that has failed before.
@@ -523,10 +491,9 @@ class Coordinator:
         While others can still prove it, that is unknown. With bounded tries that transaction will be given up, so the
         loss must not stop the run.
         """
-        transaction = self._pending.get(self._jobs.txids[job_id][0])
+        transaction = self._pending.by_txid.get(self._jobs.txids[job_id][0])
         failed_before = transaction is not None and transaction.tries.is_suspect and transaction.tries.failures > 0
-        is_proven = not witnesses(self._pending, self.committed, self.limits)
-        return failed_before and is_proven and self.limits.tries_max is not None
+        return failed_before and not self._pending.has_witness() and self.limits.tries_max is not None
 
     def _end_job(self, job_id: int, error: str) -> None:
         self._fail_job(job_id, self._jobs.end(job_id), error)
@@ -534,117 +501,116 @@ class Coordinator:
     def _fail_job(self, job_id: int, held: tuple[int, ...], error: str) -> None:
         """Fail attempts of a job that are still processing; blame a suspect, which had nothing beside it."""
         for txid in held:
-            if not self._is_processing(txid, job_id):
+            if not self._pending.is_processing(txid, job_id):
                 continue
-            transaction = self._pending[txid]
+            transaction = self._pending.by_txid[txid]
             tries = transaction.tries
             tries.not_before_ms = self._now_ms + self._jobs.pause_ms
             # Of one that was no suspect, another one may be at fault.
-            tries.is_unproven = tries.is_suspect and bool(witnesses(self._pending, self.committed, self.limits))
+            tries.is_unproven = tries.is_suspect and self._pending.has_witness()
+            self._may_be_unproven |= tries.is_unproven
             tries.failures += tries.is_suspect and not tries.is_unproven
             tries.is_charged = self._is_cluster_well
             tries.is_suspect = True
             self._is_cluster_well = False
             assert transaction.attempt is not None, "what is processing has an attempt"
-            self._fail(transaction, Failed(transaction.attempt, error))
+            self._fail(transaction, events.Failed(transaction.attempt, error))
 
-    def _commit(self, event: Committed, actions: list[Action]) -> None:
+    def _commit(self, event: events.Committed) -> None:
         what, tuples = HistoryEvent.COMMITTED, []
         for attempt in event.attempts:
-            transaction = self._pending.get(attempt.txid)
-            if transaction is None or not transaction.is_live(attempt) or attempt.txid != self.committed + 1:
+            transaction = self._pending.first
+            if transaction is None or not transaction.is_live(attempt):
                 raise InternalError(f"{attempt} committed out of turn, after {self.committed}")
             if transaction.status is Status.WRITING_DEAD_LETTER:  # which is alone in its group
                 what = HistoryEvent.DEAD_LETTER_WRITTEN
             tuples.append(transaction.tuples)
             transaction.move(Trigger.COMMITTED)
-            self.committed = attempt.txid
-            self._committed_metadata = transaction.metadata
-            self._committed_planned = transaction.planned
-            del self._pending[attempt.txid]
-            self._tries.pop(attempt.txid, None)
+            self._pending.commit(transaction)
         if event.attempts:
             self._telling.committed(what, event.attempts, tuple(tuples), event.measures)
-            actions.append(CleanUp(self.committed))
+            self._do(actions.CleanUp(self.committed))
 
-    def _end_group(self, event: GroupEnded) -> None:
+    def _end_group(self, event: events.GroupEnded) -> None:
         if event.group_id != self._group:
             raise InternalError(f"commit group {event.group_id} ended, {self._group} is in flight")
-        for transaction in self._pending.values():
-            if transaction.status in {Status.COMMITTING, Status.WRITING_DEAD_LETTER}:
-                self._telling.trouble(transaction, HistoryEvent.RETURNED)
-                transaction.move(Trigger.RETURN)
+        for transaction in self._pending.of_status(Status.COMMITTING, Status.WRITING_DEAD_LETTER):
+            self._telling.trouble(transaction, HistoryEvent.RETURNED)
+            transaction.move(Trigger.RETURN)
         self._telling.of_run(HistoryEvent.GROUP_ENDED, group_id=event.group_id, measures=event.measures)
         self._group = None
         self._gather_until_ms = self._now_ms + event.gather_ms
 
-    def _expire(self, actions: list[Action]) -> None:
-        expired = [t for t in self._pending.values() if t.attempt and t.deadline_ms <= self._now_ms]
+    def _expire(self) -> None:
+        expired = [t for t in self._pending if t.attempt and t.deadline_ms <= self._now_ms]
         if self._group is not None and any(t.status is Status.COMMITTING for t in expired):
-            actions.append(AbandonCommit(self._group))
-            for transaction in self._committing():
+            self._do(actions.AbandonCommit(self._group))
+            for transaction in self._pending.of_status(Status.COMMITTING):
                 self._renew(transaction)  # ask once per timeout, not at every tick: a long Delta write may continue
         error = f"no progress for {self.limits.timeout_ms / 1000:g} s"
         processing = {t.job_id for t in expired if t.status is Status.PROCESSING and t.job_id}
         for job_id in sorted(filter(self._jobs.was_begun, processing)):
             # Spark cancels whole jobs only. The job stays in flight until the run loop reports its end.
-            self._cancel(job_id, actions)
+            self._cancel(job_id)
             self._fail_job(job_id, self._jobs.txids.get(job_id, ()), error)
 
-    def _cancel(self, job_id: int, actions: list[Action]) -> None:
+    def _do(self, action: actions.Action) -> None:
+        self._actions.append(action)
+
+    def _cancel(self, job_id: int) -> None:
         if self._jobs.cancel(job_id):
-            actions.append(CancelJob(job_id))
+            self._do(actions.CancelJob(job_id))
 
     # Decisions.
 
-    def _advance(self, actions: list[Action]) -> None:
+    def _advance(self) -> None:
         if self._epoch == 0:  # not recovered yet, so nothing is known that could be decided on
             return
         self._look_for_end()
         if self._stopping is not None:
-            self._finish(self._stopping, actions)
+            self._finish(self._stopping)
             return
-        self._commit_next(actions)
-        self._ask_source(actions)
-        self._process_next(actions)
+        self._commit_next()
+        self._ask_source()
+        self._process_next()
 
     def _look_for_end(self) -> None:
-        first = self._pending.get(self.committed + 1)
+        first = self._pending.first
         if first is not None and first.status is Status.DEAD and self.limits.give_up_policy is GiveUpPolicy.WAIT:
-            self._stop(Stop(StopReason.FAILED, self._poison(first)))
+            self._stop(actions.StopReason.FAILED, self._poison(first))
         elif self.limits.until is not None and self.committed >= self.limits.until:
-            self._stop(Stop(StopReason.UNTIL))
-        elif self._source is SourceStatus.EXHAUSTED and not self._pending and not self._source_asked:
-            self._stop(Stop(StopReason.EXHAUSTED))
+            self._stop(actions.StopReason.UNTIL)
+        elif self._source is events.SourceStatus.EXHAUSTED and not self._pending and not self._source_asked:
+            self._stop(actions.StopReason.EXHAUSTED)
 
-    def _stop(self, stop: Stop) -> None:
-        if self._stopping is None or (self._stopping.error is None and stop.error is not None):
-            self._stopping = stop
+    def _stop(self, reason: actions.StopReason, error: Exception | None = None) -> None:
+        if self._stopping is None or (self._stopping.error is None and error is not None):
+            self._stopping = actions.Stop(reason, error)
 
     def _stop_by(self, error: Exception, attempt: TransactionAttempt | None = None) -> None:
         """Stop for an error that is no attempt's failure, perhaps found in an attempt."""
         self._telling.stopped(error, attempt)
-        self._stop(Stop(StopReason.FAILED, error))
+        self._stop(actions.StopReason.FAILED, error)
 
-    def _finish(self, stop: Stop, actions: list[Action]) -> None:
+    def _finish(self, stop: actions.Stop) -> None:
         if self._group is not None:
             return  # the group in flight is committed first
         for job_id in self._jobs.txids:
-            self._cancel(job_id, actions)
+            self._cancel(job_id)
         self._stopped = True
-        actions.append(stop)
+        self._do(stop)
 
-    def _commit_next(self, actions: list[Action]) -> None:
+    def _commit_next(self) -> None:
         if self._group is not None:
             return
-        first = self._pending.get(self.committed + 1)
+        first = self._pending.first
         if first is not None and first.status is Status.DEAD:
             first.begin_attempt(self._epoch, Trigger.WRITE_DEAD_LETTER)
             (given_up,) = _assigned([first])
             self._group = self._take_group_id()
-            actions.append(DeadLetter(self._group, given_up, first.tries.failures, first.tries.error))
+            self._do(actions.DeadLetter(self._group, given_up, first.tries.failures, first.tries.error))
             return
-        group = choose_group(self._pending, self.committed, self.limits)
+        group = self._pending.group()
         if group and not self._is_gathering(group):
             for transaction in group:
                 transaction.move(Trigger.COMMIT)
@@ -652,42 +618,39 @@ class Coordinator:
             self._group = self._take_group_id()
             failures = [transaction.tries.error for transaction in group]
             told = zip(_assigned(group), failures, strict=True)
-            actions.append(Commit(self._group, tuple(attrs.evolve(each, failure=why) for each, why in told)))
+            self._do(actions.Commit(self._group, tuple(attrs.evolve(each, failure=why) for each, why in told)))
 
     def _is_gathering(self, group: Sequence[Transaction]) -> bool:
         """Whether a group waits for further transactions."""
-        is_open = self._is_active and self._source is not SourceStatus.EXHAUSTED
-        return self._now_ms < self._gather_until_ms and may_grow(
-            group, self._pending, self.committed, self.limits, is_open=is_open
-        )
+        is_open = self._is_active and self._source is not events.SourceStatus.EXHAUSTED
+        return self._now_ms < self._gather_until_ms and self._pending.may_grow(group, is_open=is_open)
 
-    def _ask_source(self, actions: list[Action]) -> None:
+    def _ask_source(self) -> None:
         if not self._is_active:
             return
-        count = pending_end(self.committed, self.limits) - self._last_begun
+        last = self._pending.last_begun
+        count = self._pending.end - last.txid
         unknown = self.limits.spout.unknown
         if unknown:
             if self.limits.give_up_policy is GiveUpPolicy.WAIT:
                 unknown |= {Status.DEAD}  # it is not skipped, and its end may be unknown
-            if any(t.status in unknown for t in self._pending.values()):
+            if self._pending.of_status(*unknown):
                 return  # the spout's coordinator does not know what is left until the emitters have emitted these
         count = self.limits.spout.begun_max(count, self.limits.job_transactions_max)
-        if count > 0 and self._source is not SourceStatus.EXHAUSTED and not self._source_asked:
+        if count > 0 and self._source is not events.SourceStatus.EXHAUSTED and not self._source_asked:
             self._source_asked = True
-            last = self._last_begun
-            planned = self._committed_planned if last == self.committed else self._pending[last].planned
-            actions.append(CreateMetadata(last + 1, count, self.metadata_of(last), planned))
+            self._do(actions.CreateMetadata(last.txid + 1, count, last.metadata, last.planned))
 
-    def _process_next(self, actions: list[Action]) -> None:
-        for job_id in self._jobs.useless(self._is_processing):
-            self._cancel(job_id, actions)
+    def _process_next(self) -> None:
+        for job_id in self._jobs.useless(self._pending.is_processing):
+            self._cancel(job_id)
         if not self._jobs.have_begun:
-            self._jobs.prepare_for(sum(transaction.status is Status.READY for transaction in self._pending.values()))
+            self._jobs.prepare_for(len(self._pending.of_status(Status.READY)))
         # Two jobs of an opaque spout would both continue from the same transaction.
         jobs_max = self.limits.spout.jobs_max(self.limits.jobs_max)
         while len(self._jobs.txids) < jobs_max:
             size = self._jobs.transactions_max
-            job = choose_job(self._pending, self.committed, self._now_ms, self.limits, size)
+            job = self._pending.job(self._now_ms, size)
             if not job:
                 return
             is_suspect = job[0].tries.is_suspect
@@ -698,31 +661,13 @@ class Coordinator:
                 transaction.begin_attempt(self._epoch, Trigger.START)
                 transaction.job_id = job_id
                 self._renew(transaction)
-            actions.append(Process(job_id, _assigned(job), self.metadata_of(job[0].txid - 1)))
+            self._do(actions.Process(job_id, _assigned(job), self.metadata_of(job[0].txid - 1)))
 
     # Helpers.
-
-    @property
-    def _last_begun(self) -> int:
-        return self.committed + len(self._pending)
-
-    def _tries_of(self, txid: int) -> Tries:
-        return self._tries.setdefault(txid, Tries())
-
-    def _is_processing(self, txid: int, job_id: int) -> bool:
-        transaction = self._pending.get(txid)
-        return transaction is not None and transaction.job_id == job_id and transaction.status is Status.PROCESSING
-
-    def _committing(self) -> list[Transaction]:
-        return [t for t in self._pending.values() if t.status is Status.COMMITTING]
 
     def _take_group_id(self) -> int:
         self._next_group_id += 1
         return self._next_group_id - 1
-
-    def _live(self, attempts: Iterable[TransactionAttempt]) -> list[Transaction]:
-        candidates = ((self._pending.get(attempt.txid), attempt) for attempt in attempts)
-        return [transaction for transaction, attempt in candidates if transaction and transaction.is_live(attempt)]
 
     def _renew(self, transaction: Transaction) -> None:
         transaction.deadline_ms = self._now_ms + self.limits.timeout_ms
@@ -752,10 +697,10 @@ class Coordinator:
         )
 
 
-def _assigned(transactions: Iterable[Transaction]) -> tuple[AssignedAttempt, ...]:
+def _assigned(transactions: Iterable[Transaction]) -> tuple[actions.AssignedAttempt, ...]:
     assigned = []
     for transaction in transactions:
         assert transaction.status in LIVE, "actions contain only live attempts"
         assert transaction.attempt is not None, "a live status has an attempt"
-        assigned.append(AssignedAttempt(transaction.attempt, transaction.metadata, transaction.planned))
+        assigned.append(actions.AssignedAttempt(transaction.attempt, transaction.metadata, transaction.planned))
     return tuple(assigned)

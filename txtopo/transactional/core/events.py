@@ -65,10 +65,7 @@ class Progressed:
 
 @attrs.frozen
 class Processed:
-    """The processing phase of an attempt is done.
-
-    ``metadata`` is set for an opaque spout only, which knows it only after it has emitted the batch.
-    """
+    """The processing phase of an attempt is done; ``metadata`` is an opaque spout's, known after emitting only."""
 
     attempt: TransactionAttempt
     metadata: Any = None
@@ -80,10 +77,7 @@ class Processed:
 
 @attrs.frozen
 class Failed:
-    """An attempt failed, in either phase.
-
-    ``metadata`` is set only for an opaque spout that emitted the whole batch.
-    """
+    """An attempt failed, in either phase; ``metadata`` is that of an opaque spout that emitted the whole batch."""
 
     attempt: TransactionAttempt
     error: str

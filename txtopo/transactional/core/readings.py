@@ -9,8 +9,6 @@ import attrs
 
 from txtopo.api.data.utc import EPOCH
 
-__all__ = ["Reading", "ReadingKind", "Readings"]
-
 
 class ReadingKind(Enum):
     """What the value of a reading is."""

@@ -45,7 +45,6 @@ class LocalJobRunner(JobRunner):
         return [item for items in held.values() for item in items if isinstance(item, Report)]
 
     def _travel(self, sent: list[PartitionItem]) -> list[PartitionItem]:
-        """Return the items that leave a stage as they arrive at the next one."""
         return sent
 
     def cancel(self, job_id: int) -> None:
@@ -58,10 +57,7 @@ class LocalJobRunner(JobRunner):
 
 
 class InlineJobRunner(LocalJobRunner):
-    """Runs jobs in the calling thread, and finds objects that do not pickle.
-
-    It pickles and unpickles what Spark would send between processes.
-    """
+    """Runs jobs in the calling thread, pickling what Spark would, which finds objects that do not pickle."""
 
     def __init__(self, plan: Plan, config: Mapping[str, Any], prototypes: Mapping[str, bytes], slots: int = 2) -> None:
         assert not plan.dataframes, "DataFrames need Spark"

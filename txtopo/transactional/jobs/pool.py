@@ -238,8 +238,6 @@ Action = Tell | Answer | Lose | EndJob | Renew | EndWorker
 
 @attrs.define(eq=False)
 class _Member:
-    """An incarnation that lives."""
-
     worker: int
     incarnation: int
     held: dict[Call, None] = attrs.field(factory=dict)
@@ -263,8 +261,6 @@ class _Member:
 
 @attrs.define(eq=False)
 class _Job:
-    """A job that has not ended."""
-
     number: int
     contents: Sequence[bytes]
     """The pickled job, or what is to be computed, by index."""

@@ -32,11 +32,7 @@ def job_asked(number: int, job: Job, content: bytes) -> JobAsked:
 
 
 def collected(job: Job, take: Take, on_answer: OnAnswer, now_secs: Callable[[], float]) -> list[Report]:
-    """Take a job's answers until it has ended; return the reports that were not passed on.
-
-    Raises:
-        JobFailure: the job was lost, or cancelled.
-    """
+    """Take a job's answers until it has ended; return reports not passed on; JobFailure if it was lost or cancelled."""
     reports: list[Report] = []
     passed_at = now_secs()
     while True:
@@ -68,11 +64,7 @@ def compute_asked(function: Callable[[Any], Any], items: Sequence[Any]) -> Calla
 
 
 def computed(count: int, take: Take) -> list[Any]:
-    """Take the values of a commit phase, in the order of its items, and step the probe with each.
-
-    Raises:
-        StateFailure: a worker died in it, or the function failed.
-    """
+    """Take a commit phase's values in the order of items, stepping the probe; StateFailure if a worker died in it."""
     probe = current_probe()
     values: dict[int, Any] = {}
     while True:

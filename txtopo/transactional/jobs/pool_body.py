@@ -69,8 +69,6 @@ class Computed:
 
 @attrs.define(eq=False)
 class _RunningJob:
-    """A job that this worker has a part of."""
-
     number: int
     job: Job
     workers: tuple[int, ...]
@@ -273,7 +271,6 @@ class PoolBody:
         self._next = heapq.heappop(self._calls)[2] if self._calls else None
 
     def _finish(self, number: int, place: Place) -> None:
-        """Finish an attempt in one stage and slot, and answer the call."""
         running = self._jobs[number]
         reports: list[Report] = []
         self._task_factory.staging = running.job.staging
@@ -367,7 +364,6 @@ class PoolBody:
             self._distribute(running, Place(stage, slot, index), self._parted(followed, []))
 
     def _end_input(self, running: _RunningJob, source: Place) -> None:
-        """Note, for the next stage in every slot that is here, that all has come from a slot."""
         for slot in running.slots:
             place = Place(source.stage + 1, slot, source.attempt)
             ended = running.input_ends[place]

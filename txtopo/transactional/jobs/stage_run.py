@@ -128,10 +128,7 @@ class StageRun:
         self._cpu_secs = 0.0
 
     def run(self, items: Iterable[Item]) -> Iterator[PartitionItem]:
-        """Run the stage on the items that earlier stages sent to this partition; yield the items that leave it.
-
-        Items for later stages pass through.
-        """
+        """Run the stage on the items sent to this partition; yield those that leave it, or are for later stages."""
         self.clean_up()
         for item in items:
             if isinstance(item, ShuffleMessage) and self._is_for_this_stage(item):

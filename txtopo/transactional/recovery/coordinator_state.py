@@ -210,11 +210,7 @@ class CoordinatorState:
         return committed_in(self.values.store, self.topology_id) or CommittedMark()
 
     def begun(self, committed: int) -> tuple[TransactionMetadata, ...]:
-        """Return the begun transactions above ``committed``, in txid order.
-
-        Raises:
-            DivergenceError: the metadata of one of them is missing.
-        """
+        """Return the begun transactions above ``committed`` in order; raise DivergenceError if metadata is missing."""
         # Others are left if a store splits a commit into steps and a crash comes in between.
         begun = tuple(each for each in self.begun_as_far_as_known() if each.txid > committed)
         for expected, transaction in enumerate(begun, committed + 1):
@@ -337,10 +333,7 @@ class CoordinatorState:
         self._write([])
 
     def _write(self, changes: Sequence[Change]) -> None:
-        """Write changes in one step, and before them what waits for the next write.
-
-        One write at a time: an older mark must not come after a newer one.
-        """
+        """Write changes, after what waits for the next write, in one step; one at a time, so marks never go back."""
         with self._lock:
             learnt_us = self._learnt_us
             is_learnt = learnt_us is not None and learnt_us != self._kept_us
@@ -485,11 +478,7 @@ def rooms_of(states: Mapping[str, State]) -> dict[str, Folder]:
 
 
 def as_json(metadata: Any) -> Any:
-    """Return metadata as every later attempt sees it: encoded and decoded.
-
-    Raises:
-        RuleError: it is not JSON, or too large for a store.
-    """
+    """Return metadata as later attempts see it, by way of JSON; raise RuleError if it is none, or too large."""
     return json.loads(encoded(metadata, METADATA_BYTES_MAX))
 
 

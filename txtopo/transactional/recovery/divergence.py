@@ -27,13 +27,7 @@ from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.journal.entries import DEAD_LETTERS, JournalPart
 from txtopo.journal.turns import UNKNOWN, Timeline
-from txtopo.transactional.recovery.coordinator_state import (
-    CommittedMark,
-    CoordinatorState,
-    Folds,
-    Group,
-    StateMark,
-)
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Folds, Group, StateMark
 
 WAY_OUT = (
     "Restore what was lost or replaced; or run 'txtopo repair' with this topology: it shows what can be done, "
@@ -188,8 +182,6 @@ class CoordinatorRecord:
 
 @attrs.frozen
 class _Inspected:
-    """A table and the result of its inspection."""
-
     table: StateTable
     description: TableDescription | None
     """None if there is no table, or one that can't be ours."""
@@ -268,12 +260,9 @@ def find_incomplete(
 def find_refolded(
     record: CoordinatorRecord, folds: Mapping[str, Mapping[str, str]], to_begin: Collection[str] = ()
 ) -> list[Divergence]:
-    """Return the states into whose columns the code folds something else than what they are made of.
+    """Return the states into whose columns the code folds, in words, something else than what they are made of.
 
-    Args:
-        record: that of the coordinator state, without a group in progress.
-        folds: what is folded into the columns of each state, in words.
-        to_begin: the states that are begun empty.
+    ``record`` has no group in progress; the states ``to_begin`` are begun empty.
     """
     found = []
     for name, told in folds.items():
@@ -311,10 +300,7 @@ def find_mismatched(record: CoordinatorRecord, opened: Mapping[str, OpenedState]
 
 
 def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
-    """Raise all mismatches as one DivergenceError, with the remedy; do nothing if there are none.
-
-    The message says that nothing was written unless ``is_written``.
-    """
+    """Raise all mismatches, if any, as one DivergenceError with the remedy; it says so if nothing is written."""
     if divergences:
         texts = "; ".join(_by_cause(divergences))
         # Most have the same way out, which is said once.
@@ -323,10 +309,7 @@ def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
 
 
 def refuse_two_timelines(coordinator_state: CoordinatorState, tables: Mapping[str, StateTable]) -> None:
-    """Refuse tables of another timeline than the coordinator state.
-
-    The topology may be running, so the tables may be further by now, which is no fault.
-    """
+    """Refuse tables of another timeline; they may be further than the coordinator state, as the topology may run."""
     found = find_divergences(CoordinatorRecord.of(coordinator_state, coordinator_state.epoch), tables)
     refuse([each for each in found if each.kind is DivergenceKind.OTHER_TIMELINE])
 
@@ -415,10 +398,7 @@ def _of_other_owner(
 
 
 def _compare(record: CoordinatorRecord, name: str, description: TableDescription) -> tuple[DivergenceKind, str] | None:
-    """Compare a table's description with the record; return the mismatch and the rest of its message.
-
-    What makes later comparisons meaningless comes first: owner, columns, incarnation, identity, txid.
-    """
+    """Compare a table with the record, from owner to txid; return the mismatch and the rest of its message."""
     known = record.text(name)
     other = _of_other_owner(record, name, description)
     if other is not None:

@@ -29,12 +29,7 @@ class NotePlace:
 
 
 class LargeNotes:
-    """Keeps large notes: beside the first table that one concerns, or cut into several values if none has room.
-
-    Args:
-        values: of the topology.
-        rooms: by state, the folder beside its table.
-    """
+    """Keeps large notes: beside the first table of ``rooms`` that one concerns, or else cut into several values."""
 
     def __init__(self, values: Values, rooms: Mapping[str, Folder]) -> None:
         self._values = values
@@ -62,11 +57,7 @@ class LargeNotes:
         return b"".join(found)
 
     def put(self, first: int, last: int, states: Sequence[str], content: bytes) -> NotePlace:
-        """Make the note of a group durable, and return where it lies; ``states`` are those that the group writes.
-
-        Raises:
-            StopError: it can't be written.
-        """
+        """Make a group's note durable, given its states, and return where it lies; StopError if it can't be."""
         beside = next((name for name in states if name in self._rooms), None)
         if beside is None:
             starts = range(0, len(content), VALUE_BYTES_MAX)

@@ -67,11 +67,7 @@ class Membership:
 def plan_to_begin(
     states: Mapping[str, State], coordinator_state: CoordinatorState, committed: CommittedMark
 ) -> BeginEmpty:
-    """Return the plan to begin states empty after the committed transaction, and record it; no group may be decided.
-
-    Raises:
-        ConfigError: a former table can't be moved; nothing is recorded.
-    """
+    """Record and return the plan to begin states empty; no group may be decided; ConfigError if a table must stay."""
     refuse_what_stays(table for _, _, table, _ in _former(states, coordinator_state.incarnation))
     tables = [table for state in states.values() if (table := state.table()) is not None]
     # Nothing that lies aside is ever replaced.
@@ -84,11 +80,7 @@ def plan_to_begin(
 
 
 def set_former_aside(states: Mapping[str, State], coordinator_state: CoordinatorState, plan: BeginEmpty) -> None:
-    """Set aside the former tables of states that a plan begins empty.
-
-    Raises:
-        ConfigError: a table can't be moved; the message explains how to do it by hand.
-    """
+    """Set aside the former tables of states that a plan begins empty; ConfigError, saying how by hand, if one can't."""
     for name, state, table, description in _former(states, coordinator_state.incarnation):
         # A former leader's write may be in flight. Epochs of another incarnation can't be compared with this one's.
         if description.incarnation == coordinator_state.incarnation:
@@ -100,11 +92,7 @@ def set_former_aside(states: Mapping[str, State], coordinator_state: Coordinator
 
 
 def refuse_what_stays(tables: Iterable[StateTable]) -> None:
-    """Refuse tables that can't be moved aside, before a plan to do so is recorded; one that is not there is no matter.
-
-    Raises:
-        ConfigError: one can't be moved.
-    """
+    """Raise ConfigError if a table that is there can't be moved aside, before a plan to do so is recorded."""
     for table in tables:
         why = table.why_it_stays()
         if why is not None and table.look() is not None:
@@ -152,10 +140,7 @@ def end_begin(
 def fence_former_table(
     coordinator_state: CoordinatorState, name: str, state: State, description: TableDescription
 ) -> None:
-    """Open a table that is about to be set aside, so that no older coordinator writes to it any more.
-
-    A table with other columns or of another kind can't be opened, and stays without a fence; so does an altered one.
-    """
+    """Open a table that is about to be set aside as a fence, unless its columns or kind, or a change, forbid it."""
     if description.misfit is None and description.alteration is None:
         state.open(coordinator_state.topology_id, name, description.incarnation, coordinator_state.epoch).close()
 
@@ -192,11 +177,7 @@ def record_join(
 
 
 def refuse_written(plan: Join, tables: Mapping[str, StateTable]) -> None:
-    """Refuse to let states join whose tables are not as their backfill left them; those of other code are left alone.
-
-    Raises:
-        DivergenceError: one of them is not.
-    """
+    """Raise DivergenceError if a table is not as its state's backfill left it; those of other code are left alone."""
     for name, mark in plan.states.items() if plan.states.keys() <= tables.keys() else ():
         found = tables[name].look()
         is_as_left = found is not None and (found.identity, found.last_txid) == (mark.identity, mark.txid)

@@ -47,12 +47,7 @@ def thinned_ms(now_ms: int, rewind_hours: int) -> int:
 
 @attrs.frozen
 class KeptPoint:
-    """A point.
-
-    Args:
-        txid: the last transaction of its group.
-        at_ms: when that was last found to be the newest one, in milliseconds since 1970.
-    """
+    """A point: the last transaction of its group, and when that was last found the newest one, in ms since 1970."""
 
     txid: int
     at_ms: int
@@ -82,12 +77,7 @@ class KeptPoints:
         return KeptPoints(tuple(point for point in self.points if point.txid <= txid))
 
     def at(self, now_ms: int, rewind_hours: int) -> KeptPoints:
-        """Return the points that stay at a time; see the module's ladder.
-
-        Args:
-            now_ms: the time, in milliseconds since 1970.
-            rewind_hours: how many hours back the oldest one is at most.
-        """
+        """Return the points that stay at a time, in ms since 1970, back to ``rewind_hours`` before; see the module."""
         stay: set[KeptPoint] = set()
         for slot_ms, age_ms in _LADDER:
             until_ms = rewind_hours * _HOUR_MS if age_ms is None else min(age_ms, rewind_hours * _HOUR_MS)

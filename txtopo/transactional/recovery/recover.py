@@ -193,7 +193,6 @@ class _Recovery:
         return to_begin
 
     def _to_begin(self, record: CoordinatorRecord) -> list[str]:
-        """Return the states to be begun empty, by the plan on record or else by the setting."""
         if isinstance(self.plan, BeginEmpty):
             return [name for name in self.plan.states if name in self.states]
         return self.membership.to_begin(record, self.states)
@@ -286,12 +285,8 @@ def _plan_of_a_start(coordinator_state: CoordinatorState) -> BeginEmpty | Join |
 
 
 def _published(
-    record: CoordinatorRecord,
-    group: Group,
-    opened: Mapping[str, OpenedState],
-    coordinator_state: CoordinatorState,
+    record: CoordinatorRecord, group: Group, opened: Mapping[str, OpenedState], coordinator_state: CoordinatorState
 ) -> CoordinatorRecord:
-    """Publish and commit a decided group; return the record without the group."""
     missing = [name for name in group.states if name not in opened]
     if missing:
         raise DivergenceError(

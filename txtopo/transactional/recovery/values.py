@@ -39,13 +39,7 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Values:
-    """One topology's values in a store, by name: the path below the topology.
-
-    Args:
-        store: where they are.
-        lead: the right to write them.
-        topology_id: the topology.
-    """
+    """One topology's values in a store, which ``lead`` may write, by name: the path below the topology."""
 
     store: Store
     lead: Lead
@@ -60,11 +54,7 @@ class Values:
         return self.store.read(self.path(name))
 
     def read(self, name: str, kind: type[T]) -> T | None:
-        """Return a value; None if there is none.
-
-        Raises:
-            DivergenceError: it is damaged.
-        """
+        """Return a value; None if there is none; raise DivergenceError if it is damaged."""
         return value_in(self.store, self.path(name), kind)
 
     def children(self, name: str) -> Sequence[str]:
@@ -80,11 +70,7 @@ class Values:
         return Delete(self.path(name))
 
     def write(self, changes: Sequence[Change]) -> None:
-        """Write changes in one step.
-
-        Raises:
-            LostLead: the lead is lost.
-        """
+        """Write changes in one step; raise LostLead if the lead is lost."""
         self.lead.write(changes)
 
     def names(self) -> list[str]:
@@ -139,7 +125,6 @@ def set_damaged_aside(store: Store, lead: Lead, topology_id: str) -> None:
 
 
 def _asides_in(store: Store, topology_id: str) -> list[int]:
-    """Return the numbers under which repairs have set a topology's coordinator state aside."""
     names = store.children(topology_id)
     return sorted(int(name.removeprefix(_ASIDE)) for name in names if name.startswith(_ASIDE))
 
@@ -153,10 +138,7 @@ def all_values(store: Store, topology_id: str) -> list[Change]:
 
 
 def copy_of(store: Store, topology_id: str) -> dict[str, bytes] | None:
-    """Return a topology's coordinator state as of one moment, by path below the topology; without earlier repairs.
-
-    The topology may be running. None if it writes faster than it can be read.
-    """
+    """Return coordinator state as of one moment, by path, without repairs; None if it is written faster than read."""
     found: dict[str, bytes] | None = None
     for _ in range(_COPY_TRIES_MAX):
         names = [name for name in store.children(topology_id) if not name.startswith(_ASIDE)]
@@ -218,11 +200,7 @@ ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 def encoded(value: Any, bytes_max: int = VALUE_BYTES_MAX) -> bytes:
-    """Return a value as it is stored.
-
-    Raises:
-        RuleError: it is not JSON, or has too many bytes.
-    """
+    """Return a value as it is stored; raise RuleError if it is not JSON, or has too many bytes."""
     try:
         content = ENCODER.encode(value).encode()
     except (TypeError, ValueError) as error:

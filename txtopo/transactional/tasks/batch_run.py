@@ -109,11 +109,7 @@ class BatchRun:
         self._failure: TxtopoError | None = None
 
     def emit(self, spout: PlannedComponent, task: int, emit: Callable[[TaskCollector], Any]) -> Any:
-        """Let a spout task emit its share of the batch, process the tuples here, and return what ``emit`` returns.
-
-        Raises:
-            TxtopoError: the emitter, or a bolt below it, failed.
-        """
+        """Let a spout task emit its share, process it, and return what ``emit`` returns; raise what has failed."""
 
         def forward(chunk: Chunk, _direct: int | None) -> None:
             self.tuples_emitted += len(chunk)

@@ -26,10 +26,7 @@ from txtopo.transactional.tasks.objects import dump_object, load_object
 
 
 class BoltTask(ABC):
-    """One bolt object in one task for one attempt.
-
-    ``carried`` is the pickled state of a bolt from the processing phase; None for a fresh bolt.
-    """
+    """One bolt object in one task for one attempt; ``carried`` is its pickled state of the processing phase."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - a task depends on that many parts
         self,

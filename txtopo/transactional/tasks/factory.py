@@ -64,7 +64,6 @@ class Configuration(dict[str, Any], Local):
         return CONFIGURATION if self == self._configured.values else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as a dictionary."""
         return dict, (dict(self),)
 
 
@@ -127,11 +126,7 @@ class TaskFactory:
 
 
 def prototypes_of(plan: Plan) -> dict[str, bytes]:
-    """Return each bolt's pickled object, by component id.
-
-    Raises:
-        UserCodeError: a spout or bolt does not pickle.
-    """
+    """Return each bolt's pickled object, by component id; raise UserCodeError if a spout or bolt does not pickle."""
     frozen = {}
     for component in plan.components:
         with user_code(component.id, None):

@@ -22,10 +22,7 @@ BUSY = 2.0
 def failed(
     attempt: TransactionAttempt, failure: FailedException, metadata: Any = None, cpu_secs: float = 0.0
 ) -> Failed:
-    """Return the event of a failed attempt; log it at once unless it is a plain FailedException.
-
-    A plain FailedException is normal operation, so :class:`FailureLog` logs it at growing intervals.
-    """
+    """Return the event of a failed attempt; log it, but a plain FailedException, which :class:`FailureLog` does."""
     is_loud = type(failure) is not FailedException
     if is_loud:
         level = logging.ERROR if isinstance(failure, ReportedFailedException) else logging.WARNING
@@ -59,10 +56,7 @@ def is_logged(times: int) -> bool:
 
 @attrs.define(eq=False)
 class FailureLog:
-    """The failures of a run, of attempts and of the spout's coordinator.
-
-    A first failure is normal operation and is logged at INFO, a repeated one at WARNING.
-    """
+    """The failures of a run, of attempts and spouts' coordinators: a first one is logged at INFO, others at WARNING."""
 
     failures: int = 0
     """The number of failed attempts."""

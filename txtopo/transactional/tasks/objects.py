@@ -72,10 +72,7 @@ def load_object(kind: type, frozen: bytes, bindings: Bindings) -> Any:
 
 @functools.lru_cache(maxsize=256)
 def maker_of(kind: type, frozen: bytes) -> Callable[[], Any]:
-    """Return a function that creates new objects as :func:`load_object` does, without references.
-
-    It unpickles an immutable state only once, because it is called for every task of every attempt.
-    """
+    """Return a function that creates objects as :func:`load_object`, unpickling an immutable state only once."""
     whole, state = _load(frozen, {})
     attributes = {} if state is None else state
     is_bare = not whole and type(attributes) is dict and not hasattr(kind, "__setstate__")

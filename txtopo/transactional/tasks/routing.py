@@ -43,10 +43,7 @@ _COMBINED_BY = EVEN | {GroupingKind.FIELDS, GroupingKind.GLOBAL, GroupingKind.AL
 
 
 class Router:
-    """Routes the tuples that one source task emits on one edge, for one attempt.
-
-    Only a custom grouping needs ``context``, that of the source task.
-    """
+    """Routes what one source task emits on one edge for one attempt; a custom grouping gets its ``context``."""
 
     def __init__(self, plan: Plan, edge: Edge, source_task: int, context: TopologyContext | None) -> None:
         self.edge = edge
@@ -68,10 +65,7 @@ class Router:
             self._choose_some = custom_choice(edge, source_task, range(self._tasks), context)
 
     def route(self, chunk: Chunk, attempt: TransactionAttempt, planned_at: dt.datetime) -> Routed:
-        """Return each target task that gets tuples, with a chunk of these; combined if that makes them far fewer.
-
-        ``planned_at`` is when the transaction was planned.
-        """
+        """Return each target task with its chunk of tuples, combined if that makes them far fewer."""
         kind = self.edge.grouping.kind
         if self._may_combine and chunk.source.fields.columnar and len(chunk) >= COMBINED_ROWS_MIN:
             chunk = self._combined(chunk, attempt, planned_at)

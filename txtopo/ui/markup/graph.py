@@ -243,7 +243,6 @@ def _line(edge: _Edge) -> Markup:
 
 
 def _label(edge: _Edge) -> Markup:
-    """Beside the middle of its first part, where edges of one source are apart already."""
     upper, lower = edge.way[0], edge.way[1] if len(edge.way) > 1 else edge.way[0]
     x, y = (upper.x + lower.x) / 2 + 7, (upper.y + upper.height + lower.y) / 2 + 4
     text = tag("text", cut_inside(edge.label, _LABEL_MAX), x=f"{x:.1f}", y=f"{y:.1f}", class_="grouping")

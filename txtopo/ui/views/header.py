@@ -122,16 +122,7 @@ def _failures(header: PageHeader, count: int | None, of: str) -> Markup:
     reason = tag("span", said, class_="reason" if is_failing else "past", title=said)
     link: Child = "" if last.txid is None else [" in ", transaction_link(last.txid)]
     since = ago(last.at, header.now)
-    return _tile(
-        "failures",
-        number(count),
-        f"{of}; the last ",
-        since,
-        link,
-        ": ",
-        reason,
-        style=style,
-    )
+    return _tile("failures", number(count), f"{of}; the last ", since, link, ": ", reason, style=style)
 
 
 def _exact(header: PageHeader) -> Markup:
@@ -153,7 +144,6 @@ def _tile(name: str, value: Child, *about: Child, style: str = "") -> Markup:
 
 
 def _buttons(header: PageHeader) -> Markup | None:
-    """What the cluster can do with the topology; each button asks first."""
     can = {
         "activate": header.can.activate and header.is_active is not True,
         "deactivate": header.can.activate and header.is_active is True,

@@ -28,7 +28,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
 )
 from txtopo.api.components.spout import OpaquePartitionedEmitter
-from txtopo.api.state import StateKind
+from txtopo.api.values import StateKind
 from txtopo.failpoints import ENVIRONMENT
 from txtopo.servers.kafka import KafkaBroker
 

@@ -29,8 +29,8 @@ from tests.state.delta.delta_tables import (
 from tests.variants import variants
 from tests.waiting import DEADLINE_SECS
 from txtopo.api.data.fields import Fields
-from txtopo.api.state import State, StateKind
-from txtopo.api.values import OpaqueValue, TransactionalValue
+from txtopo.api.state import State
+from txtopo.api.values import OpaqueValue, StateKind, TransactionalValue
 from txtopo.errors import (
     ConfigError,
     DivergenceError,

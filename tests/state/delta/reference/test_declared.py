@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,27 @@ def test_several_key_columns(tmp_path: Path) -> None:
     assert table.look_up(keys)["name"].to_pylist() == ["fr 1", "v0 2", None, None]
     with pytest.raises(FieldsError, match=r"version 0 of .* has no column 'nam'; did you mean 'name'"):
         table.look_up(keys, ["nam"])
+
+
+NOON = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("key", "sought"),
+    [
+        (pa.array([NOON.date()]), pa.array([NOON])),
+        (pa.array([Decimal("1.25")]), pa.array([1.2512])),
+        (pa.array([True]), pa.array([3])),
+        (pa.array([5]), pa.array(["5"])),
+    ],
+    ids=["a time as a date", "a float as a decimal", "a number as a boolean", "a text"],
+)
+def test_keys_of_another_kind(tmp_path: Path, key: pa.Array, sought: pa.Array) -> None:
+    """A value that would have to change to be a key is not looked up as if it were one: it is refused."""
+    write_deltalake(tmp_path / "days", pa.table({"key": key}))
+    reference = DeltaReference(tmp_path / "days", "key")
+    with pytest.raises(FieldsError, match=r"a key of version 0 of .*: .* does not fit \w+"):
+        reference.at(reference.newest("days")).find(pa.table({"k": sought}))
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from deltalake import DeltaTable
 from state import DeltaRows, DeltaState, read_table
 from tests.state.delta.rows.rows_tables import FIELDS, opened, put, rows
 from txtopo import Fields
-from txtopo.api.state import StateKind
+from txtopo.api.values import StateKind
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import (
     ConfigError,

@@ -21,7 +21,7 @@ from tests.state.delta.delta_tables import maintain, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.rows.rows_tables import FIELDS, PARTITIONS, WAYS, opened, put, rows, some_executors, writes_of
 from tests.waiting import DEADLINE_SECS
-from txtopo.api.state import StateKind
+from txtopo.api.values import StateKind
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import (
     FieldsError,

@@ -78,12 +78,8 @@ class Account:
 class Ledger:
     """All tuples of a schedule.
 
-    Args:
-        clock: returns the simulated time, in seconds.
-        timeout_secs: the age at which a root fails; None: no root times out.
-        is_acking: whether tuple trees are tracked.
-        components: the component of each task.
-        say: called with a line for each root that is emitted or settled; None: nothing is logged.
+    A root of the age ``timeout_secs`` fails (None: none does); ``is_acking``: whether tuple trees are tracked;
+    ``components`` has the component of each task; ``say`` gets a line for each root that is emitted or settled.
     """
 
     clock: Callable[[], float]

@@ -114,7 +114,6 @@ class History:
         return History(self.txid, tuple(map(_abridged, entries)), left_out)
 
     def __str__(self) -> str:
-        """Return a headline and at most ``LINES_MAX`` lines, of which the newest entries get priority."""
         lines = [f"  at {entry.at_ms / 1000:.3f} s: {entry}" for entry in self.entries]
         left_out = self.left_out
         if len(lines) > LINES_MAX:

@@ -41,10 +41,7 @@ _LAST = {HistoryEvent.COMMITTED, HistoryEvent.DEAD_LETTER_WRITTEN}
 
 
 class Record:
-    """Keeps facts. One thread notes them; any thread may ask for those of a transaction.
-
-    ``began_secs`` is when the run began, on its clock.
-    """
+    """Keeps facts since ``began_secs``: one thread notes them, any may ask for those of a transaction."""
 
     def __init__(self, began_secs: float = 0.0) -> None:
         self._began_secs = began_secs

@@ -185,10 +185,7 @@ class Looked:
 
     @classmethod
     def of(cls, subject: RepairSubject, open_store: Callable[[], Store], txid: int | None = None) -> Looked:
-        """Read journal and tables; raise StopError if a repair or a rewind is unfinished.
-
-        ``txid`` is a transaction that is asked for; None: none is.
-        """
+        """Read journal and tables, maybe for a txid; raise StopError if a repair or a rewind is unfinished."""
         with contextlib.closing(open_store()) as store:
             coordinator_state = CoordinatorState(store, GatheringLead(), subject.topology_id, subject.rooms())
             end = read_end(find_journal(subject.metadata_dir, subject.topology_id))
@@ -238,10 +235,7 @@ class TableChange:
 
 
 def _counts(state: State, now: pa.Table, then: pa.Table, txid: int) -> tuple[int, int, int]:
-    """Count the rows that would go, come back and change, given a table's rows now and after a transaction.
-
-    A row that has no later transaction is as it was then.
-    """
+    """Count the rows that would go, come back and change; one without a later transaction is as it was then."""
     newer = now.filter(pc.greater(now["txid"], txid))
     keys = list(state.key.names) if getattr(state, "kind", None) not in ROWS_KINDS else []
     changed = newer.select(keys).join(then.select(keys), keys, join_type="left semi").num_rows if keys else 0

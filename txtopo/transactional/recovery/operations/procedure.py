@@ -107,7 +107,6 @@ class Procedure:
         return CoordinatorState(store, lead, topology_id, subject.rooms()), ()
 
     def _as_if_aside(self, topology_id: str, place: StorePlace, values: Sequence[Change]) -> CoordinatorState:
-        """Return a coordinator state, in memory, whose values are set aside."""
         store = place.scratch()
         lead = store.take_lead(topology_id, self.owner)
         lead.write(values)

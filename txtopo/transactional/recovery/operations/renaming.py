@@ -88,11 +88,7 @@ class Renaming:
             raise StopError(f"{where} has records of a topology {topology_id!r}: choose another id; {NOTHING_CHANGED}")
 
     def carry_out(self, plan: NewNames) -> None:
-        """Carry out a plan but for its end, or continue one that was interrupted.
-
-        Raises:
-            LostLead: another coordinator has taken the lead in the meantime.
-        """
+        """Carry out, or continue, a plan but for its end; raise LostLead if another coordinator leads meanwhile."""
         former, own, rename = self.former, self.own, plan.rename
         # A crash before the first leaves a topology that nobody has touched. One between the two leaves its former code
         # refused, and the new code finds the plan there.
@@ -113,11 +109,7 @@ class Renaming:
             rename_in_backfills(self.metadata_dir, rename)
 
     def end(self, plan: NewNames) -> None:
-        """Let the topology run under its new names.
-
-        Raises:
-            LostLead: another coordinator has taken the lead in the meantime.
-        """
+        """Let the topology run under its new names; raise LostLead if another coordinator leads meanwhile."""
         former, own, rename = self.former, self.own, plan.rename
         mark, timeline = former.committed(), former.timeline()
         since = rename.since

@@ -256,15 +256,9 @@ def summarized(reasons: Iterable[str]) -> list[str]:
 
 
 def refuse_other_store(topology_id: str, incarnation: str | None, newest: JournalHeader | None) -> None:
-    """Refuse a store that does not have the coordinator state that belongs to a topology's journal.
+    """Raise StateAccessError for a store without the coordinator state that belongs to a topology's journal.
 
-    Args:
-        topology_id: the topology's id.
-        incarnation: its incarnation in the store; None if it has none there.
-        newest: the newest header of its journal; None if it has none.
-
-    Raises:
-        StateAccessError: they do not belong together.
+    ``incarnation`` is the topology's in the store, ``newest`` the newest header of its journal; None if there is none.
     """
     if newest is not None and incarnation != newest.incarnation:
         has = "has no coordinator state" if incarnation is None else "has coordinator state of another incarnation"
@@ -306,11 +300,7 @@ def versions_kept(
 
 
 def refuse_left_behind(subject: RepairSubject, coordinator_state: CoordinatorState, plan: GoTo | StartAnew) -> None:
-    """Refuse code that lacks a state whose table has rows that a plan undoes, or that a fork would not get.
-
-    Raises:
-        StateAccessError: it lacks one.
-    """
+    """Raise StateAccessError if code lacks a state with rows that a plan undoes, or that a fork would not get."""
     held, after = plan.held, 0
     if isinstance(plan, GoTo) and not plan.is_beside:
         after = plan.txid

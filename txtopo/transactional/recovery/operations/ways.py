@@ -56,11 +56,9 @@ class Ways:
         return tuple(rolled_back), obstacles
 
     def _is_kept(self, name: str, txid: int) -> bool:
-        """Whether a table keeps its version after a transaction."""
         return txid in self.kept[name]
 
     def _is_at(self, name: str, description: TableDescription, txid: int) -> bool:
-        """Whether a table is as it was after a transaction."""
         del name
         return (description.last_txid or 0) == txid
 
