@@ -27,8 +27,9 @@ _CLOCKS_SECS = 3600
 
 @attrs.frozen
 class Removed:
-    """What a version no longer needs: when it was made, in milliseconds since 1970, and the files."""
+    """What a version no longer needs: its number, when it was made, in milliseconds since 1970, and the files."""
 
+    version: int
     time_ms: int
     places: tuple[str, ...]
 
