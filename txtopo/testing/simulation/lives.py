@@ -64,8 +64,7 @@ class Lives:
             faults = schedule.draw_rates([kind for kind in kinds if kind in LONG_RATES], LONG_RATES, drawn=1)
         else:
             faults = schedule.draw_rates(kinds, RATES)
-        histories = LONG_HISTORIES if is_long else HISTORIES
-        histories = random.sample(histories, 2 if random.random() < CHANGING else 1)
+        histories = random.sample(LONG_HISTORIES if is_long else HISTORIES, 2 if random.random() < CHANGING else 1)
         tries_max = random.choice((1, 2)) if kinds and random.random() < SKIPPING else None
         return cls(is_long, faults, histories, tries_max)
 
