@@ -43,7 +43,7 @@ from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
 from txtopo.transactional.commit.keeping import Keeping
-from txtopo.transactional.core.events import Recovered
+from txtopo.transactional.core.events import Recovered, TransactionMetadata
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.spout_policy import policy_of
 from txtopo.transactional.jobs.job_runner import JobRunner
@@ -189,13 +189,12 @@ def _complete(recovered: RecoveredRun, references: References, coordinator_state
 
 
 def _start_of(coordinator_state: CoordinatorState, recovered: RecoveredRun) -> Recovered:
+    committed = recovered.committed
     return Recovered(
         coordinator_state.epoch,
-        recovered.committed.txid,
-        recovered.committed.metadata,
+        TransactionMetadata(committed.txid, committed.metadata, committed.planned),
         recovered.begun,
         now_ms=0,
-        committed_planned=recovered.committed.planned,
         transaction_us=coordinator_state.transaction_us(),
     )
 
