@@ -209,7 +209,7 @@ class SimulatedPast(TablePast):
         """Return no properties."""
         return {}
 
-    def look(self) -> int:
+    def refresh(self) -> int:
         """Return the newest version."""
         self._check_fence()
         return len(self._disk.made) - 1
