@@ -150,7 +150,6 @@ def test_anywhere_while_history_is_deleted(tmp_path, disk, monkeypatch, config, 
     """
     merge_at_once(monkeypatch)
     monkeypatch.setattr(merging, "_TIER", 2)
-    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
     config = config.with_settings({"topology.group.transactions.max": 2})
     # Points are by the clock, of which chance must have no part: here one version stays, and a merge of it goes.
     yesterday = time.time() - 24 * 3600
