@@ -141,10 +141,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         self.publish(txid, self.prepare(txid, values))
 
     def clean_up(self) -> None:
-        """Remove what dead writers and drivers have left unfinished.
-
-        A crash in between leaves some, which the next call removes.
-        """
+        """Remove what dead writers and drivers have left unfinished; what a crash leaves, the next call removes."""
         with self._writer.failing("what is left of earlier runs cannot be removed"):
             self._data.remove_waiting()
             self._writer.remove_drafts()

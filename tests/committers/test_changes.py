@@ -315,17 +315,16 @@ def test_a_diff_that_is_null(tmp_path) -> None:
         run_inline(builder.build())
 
 
-def test_more_values_than_may_be(tmp_path) -> None:
-    """A smallest value is kept of so many values as it has room for, and more are refused by name."""
-    values = {"rows": Count(), "users": CountDistinct("item: string", values_max=2)}
+@pytest.mark.parametrize("kind", [CountDistinct, Collect])
+def test_more_values_than_may_be(tmp_path, kind) -> None:
+    """Values are kept up to so many, those of a list with each row that has them; more are refused by name."""
+    values = {"rows": Count(), "users": kind("item: string", values_max=2)}
     committer = ReduceCommitter("t", Fields("shelf: int"), values=values, diff="diff")
-    rows = [[name, 0, None, 1] for name in "abc"]
+    rows = [[name, 0, None, 1] for name in ("abc" if kind is CountDistinct else "aaa")]
     builder = TransactionalTopologyBuilder("chain", "rows", MemoryTransactionalSpout(rows, ROW, 1))
     builder.set_committer_bolt("t", committer).fields_grouping("rows", Fields("shelf"))
     builder.set_state("t", committer.state(tmp_path / "t"))
-    with pytest.raises(
-        FieldsError, match="there are more than 2 values of a key; give CountDistinct a larger values_max"
-    ):
+    with pytest.raises(FieldsError, match=f"more than 2 values of a key; give {kind.__name__} a larger values_max"):
         run_inline(builder.build())
     assert read_table(tmp_path / "t")["rows"].to_pylist() == [2]
 

@@ -128,11 +128,7 @@ fenced, group_ended, job_ended, ticked = events.Fenced, events.GroupEnded, event
 
 
 def recovered(
-    committed: int = 0,
-    *begun: int,
-    epoch: int = FIRST_EPOCH,
-    metadata: Any = _OF_ITS_TXID,
-    now_ms: int = 0,
+    committed: int = 0, *begun: int, epoch: int = FIRST_EPOCH, metadata: Any = _OF_ITS_TXID, now_ms: int = 0
 ) -> events.Recovered:
     """Return the event that the coordinator leads, with the last committed and the begun transactions."""
     last = _metadata(committed, metadata)

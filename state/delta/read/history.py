@@ -361,10 +361,7 @@ def _with_files(location: Location, found: DeltaTable, application: str) -> Delt
 
 
 def exact_version_as_of(location: Location, latest: DeltaTable, application: str, txid: int) -> DeltaTable | None:
-    """Return what :func:`version_as_of` does, but None, too, where the table may have been written in between.
-
-    Of the versions between two points, nothing is known but what the journal has.
-    """
+    """Return what :func:`version_as_of` does; None, too, where others may have written it in between."""
     found = version_as_of(location, latest, application, txid)
     if found is None or found.version() >= latest.version():
         return found

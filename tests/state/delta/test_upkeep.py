@@ -91,7 +91,9 @@ def test_a_checkpoint_is_durable_before_log_entries_are_removed(tmp_path, monkey
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", noting)
-    monkeypatch.setattr(state.delta.upkeep.rounds._Deletion, "look", lambda _deletion: at_clean_up.append(set(synced)))
+    monkeypatch.setattr(
+        state.delta.upkeep.rounds._Deletion, "refresh", lambda _deletion: at_clean_up.append(set(synced))
+    )
     opened = keyed(tmp_path)
     opened.write(1, {})
     maintain(opened)

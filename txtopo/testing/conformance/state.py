@@ -79,11 +79,7 @@ class StatePlace(ABC):
         """Return the state at this place, as a topology would declare it; every call must return the same state."""
 
     def opened(
-        self,
-        key: Fields = WORD,
-        value: Fields = COUNT,
-        kind: StateKind = StateKind.TRANSACTIONAL,
-        epoch: int = 1,
+        self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL, epoch: int = 1
     ) -> OpenedState:
         """Open the state for the tests' topology."""
         return self.state(key, value, kind).open(TOPOLOGY, NAME, INCARNATION, epoch)

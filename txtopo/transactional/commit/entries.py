@@ -33,10 +33,7 @@ def journal_entry(
     writes: Mapping[str, Writes],
     fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
 ) -> JournalEntry:
-    """Return the entry of a group that follows the transaction with the metadata ``previous``.
-
-    ``fingerprints`` are those of each attempt's components; None if the group writes a dead letter.
-    """
+    """Return the entry of a group after the metadata ``previous``; without ``fingerprints``, of a dead letter."""
     transactions = []
     for assigned in group:
         own = {} if fingerprints is None else fingerprints[assigned.attempt]

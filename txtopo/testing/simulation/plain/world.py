@@ -18,8 +18,7 @@ from txtopo.plain.worker import TIMERS_SECS, Worker
 from txtopo.testing.checkers import Violation, require
 from txtopo.testing.simulation.fabric import STEP_SECS, Fabric, Process
 from txtopo.testing.simulation.plain.ledger import Account, Ledger
-from txtopo.testing.simulation.plain.process import Fault, Surroundings, WatchedProcess
-from txtopo.testing.simulation.plain.watching import with_tokens
+from txtopo.testing.simulation.plain.watching import Fault, Surroundings, WatchedProcess, with_tokens
 from txtopo.testing.simulation.schedule import Kinds, Log, Simulated
 from txtopo.testing.simulation.sources import Outside, check_sources
 from txtopo.topology.plans.assignment import assign
@@ -260,8 +259,8 @@ class PlainWorld(Surroundings):
     # -- what the fabric asks
 
     def _make_body(self, process: Process) -> Worker:
-        watched = self._watched[process.incarnation] = WatchedProcess(self, process)
-        worker = self._workers[process.incarnation] = watched.make_worker()
+        self._watched[process.incarnation] = WatchedProcess(self, process)
+        worker = self._workers[process.incarnation] = self._watched[process.incarnation].make_worker()
         return worker
 
     def _check_stopped(self, process: Process) -> None:
