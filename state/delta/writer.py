@@ -377,7 +377,7 @@ class TableWriter:
         if vectors:
             vectors.difference_update(place for file in self.files.values() for place in file.places)
         if gone or vectors:
-            self.removed.append(Removed(int(time.time() * 1000), (*gone, *vectors)))
+            self.removed.append(Removed(self.version, int(time.time() * 1000), (*gone, *vectors)))
 
     @property
     def _is_known(self) -> bool:

@@ -484,12 +484,14 @@ class History:
             for being old, unless the state itself says so.
         rewind_hours: how old points become.
         now_secs: the time that all of this is said at, in seconds since 1970.
+        committed: the last committed transaction, which is kept as points are: it becomes one if it stands for long.
     """
 
     points: tuple[int, ...]
     recent_secs: int | None
     rewind_hours: int
     now_secs: float
+    committed: int = 0
 
 
 class HoldsRows(ABC):

@@ -90,6 +90,12 @@ class Upkeep:
         return self.history.points if self.history is not None and self.is_recent_kept else ()
 
     @property
+    def kept(self) -> set[int]:
+        """The points, and the last committed transaction, which may become one."""
+        standing = self.history.committed if self.history is not None and self.is_recent_kept else 0
+        return {*self.points, standing} - {0}
+
+    @property
     def now_secs(self) -> float:
         """The time that ages are of."""
         return self.history.now_secs if self.history is not None and self.is_recent_kept else time.time()

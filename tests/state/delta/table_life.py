@@ -68,7 +68,8 @@ class Life:
     def maintain(self, later_secs=0):
         """Do the upkeep that is due, as of some time later, as after each group; wait for it."""
         self.now_secs += later_secs
-        self.opened.keep_history(History(tuple(self.points), self.recent_secs, self.rewind_hours, self.now_secs))
+        history = History(tuple(self.points), self.recent_secs, self.rewind_hours, self.now_secs, self.txid)
+        self.opened.keep_history(history)
         with contextlib.suppress(FailedException):  # of the round before: a run goes on, too
             maintain(self.opened)
         self.date()

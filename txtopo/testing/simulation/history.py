@@ -82,15 +82,15 @@ class Disk:
         self.data[path] = self.wall_secs()
         return path
 
-    def add(self, version: Version, path: str | None = None, *, is_turn: bool = False) -> None:
-        """Put a version; ``path`` is the file that it adds."""
+    def add(self, version: Version, path: str | None = None, *, is_turn: bool = False, is_merge: bool = False) -> None:
+        """Put a version; ``path`` is the file that it adds, which has the rows of all others if they are merged."""
         before = self.made[-1].live if self.made else frozenset()
         live = before
         if version.restored is not None:
             live = self.made[version.restored].live if version.restored else frozenset()
         elif path is not None:
-            live = before | {path} if len(before) < FILES_MAX else frozenset({path})
-        is_write = path is not None or version.restored is not None
+            live = frozenset({path}) if is_merge or len(before) >= FILES_MAX else before | {path}
+        is_write = (path is not None and not is_merge) or version.restored is not None
         self._append(Made(version, self.wall_secs(), live, before, is_write, is_turn or version.restored is not None))
 
     def take(self, origin: Disk, number: int, version: Version) -> None:
@@ -209,7 +209,7 @@ class SimulatedPast(TablePast):
         """Return no properties."""
         return {}
 
-    def look(self) -> int:
+    def refresh(self) -> int:
         """Return the newest version."""
         self._check_fence()
         return len(self._disk.made) - 1
