@@ -21,13 +21,7 @@ from txtopo.assembly.parts import OnProgress, Parts
 from txtopo.assembly.run_loop import RunLoop
 from txtopo.assembly.snapshot import SnapshotWriter, snapshots_in
 from txtopo.assembly.start import begun_journal, has_metadata_dir, journal_header, recover_states, take_lead
-from txtopo.assembly.storage import (
-    check_places,
-    dead_letters_of,
-    make_store,
-    metadata_dir_of,
-    states_of,
-)
+from txtopo.assembly.storage import check_places, dead_letters_of, make_store, metadata_dir_of, states_of
 from txtopo.assembly.threads import Threads
 from txtopo.attempts import FIRST_TXID
 from txtopo.config import Config
