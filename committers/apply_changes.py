@@ -15,31 +15,14 @@ import pyarrow.compute as pc
 from committers.changes import CHANGES, DIFF, emit_changes, emit_expired
 from committers.inputs import Inputs, field_mistakes
 from committers.spill import ReducingCommitter
-from committers.versions import (
-    DELETED,
-    INTERVALS,
-    NUMBER,
-    REPEAT,
-    REPEATS,
-    TIME,
-    TXID,
-    Line,
-    left_as_is,
-    placed,
-)
+from committers.versions import DELETED, INTERVALS, NUMBER, REPEAT, REPEATS, TIME, TXID, Line, left_as_is, placed
 from committers.waiting import WaitingTuples
 from state import DeltaState
-from txtopo import (
-    BatchOutputCollector,
-    Fields,
-    OutputFieldsDeclarer,
-    TopologyContext,
-    TransactionAttempt,
-    Tuple,
-)
+from txtopo import BatchOutputCollector, Fields, OutputFieldsDeclarer, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.data.types import ddl_name
 from txtopo.api.map_state import MapState, RowChanges
+from txtopo.api.state import State
 from txtopo.columnar.conversion import cast_array, cast_rows
 from txtopo.columnar.equality import same_rows
 from txtopo.columnar.folding import places
@@ -81,7 +64,8 @@ class ApplyChanges(ReducingCommitter):
 
     The stream ``changes`` has what a transaction changes in the table: rows as they were before with ``diff`` -1, and
     as they are after with 1, for a ``ReduceCommitter`` with ``diff``. It costs nothing if nobody reads it. Rows of a
-    :meth:`state` with a ``ttl`` are told with -1, and removed, by the first transaction that finds them expired.
+    :meth:`state` with a ``ttl``, which has no history, are told with -1, and removed, by the first transaction that
+    finds them expired.
 
     It counts the keys for which events were ``applied``, and the rows that were ``deleted``.
 
@@ -144,6 +128,11 @@ class ApplyChanges(ReducingCommitter):
                 raise FieldsError(f"field {field.name!r} is {ddl_name(field.type)}, which has no order")
 
     @property
+    def folds(self) -> Mapping[str, Mapping[str, str]]:
+        """What the table is made of, in words."""
+        return {self._state_name: {"": f"the latest rows by {', '.join(self._sequence)}"}}
+
+    @property
     def grouped_by(self) -> Fields:
         """The fields of the key: one task must have all rows of a key, of which it finds the latest."""
         return self._key
@@ -203,6 +192,17 @@ class ApplyChanges(ReducingCommitter):
     def input_mistakes(self, inputs: Inputs) -> Iterator[str]:
         """Return the fields that a stream lacks."""
         return field_mistakes(self._schema.names, inputs)
+
+    def table_mistakes(self, inputs: Inputs, states: Mapping[str, State]) -> Iterator[str]:
+        """Return the state beside a history whose rows expire: a version would not end, or be gone before it does."""
+        del inputs
+        for name in (self._state_name, self._history_name) if self._history_name is not None else ():
+            ttl = states[name].time_to_live if name in states else None
+            if ttl is not None and (name == self._state_name or ttl.field != "valid_to"):
+                yield (
+                    f"keeps a history, whose versions end by events alone, but state {name!r} has a ttl; leave it out, "
+                    "or give the history one by time='valid_to', for versions that have ended"
+                )
 
     def prepare(
         self,

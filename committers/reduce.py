@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,6 @@ from state import DeltaState
 from txtopo import (
     BatchOutputCollector,
     Fields,
-    MapState,
     OutputFieldsDeclarer,
     TopologyContext,
     TransactionAttempt,
@@ -169,7 +169,8 @@ class ReduceCommitter(ReducingCommitter):
 
     def results(self, rows: pa.Table) -> pa.Table:
         """Return the results that rows of the table show: the key and one column for each aggregate."""
-        return self._declared(self._told()).typed(rows.schema).results(rows)
+        declared = self._declared(self._told())
+        return (declared if declared.has_types else declared.typed(rows.schema)).results(rows)
 
     def _told(self) -> Mapping[str, Aggregate]:
         if not self._values:
@@ -194,10 +195,16 @@ class ReduceCommitter(ReducingCommitter):
         self._pairs: list[tuple[Any, Any]] = []
         """Keys and values that wait to be checked together and folded, in their order."""
         self._tuples: list[Sequence[Any]] = []
-        if self._values:
-            self._aggregates = _Aggregates.of(self._state_name, self._state, self._key, self._values, self._diff)
+        self._find_aggregates()
         self._tells = CHANGES in context.this_targets
         self._begin()
+
+    def _find_aggregates(self) -> None:
+        if self._values:
+            fields = self._state.key, self._state.value
+            self._aggregates = _Aggregates.of(
+                self._state_name, *fields, self._key, tuple(self._values.items()), self._diff
+            )
 
     @property
     def _is_plain(self) -> bool:
@@ -302,9 +309,16 @@ class ReduceCommitter(ReducingCommitter):
             except Exception as error:  # noqa: BLE001 - of the user's function, which is no matter of pickling
                 raise blame(error, REMEDY) from None
         state = super().__getstate__()
-        for name in ("_source", "_key_of", "_value_at", "_inputs_at"):  # only used in the processing phase
+        # The others are only used in the processing phase.
+        for name in ("_aggregates", "_source", "_key_of", "_value_at", "_inputs_at"):
             state.pop(name, None)
         return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Restore the rows, and find the aggregates again: to pickle them takes 20 times as long."""
+        super().__setstate__(state)
+        if "_state" in state:
+            self._find_aggregates()
 
     def _take_tuples(self) -> None:
         """Make columns of the tuples that wait."""
@@ -379,38 +393,47 @@ class _Aggregates:
     state: str
     aggregation: Aggregation
     reductions: Reductions
-    _of_rows: Aggregation | None = None
-    """The aggregation with all types: those of the rows where the state has none."""
-    _schema: pa.Schema | None = None
+    _of_rows: tuple[pa.Schema, Aggregation] | None = None
+    """The aggregation with all types: those of some rows where the state has none."""
 
-    @classmethod
-    def of(
-        cls, name: str, state: MapState, key: Sequence[str], values: Mapping[str, Aggregate], diff: str
+    @staticmethod
+    @functools.lru_cache(maxsize=256)
+    def of(  # noqa: PLR0913, PLR0917 - all that they depend on
+        name: str,
+        key_fields: Fields,
+        value_fields: Fields,
+        key: Sequence[str],
+        aggregates: tuple[tuple[str, Aggregate], ...],
+        diff: str,
     ) -> _Aggregates:
-        """Return the aggregates of a state; raise a FieldsError unless they fill exactly its value fields."""
-        filled = [column + suffix for column, aggregate in values.items() for suffix in aggregate.suffixes]
-        names = list(state.value) or filled
+        """Return the aggregates of a state; raise a FieldsError unless they fill exactly its value fields.
+
+        Each task of each attempt has the same ones.
+        """
+        filled = [column + suffix for column, aggregate in aggregates for suffix in aggregate.suffixes]
+        names = list(value_fields) or filled
         if sorted(names) != sorted(filled):
             raise FieldsError(
                 f"state {name!r} has the value fields {', '.join(names)}, but the aggregates fill {', '.join(filled)}; "
                 "give values={…} an aggregate for each, under its name"
             )
-        if len(state.key) and len(state.key) != len(key):
-            raise FieldsError(f"state {name!r} has the key {state.key}, but the committer's is {', '.join(key)}")
-        types = dict(zip(state.value.names, state.value.types, strict=True))
+        if len(key_fields) and len(key_fields) != len(key):
+            raise FieldsError(f"state {name!r} has the key {key_fields}, but the committer's is {', '.join(key)}")
+        types = dict(zip(value_fields.names, value_fields.types, strict=True))
         typed = {
             column: _typed_as(aggregate, [types.get(column + suffix) for suffix in aggregate.suffixes])
-            for column, aggregate in values.items()
+            for column, aggregate in aggregates
         }
-        own_key = [_spec(field, kind) for field, kind in zip(key, state.key.types or [None] * len(key), strict=True)]
+        own_key = [_spec(field, kind) for field, kind in zip(key, key_fields.types or [None] * len(key), strict=True)]
         aggregation = Aggregation(Fields(*own_key), typed, diff)
-        return cls(name, aggregation, Reductions(tuple((each, aggregation.reductions[each]) for each in names)))
+        return _Aggregates(name, aggregation, Reductions(tuple((each, aggregation.reductions[each]) for each in names)))
 
     def lifted(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return rows with the key fields and the value fields of the state; several may have the same key."""
-        if self._of_rows is None or not rows.schema.equals(self._schema):
-            self._of_rows, self._schema = self.aggregation.typed(rows.schema), rows.schema
-        lifted = self._checked(self._of_rows.lifted(rows))
+        found = self._of_rows
+        if found is None or not rows.schema.equals(found[0]):
+            found = self._of_rows = rows.schema, self.aggregation.typed(rows.schema)
+        lifted = self._checked(found[1].lifted(rows))
         # What is merged by a function is a value for a table only once it is merged: single values are no sketch.
         return self.merged(lifted) if any(isinstance(how, Merge) for _, how in self.reductions.columns) else lifted
 

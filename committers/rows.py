@@ -14,9 +14,9 @@ from committers.waiting import TUPLES_WAITING_MAX, converted
 from txtopo import BatchOutputCollector, Fields, TopologyContext, TransactionAttempt, Tuple
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.map_state import MapState
-from txtopo.api.reduction import Rows
 from txtopo.api.state import State
 from txtopo.api.values import StateKind
+from txtopo.api.writes import Rows
 
 
 class RowsCommitter(SpillingCommitter):

@@ -276,12 +276,7 @@ class DeltaUpsertBolt(_DeltaSink):
         if version not in value:
             raise ConfigError(f"there is no value field {version!r}; the version must be one of {', '.join(value)}")
         super().__init__(
-            path,
-            key + value,
-            compared=[*key, version],
-            flush_secs=flush_secs,
-            rows_max=rows_max,
-            bytes_max=bytes_max,
+            path, key + value, compared=[*key, version], flush_secs=flush_secs, rows_max=rows_max, bytes_max=bytes_max
         )
         self._key = key
         self._version = version

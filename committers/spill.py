@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo import BatchBolt, ICommitter
-from txtopo.api.reduction import RowsFile
+from txtopo.api.writes import RowsFile
 from txtopo.columnar.rows_file import rows_of_bytes, rows_to_bytes, write_rows_file
 
 FILE_ROWS_MIN = 250_000

@@ -31,14 +31,7 @@ from committers.event_time.times import MICROS_MAX, event_times, in_known_years,
 from committers.inputs import Inputs
 from committers.waiting import WaitingTuples
 from state import DeltaExpiringRows
-from txtopo import (
-    BatchOutputCollector,
-    Fields,
-    ICommitter,
-    OutputFieldsDeclarer,
-    TopologyContext,
-    TransactionAttempt,
-)
+from txtopo import BatchOutputCollector, Fields, ICommitter, OutputFieldsDeclarer, TopologyContext, TransactionAttempt
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.utc import MICROS_MIN
 from txtopo.columnar.conversion import cast_rows

@@ -116,12 +116,7 @@ def left_as_is(is_left: Mask) -> Positions:
 
 
 def placed(  # noqa: PLR0913, PLR0917 - what is known, and what comes
-    known: pa.Table,
-    is_whole: Mask,
-    events: pa.Table,
-    values: pa.Table,
-    is_left: Mapping[str, Mask],
-    find: Find,
+    known: pa.Table, is_whole: Mask, events: pa.Table, values: pa.Table, is_left: Mapping[str, Mask], find: Find
 ) -> Placed:
     """Place the events of a transaction.
 

@@ -97,12 +97,7 @@ class MemoryRows:
         return {partition: len(checked.rows) for partition, checked in self._checked.items()}
 
     def emit(
-        self,
-        attempt: TransactionAttempt,
-        partition: Partition,
-        start: int,
-        end: int,
-        collector: BatchOutputCollector,
+        self, attempt: TransactionAttempt, partition: Partition, start: int, end: int, collector: BatchOutputCollector
     ) -> None:
         """Emit the rows ``start`` to ``end - 1`` of a partition; raise InputError if they are missing."""
         checked = self._checked.get(partition)
@@ -143,12 +138,12 @@ class MemoryRows:
         else:
             raise FieldsError(
                 f"row {index} of partition {partition!r} is {row!r}; give a list with one value for each of "
-                f"the fields {', '.join(self.fields)}",
+                f"the fields {', '.join(self.fields)}"
             )
         if len(values) != len(self.fields):
             raise FieldsError(
                 f"row {index} of partition {partition!r} has {len(values)} values: {row!r}; the fields "
-                f"after the attempt are {', '.join(self.fields)}",
+                f"after the attempt are {', '.join(self.fields)}"
             )
         return values if self.fields.columnar else tuple(map(copied, values))
 
@@ -224,7 +219,7 @@ class _MemoryCoordinator(Coordinator):
             if end > self._lengths.get(partition, 0):
                 raise InputError(
                     f"{end} rows of partition {partition!r} have been taken, but it has "
-                    f"{self._lengths.get(partition, 0)}; rows in memory may be added, but not removed",
+                    f"{self._lengths.get(partition, 0)}; rows in memory may be added, but not removed"
                 )
         return ends
 

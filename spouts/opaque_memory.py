@@ -101,7 +101,7 @@ class _OpaqueMemoryCoordinator(PartitionedCoordinator):
             if end > lengths.get(key, 0):
                 raise InputError(
                     f"{end} rows of partition {key} have been taken, but it has {lengths.get(key, 0)}; rows in "
-                    "memory may be added, but not removed",
+                    "memory may be added, but not removed"
                 )
         self._ends, self._begun = ends, 0
 
@@ -122,11 +122,7 @@ class _OpaqueMemoryEmitter(OpaquePartitionedEmitter):
         self._take = take
 
     def emit_batch(
-        self,
-        attempt: TransactionAttempt,
-        collector: BatchOutputCollector,
-        partition: Any,
-        previous_metadata: Metadata,
+        self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: Any, previous_metadata: Metadata
     ) -> Metadata:
         start = previous_metadata[1] if previous_metadata is not None else 0
         end = min(self._lengths.get(partition, 0), start + self._take)

@@ -18,9 +18,10 @@ from state.delta.schema import TXID_FIELD, DeclaredKeys, FittedRows, checked_fie
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.copying import copying_of_value
 from txtopo.api.data.fields import Fields
-from txtopo.api.map_state import Key, split_columns
-from txtopo.api.state import KeyedWrites, OpenedState, Writes, by_key
-from txtopo.api.values import StateKind, StateValue
+from txtopo.api.map_state import split_columns
+from txtopo.api.state import OpenedState
+from txtopo.api.values import Key, StateKind, StateValue
+from txtopo.api.writes import KeyedWrites, Writes, by_key
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
 
 SNAPSHOT_WRITES_MAX = 1_000

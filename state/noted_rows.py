@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from state.delta.rows.files import with_txid
 from state.delta.rows.format import KeylessRows, no_keys
-from txtopo.api.reduction import PreparedWrites, TransactionRows
-from txtopo.api.state import OpenedState, Writes
+from txtopo.api.state import OpenedState
+from txtopo.api.writes import PreparedWrites, TransactionRows, Writes
 from txtopo.columnar.rows_file import in_memory, rows_of_bytes, rows_to_bytes
 
 

@@ -138,7 +138,8 @@ class _Kept(_Counted):
         remedy = "aggregate by a finer key"
         if values_max != _VALUES_MAX or isinstance(self.of, Collect):
             remedy = f"give {type(self.of).__name__} a larger values_max, or {remedy}"
-        return [Merge(partial(_merged_counts, values_max=values_max), kind, remedy)]
+        has_each = isinstance(self.of, Collect) and not self.of.distinct
+        return [Merge(partial(_merged_counts, values_max=values_max, has_each=has_each), kind, remedy)]
 
     @property
     def partial_types(self) -> Sequence[pa.DataType]:
@@ -230,8 +231,11 @@ def _lists(columns: Sequence[Any], known: Any, diffs: Any, kind: pa.DataType) ->
     return pa.ListArray.from_arrays(np.arange(len(rows) + 1, dtype=np.int32), rows, kind, mask=mask)
 
 
-def _merged_counts(groups: Any, *, values_max: int) -> Any:
-    """Return each group's values with numbers added up, in order, but 0; ArrowInvalid above ``values_max``."""
+def _merged_counts(groups: Any, *, values_max: int, has_each: bool = False) -> Any:
+    """Return each group's values with numbers added up, in order, but 0; ArrowInvalid above ``values_max``.
+
+    With ``has_each``, a value counts with each row that has it.
+    """
     lists, kind = groups.flatten(), groups.type.value_type
     group = np.asarray(pc.list_parent_indices(groups))
     rows = lists.flatten()
@@ -244,7 +248,8 @@ def _merged_counts(groups: Any, *, values_max: int) -> Any:
     added = added.filter(pc.not_equal(added[len(names) - 1], 0))
     added = added.take(ordered(added.select(names[:-1]))).combine_chunks()
     counts = np.bincount(added["0"].to_numpy(), minlength=len(groups))
-    if counts.max(initial=0) > values_max:
+    sizes = np.bincount(added["0"].to_numpy(), added.columns[-1].to_numpy()) if has_each else counts
+    if sizes.max(initial=0) > values_max:
         raise pa.ArrowInvalid(f"there are more than {values_max:,} values of a key")
     made = pa.StructArray.from_arrays(list(map(in_one_piece, added.columns[1:])), fields=list(kind.value_type))
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)

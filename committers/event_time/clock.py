@@ -254,10 +254,7 @@ class EventClock(BatchBolt, ICommitter, BoundsSkew):
         return found
 
     def _known(
-        self,
-        multi_get: Callable[[Sequence[Any]], Sequence[Any]],
-        sources: Mapping[str, EventTime],
-        row: Sequence[Any],
+        self, multi_get: Callable[[Sequence[Any]], Sequence[Any]], sources: Mapping[str, EventTime], row: Sequence[Any]
     ) -> dict[str, Place]:
         """Return the place of each source or partition that is in the state, given its row of the watermark."""
         *own, _, names = row

@@ -68,10 +68,7 @@ class Plan:
 
 @attrs.frozen
 class Cutter:
-    """Cuts transactions from files, where their format allows it.
-
-    A transaction has at most ``batch_bytes``, unless its first span alone is larger, and about ``tasks`` ranges.
-    """
+    """Cuts transactions of at most ``batch_bytes``, or one span, and about ``tasks`` ranges, where formats allow it."""
 
     root: str
     files_format: FileFormat

@@ -11,9 +11,7 @@ if TYPE_CHECKING:
         TopicFilter as TopicFilter,
         TopicPartition as TopicPartition,
     )
-    from spouts.kafka.opaque import (
-        OpaqueKafkaSpout as OpaqueKafkaSpout,
-    )
+    from spouts.kafka.opaque import OpaqueKafkaSpout as OpaqueKafkaSpout
     from spouts.kafka.plain.config import (
         FirstPollOffsetStrategy as FirstPollOffsetStrategy,
         KafkaSpoutConfig as KafkaSpoutConfig,
@@ -29,16 +27,9 @@ if TYPE_CHECKING:
         Partitioner as Partitioner,
         RoundRobinPartitioner as RoundRobinPartitioner,
     )
-    from spouts.kafka.plain.progress import (
-        MessageId as MessageId,
-    )
-    from spouts.kafka.plain.retries import (
-        ExponentialBackoff as ExponentialBackoff,
-        RetryPolicy as RetryPolicy,
-    )
-    from spouts.kafka.plain.spout import (
-        KafkaSpout as KafkaSpout,
-    )
+    from spouts.kafka.plain.progress import MessageId as MessageId
+    from spouts.kafka.plain.retries import ExponentialBackoff as ExponentialBackoff, RetryPolicy as RetryPolicy
+    from spouts.kafka.plain.spout import KafkaSpout as KafkaSpout
     from spouts.kafka.plain.translators import (
         ByTopicRecordTranslator as ByTopicRecordTranslator,
         DefaultRecordTranslator as DefaultRecordTranslator,
@@ -47,16 +38,9 @@ if TYPE_CHECKING:
         RecordTranslator as RecordTranslator,
         SimpleRecordTranslator as SimpleRecordTranslator,
     )
-    from spouts.kafka.records import (
-        RECORD_FIELDS as RECORD_FIELDS,
-    )
+    from spouts.kafka.records import RECORD_FIELDS as RECORD_FIELDS
     from spouts.kafka.registry import SchemaRegistry as SchemaRegistry
-    from spouts.kafka.spout import (
-        TransactionalKafkaSpout as TransactionalKafkaSpout,
-    )
-    from spouts.kafka.topics import (
-        NamedTopicFilter as NamedTopicFilter,
-        PatternTopicFilter as PatternTopicFilter,
-    )
+    from spouts.kafka.spout import TransactionalKafkaSpout as TransactionalKafkaSpout
+    from spouts.kafka.topics import NamedTopicFilter as NamedTopicFilter, PatternTopicFilter as PatternTopicFilter
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

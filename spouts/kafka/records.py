@@ -107,11 +107,7 @@ class RecordFormat(ABC):
         self.fields = fields
 
     def emit(
-        self,
-        attempt: TransactionAttempt,
-        messages: Sequence[Message],
-        bad: BadRecords,
-        collector: BatchOutputCollector,
+        self, attempt: TransactionAttempt, messages: Sequence[Message], bad: BadRecords, collector: BatchOutputCollector
     ) -> None:
         """Emit the tuples of records, and pass bad records on."""
         if self.fields.columnar:

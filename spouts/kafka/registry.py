@@ -100,13 +100,7 @@ class SchemaRegistry:
 
     @checked_arguments
     def serializer(
-        self,
-        format: Format,
-        topic: str,
-        schema: Any,
-        *,
-        registers: bool = True,
-        of: Literal["value", "key"] = "value",
+        self, format: Format, topic: str, schema: Any, *, registers: bool = True, of: Literal["value", "key"] = "value"
     ) -> Callable[[Any], bytes]:
         """Return a function that makes the bytes of a value: of a dict, or of a message of Protobuf.
 

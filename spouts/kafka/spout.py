@@ -22,14 +22,7 @@ from spouts.bad_records import BAD_RECORDS, WithBadRecords
 from spouts.kafka.confluent.connection import BrokerConnection
 from spouts.kafka.confluent.log import DRIVER_ANSWER_SECS, RESERVED, BrokerLog, shared_log
 from spouts.kafka.log import KafkaLog, Lost, OnLost, Span, TopicFilter, TopicPartition
-from spouts.kafka.planner import (
-    FirstPoll,
-    OnLostRecords,
-    Planner,
-    PlannerOptions,
-    Publisher,
-    check_ids,
-)
+from spouts.kafka.planner import FirstPoll, OnLostRecords, Planner, PlannerOptions, Publisher, check_ids
 from spouts.kafka.records import (
     BAD_RECORDS_FIELDS,
     RECORD_FIELDS,
@@ -99,11 +92,7 @@ class KafkaInput(WithBadRecords):
         self.dead_letter = None if dead_letter is None else os.fspath(dead_letter)
         self.publish_group = publish_group
         self.options = PlannerOptions(
-            topic_filter(topics),
-            FirstPoll.of(first_poll),
-            batch_records_max,
-            OnLostRecords(on_lost),
-            until_end,
+            topic_filter(topics), FirstPoll.of(first_poll), batch_records_max, OnLostRecords(on_lost), until_end
         )
         self.make_format()  # for its errors, which are the user's, at once rather than on an executor
 

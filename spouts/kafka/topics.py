@@ -130,11 +130,7 @@ def topic_filter(topics: Any) -> TopicFilter:
 
 
 def check_topics(topics: TopicFilter, found: Sequence[Topic], log: KafkaLog) -> str | None:
-    """Check what a spout's first look has found; return what to say if no topic matches yet, None if one does.
-
-    Raises:
-        InputError: a named topic does not exist; the error says which name is near.
-    """
+    """Return what to say if no topic matches yet, else None; InputError, with a near name, for one that is missing."""
     missing = topics.missing(topic.name for topic in found)
     if missing is not None:
         meant = did_you_mean(missing, _all_names(log)) or "."

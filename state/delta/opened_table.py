@@ -36,8 +36,8 @@ from txtopo.api.state import (
     OpenedState,
     State,
     UsesExecutors,
-    Writes,
 )
+from txtopo.api.writes import Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.errors import LostLead, StateAccessError
 from txtopo.failpoints import durable_step, reach
@@ -141,10 +141,7 @@ class OpenedDeltaTable(OpenedState, UsesExecutors, KeepsHistory, CanBeRepaired, 
         self.publish(txid, self.prepare(txid, values))
 
     def clean_up(self) -> None:
-        """Remove what dead writers and drivers have left unfinished.
-
-        A crash in between leaves some, which the next call removes.
-        """
+        """Remove what dead writers and drivers have left unfinished; what a crash leaves, the next call removes."""
         with self._writer.failing("what is left of earlier runs cannot be removed"):
             self._data.remove_waiting()
             self._writer.remove_drafts()

@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 from state.delta.columns import Column, column_values, fit_column, is_key_type, no_equality
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
-from txtopo.api.map_state import Key, joined_columns, split_columns
-from txtopo.api.state import KeyedWrites, State
-from txtopo.api.values import StateKind, StateValue, stored_values
+from txtopo.api.map_state import joined_columns, split_columns
+from txtopo.api.state import State
+from txtopo.api.values import Key, StateKind, StateValue, stored_values
+from txtopo.api.writes import KeyedWrites
 from txtopo.columnar.conversion import misfit_of
 from txtopo.errors import FieldsError
 

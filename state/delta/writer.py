@@ -377,7 +377,7 @@ class TableWriter:
         if vectors:
             vectors.difference_update(place for file in self.files.values() for place in file.places)
         if gone or vectors:
-            self.removed.append(Removed(int(time.time() * 1000), (*gone, *vectors)))
+            self.removed.append(Removed(self.version, int(time.time() * 1000), (*gone, *vectors)))
 
     @property
     def _is_known(self) -> bool:
@@ -452,10 +452,7 @@ class TableWriter:
                 self._folder.remove_drafts(below)
 
     def reading(self, read: Callable[[], T]) -> T:
-        """Return the result of ``read`` on the head or, if that can no longer be read, on the newest version.
-
-        Another writer may have moved the rows to other files, and removed those that the head has.
-        """
+        """Return ``read`` of the head, or of the newest version if another writer has moved its rows and files."""
         try:
             return read()
         except (FailedException, *WORLD_ERRORS):

@@ -86,10 +86,7 @@ class RecordLimits:
 
 
 def misfit_of_records(rows: pa.Table, limits: RecordLimits) -> tuple[int, str] | None:
-    """Return the first row that Kafka would refuse, and why; None if it takes all.
-
-    What it would refuse only once a group is decided would stop every run until it is mended.
-    """
+    """Return the first row that Kafka would refuse, and why, before a group is decided; None if it takes all."""
     if limits.needs_key:
         keys = rows["key"] if "key" in rows.column_names else pa.chunked_array([pa.nulls(rows.num_rows)])
         at = pc.index(pc.is_null(keys), True).as_py()

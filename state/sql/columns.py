@@ -83,10 +83,7 @@ _TYPES: Mapping[pa.DataType, ColumnType] = {
         _instant,
     ),
     pa.timestamp("us"): ColumnType(
-        "TIMESTAMP WITHOUT TIME ZONE",
-        "TIMESTAMP",
-        lambda time: time.isoformat(" ", "microseconds"),
-        _time,
+        "TIMESTAMP WITHOUT TIME ZONE", "TIMESTAMP", lambda time: time.isoformat(" ", "microseconds"), _time
     ),
 }
 
@@ -116,10 +113,7 @@ def checked_names(names: Sequence[str]) -> None:
 
 
 def misfit_in_columns(rows: pa.Table, key: Fields, *, is_postgresql: bool) -> tuple[int, str] | None:
-    """Return the first row with a value that a database does not take, and why; None if it takes all.
-
-    What it would refuse only once a group is decided would stop every run until it is mended.
-    """
+    """Return the first row that a database would refuse, and why, before a group is decided; None if it takes all."""
     for name in rows.column_names:
         column = rows[name]
         if pa.types.is_string(column.type) and is_postgresql:

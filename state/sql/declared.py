@@ -16,7 +16,8 @@ from state.sql.database import Columns, Database, Transaction, checked_url, data
 from state.sql.marks import put_mark, read_mark
 from state.sql.table import ASIDE, SqlTable
 from txtopo.api.dataset import Dataset
-from txtopo.api.state import CanBeRepaired, State, Writes
+from txtopo.api.state import CanBeRepaired, State
+from txtopo.api.writes import Writes
 from txtopo.errors import ConfigError, DivergenceError, FieldsError, StateAccessError
 
 TABLE_BYTES_MAX = NAME_BYTES_MAX - len(ASIDE) - 6

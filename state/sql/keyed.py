@@ -14,9 +14,8 @@ from state.sql.declared import DeclaredSqlTable, OpenedSqlTable
 from state.sql.table import SqlTable
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
-from txtopo.api.map_state import Key
-from txtopo.api.state import KeyedWrites, Writes, by_key
-from txtopo.api.values import StateKind, StateValue
+from txtopo.api.values import Key, StateKind, StateValue
+from txtopo.api.writes import KeyedWrites, Writes, by_key
 
 
 class SqlState(DeclaredKeys, DeclaredSqlTable):

@@ -14,8 +14,8 @@ from state.sql.declared import DeclaredSqlTable, OpenedSqlTable
 from state.sql.table import SqlTable
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
-from txtopo.api.reduction import Rows, RowsMode
 from txtopo.api.values import StateKind
+from txtopo.api.writes import Rows, RowsMode
 from txtopo.columnar.rows_file import in_memory
 
 

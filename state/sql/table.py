@@ -10,14 +10,7 @@ import attrs
 from state.marks import Mark, MarkedTable, Owner
 from state.sql.columns import NAME_BYTES_MAX
 from state.sql.database import Columns, Database, Transaction
-from state.sql.marks import (
-    MARKS_TABLE,
-    create_marks,
-    names_of_marks,
-    put_mark,
-    read_mark,
-    rename_mark,
-)
+from state.sql.marks import MARKS_TABLE, create_marks, names_of_marks, put_mark, read_mark, rename_mark
 from txtopo.api.state import CanBeRenamed, TableDescription
 from txtopo.api.values import StateKind
 from txtopo.errors import ConfigError, DivergenceError

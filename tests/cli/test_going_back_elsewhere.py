@@ -154,9 +154,11 @@ def check_copied() -> None:
 @pytest.mark.parametrize(
     ("kept", "is_shortened"),
     [
-        *((kept, True) for kept in (0, PART - 1, PART, PART + 2, COMMITTED)),
+        *((kept, True) for kept in (PART - 1, PART + 2, COMMITTED)),
         (PART + 2, False),
-        *variants(long=[(kept, False) for kept in (0, PART - 1, PART, COMMITTED)]),
+        *variants(
+            long=[(0, True), (PART, True), *((kept, False) for kept in (0, PART - 1, PART, COMMITTED))],
+        ),
     ],
 )
 def test_retention(command_line, retained, kept, is_shortened):

@@ -16,11 +16,12 @@ from committers import ApplyChanges, EventClock, spill
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import MemoryState, read_table
 from tests.budgets import examples
+from tests.committers.topologies import spill_from
 from tests.crashes import Crash, run_inline, run_with_crash
 from tests.topologies import committing
 from txtopo import Config, Fields, RunReport, Topology, TransactionalTopology, TransactionalTopologyBuilder, run
-from txtopo.api.reduction import RowsFile
 from txtopo.api.values import KEYED_KINDS
+from txtopo.api.writes import RowsFile
 from txtopo.columnar.rows_file import write_rows_file
 from txtopo.errors import ConfigError, InputError, TopologyError
 from txtopo.files.places import folder_at
@@ -177,8 +178,7 @@ def test_as_if_applied_one_by_one(events: list[Any], take: int, *, is_delta: boo
 @pytest.mark.parametrize("more", [{}, {"unchanged": "unchanged"}], ids=["latest", "all"])
 def test_many_events_are_spilled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]) -> None:
     """Through a file come the same ones, in the same order where sequences are equal."""
-    for name in ("FILE_ROWS_MIN", "ROWS_REDUCED_MIN"):
-        monkeypatch.setattr(spill, name, 1)
+    spill_from(monkeypatch, rows=1, reduced=1)
     written: list[RowsFile] = []
     monkeypatch.setattr(spill, "write_rows_file", lambda *given: written.append(write_rows_file(*given)) or written[-1])
     events = [[n % 5, "abcde"[n * 3 % 5], None, n * 7 % 4, 0, n % 6 == 0, None] for n in range(60)]
@@ -433,7 +433,7 @@ def test_what_is_remembered_is_forgotten(tmp_path: Path, equal: str) -> None:
     assert versions_in(tmp_path) == versions_of(events, 1)
 
 
-def forgetting(folder: Path, events: list[Any]) -> None:
+def forgetting(folder: Path, events: list[Any], options: Any = None) -> None:
     """Apply events, one in each transaction, to tables that remember the versions of a key for ten minutes."""
     builder = TransactionalTopologyBuilder("t", "spout", MemoryTransactionalSpout({0: events}, HISTORY, 1))
     clock = EventClock("watermark", time="at", delay=MINUTE)
@@ -441,9 +441,9 @@ def forgetting(folder: Path, events: list[Any]) -> None:
     builder.set_committer_bolt("clock", clock).global_grouping("spout")
     builder.set_committer_bolt("apply", committer).fields_grouping("spout", Fields("id"))
     builder.set_state("watermark", clock.state(folder / "clock"))
-    builder.set_state("rows", committer.state(folder / "rows"))
-    builder.set_state("gone", committer.tombstones(folder / "gone", ttl=10 * MINUTE, clock="watermark"))
-    builder.set_state("versions", committer.history(folder / "versions"))
+    own = {"gone": {"ttl": 10 * MINUTE, "clock": "watermark"}, **(options or {})}
+    for name, make in (("rows", committer.state), ("gone", committer.tombstones), ("versions", committer.history)):
+        builder.set_state(name, make(folder / name, **own.get(name, {})))
     run_inline(builder.build(), {"topology.group.transactions.max": 1})
 
 
@@ -511,6 +511,34 @@ def test_unchanged_values_in_the_history(tmp_path: Path) -> None:
     keep_history(tmp_path, events, HISTORY + Fields("unchanged: array<string>"), unchanged="unchanged")
     names = {sequence[1]: row[:2] for sequence, row in versions_in(tmp_path).items()}
     assert names == {10: ("a", None), 20: ("a", Decimal(1)), 30: ("c", None)}
+
+
+@pytest.mark.parametrize(("name", "time"), [("rows", "seen"), ("versions", "valid_from")])
+def test_rows_that_expire_beside_a_history(tmp_path: Path, name: str, time: str) -> None:
+    """A version would never end, or be gone while it is the row of its key: build() refuses both."""
+    committer = with_history(values=Fields("seen: timestamp"))
+    states = {"rows": committer.state, "gone": committer.tombstones, "versions": committer.history}
+    options = {name: {"ttl": MINUTE, "clock": "watermark", "time": time}}
+    made = {each: make(tmp_path / each, **options.get(each, {})) for each, make in states.items()}
+    spout = MemoryTransactionalSpout([], HISTORY + Fields("seen: timestamp"), 1)
+    with pytest.raises(TopologyError, match=f"keeps a history, .*state '{name}' has a ttl"):
+        committing(
+            spout,
+            committer,
+            by="id",
+            watermark=EventClock("watermark", time="at", delay=MINUTE).state(tmp_path / "w"),
+            **made,
+        )
+
+
+@pytest.mark.slow
+def test_versions_that_ended_long_ago(tmp_path: Path) -> None:
+    """By the time at which they ended, versions go; those that did not end stay."""
+    events = [(1, name, None, lsn, 0, False, NOON + lsn * MINUTE) for lsn, name in enumerate("abc")]
+    events += [(2, "z", None, 1, 0, False, NOON + 60 * MINUTE), (1, "d", None, 20, 0, False, NOON + 61 * MINUTE)]
+    forgetting(tmp_path, events, {"versions": {"ttl": 10 * MINUTE, "clock": "watermark", "time": "valid_to"}})
+    live = read_table(tmp_path / "versions", live=True)
+    assert sorted(live["name"].to_pylist()) == ["c", "d", "z"]
 
 
 def test_a_history_needs_times(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from txtopo import Fields, RichBolt, Spout, TopologyBuilder
 from txtopo.testing.checkers import Violation
 from txtopo.testing.simulation.plain.ledger import Account, Ledger
-from txtopo.testing.simulation.plain.process import Fault
+from txtopo.testing.simulation.plain.watching import Fault
 from txtopo.testing.simulation.plain.world import PlainSubject
 from txtopo.testing.simulation.schedules import run_schedules
 

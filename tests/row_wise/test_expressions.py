@@ -140,6 +140,18 @@ def test_products_of_decimals():
         assert rows(d=[Decimal("12.34")]).select(made.value)["d"].to_list() == [Decimal("152.2756")]
 
 
+@pytest.mark.parametrize(
+    "given",
+    [S.str.replace_all("x", pl.when(A > 0).then(pl.lit("y"))), "REPLACE(s, 'x', CASE WHEN a > 0 THEN 'y' END)"],
+    ids=str,
+)
+def test_a_replacement_that_is_null(given):
+    """It leaves the text as it is, in a batch of one row, too."""
+    made, frame = expression(given, FIELDS, "n"), rows(s=["xax", "xx", None], a=[1, 0, 1])
+    pieces = [frame, *frame.iter_slices(1)]
+    assert [text for each in pieces for text in each.select(made.value.alias("n"))["n"]] == 2 * ["yay", "xx", None]
+
+
 def test_pickles():
     """An expression travels to executors."""
     made = cloudpickle.loads(cloudpickle.dumps(expression("a * 2 AS n", FIELDS)))

@@ -29,7 +29,7 @@ def test_a_sound_coordinator_passes() -> None:
 
 
 def _gap(broken: Coordinator) -> None:
-    del broken._pending[3]
+    del broken._pending.by_txid[3]
 
 
 def _jobs(broken: Coordinator) -> None:
@@ -45,19 +45,19 @@ def _scattered_job(broken: Coordinator) -> None:
 
 
 def _wrong_place(broken: Coordinator) -> None:
-    broken._pending[3].txid = 7
+    broken._pending.by_txid[3].txid = 7
 
 
 def _stays(broken: Coordinator) -> None:
-    broken._pending[3].status = Status.COMMITTED
+    broken._pending.by_txid[3].status = Status.COMMITTED
 
 
 def _no_attempt(broken: Coordinator) -> None:
-    broken._pending[3].attempt = None
+    broken._pending.by_txid[3].attempt = None
 
 
 def _foreign_attempt(broken: Coordinator) -> None:
-    broken._pending[3].attempt = TransactionAttempt(4, 1)
+    broken._pending.by_txid[3].attempt = TransactionAttempt(4, 1)
 
 
 def _beyond(broken: Coordinator) -> None:
@@ -73,13 +73,13 @@ def _no_group(broken: Coordinator) -> None:
 
 
 def _late_group(broken: Coordinator) -> None:
-    broken._pending[1].status = Status.PROCESSED
-    broken._pending[2].status = Status.PROCESSED
-    broken._pending[3].status = Status.COMMITTING
+    broken._pending.by_txid[1].status = Status.PROCESSED
+    broken._pending.by_txid[2].status = Status.PROCESSED
+    broken._pending.by_txid[3].status = Status.COMMITTING
 
 
 def _scattered_group(broken: Coordinator) -> None:
-    broken._pending[4].status = Status.COMMITTING
+    broken._pending.by_txid[4].status = Status.COMMITTING
 
 
 @pytest.mark.parametrize(

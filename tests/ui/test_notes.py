@@ -21,7 +21,7 @@ from txtopo.files.places import folder_at
 from txtopo.inspect.backend import FolderBackend
 from txtopo.inspect.past import tables
 from txtopo.testing.inline import inline_environment
-from txtopo.transactional.commit import groups
+from txtopo.transactional.commit import gathering
 from txtopo.ui.app import Page, application
 from txtopo.ui.security import Sessions, hosts_of
 
@@ -32,7 +32,7 @@ GROUPS_MIN = 20
 @pytest.mark.parametrize("deletion_vectors", variants(False, slow=[True]))
 def test_a_table_that_is_written_again(tmp_path: Path, monkeypatch, caplog, deletion_vectors: bool) -> None:
     """A page that is open sees it and the option while the topology runs; one warning says it, too."""
-    for each in (groups, tables):
+    for each in (gathering, tables):
         monkeypatch.setattr(each, "REWRITTEN_BYTES_MIN", 100)
     spout = MemoryTransactionalSpout({0: [[f"w{n % 5}"] for n in range(2_000)]}, Fields("word: string"), 1)
     builder = TransactionalTopologyBuilder("large", "spout", spout)

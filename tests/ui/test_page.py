@@ -49,7 +49,7 @@ def pressed(browser, name: str) -> bool:
     return browser.find(f"#{name}").get_attribute("aria-pressed") == "true"
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(1)
 @BOTH
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 380])
@@ -415,6 +415,7 @@ def test_what_a_table_costs(browser, stub):
     browser.says("Points: 7, and each commit group from 12000 on.", "#states")
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 380])
 def test_cluster(browser, stub, dark, width):

@@ -20,6 +20,7 @@ from txtopo.workers.actions import (
     StartJob,
     Warn,
 )
+from txtopo.workers.broken_links import LINK_SECS
 from txtopo.workers.events import (
     ActivationAsked,
     ChannelLost,
@@ -48,7 +49,7 @@ from txtopo.workers.messages import (
     Stopped,
     Welcome,
 )
-from txtopo.workers.supervisor import LINK_SECS, RunPhase, Supervisor
+from txtopo.workers.supervisor import RunPhase, Supervisor
 
 ADDRESS = ("127.0.0.1", 1)
 

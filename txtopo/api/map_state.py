@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import types
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -15,12 +15,10 @@ import pyarrow as pa
 
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import python_values
-from txtopo.api.reduction import Reducible, Rows, RowsFile, combining
-from txtopo.api.values import StateValue
+from txtopo.api.reduction import combining
+from txtopo.api.values import Key, StateValue
+from txtopo.api.writes import Reducible, Rows, RowsFile
 from txtopo.errors import StateAccessError
-
-Key = Hashable
-"""A key: one value, or a tuple of values if the state has several key fields."""
 
 Updater = Callable[[Any, Any], Any] | Callable[[Any], Any] | Sequence[Callable[[Any], Any]]
 """What ``multi_update`` computes new values with."""

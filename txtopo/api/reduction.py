@@ -20,7 +20,6 @@ import attrs
 import pyarrow as pa
 
 from txtopo.errors import FieldsError
-from txtopo.files.folder import Folder
 
 
 class Reduction(enum.Enum):
@@ -290,80 +289,3 @@ class Combiner(ABC):
             batch: some rows of a stream, without the attempt.
             planned_at: when the transaction was planned.
         """
-
-
-@attrs.frozen
-class RowsFile:
-    """Rows in a file, because they are too many to pass through the driver; see :mod:`txtopo.columnar.rows_file`.
-
-    Args:
-        folder: where the file is, the same place for executors and driver.
-        path: the file's path in it.
-        rows: the number of rows.
-        offsets: the first row of each part, then the end of the last part.
-    """
-
-    folder: Folder
-    path: str
-    rows: int
-    offsets: tuple[int, ...]
-
-
-class RowsMode(enum.Enum):
-    """How the rows of a transaction are written into a rows table."""
-
-    APPEND = "append"
-    """Add the rows."""
-    REPLACE = "replace"
-    """Replace all rows of earlier transactions in the partitions that the new rows belong to."""
-    TAKE = "take"
-    """Take out the rows that have expired; there are no new rows."""
-
-
-Rows = pa.Table | pa.RecordBatch | RowsFile | Sequence[Sequence[Any]]
-"""Rows for a rows table: Arrow columns, or one tuple per row in the order of the fields."""
-
-
-Reducible: TypeAlias = Mapping[Any, Any] | pa.Table | RowsFile
-"""Values to fold: one for each key, or rows whose columns are the key fields and then the value fields."""
-
-
-@attrs.frozen(eq=False)
-class TransactionRows:
-    """The rows that one task of a transaction folds into a keyed state, or writes into a rows table.
-
-    Args:
-        txid: the transaction.
-        rows: as the state returned them: for a keyed state its key fields, then its value fields, where several rows
-            may have the same key; for a rows table its fields.
-        mode: how a rows table writes them; None for a keyed state.
-        until: the time up to which rows are taken out, or keys of a keyed state have expired for the transaction, in
-            µs since 1970 UTC; None for neither.
-    """
-
-    txid: int
-    rows: Reducible
-    mode: RowsMode | None = None
-    until: int | None = None
-
-    @property
-    def count(self) -> int:
-        """The number of rows."""
-        return self.rows.rows if isinstance(self.rows, RowsFile) else len(self.rows)
-
-
-class PreparedWrites(ABC):
-    """A write that a state prepared from rows; opaque to everyone but that state."""
-
-    @property
-    @abstractmethod
-    def rows_put(self) -> int:
-        """The number of keys or rows that the write puts."""
-
-    @property
-    def rows_removed(self) -> int:
-        """The number of keys or rows that the write removes. Folding rows never removes a key."""
-        return 0
-
-    def __len__(self) -> int:
-        return self.rows_put

@@ -23,11 +23,10 @@ from __future__ import annotations
 import base64
 import copy
 import datetime as dt
-import functools
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol, assert_never
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Literal, Protocol
 
 import attrs
 import numpy as np
@@ -36,19 +35,11 @@ import pyarrow as pa
 
 from txtopo.api.data.fields import Fields
 from txtopo.api.dataset import Dataset
-from txtopo.api.map_state import Key, takes_no_rows
-from txtopo.api.reduction import (
-    Folding,
-    PreparedWrites,
-    Reducible,
-    Rows,
-    RowsFile,
-    RowsMode,
-    TransactionRows,
-)
+from txtopo.api.map_state import takes_no_rows
+from txtopo.api.reduction import Folding
 from txtopo.api.time_to_live import TimeToLive
-from txtopo.api.values import StateKind, StateValue, stored_values
-from txtopo.errors import InternalError
+from txtopo.api.values import Key, StateKind, StateValue
+from txtopo.api.writes import KeyedWrites, Reducible, Rows, RowsFile, RowsMode, TransactionRows, Writes
 from txtopo.files.folder import Folder
 
 SchemaEvolution = Literal["add"]
@@ -168,92 +159,6 @@ class State(ABC):
     def in_store(self, options: Mapping[str, str] | None) -> State:
         """Return this state with options of its object store, unless it has some or is in none."""
         return self
-
-
-@attrs.frozen(eq=False)
-class KeyedWrites(Mapping[Key, StateValue | None]):
-    """The new stored value of each key that a commit group writes; None removes the key.
-
-    A simple state reads it as a mapping. A state that writes thousands of keys reads the columns, because making a
-    StateValue for each key would take half the time of the commit phase.
-
-    Args:
-        kind: the state's kind.
-        keys_put: the keys that are put, each once.
-        values_put: their values, in the same order.
-        txids: the last transaction that has put each.
-        previous: the value before that transaction, if the kind is opaque; otherwise empty.
-        removed: the keys that are removed.
-        until: the time up to which keys have expired for the last transaction, in µs since 1970 UTC; None if keys do
-            not expire.
-    """
-
-    kind: StateKind
-    keys_put: Sequence[Key]
-    values_put: Sequence[Any]
-    txids: Sequence[int]
-    previous: Sequence[Any] = ()
-    removed: Sequence[Key] = ()
-    until: int | None = None
-
-    @staticmethod
-    def of(kind: StateKind, txid: int, values: Mapping[Key, StateValue | None]) -> KeyedWrites:
-        """Return a mapping of stored values as columns; ``txid`` is the transaction of values that store none."""
-        if isinstance(values, KeyedWrites):
-            return values
-        put = {key: value for key, value in values.items() if value is not None}
-        return KeyedWrites(
-            kind,
-            list(put),
-            [each.value for each in put.values()],
-            [getattr(each, "txid", txid) for each in put.values()],
-            [getattr(each, "previous", None) for each in put.values()] if kind is StateKind.OPAQUE else (),
-            [key for key, value in values.items() if value is None],
-        )
-
-    @functools.cached_property
-    def _by_key(self) -> dict[Key, StateValue | None]:
-        stored = stored_values(self.kind, self.txids, self.values_put, self.previous)
-        return {**dict(zip(self.keys_put, stored, strict=True)), **dict.fromkeys(self.removed)}
-
-    def __getitem__(self, key: Key) -> StateValue | None:
-        return self._by_key[key]
-
-    def __iter__(self) -> Iterator[Key]:
-        yield from self.keys_put
-        yield from self.removed
-
-    def __len__(self) -> int:
-        return len(self.keys_put) + len(self.removed)
-
-
-Writes = Mapping[Key, StateValue | None] | PreparedWrites
-"""What a commit group writes into a state: values by key, or a write that the state itself prepared from rows."""
-
-
-def by_key(writes: Writes) -> Mapping[Key, StateValue | None]:
-    """Return the values by key of a write, for a state that never prepares writes from rows."""
-    match writes:
-        case Mapping():
-            return writes
-        case PreparedWrites():
-            raise InternalError(f"a state was passed a {type(writes).__name__} that it did not prepare")
-        case _:
-            assert_never(writes)
-
-
-def put_and_removed(writes: Writes) -> tuple[int, int]:
-    """Return the number of keys or rows that a write puts, and the number that it removes."""
-    match writes:
-        case PreparedWrites():
-            return writes.rows_put, writes.rows_removed
-        case KeyedWrites():
-            return len(writes.keys_put), len(writes.removed)
-        case Mapping():
-            removed = sum(value is None for value in writes.values())
-            return len(writes) - removed, removed
-        case _:
-            assert_never(writes)
 
 
 class OpenedState(ABC):
@@ -579,12 +484,14 @@ class History:
             for being old, unless the state itself says so.
         rewind_hours: how old points become.
         now_secs: the time that all of this is said at, in seconds since 1970.
+        committed: the last committed transaction, which is kept as points are: it becomes one if it stands for long.
     """
 
     points: tuple[int, ...]
     recent_secs: int | None
     rewind_hours: int
     now_secs: float
+    committed: int = 0
 
 
 class HoldsRows(ABC):

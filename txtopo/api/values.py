@@ -17,13 +17,16 @@ from __future__ import annotations
 import enum
 import itertools
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple, assert_never
 
 import attrs
 
 from txtopo.api.data.copying import Copy
 from txtopo.errors import StateAccessError
+
+Key = Hashable
+"""A key: one value, or a tuple of values if the state has several key fields."""
 
 
 class StateKind(enum.Enum):

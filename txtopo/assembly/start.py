@@ -11,15 +11,7 @@ from contextlib import ExitStack
 
 from txtopo.api.state import State
 from txtopo.api.store import Store
-from txtopo.assembly.storage import (
-    address_from,
-    make_store,
-    metadata_dir_of,
-    optional_states,
-    said_metadata_dir,
-    store_folder_of,
-    store_words,
-)
+from txtopo.assembly import storage
 from txtopo.config import Config
 from txtopo.errors import DivergenceError
 from txtopo.failpoints import durable_step
@@ -55,9 +47,9 @@ def recovered_alone(
     Raises:
         DivergenceError: coordinator state and tables do not belong together.
     """
-    store = make_store(plan, config)
+    store = storage.make_store(plan, config)
     stack.callback(store.close)
-    check_format(find_journal(metadata_dir_of(plan, config), plan.topology_id))
+    check_format(find_journal(storage.metadata_dir_of(plan, config), plan.topology_id))
     coordinator_state = take_lead(plan, states, store, stack)
     return coordinator_state, recover_states(plan, config, states, coordinator_state, stack)
 
@@ -98,14 +90,14 @@ def recover_states(
 
     def known_journal() -> list[JournalPart]:
         with contextlib.suppress(DivergenceError):  # damage of the journal does not concern a recovery
-            return read_journal(find_journal(metadata_dir_of(plan, config), plan.topology_id))
+            return read_journal(find_journal(storage.metadata_dir_of(plan, config), plan.topology_id))
         return []
 
     recovered = recover(
         plan.topology_id,
         states,
         coordinator_state,
-        Membership(optional_states(plan, states), config["topology.state.start.empty"] or {}, plan.folds),
+        Membership(storage.optional_states(plan, states), config["topology.state.start.empty"] or {}, plan.folds),
         read_journal=known_journal,
     )
     for state in recovered.states.values():
@@ -121,7 +113,7 @@ def journal_header(
     coordinator_state: CoordinatorState,
 ) -> JournalHeader:
     """Return what the journal's next file begins with."""
-    folder, timeline = metadata_dir_of(plan, config).parent, coordinator_state.timeline()
+    folder, timeline = storage.metadata_dir_of(plan, config).parent, coordinator_state.timeline()
     return JournalHeader(
         topology=plan.topology_id,
         incarnation=coordinator_state.incarnation,
@@ -131,7 +123,7 @@ def journal_header(
         metadata=recovered.committed.metadata,
         planned=recovered.committed.planned,
         tables={
-            name: JournalTable(address_from(folder, state.address), recovered.states[name].identity)
+            name: JournalTable(storage.address_from(folder, state.address), recovered.states[name].identity)
             for name, state in states.items()
             if state.address is not None
         },
@@ -143,7 +135,7 @@ def journal_header(
         },
         turns=timeline.turns,
         renames=timeline.renames,
-        store=store_words(plan, config),
+        store=storage.store_words(plan, config),
     )
 
 
@@ -154,9 +146,9 @@ def begun_journal(
     bytes_max = config["topology.journal.bytes.max"]
     if not has_metadata_dir(header, plan, config) or not bytes_max:
         return None
-    metadata_dir = metadata_dir_of(plan, config)
+    metadata_dir = storage.metadata_dir_of(plan, config)
     folder = begin_journal(metadata_dir, plan.topology_id, header.incarnation)
-    store = store_folder_of(plan, config)
+    store = storage.store_folder_of(plan, config)
     rides = store is not None and str(store) == str(metadata_dir.below(STORE_FOLDER))
     if not rides:  # another store may have left last lines there
         folder = find_journal(metadata_dir, plan.topology_id)
@@ -169,4 +161,4 @@ def begun_journal(
 
 def has_metadata_dir(header: JournalHeader, plan: Plan, config: Config) -> bool:
     """Whether a run has a metadata directory; one with only in-memory states has none by default."""
-    return bool(header.tables) or said_metadata_dir(plan, config) is not None
+    return bool(header.tables) or storage.said_metadata_dir(plan, config) is not None

@@ -89,10 +89,7 @@ class Threads(ABC):
 
     @abstractmethod
     def shut_down(self, cancel_jobs: Callable[[], None], while_waiting: Callable[[], None]) -> None:
-        """Wait for the commit work unless it was abandoned, cancel the jobs, and wait for them.
-
-        ``while_waiting`` is called about every second meanwhile.
-        """
+        """Wait for the commit work unless abandoned, cancel the jobs, and wait for them, calling ``while_waiting``."""
 
 
 def done(work: Callable[[], None]) -> Future[None]:

@@ -26,12 +26,7 @@ from txtopo.transactional.recovery.coordinator_state import (
     rooms_of,
     tables_of,
 )
-from txtopo.transactional.recovery.divergence import (
-    CoordinatorRecord,
-    find_divergences,
-    refuse,
-    refuse_two_timelines,
-)
+from txtopo.transactional.recovery.divergence import CoordinatorRecord, find_divergences, refuse, refuse_two_timelines
 from txtopo.transactional.recovery.membership import Membership, join, record_join
 from txtopo.transactional.recovery.operations.going_back import GatheringLead
 from txtopo.transactional.recovery.plans import Join, recorded_plan

@@ -158,11 +158,7 @@ class ClusterConfig(Mapping[str, Any]):
         return with_ports(self["storm.zookeeper.servers"], _ZOOKEEPER_PORT)
 
     def made(self, setting: str, kind: type) -> Any:
-        """Return an object of the class that a setting names as ``MODULE:CLASS``.
-
-        Raises:
-            ConfigError: there is no such class, or it does not derive from ``kind``.
-        """
+        """Return an object of a setting's ``MODULE:CLASS``; ConfigError if there is none that derives from ``kind``."""
         name = self[setting]
         module, _, attribute = name.partition(":")
         try:

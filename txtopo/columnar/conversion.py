@@ -318,10 +318,7 @@ def _is_timestamp(value: Any, kind: pa.DataType) -> bool:
     )
 
 
-_RULES: tuple[
-    tuple[Callable[[pa.DataType], bool], type | None, Callable[[Any, pa.DataType], bool]],
-    ...,
-] = (
+_RULES: tuple[tuple[Callable[[pa.DataType], bool], type | None, Callable[[Any, pa.DataType], bool]], ...] = (
     (pa.types.is_int64, int, _is_integer),
     (pa.types.is_string, str, _is_string),
     (pa.types.is_float64, float, _is_real),

@@ -2,7 +2,7 @@
 
 The files have no names, so a process that is killed leaves nothing. They lie where Python has temporary files, which
 the environment variable ``TMPDIR`` says. What is written to them has its place on the disk when it is mapped, so a disk
-that is full is an error of that moment, and never a fault at some later access.
+that is full is a StateFailure of that moment, and never a fault at some later access.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from txtopo.errors import StateFailure
 
@@ -34,11 +33,7 @@ _BLANK = b"\xff" * (1 << 20)
 
 
 def kept_rows(schema: pa.Schema, portions: Iterable[pa.Table], room: int) -> pa.Table:
-    """Return rows in memory if they are few or take no more than ``room`` bytes, otherwise in a mapped file.
-
-    Raises:
-        StateFailure: the file cannot be written.
-    """
+    """Return rows in memory if they are few or take no more than ``room`` bytes, otherwise in a mapped file."""
     held, size, rest = [], 0, iter(portions)
     for portion in rest:
         held.append(portion)
@@ -50,11 +45,7 @@ def kept_rows(schema: pa.Schema, portions: Iterable[pa.Table], room: int) -> pa.
 
 
 def mapped_rows(schema: pa.Schema, portions: Iterable[pa.Table]) -> pa.Table:
-    """Return rows in a new file, of which at most a portion is in memory meanwhile.
-
-    Raises:
-        StateFailure: the file cannot be written.
-    """
+    """Return rows in a new file, of which at most a portion is in memory meanwhile."""
 
     def write(file: IO[bytes]) -> None:
         writer = pa.ipc.new_file(pa.PythonFile(file, "w"), schema)
@@ -65,20 +56,6 @@ def mapped_rows(schema: pa.Schema, portions: Iterable[pa.Table]) -> pa.Table:
             writer.close()
 
     return pa.ipc.open_file(pa.BufferReader(pa.py_buffer(_mapped(write)))).read_all()
-
-
-def mapped_parquet(rows: pa.Table, **options: Any) -> memoryview:
-    """Return the Parquet file of some rows, which lies in a new file; ``options`` are those of its writer.
-
-    Raises:
-        StateFailure: the file cannot be written.
-    """
-
-    def write(file: IO[bytes]) -> None:
-        with _written():
-            pq.write_table(rows, file, **options)
-
-    return memoryview(_mapped(write))
 
 
 def _mapped(write: Callable[[IO[bytes]], None]) -> mmap.mmap:
@@ -92,11 +69,7 @@ def _mapped(write: Callable[[IO[bytes]], None]) -> mmap.mmap:
 
 
 def mapped_array(count: int, kind: npt.DTypeLike) -> npt.NDArray[Any]:
-    """Return an array of so many integers in a new file, each -1 or the largest number of its type.
-
-    Raises:
-        StateFailure: the file cannot be written.
-    """
+    """Return an array of so many integers in a new file, each -1 or the largest number of its type."""
     size = count * np.dtype(kind).itemsize
     with _file() as file:
         with _written():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from txtopo.api.reduction import RowsFile
+from txtopo.api.writes import RowsFile
 from txtopo.columnar.hashing import PARTS, parts_of
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.selection import rows_at
@@ -50,11 +50,7 @@ def _opened(file: RowsFile) -> Iterator[pa.NativeFile]:
 
 @contextlib.contextmanager
 def replaying(done: str) -> Iterator[None]:
-    """Let a transaction be processed again if a bucket does not take, or does not have, what is staged of it.
-
-    Raises:
-        FailedException: what was staged can't be read or written, as ``done`` says.
-    """
+    """Let a transaction be processed again, by a FailedException, if a bucket fails to take or give what is staged."""
     try:
         yield
     except BucketUnreachable as error:

@@ -39,11 +39,7 @@ class Exporting:
 
 @contextlib.contextmanager
 def exporting(topology: TransactionalTopology, config: Config, environment: Environment) -> Iterator[Exporting]:
-    """Export what runs within the context, if the settings ask for that.
-
-    Raises:
-        ConfigError: a package is missing, or its own settings are wrong; nothing was written.
-    """
+    """Export what runs within the context, if so set; raise ConfigError if a package is missing or a setting wrong."""
     observers: list[Observer] = [environment.observer]
     lineage: Lineage | None = None
     with ExitStack() as stack:

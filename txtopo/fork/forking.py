@@ -23,16 +23,7 @@ from txtopo.config import Config
 from txtopo.errors import AlreadyRunning, ConfigError
 from txtopo.files.folder import Folder
 from txtopo.files.places import is_address, joined
-from txtopo.fork.fork import (
-    Fork,
-    ForkPoint,
-    ForkPoints,
-    ForkSubject,
-    claim,
-    discard,
-    find_fork,
-    make,
-)
+from txtopo.fork.fork import Fork, ForkPoint, ForkPoints, ForkSubject, claim, discard, find_fork, make
 from txtopo.journal.backfills import backfills_of
 from txtopo.journal.ending import METADATA_DIR, READS_MAX, metadata_dir_with_journal, read_beside
 from txtopo.journal.entries import DEAD_LETTERS, JournalTransaction

@@ -147,11 +147,7 @@ def metadata_dir_with_journal(metadata_dir: Folder, topology_id: str) -> Folder:
 
 
 def journal_below(output: Folder, topology_id: str | None) -> tuple[Folder, str]:
-    """Return the metadata directory in an output folder, and the topology there that is meant; see :func:`chosen`.
-
-    Raises:
-        ConfigError: there is no journal, or several and none is named, or not the named one.
-    """
+    """Return an output folder's metadata directory and the topology that is meant; ConfigError as :func:`chosen`."""
     metadata_dir = metadata_dir_below(output)
     return metadata_dir, chosen(output, topologies_with_journal(metadata_dir), topology_id)
 

@@ -38,13 +38,7 @@ class JournalFollower:
     """
 
     def __init__(
-        self,
-        folder: Folder,
-        after: int,
-        epoch: int = 0,
-        *,
-        bytes_max: int = 4 << 20,
-        transactions_max: int = 1_000,
+        self, folder: Folder, after: int, epoch: int = 0, *, bytes_max: int = 4 << 20, transactions_max: int = 1_000
     ) -> None:
         self._bytes_max, self._transactions_max = bytes_max, transactions_max
         self._folder = folder

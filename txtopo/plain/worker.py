@@ -134,9 +134,7 @@ class Worker:
         sources = tuple_sources(plan)
         self._queues = {task: TaskQueue(sources) for each in self._unprepared for task in each.tasks}
         self._outbox = Outbox(
-            self._queues,
-            assignment.worker_of,
-            tuple(assignment.worker_of[task] for task in assignment.acker_tasks),
+            self._queues, assignment.worker_of, tuple(assignment.worker_of[task] for task in assignment.acker_tasks)
         )
         self._watermark = Watermark(self._queues, self._outbox, config.worker_watermark_bytes)
         self._shared = Shared(

@@ -340,7 +340,7 @@ class _Reading:
             self._watch(tree, inputs[0], name, None)
         elif name in _EXACT_IN_SQL:
             self._watch(tree, inputs[0], _EXACT_IN_SQL[name], inputs[1])
-        return tree
+        return _replaced(tree, inputs) if name == "StringExpr.Replace" else tree
 
     def _read_inputs(self, name: str, given: Sequence[Any]) -> list[Any]:
         """Return what a function is given; values in a list are no columns."""
@@ -392,6 +392,17 @@ def _exactly(operator: str, one: pl.Expr, other: Any) -> Any:
 
 def _function(operator: str, left: Any, right: Any) -> Any:
     return {"Function": {"input": [left, right], "function": {"Sql": {"Binary": operator}}}}
+
+
+def _replaced(tree: Any, inputs: Sequence[Any]) -> Any:
+    """Return a replacement in which a null leaves the text as it is: polars refuses one in a batch of one row."""
+    text, pattern, value = inputs
+    if "Literal" in value:
+        return tree
+    is_null = {"Function": {"input": [value], "function": {"Boolean": "IsNull"}}}
+    filled = {"Function": {"input": [value, {"Literal": {"Scalar": {"String": ""}}}], "function": "FillNull"}}
+    made = {"Function": {**tree["Function"], "input": [text, pattern, filled]}}
+    return {"Ternary": {"predicate": is_null, "truthy": text, "falsy": made}}
 
 
 def _said(kind: Any) -> str:

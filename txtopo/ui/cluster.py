@@ -41,11 +41,7 @@ POLL_SECS = 0.5
 
 _NIMBUSES_MAX = 32
 """How many nimbuses are remembered when they are away."""
-_WORDS = {
-    Status.FAILED.value: "failed",
-    Status.FINISHED.value: "ended",
-    Status.KILLED.value: "ended",
-}
+_WORDS = {Status.FAILED.value: "failed", Status.FINISHED.value: "ended", Status.KILLED.value: "ended"}
 _GOING_ON = {Status.ACTIVE.value, Status.INACTIVE.value}
 _UNREACHED = TimelineReader(Path("/nonexistent"))
 """The timeline of a topology whose supervisor does not answer."""

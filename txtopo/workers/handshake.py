@@ -78,11 +78,7 @@ def _proof(secret: bytes, word: bytes, listener: bytes, connector: bytes) -> byt
 
 
 def read_exactly(connection: socket.socket, count: int) -> bytes:
-    """Read ``count`` bytes and no more: what follows stays in the socket, for the channel.
-
-    Raises:
-        OSError: the connection was closed before, or the other side took too long.
-    """
+    """Read ``count`` bytes and no more, since what follows is the channel's; OSError if it ends or takes too long."""
     data = b""
     while len(data) < count:
         part = connection.recv(count - len(data))

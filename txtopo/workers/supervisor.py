@@ -22,7 +22,7 @@ A channel between two workers may break while both live. What was on its way is 
 that something is. So the ends tell, and one of the two is counted as dead, which the others know how to live with:
 
 1. The channel from worker 0 to worker 2 breaks. Both tell it, or one.
-2. If worker 2 has died, its own channel ends, too, and it is replaced as above. So the driver waits for ``LINK_SECS``.
+2. If worker 2 has died, its own channel ends, too, and it is replaced as above. So the driver waits for a second.
 3. Both still run: worker 2, the younger incarnation, is ended by name. If more channels of worker 0 have broken, worker
    0 is, and no other.
 
@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import enum
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import assert_never
 
@@ -44,14 +43,12 @@ import attrs
 
 from txtopo.errors import JobFailure, StopError, UserCodeError
 from txtopo.workers import actions, events, messages
+from txtopo.workers.broken_links import BrokenLinks
 from txtopo.workers.restart_limit import RestartLimit, first_line
 
 SILENCE_SECS = 5.0
 """A worker that is silent for longer counts as dead, whatever its process does: five heartbeats of a second each, so
 that a loaded machine may swallow some."""
-
-LINK_SECS = 1.0
-"""After a channel between two workers has broken, one of the two ends is ended if neither has died after so long."""
 
 STALL_LOGGED_SECS = 10.0
 """A call that keeps a worker's interpreter is logged after this long."""
@@ -91,8 +88,6 @@ class RunPhase(enum.Enum):
 
 @attrs.define(eq=False)
 class _Worker:
-    """A worker, through all its incarnations."""
-
     number: int
     incarnation: int
     since: float
@@ -137,14 +132,6 @@ class _Worker:
         )
 
 
-@attrs.frozen
-class _Break:
-    """The end of a channel between two workers."""
-
-    at: float
-    why: str
-
-
 class Supervisor:
     """The state machine of one run.
 
@@ -175,8 +162,7 @@ class Supervisor:
         self._phase = RunPhase.WORKING
         self._deadline = 0.0
         self._error: Exception | None = None
-        self._broken: dict[tuple[int, int], _Break] = {}
-        """By the two incarnations, the lower first, the channels between workers that have broken."""
+        self._broken_links = BrokenLinks[_Worker]()
         self._now = now
         self._actions: list[actions.Action] = []
         self.restarts = 0
@@ -284,8 +270,7 @@ class Supervisor:
                 self._do(actions.Deliver(worker.number, worker.incarnation, message.message))
                 continue
             if isinstance(message, messages.LinkBroken):
-                ends = sorted((worker.incarnation, message.peer))
-                self._broken.setdefault((ends[0], ends[1]), _Break(self._now, message.why))
+                self._broken_links.add(worker.incarnation, message.peer, self._now, message.why)
                 continue
             health = message.health
             if health is not None:
@@ -298,7 +283,6 @@ class Supervisor:
             worker.has_stopped |= isinstance(message, messages.Stopped)
 
     def _blame(self, worker: _Worker, error: Exception) -> None:
-        """Record the error that ends a worker."""
         worker.error = error
         self.last_error = f"{type(error).__name__}: {first_line(error)}"
         self._deaths.blame(error, lasted_secs=self._now - worker.since)
@@ -355,7 +339,6 @@ class Supervisor:
             self._end(worker, f"is ended: {reason}")
 
     def _end(self, worker: _Worker, why: str) -> None:
-        """Count a worker as dead, and end its process."""
         self._do(actions.Warn(f"worker {worker.number} {why}"))
         self._lose(worker)
         self._cancel(worker)
@@ -422,29 +405,12 @@ class Supervisor:
 
     def _judge_links(self) -> None:
         """End one of the two ends of each channel that has broken between living workers."""
-        while True:
-            by_incarnation = {each.incarnation: each for each in self._workers if each.state is WorkerState.RUNNING}
-            self._broken = {
-                ends: each for ends, each in self._broken.items() if all(end in by_incarnation for end in ends)
-            }
-            due = [ends for ends, each in self._broken.items() if self._now - each.at >= LINK_SECS]
-            if not due or self._phase is RunPhase.STOPPING:
+        while self._phase is not RunPhase.STOPPING:
+            living = (worker for worker in self._workers if worker.state is WorkerState.RUNNING)
+            verdict = self._broken_links.judge(living, self._now)
+            if verdict is None:
                 return
-            # One end that is in many of them is more probably the cause than each of the others.
-            breaks = Counter(end for ends in self._broken for end in ends)
-            most = max(breaks[end] for ends in due for end in ends)
-            ends = next(ends for ends in due if any(breaks[end] == most for end in ends))
-            one, other = (by_incarnation[end] for end in ends)
-            self._cut_off(*self._blamed(one, other, breaks), self._broken[ends].why)
-
-    @staticmethod
-    def _blamed(older: _Worker, younger: _Worker, breaks: Mapping[int, int]) -> tuple[_Worker, _Worker]:
-        """Return which end of a broken channel is ended, and the other one."""
-        if breaks[older.incarnation] != breaks[younger.incarnation]:
-            is_older = breaks[older.incarnation] > breaks[younger.incarnation]
-        else:  # the younger has less to lose; if its last start has not helped, the cause is in the other
-            is_older = younger.cut_off_from == older.number and older.cut_off_from != younger.number
-        return (older, younger) if is_older else (younger, older)
+            self._cut_off(verdict.ended, verdict.other, verdict.why)
 
     def _cut_off(self, worker: _Worker, other: _Worker, why: str) -> None:
         worker.is_cut_off, worker.excused, worker.cut_off_from = True, None, other.number

@@ -322,8 +322,7 @@ class BrokerLog(KafkaLog):
         is_any = self._connection.properties.get("isolation.level") == "read_uncommitted"
         level = levels.READ_UNCOMMITTED if is_any else levels.READ_COMMITTED
         answers = self._answers(
-            (what, *partitions),
-            lambda admin: admin.list_offsets(question, isolation_level=level, **self._within()),
+            (what, *partitions), lambda admin: admin.list_offsets(question, isolation_level=level, **self._within())
         )
         found, last = {}, None
         for place, answer in answers.items():

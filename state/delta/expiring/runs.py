@@ -10,8 +10,8 @@ import pyarrow as pa
 from state.delta.log.data_files import DataFile
 from state.delta.mirror import Read
 from state.delta.rows.format import KeylessRows, RowsFormat, arranged, fitted_rows
-from txtopo.api.reduction import Rows, RowsMode
 from txtopo.api.state import ExpiresRows, State
+from txtopo.api.writes import Rows, RowsMode
 from txtopo.columnar.keyed_runs import KeyedRuns
 from txtopo.columnar.mapped import kept_rows
 from txtopo.columnar.rows_by_time import Run

@@ -19,8 +19,7 @@ from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.mirror import Mirror, Mirrored
 from state.delta.schema import RowFormat
 from txtopo.api.data.fields import Fields
-from txtopo.api.map_state import Key
-from txtopo.api.values import StateValue
+from txtopo.api.values import Key, StateValue
 
 
 class CachedTable(Mirrored, Protocol):

@@ -26,8 +26,9 @@ from state.delta.keyed.folding import Reducer
 from state.delta.keyed.writing import FileWrites, numbers_in
 from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.vectors import bitmap_of
-from txtopo.api.reduction import Folding, RowsFile, TransactionRows
+from txtopo.api.reduction import Folding
 from txtopo.api.state import Executors
+from txtopo.api.writes import RowsFile, TransactionRows
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import KeyNumbers, Positions
 from txtopo.columnar.rows_file import read_rows_file
@@ -84,10 +85,7 @@ class RestTask:
 
 
 def tasks_of(template: RangeTask, slots: int) -> list[RangeTask]:
-    """Return the tasks that fold a group's rows into a table, for ``slots`` executors at a time.
-
-    ``template`` is the common part of all tasks.
-    """
+    """Return the tasks, each as ``template``, that fold a group's rows for ``slots`` executors at a time."""
     files = [_file_of(part) for part in template.new]
     wanted = max(slots, math.ceil(sum(file.rows for file in files) / RANGE_ROWS))
     count = min(PARTS, 1 << (wanted - 1).bit_length())
@@ -111,10 +109,7 @@ def fold_range(task: RangeTask) -> FoldedRange | None:
 
 
 def _found_among(task: RangeTask, keys: pa.Table, dead: dict[str, BitMap64]) -> tuple[Positions, pa.Table]:
-    """Return the rows of those of some keys that exist, and the position of each one's key among them.
-
-    The positions of these rows in each file are put into ``dead``, by path.
-    """
+    """Return the rows of those keys that exist, and their keys' positions; ``dead`` gets the rows' own, by path."""
     sought, schema = KeyNumbers(keys), task.reducer.rows.schema()
     owns, stored = [np.empty(0, dtype=np.int64)], [schema.empty_table()]
     for file in task.files:

@@ -33,21 +33,11 @@ from txtopo.api.arguments import check_positive, checked_arguments
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
 from txtopo.api.data.utc import micros_at
-from txtopo.api.map_state import Key
-from txtopo.api.reduction import Folding, PreparedWrites, Reducible, RowsFile, TransactionRows
-from txtopo.api.state import (
-    Executors,
-    ExpiresKeys,
-    FindsRows,
-    HoldsRows,
-    KeyedWrites,
-    OpenedState,
-    SchemaEvolution,
-    Writes,
-    by_key,
-)
+from txtopo.api.reduction import Folding
+from txtopo.api.state import Executors, ExpiresKeys, FindsRows, HoldsRows, OpenedState, SchemaEvolution
 from txtopo.api.time_to_live import TimeToLive
-from txtopo.api.values import StateKind, StateValue
+from txtopo.api.values import Key, StateKind, StateValue
+from txtopo.api.writes import KeyedWrites, PreparedWrites, Reducible, RowsFile, TransactionRows, Writes, by_key
 from txtopo.columnar.hashing import PARTS
 from txtopo.columnar.key_index import Positions
 from txtopo.columnar.rows_by_time import BEFORE_ALL

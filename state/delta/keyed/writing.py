@@ -27,7 +27,7 @@ from state.delta.log.data_files import DataFile, DataFolder, files_in
 from state.delta.log.put import Change
 from state.delta.log.vectors import bitmap_of, positions_in
 from state.delta.schema import TXID_FIELD, RowFormat
-from txtopo.api.reduction import PreparedWrites
+from txtopo.api.writes import PreparedWrites
 from txtopo.columnar.key_index import KeyNumbers, Positions
 
 

@@ -18,8 +18,9 @@ from state.delta.log.ownership import WORLD_ERRORS, Owner, state_application, ta
 from state.delta.read.history import exact_version_as_of, is_last_write, read_snapshot, shown_schema
 from state.delta.read.reading import read_rows
 from state.delta.schema import TXID_FIELD
-from txtopo.api.state import OpenedState, State, Writes
+from txtopo.api.state import OpenedState, State
 from txtopo.api.table_history import StateComparison
+from txtopo.api.writes import Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL, not_over
 from txtopo.errors import ConfigError, StateAccessError
 

@@ -18,7 +18,7 @@ from state.delta.log.data_files import DataFile, DataFolder, partition_text
 from state.delta.read.reading import key_mask
 from state.delta.rows.format import arranged
 from state.delta.schema import TXID_FIELD
-from txtopo.api.reduction import RowsFile
+from txtopo.api.writes import RowsFile
 from txtopo.columnar.rows_file import slice_of
 from txtopo.columnar.selection import rows_at
 

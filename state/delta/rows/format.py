@@ -13,9 +13,9 @@ from state.delta.columns import fit_column
 from state.delta.schema import TXID_FIELD, twice_among
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.types import ddl_name
-from txtopo.api.map_state import Key
-from txtopo.api.reduction import Rows, RowsFile, RowsMode
 from txtopo.api.state import OpenedState, State, TakesRows
+from txtopo.api.values import Key
+from txtopo.api.writes import Rows, RowsFile, RowsMode
 from txtopo.columnar.conversion import Misfit, cast_array, misfit_in, misfit_of
 from txtopo.columnar.rows_file import in_memory, read_rows_file, schema_of
 from txtopo.errors import FieldsError, StateAccessError

@@ -22,8 +22,8 @@ from state.delta.rows.files import (
     write_slices,
 )
 from state.delta.rows.format import RowsFormat, arranged
-from txtopo.api.reduction import PreparedWrites, RowsMode, TransactionRows
 from txtopo.api.state import Executors
+from txtopo.api.writes import PreparedWrites, RowsMode, TransactionRows
 from txtopo.columnar.rows_file import in_memory
 
 

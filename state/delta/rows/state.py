@@ -27,9 +27,9 @@ from state.delta.upkeep.schedule import Upkeep
 from state.delta.writer import TableWriter
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.fields import Fields
-from txtopo.api.reduction import PreparedWrites, TransactionRows
-from txtopo.api.state import SchemaEvolution, Writes
+from txtopo.api.state import SchemaEvolution
 from txtopo.api.values import StateKind
+from txtopo.api.writes import PreparedWrites, TransactionRows, Writes
 from txtopo.columnar.conversion import python_rows
 
 

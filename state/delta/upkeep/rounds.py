@@ -57,8 +57,8 @@ class LogUpkeep:
         """How many files there were then."""
         self._cleaned_secs: float | None = None
         """When the last clean-up began."""
-        self._kept_secs: float | None = None
-        """When the one began that knows the files of points; None: none has yet."""
+        self._kept_until = -1
+        """The version as of which the last clean-up knows the files of points; -1: none has been yet."""
         self._points: tuple[int, ...] = ()
         """The points that it has kept."""
         self._deleted_secs = 0.0
@@ -101,8 +101,8 @@ class LogUpkeep:
     ) -> None:
         """Begin to delete what this coordinator has removed and nobody needs any more, if there is any.
 
-        It was removed before the last clean-up began, which knows the files of all points up to then, and longer ago
-        than versions stay; so no version that stays has it, unless somebody else takes it into the table again. He
+        It was removed before the last clean-up, which knows the files of all that can be a point until then, and longer
+        ago than versions stay; so no version that stays has it, unless somebody else takes it into the table again. He
         would have put the version after the head: the window that is left is that of :class:`_Deletion`.
 
         Args:
@@ -112,19 +112,23 @@ class LogUpkeep:
             is_head: says whether nobody has written since the head.
         """
         now_secs = schedule.now_secs
-        if schedule.files_secs is None or self._kept_secs is None or not schedule.is_recent_kept:
+        if schedule.files_secs is None or not schedule.is_recent_kept or self.is_running:
             return
-        until_ms = 1000 * min(self._kept_secs, now_secs - schedule.files_secs)
+        until_ms = 1000 * (now_secs - schedule.files_secs)
         is_time = self._past.is_local or abs(now_secs - self._deleted_secs) >= _REMOVE_SECS
-        if removed and removed[0].time_ms < until_ms and is_time and not self.is_running:
+        if is_time and self._is_gone(removed, until_ms):
             self._deleted_secs = now_secs
             self._submit(self._delete_removed, removed, until_ms, held(), is_head)
+
+    def _is_gone(self, removed: deque[Removed], until_ms: float) -> bool:
+        """Whether the first of what was removed is nobody's any more."""
+        return bool(removed) and removed[0].version <= self._kept_until and removed[0].time_ms < until_ms
 
     def _delete_removed(
         self, removed: deque[Removed], until_ms: float, needed: set[str], is_head: Callable[[], bool]
     ) -> None:
         looked_secs = 0.0
-        while removed and removed[0].time_ms < until_ms:
+        while self._is_gone(removed, until_ms):
             if abs(self._past.clock_secs() - looked_secs) > _POLL_SECS:
                 looked_secs = self._past.clock_secs()
                 if not is_head():
@@ -162,12 +166,12 @@ class LogUpkeep:
         is_clean_up_due = is_by_time or self._rounds % _CHECKPOINTS_PER_CLEAN_UP == 0
         past.begin(version)
         present = past.presence()
+        past.make_checkpoint(version, present)
         of_points: Collection[int] = ()
         if is_clean_up_due:
-            of_points = self._held.versions_of(schedule.points, version)
+            of_points = self._held.versions_of(schedule.kept, version)
             needed |= self._held.hold(of_points, present)
-            self._kept_secs = schedule.now_secs
-        past.make_checkpoint(version, present)
+            self._kept_until = version
         # The entries that it replaces may be removed once it is durable.
         past.sync()
         self._rounds += 1
@@ -176,7 +180,7 @@ class LogUpkeep:
             return
         now_secs = schedule.now_secs
         deletion = _Deletion(past, version, needed)
-        deletion.look()  # a coordinator that leads may keep the log longer
+        deletion.refresh()  # a coordinator that leads may keep the log longer
         is_log_aging = self._clean_log(schedule, deletion, version, of_points, present)
         past.remove_late()
         is_aging = schedule.files_secs is not None and self._clean_files(schedule, deletion, version, present)
@@ -332,30 +336,30 @@ class _Deletion:
     def __init__(self, past: TablePast, version: int, needed: set[str]) -> None:
         past.open()
         self.needed = needed
-        """The files of the version that was looked at last, of points and of a prepared write, and those of versions in
+        """The files of the version of the last refresh, of points and of a prepared write, and those of versions in
         between."""
         self._past = past
         self._seen = version
         """The last version whose files are among them."""
         self._looked_secs = 0.0
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Check the fence, and take note of the files that later versions have taken in.
 
         Raises:
             LostLead: a newer epoch has opened the table.
             FileNotFoundError: the log entry of a later version is gone, behind a checkpoint of somebody else.
         """
-        newest = self._past.look()
+        newest = self._past.refresh()
         while self._seen < newest:
             self.needed.update(self._past.added_in(self._seen + 1))
             self._seen += 1
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files, but none that is needed; see :meth:`look`. A crash leaves some, which the next round finds."""
+        """Delete files, but none that is needed; see :meth:`refresh`. A crash leaves some to the next round."""
         for path in paths:
             if abs(self._past.clock_secs() - self._looked_secs) > _POLL_SECS:
                 self._looked_secs = self._past.clock_secs()
-                self.look()
+                self.refresh()
             if path not in self.needed:
                 self._past.delete(path)

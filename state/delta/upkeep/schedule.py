@@ -72,7 +72,7 @@ class Upkeep:
         if value is not None and value < RETENTION_HOURS_MIN:
             raise ConfigError(
                 f"vacuum_retention_hours of a table is {value}; it must be at least "
-                f"{RETENTION_HOURS_MIN}, or recovery could miss files that it needs",
+                f"{RETENTION_HOURS_MIN}, or recovery could miss files that it needs"
             )
 
     def is_due(self, writes: int, rows_grown: int, rows_before: int) -> bool:
@@ -88,6 +88,12 @@ class Upkeep:
     def points(self) -> tuple[int, ...]:
         """The transactions whose versions stay."""
         return self.history.points if self.history is not None and self.is_recent_kept else ()
+
+    @property
+    def kept(self) -> set[int]:
+        """The points, and the last committed transaction, which may become one."""
+        standing = self.history.committed if self.history is not None and self.is_recent_kept else 0
+        return {*self.points, standing} - {0}
 
     @property
     def now_secs(self) -> float:

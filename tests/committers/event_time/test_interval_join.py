@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
+import txtopo.cli.mend.backfill
 from committers import IntervalJoin, JoinStream
 from committers.event_time.pairs import pairs
 from state import read_table
@@ -25,7 +26,7 @@ from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import ConfigError, FieldsError
 from txtopo.files.places import folder_at
 from txtopo.fork.forking import moved
-from txtopo.testing.inline import run_inline
+from txtopo.testing.inline import inline_environment, run_inline
 
 
 def join(
@@ -276,9 +277,7 @@ def test_going_back(tmp_path: Path, command_line: Any) -> None:
     assert len({row[-1] for row in expected}) > 5, "pairs come in many transactions"
     command_line.write_module("joining", MODULE.format(output=str(output)))
     module = "joining:topology_of_join"
-    for txid in range(1, transactions + 1):
-        replay = command_line("replay", module, str(txid))
-        assert (replay.exit_code, "differs" in replay.output) == (0, False), replay.output
+    assert "differs" not in command_line.told("replay", module, "--from", "1", "--to", str(transactions))
     command_line.told("fork", module, "6", str(side))
     plan = moved(bought(output).plan, Config(), folder_at(side))[0]
     run_inline(TransactionalTopology(plan), {"topology.state.dir": str(side / "_txtopo")})
@@ -288,8 +287,7 @@ def test_going_back(tmp_path: Path, command_line: Any) -> None:
     run_inline(bought(output))
     assert joined_in(output) == expected
     for folder in (output, side):
-        audit = command_line("audit", str(folder))
-        assert audit.exit_code == 0, audit.output
+        command_line.told("audit", str(folder))
 
 
 @pytest.mark.slow
@@ -298,23 +296,23 @@ def test_replays_between_points(tmp_path: Path, command_line: Any) -> None:
     for until in (4, 9, None):
         transactions = run_inline(bought(tmp_path, near=20), {"topology.group.transactions.max": 3}, until=until)
     command_line.write_module("joining", MODULE.format(output=str(tmp_path)).replace(")\n", ", near=20)\n"))
-    for txid in range(4, transactions.committed_txid + 1):
+    for txid in range(4, transactions.committed_txid + 1, 3):
         assert "✘" not in command_line.told("replay", "joining:topology_of_join", str(txid)), txid
 
 
 @pytest.mark.slow
-def test_a_join_that_is_new(tmp_path: Path, command_line: Any) -> None:
+def test_a_join_that_is_new(tmp_path: Path, command_line: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A backfill emits what it would have emitted from the first transaction on, and the next run goes on from there."""
     reference, output = tmp_path / "reference", tmp_path / "out"
     run_inline(bought(reference), ALONE)
     run_inline(bought(output, is_joined=False), ALONE, until=6)
     command_line.write_module("joining", MODULE.format(output=str(output)))
+    monkeypatch.setattr(txtopo.cli.mend.backfill, "_environment", lambda *_: inline_environment())
     command_line.told("backfill", "joining:topology_of_join", "joined")
     assert joined_in(output) == [row for row in joined_in(reference) if row[-1] <= 6]
     run_inline(bought(output))
     assert joined_in(output) == joined_in(reference)
-    audit = command_line("audit", str(output))
-    assert audit.exit_code == 0, audit.output
+    command_line.told("audit", str(output))
 
 
 @pytest.mark.slow

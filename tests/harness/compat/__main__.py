@@ -32,9 +32,11 @@ QUICK = (
     "tests/spark/session/test_delta.py",
     "tests/spark/sql/test_dataframe_session.py",
     "tests/spark/sql/test_combining.py",
-    "tests/spark/session/test_starting.py",
+    "tests/spark/session/test_starting.py::test_command_line[spark.driver.memory=2x-heap]",
     "tests/acceptance/test_frames.py",
-    "tests/acceptance/test_words.py",
+    "tests/acceptance/test_words.py::test_exact[7-64-auto]",
+    "tests/acceptance/test_words.py::test_exact[3-8-spread]",
+    "tests/acceptance/test_words.py::test_failures_change_nothing",
 )
 """The tests that depend on Spark's internals."""
 

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import attrs
-
 import state.delta.merging
 import state.delta.upkeep.rounds
 import state.delta.writer
@@ -64,7 +62,7 @@ class SimulatedClock:
         def list_of(folder: LocalFolder, below: str = "", after: str = "") -> Iterator[Item]:
             for item in listed(folder, below, after):
                 self.listed += 1
-                yield attrs.evolve(item, modified_secs=self.at(item.modified_secs))
+                yield Item(item.path, item.size, self.at(item.modified_secs))
 
         def names_of(folder: LocalFolder, below: str = "") -> list[str]:
             names = named(folder, below)

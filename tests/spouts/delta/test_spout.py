@@ -19,8 +19,8 @@ from spouts import DeltaTransactionalSpout
 from state import DeltaRows, DeltaState, read_table
 from tests.state.delta.vector_tables import VectorTable
 from txtopo import Fields
-from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
+from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import ConfigError, FieldsError, InputError, SourceFailure, StateAccessError
 from txtopo.failpoints import armed

@@ -12,8 +12,8 @@ from state import DeltaRows, DeltaState, read_table
 from tests.state.delta.delta_tables import fold
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
-from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
+from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import FailedException
 from txtopo.failpoints import armed
 

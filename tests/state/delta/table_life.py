@@ -19,8 +19,8 @@ from state.delta.log.location import Location
 from tests.state.delta.delta_tables import hold_no_rows, maintain
 from tests.state.delta.expiring.expiring_tables import FIELDS, held, put
 from txtopo import Fields
-from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.state import History
+from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import FailedException
 
 RECENT_SECS = 300
@@ -68,7 +68,8 @@ class Life:
     def maintain(self, later_secs=0):
         """Do the upkeep that is due, as of some time later, as after each group; wait for it."""
         self.now_secs += later_secs
-        self.opened.keep_history(History(tuple(self.points), self.recent_secs, self.rewind_hours, self.now_secs))
+        history = History(tuple(self.points), self.recent_secs, self.rewind_hours, self.now_secs, self.txid)
+        self.opened.keep_history(history)
         with contextlib.suppress(FailedException):  # of the round before: a run goes on, too
             maintain(self.opened)
         self.date()

@@ -14,11 +14,10 @@ from deltalake import DeltaTable
 import state.delta.upkeep.rounds
 import state.delta.writer
 from state import read_table
-from state.delta import merging
 from state.delta.log.data_files import DATA_FOLDER
 from state.delta.read.history import look_up
 from tests.journals import entered
-from tests.state.delta.delta_tables import maintain, merge_at_once
+from tests.state.delta.delta_tables import maintain, merge_at_once, merge_each
 from tests.state.delta.expiring.expiring_tables import held
 from tests.state.delta.table_life import (
     LIVES,
@@ -38,6 +37,7 @@ from txtopo.journal.ending import METADATA_DIR
 from txtopo.journal.entries import JournalHeader, JournalTable
 from txtopo.journal.folders import find_journal
 from txtopo.journal.writer import JournalWriter
+from txtopo.transactional.recovery.points import KeptPoints
 
 
 @pytest.mark.slow
@@ -153,7 +153,7 @@ def test_readers_that_have_opened_a_version_read_it_to_its_end(tmp_path, monkeyp
 def test_a_point_is_read_while_the_log_has_versions_whose_files_are_gone(tmp_path, monkeypatch):
     """Its rows were moved before the next write, and the files that has removed go before the log forgets the move."""
     merge_at_once(monkeypatch)
-    monkeypatch.setattr(merging, "_TIER", 2)
+    merge_each(monkeypatch, 2)
     life = Life(monkeypatch, tmp_path / "t", deletion_vectors=True)
     for txid in range(1, 51):
         life.run([txid], point_every=4)
@@ -400,7 +400,7 @@ def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path,
     """It comes back with the points that it knew: the successor has gone back to one of them, and on."""
     life = Life(monkeypatch, tmp_path / "t")
     life.run(range(1, 70))
-    old, look = life.opened, state.delta.upkeep.rounds._Deletion.look
+    old, look = life.opened, state.delta.upkeep.rounds._Deletion.refresh
     paused = []
 
     def pausing(deletion):
@@ -411,7 +411,7 @@ def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path,
             life.opened.roll_back(40)
             life.points = [20, 40]
 
-    monkeypatch.setattr(state.delta.upkeep.rounds._Deletion, "look", pausing)
+    monkeypatch.setattr(state.delta.upkeep.rounds._Deletion, "refresh", pausing)
     monkeypatch.setattr(state.delta.upkeep.rounds, "_POLL_SECS", -1)
     life.now_secs += RECENT_SECS + 61
     old.keep_history(History((20, 60), RECENT_SECS, 168, life.now_secs))
@@ -447,7 +447,7 @@ def test_requests_do_not_grow_with_the_points(tmp_path, monkeypatch):
         deleted = before - {*life.path.rglob("*")}
         seen.append({name: count for name, count in requests.items() if name != "delete"})
         assert requests["delete"] == len(deleted)
-    assert seen == [{"list": 8, "get": 6, "put_if_absent": 1, "put": 1}] * 4
+    assert seen == [{"list": 8, "get": 8, "put_if_absent": 1, "put": 1}] * 4
 
 
 def test_what_a_dead_group_has_left_goes_while_nothing_is_written(tmp_path, monkeypatch):
@@ -462,3 +462,40 @@ def test_what_a_dead_group_has_left_goes_while_nothing_is_written(tmp_path, monk
     assert left.exists()
     life.maintain(25 * 3600)
     assert not left.exists()
+
+
+@pytest.mark.parametrize("recent_secs", [1, RECENT_SECS])
+@pytest.mark.parametrize("kind", LIVES)
+def test_what_stands_may_become_a_point(tmp_path, monkeypatch, kind, recent_secs):
+    """However late, and whatever was merged since: its version stays whole, as recent ones do, until another follows."""
+    merge_at_once(monkeypatch)
+    life = LIVES[kind](monkeypatch, tmp_path / "t", recent_secs=recent_secs, files_max=1, upkeep_every_writes=3)
+    kept, merged = KeptPoints(), 0
+
+    def maintain_after(secs):
+        nonlocal kept
+        kept = kept.standing(life.txid, int((life.now_secs + secs) * 1000))
+        life.points = [point.txid for point in kept.points]
+        life.maintain(secs)
+
+    def write():
+        maintain_after(0)  # as at a decision: what was the last one until now may be a point
+        life.write(life.txid + 1, every_secs=1)
+        maintain_after(0)
+
+    write()
+    for _ in range(2):
+        # A clean-up comes just before a slot ends, and not until the files are deleted that were merged at its begin.
+        life.now_secs = (life.now_secs // 300 + 2) * 300 - 10
+        maintain_after(0)
+        maintain_after(14)
+        for _ in range(2):
+            write()
+        for _ in range(31):
+            maintain_after(10)
+        merged += life.txid_of(DeltaTable(life.path).version()) is None
+        write()
+        maintain_after(1)
+        life.check(*life.points)
+    assert len(life.points) > 2
+    assert merged or kind.startswith("keyed")

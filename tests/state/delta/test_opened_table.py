@@ -20,8 +20,8 @@ from tests.state.delta.delta_tables import fold, hold_no_rows, reread
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.variants import variants
 from txtopo import Fields
-from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
+from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import ConfigError, DivergenceError, LostLead, StateAccessError
 from txtopo.failpoints import armed
 from txtopo.files.folder import LocalFolder

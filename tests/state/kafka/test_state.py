@@ -14,8 +14,9 @@ from spouts import MemoryTransactionalSpout
 from spouts.opaque_memory import OpaqueMemoryTransactionalSpout
 from state import DeltaState, KafkaState, read_table
 from tests.crashes import Crash, run_with_crash
+from tests.variants import variants
 from txtopo import Config, Fields, TransactionalTopologyBuilder
-from txtopo.api.reduction import RowsMode, TransactionRows
+from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import (
     ConfigError,
     DivergenceError,
@@ -111,9 +112,7 @@ def test_a_run(pipeline):
     assert not keys[0] & keys[1]
 
 
-@pytest.mark.parametrize(
-    "opaque", [pytest.param(False, id="repeatable"), pytest.param(True, marks=pytest.mark.long, id="opaque")]
-)
+@pytest.mark.parametrize("opaque", variants(False, long=[True]), ids=["repeatable", "opaque"])
 @pytest.mark.slow
 def test_a_crash_at_every_step(pipeline, opaque):
     """A run that dies anywhere, and whoever comes next dies there, too, ends with each record once."""
@@ -130,7 +129,7 @@ class _DeadError(Exception):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", range(1, 8))
+@pytest.mark.parametrize("at", variants(1, 4, 7, long=[2, 3, 5, 6]))
 def test_a_crash_between_two_calls_of_the_client(pipeline, monkeypatch, at):
     """A coordinator that dies before or after any call of a transaction leaves all of it or nothing."""
     from state.kafka.client import KafkaWriter

@@ -45,8 +45,8 @@ def test_points_are_on_record_and_told(tmp_path, monkeypatch):
     first, second = KeptPoint(1, SECS * 1000), KeptPoint(3, SECS * 1000 + SLOT_MS)
     assert on_record(place) == KeptPoints((first, second))
     assert (told[0], told[-1]) == (
-        History((1,), 300, 168, SECS),
-        History((1, 3), 300, 168, SECS + SLOT_SECS),
+        History((1,), 300, 168, SECS, 1),
+        History((1, 3), 300, 168, SECS + SLOT_SECS, 4),
     )
     run(place, 5, SECS + 8 * 24 * 3600)
     assert [point.txid for point in on_record(place).points] == [4]

@@ -23,7 +23,7 @@ from txtopo import (
 )
 from txtopo.errors import StateFailure, StopError
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.commit import groups
+from txtopo.transactional.commit import tries
 
 BOUNDED = Config({"topology.transaction.max.attempts": 20})
 """So that a replay without end fails a test, and does not hang it."""
@@ -31,7 +31,7 @@ BOUNDED = Config({"topology.transaction.max.attempts": 20})
 
 @pytest.fixture(autouse=True)
 def _without_pauses(monkeypatch):
-    monkeypatch.setattr(groups, "WRITE_RETRY_SECS", 0.0)
+    monkeypatch.setattr(tries, "WRITE_RETRY_SECS", 0.0)
 
 
 class Disguise(CountTuples):

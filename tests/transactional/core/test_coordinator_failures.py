@@ -524,7 +524,7 @@ def test_nothing_is_kept_of_what_is_over() -> None:
         core = story.coordinator
         books = core._jobs
         noted = (books._cancelled, books._rolled_back, books._begun, books._of_suspects)
-        assert [*core._pending, *core._tries, *core.jobs, *(job_id for each in noted for job_id in each)] == []
+        assert [*core._pending, *core._pending.tries, *core.jobs, *(job_id for each in noted for job_id in each)] == []
 
 
 # Giving up.

@@ -16,11 +16,7 @@ Anchor = Tuple | Sequence[Tuple] | None
 
 
 def anchor_of_each(rows: Sequence[Any], anchors: Tuple | Sequence[Anchor] | None) -> Sequence[Anchor]:
-    """Return the anchor of each row, given what ``emit_batch`` was given.
-
-    Raises:
-        AnchorError: their number is not that of the rows.
-    """
+    """Return the anchor of each row, given what ``emit_batch`` was given; AnchorError if their numbers differ."""
     if anchors is None or isinstance(anchors, Tuple):
         return [anchors] * len(rows)
     if len(anchors) != len(rows):

@@ -124,12 +124,7 @@ class _Daemon:
         command = [sys.executable, "-P", "-m", "txtopo", self.kind, "--config", str(config)]
         with (self.folder / f"{self.name}.log").open("ab") as log:
             self.process = subprocess.Popen(  # noqa: S603 - our own command
-                command,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
+                command, env=self.environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
 
     def is_up(self) -> bool:

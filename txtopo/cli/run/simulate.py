@@ -166,11 +166,7 @@ def _run(subject: Simulated, seeds: range, kinds: Kinds, processes: int | None, 
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("", total=len(seeds))
         result = run_schedules(
-            subject,
-            seeds,
-            kinds,
-            processes=processes,
-            on_progress=lambda done: progress.update(task, completed=done),
+            subject, seeds, kinds, processes=processes, on_progress=lambda done: progress.update(task, completed=done)
         )
     struck = ", ".join(f"{count:,} {name}" for name, count in result.faults.most_common())
     console.print(f"{result.schedules:,} schedules in {result.elapsed_secs:.0f} s; faults: {struck or 'none'}")

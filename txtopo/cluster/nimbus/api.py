@@ -82,16 +82,7 @@ from txtopo.cluster.decisions.assignment import Assignment, ClusterView, Heartbe
 from txtopo.cluster.decisions.lifecycle import Event, Request as TopologyRequest, Status, Topology
 from txtopo.cluster.nimbus.daemon import Nimbus
 from txtopo.cluster.nimbus.pages import DriverPages
-from txtopo.cluster.serving.answers import (
-    Json,
-    body_of,
-    bounded,
-    check_token,
-    code_file,
-    errors_as_json,
-    has_token,
-    settings_in,
-)
+from txtopo.cluster.serving import answers
 from txtopo.errors import ClusterError, NoLeader, NotLeader, SubmissionError
 from txtopo.files.records import to_json
 from txtopo.text.secrecy import shown, without_secrets
@@ -138,7 +129,7 @@ class NimbusApi:
                     for wait in (("", "/{wait}") if event in {Event.REBALANCE, Event.KILL} else ("",))
                 ),
             ],
-            **errors_as_json(self._leader_of),
+            **answers.errors_as_json(self._leader_of),
         )
 
     # What is read.
@@ -147,7 +138,7 @@ class NimbusApi:
         is_well = self._nimbus.state.session.is_connected
         status = "ok" if is_well else "no connection to ZooKeeper"
         content = {"status": status, "isLeader": self._nimbus.elector.is_leader()}
-        return Json(content, 200 if is_well else 503)
+        return answers.Json(content, 200 if is_well else 503)
 
     def _show_metrics(self, _request: Request) -> Response:
         state = self._nimbus.state
@@ -155,12 +146,12 @@ class NimbusApi:
         return PlainTextResponse(generate_latest(self._metrics.registry), media_type="text/plain; version=0.0.4")
 
     def _leader(self, _request: Request) -> Response:
-        return Json({"leader": self._leader_address(), "address": self._nimbus.address})
+        return answers.Json({"leader": self._leader_address(), "address": self._nimbus.address})
 
     def _cluster(self, _request: Request) -> Response:
         view = self._nimbus.state.view()
         total, used = sum(each.slots for each in view.supervisors.values()), len(view.assignments)
-        return Json(
+        return answers.Json(
             {
                 "version": self._version,
                 "address": self._nimbus.address,
@@ -191,7 +182,7 @@ class NimbusApi:
                     "version": each.version,
                 }
             )
-        return Json({"nimbuses": found})
+        return answers.Json({"nimbuses": found})
 
     def _supervisors(self, _request: Request) -> Response:
         view, now = self._nimbus.state.view(), time.time()
@@ -208,7 +199,7 @@ class NimbusApi:
             }
             for each in view.supervisors.values()
         ]
-        return Json({"supervisors": found})
+        return answers.Json({"supervisors": found})
 
     def _topologies(self, request: Request) -> Response:
         state = self._nimbus.state
@@ -219,28 +210,28 @@ class NimbusApi:
             assignment = assignments.get(each.id)
             beat = None if assignment is None else beats.get((each.id, assignment.number))
             found.append(_shown(each, holders.get(each.id, frozenset()), live, assignment, beat))
-        return Json({"topologies": [self._for(request, each) for each in found]})
+        return answers.Json({"topologies": [self._for(request, each) for each in found]})
 
     def _topology(self, request: Request) -> Response:
-        return Json(self._for(request, self._show(self._nimbus.find(request.path_params["name"]))))
+        return answers.Json(self._for(request, self._show(self._nimbus.find(request.path_params["name"]))))
 
     def _manifest(self, request: Request) -> Response:
         manifest = self._nimbus.store.manifest(request.path_params["id"])
         if manifest is None:
             raise HTTPException(404, "this nimbus does not hold its code")
-        return Json(to_json(manifest))
+        return answers.Json(to_json(manifest))
 
     def _code(self, request: Request) -> Response:
-        return code_file(self._nimbus.store, request)
+        return answers.code_file(self._nimbus.store, request)
 
     # What is changed.
 
     def _changing(self, event: Event) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            check_token(request, self._token)
+            answers.check_token(request, self._token)
             wait_secs = _wait_of(request)
-            body = await body_of(request)
-            asked = TopologyRequest(event, wait_secs, settings_in(body) if event is Event.REBALANCE else {})
+            body = await answers.body_of(request)
+            asked = TopologyRequest(event, wait_secs, answers.settings_in(body) if event is Event.REBALANCE else {})
             name = request.path_params["name"]
             return await anyio.to_thread.run_sync(lambda: self._change(name, asked))
 
@@ -248,7 +239,7 @@ class NimbusApi:
 
     def _change(self, name: str, asked: TopologyRequest) -> Response:
         after = self._nimbus.request(name, asked)
-        return Json(
+        return answers.Json(
             {
                 "topologyOperation": asked.event.value,
                 "topologyId": after.id,
@@ -258,7 +249,7 @@ class NimbusApi:
         )
 
     async def _submit(self, request: Request) -> Response:
-        check_token(request, self._token)
+        answers.check_token(request, self._token)
         if not self._nimbus.elector.is_leader():  # before the upload, which may be 256 MiB in vain
             raise await anyio.to_thread.run_sync(self._nimbus.leadership.not_leader)
         if self._submissions.available_tokens < 1:
@@ -270,14 +261,14 @@ class NimbusApi:
             )
         self._metrics.submissions.inc()
         shown = await anyio.to_thread.run_sync(lambda: self._show(submitted.topology))
-        return Json({**shown, "note": submitted.note}, 201)
+        return answers.Json({**shown, "note": submitted.note}, 201)
 
     async def _upload(self, request: Request, path: Path) -> Submission:
         """Write the archive to a file; return the description, the line before it."""
         head = b""
         with path.open("wb") as file:
             is_head = True
-            async for chunk in bounded(request, self._nimbus.config["nimbus.upload.bytes.max"]):
+            async for chunk in answers.bounded(request, self._nimbus.config["nimbus.upload.bytes.max"]):
                 if not is_head:
                     file.write(chunk)
                     continue
@@ -299,7 +290,7 @@ class NimbusApi:
 
         async def endpoint(request: Request) -> Response:
             if is_guarded:
-                check_token(request, self._token)
+                answers.check_token(request, self._token)
             return await anyio.to_thread.run_sync(answer, request, limiter=None if is_guarded else self._reads)
 
         return endpoint
@@ -318,7 +309,7 @@ class NimbusApi:
 
     def _for(self, request: Request, topology: dict[str, Any]) -> dict[str, Any]:
         """Return a topology as whoever asks may see it: users' texts may hold keys and values."""
-        if has_token(request, self._token):
+        if answers.has_token(request, self._token):
             return topology
         beat = topology["heartbeat"]
         return {**topology, "settings": {}, "reason": None, "heartbeat": beat and {**beat, "detail": ""}}

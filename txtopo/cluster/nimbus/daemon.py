@@ -59,12 +59,7 @@ class Nimbus:
     """
 
     def __init__(
-        self,
-        config: ClusterConfig,
-        address: str,
-        token: str,
-        version: str,
-        on_failure: Callable[[BaseException], None],
+        self, config: ClusterConfig, address: str, token: str, version: str, on_failure: Callable[[BaseException], None]
     ) -> None:
         self.config = config
         self.address = address

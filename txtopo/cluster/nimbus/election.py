@@ -88,9 +88,7 @@ class ZooKeeperLeaderElector(LeaderElector):
     """
 
     def __init__(
-        self,
-        on_failure: Callable[[BaseException], None] = lambda _: None,
-        on_change: Callable[[], None] = lambda: None,
+        self, on_failure: Callable[[BaseException], None] = lambda _: None, on_change: Callable[[], None] = lambda: None
     ) -> None:
         self._on_failure = on_failure
         self._on_change = on_change

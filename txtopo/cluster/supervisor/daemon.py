@@ -70,12 +70,7 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        config: ClusterConfig,
-        address: str,
-        token: str,
-        version: str,
-        on_failure: Callable[[BaseException], None],
+        self, config: ClusterConfig, address: str, token: str, version: str, on_failure: Callable[[BaseException], None]
     ) -> None:
         config.check_isolation()
         self.config = config

@@ -14,14 +14,7 @@ from typing import Any
 
 import attr
 import attrs
-from openlineage.client.event_v2 import (
-    InputDataset,
-    Job,
-    OutputDataset,
-    Run,
-    RunEvent,
-    RunState,
-)
+from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
 from openlineage.client.facet_v2 import (
     DatasetFacet,
     InputDatasetFacet,
@@ -101,13 +94,7 @@ class Events:
     namespace: str = attrs.field(factory=lambda: os.environ.get(NAMESPACE) or _DEFAULT_NAMESPACE)
 
     def event(  # noqa: PLR0913, PLR0917 - what an event has
-        self,
-        kind: RunState,
-        incarnation: str,
-        epoch: int,
-        account: Account,
-        at_secs: float,
-        error: str = "",
+        self, kind: RunState, incarnation: str, epoch: int, account: Account, at_secs: float, error: str = ""
     ) -> RunEvent:
         """Return an event of a run, at ``at_secs`` since 1970, with what the run has read and written so far.
 

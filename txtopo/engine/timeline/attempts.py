@@ -15,27 +15,18 @@ from typing import NamedTuple
 
 import attrs
 
-from txtopo.engine.timeline.records import (
-    ATTEMPT,
-    FAILED,
-    GIVEN_UP,
-    OPEN,
-    RETURNED,
-    VISIBLE,
-    WRITE,
-    Entry,
-)
+from txtopo.engine.timeline import records
 from txtopo.transactional.core.measures import Measures
 from txtopo.transactional.core.record.facts import Fact, Trouble
 from txtopo.transactional.core.record.history import HistoryEvent, first_line
 from txtopo.transactional.core.record.record import Record
 
 OUTCOMES = {
-    HistoryEvent.COMMITTED: VISIBLE,
-    HistoryEvent.DEAD_LETTER_WRITTEN: GIVEN_UP,
-    HistoryEvent.ROLLED_BACK: RETURNED,
-    HistoryEvent.FAILED: FAILED,
-    HistoryEvent.STOPPED: FAILED,
+    HistoryEvent.COMMITTED: records.VISIBLE,
+    HistoryEvent.DEAD_LETTER_WRITTEN: records.GIVEN_UP,
+    HistoryEvent.ROLLED_BACK: records.RETURNED,
+    HistoryEvent.FAILED: records.FAILED,
+    HistoryEvent.STOPPED: records.FAILED,
 }
 """The facts that end an attempt, and how."""
 
@@ -145,18 +136,18 @@ class _Moments:
             grouped or started,
             begun_us,
             times,
-            OPEN if end is None else OUTCOMES[end.what],
+            records.OPEN if end is None else OUTCOMES[end.what],
             job=0 if started is None else started.job_id or 0,
             group=0 if grouped is None else grouped.group_id or 0,
             component=(end.component or "") if isinstance(end, Trouble) else "",
             reason=first_line(reason_alone(end.reason)) if isinstance(end, Trouble) else "",
         )
 
-    def entry(self, txid: int) -> Entry:
+    def entry(self, txid: int) -> records.Entry:
         begun, processed = self.begun, self.processed
         planned_us = 0 if begun is None else begun.planned_ms[txid - begun.txids[0]] * 1000
-        return Entry(
-            ATTEMPT,
+        return records.Entry(
+            records.ATTEMPT,
             (planned_us or self.begun_us, *self.times),
             self.outcome,
             None if self.attempts_of is None else self.attempts_of.attempt_of(txid),
@@ -168,7 +159,7 @@ class _Moments:
         )
 
 
-def entries_of(attempts: Iterable[AttemptFacts]) -> Iterator[Entry]:
+def entries_of(attempts: Iterable[AttemptFacts]) -> Iterator[records.Entry]:
     """Yield the records of attempts, and after those of a commit group those of its writes."""
     shift_secs = time.time() - time.monotonic()  # what is recorded is told by the time of day, facts by a run's clock
     for end, ended in itertools.groupby(attempts, operator.attrgetter("end")):
@@ -182,10 +173,10 @@ def entries_of(attempts: Iterable[AttemptFacts]) -> Iterator[Entry]:
             yield from _writes(end.measures, moments.group, shift_secs)
 
 
-def _writes(measures: Measures, group: int, shift_secs: float) -> Iterator[Entry]:
+def _writes(measures: Measures, group: int, shift_secs: float) -> Iterator[records.Entry]:
     for state, write in measures.writes.items():
         times = [int((shift_secs + secs) * 1e6) for secs in (*write.prepared, *write.published)]
-        yield Entry(WRITE, (*times, write.removed, 0, 0, 0), group=group, number=write.rows, name=state)
+        yield records.Entry(records.WRITE, (*times, write.removed, 0, 0, 0), group=group, number=write.rows, name=state)
 
 
 def reason_alone(text: str) -> str:

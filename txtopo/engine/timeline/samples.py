@@ -13,22 +13,7 @@ from txtopo.api.components.spout import Lag
 from txtopo.api.data.tuples import DEFAULT_STREAM
 from txtopo.assembly.plain.report import PlainReport
 from txtopo.assembly.report import Progress
-from txtopo.engine.timeline.records import (
-    COMPONENT,
-    DRIVER,
-    GIVEN_UP,
-    LAG,
-    PROGRESS,
-    READING,
-    ROOTS,
-    SAMPLE,
-    SERIES_MAX,
-    STATE,
-    STREAM,
-    VISIBLE,
-    WRITE,
-    Entry,
-)
+from txtopo.engine.timeline import records
 from txtopo.files.proc import memory_bytes
 from txtopo.plain.tasks.metrics import Counts, LatencyHistogram
 
@@ -50,7 +35,7 @@ class Sample:
     def packed(self, now_us: int, name: int) -> bytes:
         """Return it as the body of a record; ``name`` is the record that holds its name."""
         padded = (*self.numbers, *[None] * (NUMBERS - len(self.numbers)))
-        return SAMPLE.pack(now_us, name, *(math.nan if each is None else each for each in padded))
+        return records.SAMPLE.pack(now_us, name, *(math.nan if each is None else each for each in padded))
 
 
 class Sampler:
@@ -64,14 +49,14 @@ class Sampler:
         self._latencies_us: collections.deque[int] = collections.deque(maxlen=_LATENCIES_MAX)
         self._complete: collections.Counter[int] = collections.Counter()
 
-    def recorded(self, entry: Entry) -> None:
+    def recorded(self, entry: records.Entry) -> None:
         """Count a record: how long a visible transaction took from when it was available, and what was written."""
         times = entry.times
-        if entry.kind == WRITE:
+        if entry.kind == records.WRITE:
             count, secs, rows, removed = self._writes.get(entry.name, (0.0, 0.0, 0.0, 0.0))
             took = (times[3] - times[0]) / 1e6
             self._writes[entry.name] = (count + 1, secs + took, rows + entry.number, removed + times[4])
-        elif entry.outcome in {VISIBLE, GIVEN_UP}:
+        elif entry.outcome in {records.VISIBLE, records.GIVEN_UP}:
             self._latencies_us.append(times[7] - times[0])
 
     def samples(self) -> list[Sample]:
@@ -89,7 +74,7 @@ class Sampler:
         self._latencies_us.clear()
         p50, p99 = (latencies[int(len(latencies) * share)] / 1e6 if latencies else None for share in (0.5, 0.99))
         numbers = (p50, p99, self.jobs, self.groups, memory_bytes(), time.process_time(), workers_killed)
-        return Sample(DRIVER, "", numbers)
+        return Sample(records.DRIVER, "", numbers)
 
     def _of_transactions(self, progress: Progress) -> list[Sample]:
         numbers = (
@@ -108,19 +93,21 @@ class Sampler:
         )
         files = (progress.lag_files, progress.lag_bytes)
         return [
-            Sample(PROGRESS, "", numbers),
-            *([] if files == (None, None) else [Sample(LAG, "", files)]),
+            Sample(records.PROGRESS, "", numbers),
+            *([] if files == (None, None) else [Sample(records.LAG, "", files)]),
             *(
-                Sample(LAG, spout, (lag.files, lag.bytes, lag.records))
+                Sample(records.LAG, spout, (lag.files, lag.bytes, lag.records))
                 for spout, lag in progress.lags.items()
                 if len(progress.lags) > 1 and lag != Lag()
             ),
-            *(Sample(STATE, name, sums) for name, sums in self._writes.items()),
-            *(Sample(COMPONENT, name, (emitted,)) for name, emitted in progress.emitted.items()),
+            *(Sample(records.STATE, name, sums) for name, sums in self._writes.items()),
+            *(Sample(records.COMPONENT, name, (emitted,)) for name, emitted in progress.emitted.items()),
             *(_of_stream(*origin, tuples) for origin, tuples in progress.emitted_on.items()),
             *(
-                Sample(READING, json.dumps([each.component, each.name, each.of, each.kind.value]), (each.value,))
-                for each in progress.readings[:SERIES_MAX]
+                Sample(
+                    records.READING, json.dumps([each.component, each.name, each.of, each.kind.value]), (each.value,)
+                )
+                for each in progress.readings[: records.SERIES_MAX]
             ),
         ]
 
@@ -144,8 +131,11 @@ class Sampler:
         )
         components = report.components.items()
         return [
-            Sample(ROOTS, "", numbers),
-            *(Sample(COMPONENT, name, (*_counts(counts), report.queued.get(name))) for name, counts in components),
+            Sample(records.ROOTS, "", numbers),
+            *(
+                Sample(records.COMPONENT, name, (*_counts(counts), report.queued.get(name)))
+                for name, counts in components
+            ),
             *(
                 _of_stream(name, stream, tuples)
                 for name, counts in components
@@ -156,7 +146,7 @@ class Sampler:
 
 
 def _of_stream(component: str, stream: str, tuples: int) -> Sample:
-    return Sample(STREAM, json.dumps([component, stream]), (tuples,))
+    return Sample(records.STREAM, json.dumps([component, stream]), (tuples,))
 
 
 def _counts(counts: Counts) -> tuple[float, ...]:

@@ -39,10 +39,7 @@ from txtopo.topology.builders.checks import OWN_PREFIX
 
 
 def tables_of(parts: Sequence[JournalPart]) -> tuple[dict[str, JournalTable], set[str]]:
-    """Return the tables, as the journal names them last, and the states that the topology no longer has.
-
-    The table of such a state may be gone, or be another by now.
-    """
+    """Return the tables as the journal names them last, and the states that are no more, whose tables may be gone."""
     tables = {name: table for part in parts for name, table in part.header.tables.items()}
     return tables, tables.keys() - parts[-1].header.tables.keys()
 

@@ -38,8 +38,9 @@ from typing import Any
 import attrs
 
 from txtopo.api.components.planned import metadata_of
-from txtopo.api.state import OpenedState, Writes
+from txtopo.api.state import OpenedState
 from txtopo.api.table_history import StateComparison
+from txtopo.api.writes import Writes
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException, StateAccessError
 from txtopo.files.folder import LocalFolder

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.api.state import KeepsVersions, Writes
+from txtopo.api.state import KeepsVersions
 from txtopo.api.table_history import StateComparison
+from txtopo.api.writes import Writes
 from txtopo.errors import ConfigError, DivergenceError, StateAccessError
 from txtopo.journal.entries import DEAD_LETTERS, JournalEntry, JournalPart
 from txtopo.journal.journal import counting_entries

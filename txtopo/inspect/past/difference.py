@@ -88,11 +88,7 @@ class Comparison:
     limit: int | None = None
 
     def of(self, a: StoredRows, b: StoredRows) -> TableDifference:
-        """Read what two versions of tables do not have in common, and compare it.
-
-        Raises:
-            StateAccessError: files of one of them are gone, or can't be read.
-        """
+        """Compare what two versions of tables do not have in common; StateAccessError if files of one can't be read."""
         try:
             return stored_difference(a, b, since=self.since, with_txids=self.with_txids, limit=self.limit)
         except WORLD_ERRORS as error:

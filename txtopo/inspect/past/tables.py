@@ -26,7 +26,7 @@ from txtopo.inspect.answers import Rows, StateTable, TablePoint
 from txtopo.journal.ending import read_end, table_path
 from txtopo.journal.folders import find_journal
 from txtopo.text.secrecy import without_secrets
-from txtopo.transactional.commit.groups import REWRITTEN_BYTES_MIN
+from txtopo.transactional.commit.gathering import REWRITTEN_BYTES_MIN
 
 CELL_CHARACTERS_MAX = 1_000
 

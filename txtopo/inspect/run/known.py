@@ -98,10 +98,7 @@ def status_of(known: KnownRun) -> tuple[str, str]:
         return "killed", f"it gave its last sign {duration(age_secs)} ago, and another run has taken its place since"
     alive = writer.is_alive
     if alive is False:
-        return (
-            "killed",
-            f"process {writer.pid} is dead: {WHY_DEAD}; the one before is {duration(age_secs)} old",
-        )
+        return ("killed", f"process {writer.pid} is dead: {WHY_DEAD}; the one before is {duration(age_secs)} old")
     if age_secs > SILENT_SECS + writer.every_secs:
         where = "it is alive" if alive else f"it is on {writer.host}, so this machine can't see whether it is alive"
         return "silent" if alive else "unknown", f"silent: its last report is {duration(age_secs)} old; {where}"

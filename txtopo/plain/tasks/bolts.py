@@ -73,11 +73,7 @@ class BoltTask(Task):
                 self._execute = bolt.execute  # prepare() may have set another one
 
     def run(self) -> int:
-        """Execute some of the waiting tuples; return how many.
-
-        Raises:
-            UserCodeError: the bolt raised an exception other than a FailedException.
-        """
+        """Execute some of the waiting tuples; return how many; raise UserCodeError for other than FailedException."""
         clock = self._clock
         weighed_at = checked_at = clock()
         end = checked_at + TURN_SECS
@@ -157,11 +153,7 @@ class BatchTask(BoltTask):
     """A task of a rich bolt that takes what waits at once, by ``execute_batch``."""
 
     def run(self) -> int:
-        """Execute some of the waiting tuples, in one call for each stream; return how many.
-
-        Raises:
-            UserCodeError: the bolt raised an exception other than a FailedException.
-        """
+        """Execute some waiting tuples, one call for each stream; return how many; errors as :meth:`BoltTask.run`."""
         by_stream: dict[tuple[str, str], list[Columns]] = {}
         for columns in self.queue.take(EXECUTED_AT_ONCE_MAX):
             columns.fill()

@@ -188,11 +188,7 @@ class BoltCollector(OutputCollector):
         return self._send(*self._output.prepared(values, stream), anchors)
 
     def _send(
-        self,
-        stream: OutputStream,
-        values: tuple[Any, ...],
-        tasks: list[int],
-        anchors: Tuple | Sequence[Tuple] | None,
+        self, stream: OutputStream, values: tuple[Any, ...], tasks: list[int], anchors: Tuple | Sequence[Tuple] | None
     ) -> list[int]:
         output = self._output
         tree = _anchors(anchors, output.component)

@@ -159,10 +159,7 @@ class TaskOutput:
 
 
 class Lane:
-    """The default stream of a task, if each of its tuples goes to one task: most tuples do.
-
-    A collector emits them without a further call.
-    """
+    """The default stream of a task, if each tuple goes to one task, as most do: emitted without a further call."""
 
     __slots__ = ("by_key", "choose", "columns", "key", "width")
 

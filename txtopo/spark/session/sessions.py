@@ -214,12 +214,7 @@ def _changed_process(config: Config) -> Iterator[None]:
 def _start(config: Config, app_name: str, *, with_delta: bool) -> SparkSession:
     master = config.spark_master or "local[*]"
     builder = SparkSession.builder.master(master).appName(app_name)
-    settings = {
-        **_SETTINGS,
-        "spark.log.level": config.spark_log_level,
-        **config.spark,
-        **_java_options(config),
-    }
+    settings = {**_SETTINGS, "spark.log.level": config.spark_log_level, **config.spark, **_java_options(config)}
     if with_delta:
         settings |= delta_settings(settings, is_here=is_local(master))
         if has_to_fetch_jars(settings):

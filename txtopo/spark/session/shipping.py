@@ -53,10 +53,7 @@ def is_local(master: str) -> bool:
 
 
 def make_importable(context: SparkContext) -> tuple[str, ...]:
-    """Make the driver's imported modules importable in tasks; return paths for tasks to add to their search path.
-
-    Unless the master is local, the modules are shipped, to all current and later executors.
-    """
+    """Make the driver's modules importable in tasks, shipped unless local; return what to add to their search path."""
     if is_local(context.master):
         return tuple(sys.path)
     zipped = zipped_sources()

@@ -202,8 +202,7 @@ def _of_fields(frame: DataFrame, component: PlannedComponent, combiner: Reductio
     expected = list(component.streams[DEFAULT_STREAM].names[1:])
     if frame.columns != expected:
         raise TopologyError(
-            f"read() returned the columns {frame.columns}, but output_fields are {expected}",
-            component=component.id,
+            f"read() returned the columns {frame.columns}, but output_fields are {expected}", component=component.id
         )
     typed = _typed(frame, component, "read()")
     return typed if combiner is None else combined(typed, combiner)

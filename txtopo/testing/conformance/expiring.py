@@ -27,7 +27,8 @@ import pytest
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import MICROS_MIN, datetime_at
 from txtopo.api.map_state import MapState
-from txtopo.api.state import CanBeRepaired, ExpiresKeys, KeyedWrites, OpenedState, State
+from txtopo.api.state import CanBeRepaired, ExpiresKeys, OpenedState, State
+from txtopo.api.writes import KeyedWrites
 from txtopo.errors import FieldsError, LostLead, StateAccessError
 from txtopo.testing.conformance.state import INCARNATION, NAME, TOPOLOGY
 from txtopo.transactional.commit.write_buffer import group_state

@@ -134,12 +134,7 @@ def does_not_end(transactions: int) -> str:
 
 def wrong_class(spout: object) -> str:
     """Return the error for a spout that is tested against another kind's contract."""
-    kinds = (
-        OpaquePartitionedTransactionalSpout,
-        PartitionedTransactionalSpout,
-        DataFrameSpout,
-        TransactionalSpout,
-    )
+    kinds = (OpaquePartitionedTransactionalSpout, PartitionedTransactionalSpout, DataFrameSpout, TransactionalSpout)
     name = type(spout).__name__
     kind = next((kind.__name__ for kind in kinds if isinstance(spout, kind)), None)
     if kind is None:
@@ -474,10 +469,7 @@ class OpaquePartitionedTransactionalSpoutConformance(SpoutConformance):
             assert not collector.emitted
 
     def _run(
-        self,
-        spout: OpaquePartitionedTransactionalSpout,
-        committed: Sequence[OpaqueStep] = (),
-        total: int | None = None,
+        self, spout: OpaquePartitionedTransactionalSpout, committed: Sequence[OpaqueStep] = (), total: int | None = None
     ) -> list[OpaqueStep]:
         coordinator = self.opened(spout.coordinator(self.config, PlainContext()))
         emitter = spout.emitter(self.config, PlainContext())

@@ -24,10 +24,9 @@ import pyarrow as pa
 import pytest
 
 from txtopo.api.data.fields import Fields
-from txtopo.api.map_state import Key
-from txtopo.api.reduction import TransactionRows
 from txtopo.api.state import CanBeForked, CanBeRenamed, CanBeRepaired, FindsRows, OpenedState, State, StateTable
-from txtopo.api.values import KEYED_KINDS, StateKind, StateValue, stored_value
+from txtopo.api.values import KEYED_KINDS, Key, StateKind, StateValue, stored_value
+from txtopo.api.writes import TransactionRows
 from txtopo.errors import DivergenceError, FieldsError, LostLead, RuleError, StateAccessError, StateFailure
 
 WORD = Fields("word: string")
@@ -80,11 +79,7 @@ class StatePlace(ABC):
         """Return the state at this place, as a topology would declare it; every call must return the same state."""
 
     def opened(
-        self,
-        key: Fields = WORD,
-        value: Fields = COUNT,
-        kind: StateKind = StateKind.TRANSACTIONAL,
-        epoch: int = 1,
+        self, key: Fields = WORD, value: Fields = COUNT, kind: StateKind = StateKind.TRANSACTIONAL, epoch: int = 1
     ) -> OpenedState:
         """Open the state for the tests' topology."""
         return self.state(key, value, kind).open(TOPOLOGY, NAME, INCARNATION, epoch)

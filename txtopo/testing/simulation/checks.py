@@ -7,17 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
-from txtopo.testing.checkers import (
-    AttemptChecker,
-    Oracle,
-    Rows,
-    TableChecker,
-    Version,
-    Violation,
-    check_input,
-    check_journal,
-    require,
-)
+from txtopo.testing import checkers
 from txtopo.testing.simulation.durable import Durable
 from txtopo.testing.simulation.history import Disk, check_gone, check_promised
 from txtopo.topology.plans.plan import Plan
@@ -36,13 +26,13 @@ class Checks:
 
     _plan: Plan
     _durable: Durable
-    _tables: TableChecker
-    attempts: AttemptChecker
+    _tables: checkers.TableChecker
+    attempts: checkers.AttemptChecker
     _histories: Sequence[tuple[int, int]]
     _wall_secs: Callable[[], float]
     violation: BaseException | None = None
     """The first error that no fault explains."""
-    _points: dict[KeptPoint, dict[str, Rows]] = attrs.field(factory=dict, init=False)
+    _points: dict[KeptPoint, dict[str, checkers.Rows]] = attrs.field(factory=dict, init=False)
     """The points on record, each with the rows of all tables."""
 
     @contextlib.contextmanager
@@ -84,9 +74,9 @@ class Checks:
         """Check that no more transactions of a job fail than faults have struck in it."""
         with self.keeping():
             if len(txids) > struck:
-                raise Violation(f"a failing transaction fails alone (promise 5): {txids}, {struck} struck")
+                raise checkers.Violation(f"a failing transaction fails alone (promise 5): {txids}, {struck} struck")
 
-    def written(self, table: str, before: Version, version: Version) -> None:
+    def written(self, table: str, before: checkers.Version, version: checkers.Version) -> None:
         """Check a new version of a table."""
         with self.keeping():
             self._tables.written(table, before, version)
@@ -112,24 +102,24 @@ class Checks:
         needed = min((point.txid for point in self.promised()), default=self._durable.committed)
         first = self._durable.journal_begins_after
         with self.keeping():
-            require(first <= needed, f"the journal begins by the oldest point, {needed}: after {first}")
+            checkers.require(first <= needed, f"the journal begins by the oldest point, {needed}: after {first}")
 
-    def input(self, oracle: Oracle | None, *, is_cut_anew: bool) -> None:
+    def input(self, oracle: checkers.Oracle | None, *, is_cut_anew: bool) -> None:
         """Check at the end that the journal has each transaction once, and all input, by the expected result, if any.
 
         If ``is_cut_anew``, other transactions have the same input, so that only the final values can be compared.
         """
         after = self._durable.journal_begins_after
-        entries = check_journal(self._durable.journal(), self._durable.committed, after)
+        entries = checkers.check_journal(self._durable.journal(), self._durable.committed, after)
         if oracle is not None and not after:
-            check_input(entries, set(self._plan.semantics), oracle.tuples)
+            checkers.check_input(entries, set(self._plan.semantics), oracle.tuples)
             if is_cut_anew:
                 for name in self._plan.states:
                     self._final_values(name, oracle)
 
-    def _final_values(self, name: str, oracle: Oracle) -> None:
+    def _final_values(self, name: str, oracle: checkers.Oracle) -> None:
         last = oracle.as_of(name, oracle.transactions)
-        require(
+        checkers.require(
             {key: row.value for key, row in self._durable.tables[name].newest.rows.items()}
             == {key: row.value for key, row in last.items()},
             f"every total is as if each tuple had come once (promise 10): table {name!r}",

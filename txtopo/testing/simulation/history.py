@@ -82,15 +82,15 @@ class Disk:
         self.data[path] = self.wall_secs()
         return path
 
-    def add(self, version: Version, path: str | None = None, *, is_turn: bool = False) -> None:
-        """Put a version; ``path`` is the file that it adds."""
+    def add(self, version: Version, path: str | None = None, *, is_turn: bool = False, is_merge: bool = False) -> None:
+        """Put a version; ``path`` is the file that it adds, which has the rows of all others if they are merged."""
         before = self.made[-1].live if self.made else frozenset()
         live = before
         if version.restored is not None:
             live = self.made[version.restored].live if version.restored else frozenset()
         elif path is not None:
-            live = before | {path} if len(before) < FILES_MAX else frozenset({path})
-        is_write = path is not None or version.restored is not None
+            live = frozenset({path}) if is_merge or len(before) >= FILES_MAX else before | {path}
+        is_write = (path is not None and not is_merge) or version.restored is not None
         self._append(Made(version, self.wall_secs(), live, before, is_write, is_turn or version.restored is not None))
 
     def take(self, origin: Disk, number: int, version: Version) -> None:
@@ -138,10 +138,7 @@ class Disk:
         return next((self.made[number].version.rows for number, written in visible if written <= txid), {})
 
     def version_of(self, txid: int) -> int | None:
-        """Return the version that the last write up to a transaction has made; 0 if there was none.
-
-        None if it can't be read.
-        """
+        """Return the version of the last write up to a transaction, 0 if there was none; None if it can't be read."""
         readable = set(self.readable())
         for number, written in self.transactions(len(self.made) - 1):
             if written <= txid:
@@ -212,7 +209,7 @@ class SimulatedPast(TablePast):
         """Return no properties."""
         return {}
 
-    def look(self) -> int:
+    def refresh(self) -> int:
         """Return the newest version."""
         self._check_fence()
         return len(self._disk.made) - 1
@@ -318,8 +315,7 @@ def check_promised(name: str, disk: Disk, points: Mapping[int, Rows], recent_sec
     readable = set(disk.readable())
     for number in disk.recent(recent_secs):
         require(
-            number in readable,
-            f"who has begun to read has {recent_secs} s for it: version {number} of table {name!r}",
+            number in readable, f"who has begun to read has {recent_secs} s for it: version {number} of table {name!r}"
         )
 
 

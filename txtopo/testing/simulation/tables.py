@@ -19,8 +19,8 @@ from state.delta.upkeep.past import Removed
 from state.delta.upkeep.rounds import LogUpkeep
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import micros_at
-from txtopo.api.map_state import Key, pairs_of, split_columns
-from txtopo.api.reduction import Folding, Reducible, Rows, RowsMode, TransactionRows
+from txtopo.api.map_state import pairs_of, split_columns
+from txtopo.api.reduction import Folding
 from txtopo.api.state import (
     CanBeForked,
     CanBeRepaired,
@@ -34,10 +34,9 @@ from txtopo.api.state import (
     StateTable,
     TableDescription,
     TakesRows,
-    Writes,
-    by_key,
 )
-from txtopo.api.values import StateKind, StateValue, stored_value
+from txtopo.api.values import Key, StateKind, StateValue, stored_value
+from txtopo.api.writes import Reducible, Rows, RowsMode, TransactionRows, Writes, by_key
 from txtopo.columnar.rows_by_time import AFTER_ALL, BEFORE_ALL
 from txtopo.errors import DivergenceError, FailedException, LostLead, StateAccessError
 from txtopo.failpoints import reach
@@ -67,10 +66,10 @@ class SimulatedTable:
     files: dict[tuple[int, int], str] = attrs.field(factory=dict)
     """Those of what is prepared, by epoch and txid."""
 
-    def add(self, version: Version, file: str | None = None, *, is_turn: bool = False) -> None:
-        """Make a version the newest one; ``file`` is the path of the file that it adds."""
+    def add(self, version: Version, file: str | None = None, *, is_turn: bool = False, is_merge: bool = False) -> None:
+        """Make a version the newest one; ``file`` is the path of the file that it adds, see :meth:`Disk.add`."""
         before, self.newest = self.newest, version
-        self.disk.add(version, file, is_turn=is_turn)
+        self.disk.add(version, file, is_turn=is_turn, is_merge=is_merge)
         self.on_version(self.name, before, version)
 
     def take(self, origin: SimulatedTable, txid: int, epoch: int) -> None:
@@ -306,8 +305,18 @@ class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys, KeepsHistory, Ca
             self._log_upkeep.delete_removed(self._schedule, self._removed, self._files_needed, self._is_head)
             return
         self._log_upkeep.end()
+        self._merge()
         self._log_upkeep.begin(self._schedule, self._head, self._files_needed())
         self._writes = 0
+
+    def _merge(self) -> None:
+        """Move the rows to one file where there are several, by a version without a transaction."""
+        table, newest = self._table, self._table.newest
+        if len(table.disk.made[newest.number].live) > 1:
+            self.check_fence(newest)
+            merged = Version(newest.number + 1, newest.txid, self._epoch, newest.rows)
+            table.add(merged, table.disk.write(), is_merge=True)
+            self.landed()
 
     def close(self) -> None:
         """End the upkeep."""
@@ -316,8 +325,9 @@ class OpenedSimulatedState(OpenedState, FoldsRows, ExpiresKeys, KeepsHistory, Ca
     def landed(self) -> None:
         """Take note that the newest version is this coordinator's."""
         made = self._table.disk.made[-1]
-        self._head, self._writes = made.version.number, self._writes + 1
-        self._removed.append(Removed(int(made.made_secs * 1000), tuple(sorted(made.before - made.live))))
+        number, gone = made.version.number, tuple(sorted(made.before - made.live))
+        self._head, self._writes = number, self._writes + 1
+        self._removed.append(Removed(number, int(made.made_secs * 1000), gone))
 
     def _files_needed(self) -> set[str]:
         """Return the files of the head, and those that this coordinator has prepared."""

@@ -10,18 +10,9 @@ from typing import Any
 import attrs
 import cloudpickle
 
-from txtopo.api.components.bolt import (
-    Bolt,
-    Component,
-    ICommitter,
-    OutputFieldsDeclarer,
-)
+from txtopo.api.components.bolt import Bolt, Component, ICommitter, OutputFieldsDeclarer
 from txtopo.api.components.groupings import Grouping, GroupingKind
-from txtopo.api.components.spout import (
-    AnySpout,
-    DataFrameSpout,
-    Spout,
-)
+from txtopo.api.components.spout import AnySpout, DataFrameSpout, Spout
 from txtopo.api.data.copying import culprit
 from txtopo.api.data.fields import Fields
 from txtopo.api.reference import Reference
@@ -236,10 +227,7 @@ def _find_commit_phase(ordered: list[Declared]) -> set[str]:
 
 
 def _make_plan(
-    graph: Graph,
-    ordered: list[Declared],
-    streams: Mapping[str, Mapping[str, Fields]],
-    commit_phase: set[str],
+    graph: Graph, ordered: list[Declared], streams: Mapping[str, Mapping[str, Fields]], commit_phase: set[str]
 ) -> Plan:
     components = tuple(
         PlannedComponent(

@@ -51,12 +51,7 @@ def _prepare_copy(component: PlannedComponent, context: TopologyContext) -> None
         if component.kind is ComponentKind.BASIC_BOLT:
             copy.prepare(configuration, context)
         else:
-            copy.attempt, copy.collector, copy.context, copy.config = (
-                _ATTEMPT,
-                collector,
-                context,
-                configuration,
-            )
+            copy.attempt, copy.collector, copy.context, copy.config = (_ATTEMPT, collector, context, configuration)
             copy.prepare(configuration, context, collector, _ATTEMPT)
     except Exception:  # noqa: BLE001 - only the requested states matter here; a run reports other errors
         return

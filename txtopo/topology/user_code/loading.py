@@ -146,10 +146,7 @@ def import_module(name: str, first: Path | None = None) -> ModuleType:
         if not name or name.startswith("."):
             raise NoTopology(f"{name!r} is not a module name; give one as 'package.module'") from error
         raise LoadError(_explain(f"module {name} cannot be imported", error)) from error
-    except (
-        Exception,
-        SystemExit,
-    ) as error:  # a program without a main guard would end the command
+    except (Exception, SystemExit) as error:  # a program without a main guard would end the command
         hidden = why_hidden(error.name or "", Path(folder)) if isinstance(error, ImportError) else ""
         raise LoadError(_explain(f"module {name} cannot be imported", error, hidden)) from error
 

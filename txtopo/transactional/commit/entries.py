@@ -9,7 +9,7 @@ from typing import Any
 from txtopo.api.components.optional import call_if_there
 from txtopo.api.components.planned import metadata_of
 from txtopo.api.data.copying import copied, copied_json
-from txtopo.api.state import Writes, put_and_removed
+from txtopo.api.writes import Writes, put_and_removed
 from txtopo.attempts import TransactionAttempt
 from txtopo.journal.entries import JournalEntry, JournalTransaction, by_partition
 from txtopo.topology.plans.plan import PlannedComponent
@@ -33,10 +33,7 @@ def journal_entry(
     writes: Mapping[str, Writes],
     fingerprints: Mapping[TransactionAttempt, Fingerprints] | None,
 ) -> JournalEntry:
-    """Return the entry of a group that follows the transaction with the metadata ``previous``.
-
-    ``fingerprints`` are those of each attempt's components; None if the group writes a dead letter.
-    """
+    """Return the entry of a group after the metadata ``previous``; without ``fingerprints``, of a dead letter."""
     transactions = []
     for assigned in group:
         own = {} if fingerprints is None else fingerprints[assigned.attempt]
@@ -84,7 +81,6 @@ def _ranges(spout: PlannedComponent, metadata: Any, previous: Any) -> dict[str, 
 def _input(
     spout: PlannedComponent, assigned: AssignedAttempt, previous: Any, emitted: Fingerprint | None
 ) -> tuple[Mapping[str, tuple[Any, Any]] | None, dict[str, tuple[tuple[Any, Any], ...]]]:
-    """Return the input that a transaction took of a spout, and the gaps in it: of its metadata, and met by emitters."""
     ranges: Mapping[str, tuple[Any, Any]] | None = {}
     skipped: _Spans = {}
     with user_code(spout.id, assigned.attempt):

@@ -7,9 +7,6 @@
 4. Each state *publishes* its write, in one atomic step per state.
 5. The group counts as committed. The next write of the coordinator state makes that durable.
 
-A large keyed table without deletion vectors writes whole files again for a few rows. Then the next group gathers more
-transactions first, so that no more than :data:`REWRITTEN_BYTES_PER_SEC` are written again.
-
 Before step 3 the group never was: a crash leaves files that nobody refers to. After it the group will be finished,
 either here or by the recovery of the next leader, from the note alone. If the outcome of a step is unknown, the step is
 repeated: publishing what is visible already does nothing.
@@ -27,24 +24,21 @@ from typing import Any, Protocol
 
 import attrs
 
-from txtopo.api.state import KeepsHistory, OpenedState, Writes, put_and_removed
+from txtopo.api.state import KeepsHistory, OpenedState
 from txtopo.api.values import stored_value
+from txtopo.api.writes import Writes, put_and_removed
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
-from txtopo.errors import (
-    DivergenceError,
-    FailedException,
-    StateFailure,
-    StopError,
-    TxtopoError,
-)
+from txtopo.errors import DivergenceError, FailedException, StopError, TxtopoError
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import wait_for_descriptor
 from txtopo.journal.entries import JournalEntry
 from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.commit.entries import input_ranges, journal_entry
+from txtopo.transactional.commit.gathering import Gathering
 from txtopo.transactional.commit.keeping import Keeping
 from txtopo.transactional.commit.phases import GroupOutcome, RunCommitPhases, run_commit_phases
+from txtopo.transactional.commit.tries import state_failure_below, tries
 from txtopo.transactional.core.actions import AssignedAttempt, Commit, DeadLetter
 from txtopo.transactional.core.events import Committed, Event, Fenced, GroupEnded, RuleBroken
 from txtopo.transactional.core.measures import Measures, StateWrite, TransactionInput
@@ -56,25 +50,6 @@ from txtopo.transactional.tasks.failures import failed
 from txtopo.transactional.tasks.fingerprint import Fingerprints, joined
 
 logger = logging.getLogger("txtopo")
-
-WRITE_TRIES_MAX = 5
-"""How often a failed read or write of a table is tried before the run stops and leaves the rest to recovery: with the
-pauses, 3 s are enough for an answer that was lost, and an outage is for whoever starts the run again."""
-
-WRITE_RETRY_SECS = 0.2
-"""The pause before the second try, doubled before each further one."""
-
-_LONG_PAUSE_SECS = 5.0
-"""The pause before each further try of a state that is tried for longer."""
-
-REWRITTEN_BYTES_MIN = 8 * 1024 * 1024
-"""Up to so many rewritten bytes a group is cheap enough: about as much CPU as the job that processes it."""
-
-REWRITTEN_BYTES_PER_SEC = 32 * 1024 * 1024
-"""How much groups may rewrite on average: a quarter of what one core writes as Parquet."""
-
-GATHER_MS_MAX = 10_000
-"""The longest time for which a group gathers transactions."""
 
 GroupWrites = Mapping[str, Writes]
 
@@ -154,20 +129,14 @@ class GroupCommitter:
         self._dead_letters = dead_letters
         self._run_phases = run_phases
         self._gather_ms = 0
-        self._told_of: set[str] = set()
-        """The states of which was said that they make groups large."""
+        self._gathering = Gathering(states)
         self._keeping = keeping
 
     def input_ranges(self, metadata: Any, previous: Any) -> dict[str, tuple[Any, Any]]:
         """Return the input of a transaction that is not committed, by partition; see :func:`input_ranges`."""
         return input_ranges(self._task_factory.plan.spouts, metadata, previous)
 
-    def commit(
-        self,
-        action: Commit,
-        results: Mapping[TransactionAttempt, Result],
-        probe: ProgressProbe,
-    ) -> list[Event]:
+    def commit(self, action: Commit, results: Mapping[TransactionAttempt, Result], probe: ProgressProbe) -> list[Event]:
         """Commit a group up to the first failure, and return the resulting events."""
         events: list[Event] = []
         with self._ending(events, action.group_id):
@@ -214,12 +183,9 @@ class GroupCommitter:
         events.append(GroupEnded(group_id, self._gather_ms, measures=Measures(step_secs=step_secs)))
 
     def _run_commit_phases(
-        self,
-        group: Sequence[AssignedAttempt],
-        results: Mapping[TransactionAttempt, Result],
-        probe: ProgressProbe,
+        self, group: Sequence[AssignedAttempt], results: Mapping[TransactionAttempt, Result], probe: ProgressProbe
     ) -> GroupOutcome:
-        """Run the commit phases of a group; if a table can't be read, try again up to ``WRITE_TRIES_MAX`` times.
+        """Run the commit phases of a group; if a table can't be read, try again.
 
         The results of the processing phase are kept, so nothing is processed again. The fault is the table's, so no
         transaction counts as failed. If some transactions finished before the failure, they are written first.
@@ -229,7 +195,7 @@ class GroupCommitter:
         # User code may have caught the StateFailure and raised an error of its own: the failure of the outcome then has
         # it as its cause. If txtopo itself read the table, after the last transaction, it is raised as it is.
         what_now = "nothing of this transaction was written; start again when it can be"
-        for attempt in self._tries(group[0].attempt.txid, "read or written", what_now):
+        for attempt in tries(self._threads.sleep, group[0].attempt.txid, "read or written", what_now):
             with attempt, self._timed("commit phases"), self._threads.commit_phases():
                 outcome = self._run_phases(self._task_factory, states, group, lambda a: results[a].load(), probe)
                 failure = state_failure_below(outcome.failure)
@@ -287,7 +253,7 @@ class GroupCommitter:
         marks = marks_after(self._committed, self._states, set(writes), last)
         self._committed = CommittedMark(last, metadata, marks, planned)
         self._coordinator_state.commit(self._committed, first)
-        self._gather_ms = self._gathering(writes)
+        self._gather_ms = self._gathering.after_write(writes)
         if self._keeping is not None:
             self._keeping.record_committed(last)
         if self._on_written is not None:
@@ -301,24 +267,6 @@ class GroupCommitter:
             inputs,
         )
 
-    def _gathering(self, names: Iterable[str]) -> int:
-        """Return for how long to gather transactions for the next group, in ms, since this one wrote these states."""
-        rewritten = {name: self._states[name].rewritten_bytes for name in names}
-        large = {name: size for name, size in rewritten.items() if size > REWRITTEN_BYTES_MIN}
-        gather_ms = min(GATHER_MS_MAX, sum(large.values()) * 1000 // REWRITTEN_BYTES_PER_SEC)
-        for name, size in large.items():
-            if name not in self._told_of:
-                self._told_of.add(name)
-                logger.warning(
-                    "state %r: a commit group writes %d MB again for the rows that it touches, so a group now gathers "
-                    "transactions for %.1f s, and answers come later; with deletion_vectors=True on the state, which "
-                    "'txtopo evolve' turns on, it costs what it touches",
-                    name,
-                    size // 1_000_000,
-                    gather_ms / 1000,
-                )
-        return gather_ms
-
     def _discreet(self, assigned: AssignedAttempt) -> AssignedAttempt:
         """Return an attempt whose failure may be read by anybody."""
         if not assigned.failure:
@@ -328,7 +276,7 @@ class GroupCommitter:
     def _prepare(self, spans: _Spans, notes: dict[str, Any], name: str, txid: int, values: Writes) -> None:
         began = self._now_secs()
         what_now = "nothing of this group is written; start again when it is writable"
-        for attempt in self._tries(txid, "prepared", what_now, self._states[name].declared.retry_secs):
+        for attempt in tries(self._threads.sleep, txid, "prepared", what_now, self._states[name].declared.retry_secs):
             with attempt, durable_step("table.prepare"):
                 notes[name] = self._states[name].prepare(txid, values)
         spans[name] = began, self._now_secs()
@@ -344,7 +292,7 @@ class GroupCommitter:
         began = self._now_secs()
         # If a write was made and only its answer was lost, the next try finds the transaction and does nothing.
         what_now = "start again when it is writable, and recovery will finish the group"
-        for attempt in self._tries(txid, "written", what_now, self._states[name].declared.retry_secs):
+        for attempt in tries(self._threads.sleep, txid, "written", what_now, self._states[name].declared.retry_secs):
             with attempt, durable_step("table.write"):
                 self._states[name].publish(txid, note)
         spans[name] = began, self._now_secs()
@@ -353,23 +301,6 @@ class GroupCommitter:
         """Make durable that the last group is committed, if no other group follows that would do so."""
         self._coordinator_state.flush()
         return []
-
-    def _tries(self, txid: int, done: str, what_now: str, retry_secs: float = 0.0) -> Iterator[_Try]:
-        """Yield contexts to read or write tables in, until one ends without a FailedException, or the run stops."""
-        for tries, pause_secs in enumerate(_pauses(retry_secs), 1):
-            wait_for_descriptor(self._threads.sleep)
-            attempt = _Try()
-            yield attempt
-            if attempt.failure is None:
-                return
-            if pause_secs is None:
-                raise StopError(
-                    f"a table could not be {done} in {tries} tries; {what_now}",
-                    txid=txid,
-                    cause=str(attempt.failure),
-                ) from attempt.failure
-            logger.warning("a table can't be %s for transaction %d; trying again: %s", done, txid, attempt.failure)
-            self._threads.sleep(pause_secs)
 
     @property
     def has_upkeep_by_time(self) -> bool:
@@ -405,20 +336,6 @@ class GroupCommitter:
         return _Timed(self._step_secs, step, self._now_secs)
 
 
-class _Try:
-    """The context of one try: keeps a FailedException, and lets every other error pass."""
-
-    failure: FailedException | None = None
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, FailedException):
-            self.failure = error
-        return self.failure is not None
-
-
 class _Timed:
     """Adds up the time spent in its context. A class and not a generator, because groups enter it for every step."""
 
@@ -435,26 +352,6 @@ class _Timed:
     def __exit__(self, *error: object) -> None:
         step, step_secs = self._step, self._step_secs
         step_secs[step] = step_secs.get(step, 0.0) + self._now_secs() - self._started
-
-
-def _pauses(retry_secs: float) -> Iterator[float | None]:
-    """Yield the pause after each try: 0.2, 0.4, 0.8 and 1.6 seconds, then 5 each time, and None after the last try."""
-    for tries in range(WRITE_TRIES_MAX - 1):
-        yield WRITE_RETRY_SECS * 2**tries
-    left = retry_secs - 3.0
-    while left > 0:
-        yield min(left, _LONG_PAUSE_SECS)
-        left -= _LONG_PAUSE_SECS
-    yield None
-
-
-def state_failure_below(error: BaseException | None) -> StateFailure | None:
-    """Return the StateFailure that an error is or was raised from, perhaps by user code; None if there is none."""
-    while error is not None:
-        if isinstance(error, StateFailure):
-            return error
-        error = error.__cause__ or error.__context__
-    return None
 
 
 def _emitted(fingerprints: Iterable[Fingerprints]) -> tuple[dict[str, int], dict[tuple[str, str], int]]:

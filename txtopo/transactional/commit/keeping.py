@@ -87,7 +87,8 @@ class Keeping:
         self._read_holds(now_secs)
         txids = tuple(point.txid for point in self._points.points)
         of_copies = {hold.point for hold in self._holds if hold.point is not None}
-        history = History(tuple(sorted({*txids, *of_copies})), self._recent_secs, self._rewind_hours, now_secs)
+        points = tuple(sorted({*txids, *of_copies}))
+        history = History(points, self._recent_secs, self._rewind_hours, now_secs, self._committed)
         for state in states:
             if isinstance(state, KeepsHistory):
                 state.keep_history(history)

@@ -23,10 +23,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.api.data.types import python_values
-from txtopo.api.map_state import Key, joined_columns, split_columns
-from txtopo.api.reduction import Folding, TransactionRows
-from txtopo.api.state import ExpiresKeys, FindsRows, FoldsRows, KeyedWrites, OpenedState
-from txtopo.api.values import StateKind, StateValue, stored_value
+from txtopo.api.map_state import joined_columns, split_columns
+from txtopo.api.reduction import Folding
+from txtopo.api.state import ExpiresKeys, FindsRows, FoldsRows, OpenedState
+from txtopo.api.values import Key, StateKind, StateValue, stored_value
+from txtopo.api.writes import KeyedWrites, TransactionRows
 from txtopo.columnar.conversion import fitted_array
 from txtopo.columnar.latest_rows import LatestRows, SoughtKeys
 from txtopo.columnar.rows_by_time import are_over

@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from txtopo.api.state import OpenedState, Writes
+from txtopo.api.state import OpenedState
+from txtopo.api.writes import Writes
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import RuleError, TupleTreeFailure, TxtopoError

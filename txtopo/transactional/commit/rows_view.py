@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from txtopo.api.map_state import expires_nothing
-from txtopo.api.reduction import Rows, RowsFile, RowsMode, TransactionRows
-from txtopo.api.state import ExpiresRows, OpenedState, TakesRows, Writes
+from txtopo.api.state import ExpiresRows, OpenedState, TakesRows
+from txtopo.api.writes import Rows, RowsFile, RowsMode, TransactionRows, Writes
 from txtopo.columnar.rows_by_time import BEFORE_ALL
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FailedException
@@ -74,7 +74,6 @@ class RowsView(TransactionView):
         """This transaction's rows on top of the group's, if they expire."""
 
     def _refuse_keys(self, *_arguments: Any, **_options: Any) -> Any:
-        """Refuse access by key."""
         self._check_running()
         return self._group.multi_get(())
 

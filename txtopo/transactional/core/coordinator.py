@@ -172,17 +172,17 @@ from typing import Any, assert_never
 
 import attrs
 
-from txtopo.api.components.planned import NEVER, Turn
+from txtopo.api.components.planned import Turn
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import InternalError, JobFailure, PoisonTransaction
 from txtopo.transactional.core import actions, events
-from txtopo.transactional.core.choosing import choose_group, choose_job, may_grow, pending_end, witnesses
 from txtopo.transactional.core.jobs_in_flight import JobsInFlight
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
+from txtopo.transactional.core.pending import Pending
 from txtopo.transactional.core.record.facts import Fact, Trouble
 from txtopo.transactional.core.record.history import HistoryEvent
 from txtopo.transactional.core.record.telling import Telling
-from txtopo.transactional.core.transactions import Transaction, Tries
+from txtopo.transactional.core.transactions import Transaction
 from txtopo.transactional.core.transitions import LIVE, Status, Trigger
 
 
@@ -191,13 +191,9 @@ class Coordinator:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.committed = 0
-        self._committed_metadata: Any = None
-        self._committed_planned = NEVER
         self._epoch = 0
         self._now_ms = 0
-        self._pending: dict[int, Transaction] = {}
-        self._tries: dict[int, Tries] = {}
+        self._pending = Pending(limits)
         self._jobs = JobsInFlight(limits)
         self._group: int | None = None
         self._gather_until_ms = 0
@@ -213,6 +209,8 @@ class Coordinator:
         """What to do about the events of this call."""
         self._is_cluster_well = True
         """Whether something was processed since the last loss."""
+        self._may_be_unproven = False
+        """Whether some loss may be unproven: to look for it with each answer would be a third of the core's work."""
 
     # Interface.
 
@@ -236,7 +234,12 @@ class Coordinator:
     @property
     def pending(self) -> Mapping[int, Transaction]:
         """The begun, uncommitted transactions by txid, for checks and displays; do not change them."""
-        return MappingProxyType(self._pending)
+        return MappingProxyType(self._pending.by_txid)
+
+    @property
+    def committed(self) -> int:
+        """The last committed transaction."""
+        return self._pending.committed.txid
 
     @property
     def jobs(self) -> Mapping[int, tuple[int, ...]]:
@@ -250,7 +253,7 @@ class Coordinator:
 
     def metadata_of(self, txid: int) -> Any:
         """Return the metadata of a pending transaction, or of the last committed one."""
-        return self._committed_metadata if txid == self.committed else self._pending[txid].metadata
+        return self._pending.known(txid).metadata
 
     @property
     def transaction_us(self) -> int | None:
@@ -315,14 +318,10 @@ class Coordinator:
         assert event.epoch > 0, "an epoch is counted from 1"
         self._epoch = event.epoch
         self._now_ms = event.now_ms
-        self.committed = event.committed
         self._jobs = JobsInFlight(self.limits, event.transaction_us)
-        self._committed_metadata = event.committed_metadata
-        self._committed_planned = event.committed_planned
-        for expected, begun in enumerate(event.begun, event.committed + 1):
-            if begun.txid != expected:
-                raise InternalError(f"recovered transaction {begun.txid} where {expected} should be")
-            self._add(begun)
+        self._pending = Pending(self.limits, event.committed)
+        for begun in event.begun:
+            self._pending.begin(begun)
         self._telling.begun(HistoryEvent.RECOVERED, event.begun)
 
     def _begin(self, event: events.MetadataCreated) -> None:
@@ -334,21 +333,16 @@ class Coordinator:
             )
         self._source = event.source
         for transaction in event.begun:
-            if transaction.txid != self._last_begun + 1:
-                raise InternalError(f"transaction {transaction.txid} begun after {self._last_begun}")
-            self._add(transaction)
+            self._pending.begin(transaction)
         self._telling.begun(HistoryEvent.BEGUN, event.begun)
         if event.begun and self.limits.spout.keeps_begun:
             self._do(actions.SaveMetadata(event.begun))
 
-    def _add(self, begun: events.TransactionMetadata) -> None:
-        tries = self._tries_of(begun.txid)
-        self._pending[begun.txid] = Transaction(begun.txid, begun.metadata, begun.planned, tries)
-
     def _progressed(self, event: events.Progressed) -> None:
-        live = self._live(event.attempts)
+        live = self._pending.live(event.attempts)
         if any(transaction.status is Status.COMMITTING for transaction in live):
-            live += self._committing()  # commit phases run one after another, so the others wait for this one
+            # Commit phases run one after another, so the others wait for this one.
+            live += self._pending.of_status(Status.COMMITTING)
         for transaction in live:
             self._record_begun(transaction.job_id)
             self._renew(transaction)
@@ -357,11 +351,11 @@ class Coordinator:
         """Let the time of a job's attempts run from now on, if this is the first that is heard of it."""
         if job_id is not None and self._jobs.record_begun(job_id):
             for txid in self._jobs.txids[job_id]:
-                if self._is_processing(txid, job_id):
-                    self._renew(self._pending[txid])
+                if self._pending.is_processing(txid, job_id):
+                    self._renew(self._pending.by_txid[txid])
 
     def _processed(self, event: events.Processed) -> None:
-        transaction = self._pending.get(event.attempt.txid)
+        transaction = self._pending.by_txid.get(event.attempt.txid)
         if transaction is None or not transaction.is_live(event.attempt) or transaction.status is not Status.PROCESSING:
             return  # a late answer, see "Attempts and late answers"
         self._record_begun(transaction.job_id)
@@ -376,15 +370,18 @@ class Coordinator:
 
     def _end_waits(self, *, is_proof: bool) -> None:
         """Let transactions whose loss is unproven be tried again; with a proof, those losses count that are charged."""
-        for transaction in [each for each in self._pending.values() if each.tries.is_unproven]:
+        if not self._may_be_unproven:
+            return
+        for transaction in [each for each in self._pending if each.tries.is_unproven]:
             transaction.tries.is_unproven = False
             transaction.tries.failures += is_proof and transaction.tries.is_charged
             # One that is tried again, because all losses were unproven, is judged when that attempt has ended.
             if transaction.status is Status.READY:
                 self._give_up_if_due(transaction)
+        self._may_be_unproven = any(tries.is_unproven for tries in self._pending.tries.values())
 
     def _failed(self, event: events.Failed) -> None:
-        for transaction in self._live([event.attempt]):
+        for transaction in self._pending.live([event.attempt]):
             if transaction.status is Status.WRITING_DEAD_LETTER:
                 # Writing the dead letter failed; that is no further failure of the transaction.
                 self._telling.trouble(transaction, HistoryEvent.FAILED, event.error)
@@ -405,7 +402,7 @@ class Coordinator:
     def _break_rule(self, event: events.RuleBroken) -> None:
         """Stop the run; end the attempt with the reason, which the end of its job would not know."""
         self._stop_by(event.error, event.attempt)
-        for transaction in self._live(() if event.attempt is None else [event.attempt]):
+        for transaction in self._pending.live(() if event.attempt is None else [event.attempt]):
             component = getattr(event.error, "component", None)
             self._telling.trouble(transaction, HistoryEvent.FAILED, str(event.error), component)
             transaction.move(Trigger.FAIL)
@@ -449,9 +446,8 @@ class Coordinator:
             self._stop(actions.StopReason.FAILED, self._poison(transaction))
 
     def _roll_back(self, first_txid: int, failed_txid: int) -> None:
-        for txid in [txid for txid in self._pending if txid >= first_txid]:
-            transaction = self._pending[txid]
-            if txid != failed_txid:
+        for transaction in [each for each in self._pending if each.txid >= first_txid]:
+            if transaction.txid != failed_txid:
                 self._telling.trouble(
                     transaction, HistoryEvent.ROLLED_BACK, f"it follows transaction {failed_txid}, which failed"
                 )
@@ -460,7 +456,7 @@ class Coordinator:
             if self.limits.spout.keeps_begun:
                 transaction.roll_back()
             else:
-                del self._pending[txid]
+                self._pending.forget(transaction)
         self._source_answer_is_stale = self._source_asked
         # It was exhausted after the transactions that were rolled back.
         if self._source is events.SourceStatus.EXHAUSTED:
@@ -474,7 +470,7 @@ class Coordinator:
         self._stop_if_lost_too_often(event.error)
 
     def _lose_attempt(self, event: events.AttemptLost) -> None:
-        for transaction in self._live([event.attempt]):
+        for transaction in self._pending.live([event.attempt]):
             job_id = transaction.job_id
             if transaction.status is Status.PROCESSING and job_id is not None:
                 if not self._is_to_blame(job_id):
@@ -494,10 +490,9 @@ class Coordinator:
         While others can still prove it, that is unknown. With bounded tries that transaction will be given up, so the
         loss must not stop the run.
         """
-        transaction = self._pending.get(self._jobs.txids[job_id][0])
+        transaction = self._pending.by_txid.get(self._jobs.txids[job_id][0])
         failed_before = transaction is not None and transaction.tries.is_suspect and transaction.tries.failures > 0
-        is_proven = not witnesses(self._pending, self.committed, self.limits)
-        return failed_before and is_proven and self.limits.tries_max is not None
+        return failed_before and not self._pending.has_witness() and self.limits.tries_max is not None
 
     def _end_job(self, job_id: int, error: str) -> None:
         self._fail_job(job_id, self._jobs.end(job_id), error)
@@ -505,13 +500,14 @@ class Coordinator:
     def _fail_job(self, job_id: int, held: tuple[int, ...], error: str) -> None:
         """Fail attempts of a job that are still processing; blame a suspect, which had nothing beside it."""
         for txid in held:
-            if not self._is_processing(txid, job_id):
+            if not self._pending.is_processing(txid, job_id):
                 continue
-            transaction = self._pending[txid]
+            transaction = self._pending.by_txid[txid]
             tries = transaction.tries
             tries.not_before_ms = self._now_ms + self._jobs.pause_ms
             # Of one that was no suspect, another one may be at fault.
-            tries.is_unproven = tries.is_suspect and bool(witnesses(self._pending, self.committed, self.limits))
+            tries.is_unproven = tries.is_suspect and self._pending.has_witness()
+            self._may_be_unproven |= tries.is_unproven
             tries.failures += tries.is_suspect and not tries.is_unproven
             tries.is_charged = self._is_cluster_well
             tries.is_suspect = True
@@ -522,18 +518,14 @@ class Coordinator:
     def _commit(self, event: events.Committed) -> None:
         what, tuples = HistoryEvent.COMMITTED, []
         for attempt in event.attempts:
-            transaction = self._pending.get(attempt.txid)
-            if transaction is None or not transaction.is_live(attempt) or attempt.txid != self.committed + 1:
+            transaction = self._pending.first
+            if transaction is None or not transaction.is_live(attempt):
                 raise InternalError(f"{attempt} committed out of turn, after {self.committed}")
             if transaction.status is Status.WRITING_DEAD_LETTER:  # which is alone in its group
                 what = HistoryEvent.DEAD_LETTER_WRITTEN
             tuples.append(transaction.tuples)
             transaction.move(Trigger.COMMITTED)
-            self.committed = attempt.txid
-            self._committed_metadata = transaction.metadata
-            self._committed_planned = transaction.planned
-            del self._pending[attempt.txid]
-            self._tries.pop(attempt.txid, None)
+            self._pending.commit(transaction)
         if event.attempts:
             self._telling.committed(what, event.attempts, tuple(tuples), event.measures)
             self._do(actions.CleanUp(self.committed))
@@ -541,19 +533,18 @@ class Coordinator:
     def _end_group(self, event: events.GroupEnded) -> None:
         if event.group_id != self._group:
             raise InternalError(f"commit group {event.group_id} ended, {self._group} is in flight")
-        for transaction in self._pending.values():
-            if transaction.status in {Status.COMMITTING, Status.WRITING_DEAD_LETTER}:
-                self._telling.trouble(transaction, HistoryEvent.RETURNED)
-                transaction.move(Trigger.RETURN)
+        for transaction in self._pending.of_status(Status.COMMITTING, Status.WRITING_DEAD_LETTER):
+            self._telling.trouble(transaction, HistoryEvent.RETURNED)
+            transaction.move(Trigger.RETURN)
         self._telling.of_run(HistoryEvent.GROUP_ENDED, group_id=event.group_id, measures=event.measures)
         self._group = None
         self._gather_until_ms = self._now_ms + event.gather_ms
 
     def _expire(self) -> None:
-        expired = [t for t in self._pending.values() if t.attempt and t.deadline_ms <= self._now_ms]
+        expired = [t for t in self._pending if t.attempt and t.deadline_ms <= self._now_ms]
         if self._group is not None and any(t.status is Status.COMMITTING for t in expired):
             self._do(actions.AbandonCommit(self._group))
-            for transaction in self._committing():
+            for transaction in self._pending.of_status(Status.COMMITTING):
                 self._renew(transaction)  # ask once per timeout, not at every tick: a long Delta write may continue
         error = f"no progress for {self.limits.timeout_ms / 1000:g} s"
         processing = {t.job_id for t in expired if t.status is Status.PROCESSING and t.job_id}
@@ -583,7 +574,7 @@ class Coordinator:
         self._process_next()
 
     def _look_for_end(self) -> None:
-        first = self._pending.get(self.committed + 1)
+        first = self._pending.first
         if first is not None and first.status is Status.DEAD and self.limits.give_up_policy is GiveUpPolicy.WAIT:
             self._stop(actions.StopReason.FAILED, self._poison(first))
         elif self.limits.until is not None and self.committed >= self.limits.until:
@@ -611,14 +602,14 @@ class Coordinator:
     def _commit_next(self) -> None:
         if self._group is not None:
             return
-        first = self._pending.get(self.committed + 1)
+        first = self._pending.first
         if first is not None and first.status is Status.DEAD:
             first.begin_attempt(self._epoch, Trigger.WRITE_DEAD_LETTER)
             (given_up,) = _assigned([first])
             self._group = self._take_group_id()
             self._do(actions.DeadLetter(self._group, given_up, first.tries.failures, first.tries.error))
             return
-        group = choose_group(self._pending, self.committed, self.limits)
+        group = self._pending.group()
         if group and not self._is_gathering(group):
             for transaction in group:
                 transaction.move(Trigger.COMMIT)
@@ -631,37 +622,34 @@ class Coordinator:
     def _is_gathering(self, group: Sequence[Transaction]) -> bool:
         """Whether a group waits for further transactions."""
         is_open = self._is_active and self._source is not events.SourceStatus.EXHAUSTED
-        return self._now_ms < self._gather_until_ms and may_grow(
-            group, self._pending, self.committed, self.limits, is_open=is_open
-        )
+        return self._now_ms < self._gather_until_ms and self._pending.may_grow(group, is_open=is_open)
 
     def _ask_source(self) -> None:
         if not self._is_active:
             return
-        count = pending_end(self.committed, self.limits) - self._last_begun
+        last = self._pending.last_begun
+        count = self._pending.end - last.txid
         unknown = self.limits.spout.unknown
         if unknown:
             if self.limits.give_up_policy is GiveUpPolicy.WAIT:
                 unknown |= {Status.DEAD}  # it is not skipped, and its end may be unknown
-            if any(t.status in unknown for t in self._pending.values()):
+            if self._pending.of_status(*unknown):
                 return  # the spout's coordinator does not know what is left until the emitters have emitted these
         count = self.limits.spout.begun_max(count, self.limits.job_transactions_max)
         if count > 0 and self._source is not events.SourceStatus.EXHAUSTED and not self._source_asked:
             self._source_asked = True
-            last = self._last_begun
-            planned = self._committed_planned if last == self.committed else self._pending[last].planned
-            self._do(actions.CreateMetadata(last + 1, count, self.metadata_of(last), planned))
+            self._do(actions.CreateMetadata(last.txid + 1, count, last.metadata, last.planned))
 
     def _process_next(self) -> None:
-        for job_id in self._jobs.useless(self._is_processing):
+        for job_id in self._jobs.useless(self._pending.is_processing):
             self._cancel(job_id)
         if not self._jobs.have_begun:
-            self._jobs.prepare_for(sum(transaction.status is Status.READY for transaction in self._pending.values()))
+            self._jobs.prepare_for(len(self._pending.of_status(Status.READY)))
         # Two jobs of an opaque spout would both continue from the same transaction.
         jobs_max = self.limits.spout.jobs_max(self.limits.jobs_max)
         while len(self._jobs.txids) < jobs_max:
             size = self._jobs.transactions_max
-            job = choose_job(self._pending, self.committed, self._now_ms, self.limits, size)
+            job = self._pending.job(self._now_ms, size)
             if not job:
                 return
             is_suspect = job[0].tries.is_suspect
@@ -676,27 +664,9 @@ class Coordinator:
 
     # Helpers.
 
-    @property
-    def _last_begun(self) -> int:
-        return self.committed + len(self._pending)
-
-    def _tries_of(self, txid: int) -> Tries:
-        return self._tries.setdefault(txid, Tries())
-
-    def _is_processing(self, txid: int, job_id: int) -> bool:
-        transaction = self._pending.get(txid)
-        return transaction is not None and transaction.job_id == job_id and transaction.status is Status.PROCESSING
-
-    def _committing(self) -> list[Transaction]:
-        return [t for t in self._pending.values() if t.status is Status.COMMITTING]
-
     def _take_group_id(self) -> int:
         self._next_group_id += 1
         return self._next_group_id - 1
-
-    def _live(self, attempts: Iterable[TransactionAttempt]) -> list[Transaction]:
-        candidates = ((self._pending.get(attempt.txid), attempt) for attempt in attempts)
-        return [transaction for transaction, attempt in candidates if transaction and transaction.is_live(attempt)]
 
     def _renew(self, transaction: Transaction) -> None:
         transaction.deadline_ms = self._now_ms + self.limits.timeout_ms

@@ -114,10 +114,7 @@ class JobSizer:
         return min(self.transactions_max, max(1, (transactions * target_ms + elapsed_ms // 2) // elapsed_ms))
 
     def _having_learnt(self, transactions: int, elapsed_ms: int) -> JobSizer:
-        """Return a sizer with a new time per transaction, unless the job was much smaller than the last one measured.
-
-        In a small job the fixed cost dominates, so its time per transaction means little.
-        """
+        """Return a sizer with a new time per transaction; as it is if the job was small, of mostly fixed cost."""
         if 2 * transactions < self.learnt_from:
             return self
         transaction_us = max(1, elapsed_ms * 1000 // transactions)

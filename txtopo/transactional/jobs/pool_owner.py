@@ -12,23 +12,7 @@ from typing import assert_never
 import attrs
 
 from txtopo.errors import InternalError, RuleError, StopError
-from txtopo.transactional.jobs.pool import (
-    Action,
-    Answer,
-    Cancelled,
-    EndJob,
-    EndWorker,
-    Event,
-    FromBody,
-    Heard,
-    Joined,
-    Lose,
-    Lost,
-    Pool,
-    Renew,
-    Tell,
-    Ticked,
-)
+from txtopo.transactional.jobs import pool
 from txtopo.workers.control import Owner
 from txtopo.workers.events import EndAsked, Event as WorkersEvent, TellAsked
 
@@ -37,10 +21,10 @@ from txtopo.workers.events import EndAsked, Event as WorkersEvent, TellAsked
 class Asker:
     """Who waits for a job, in a thread of its own."""
 
-    actions: queue.SimpleQueue[Action | Exception] = attrs.field(factory=queue.SimpleQueue)
+    actions: queue.SimpleQueue[pool.Action | Exception] = attrs.field(factory=queue.SimpleQueue)
     on_progress: Callable[[], None] = attrs.field(default=lambda: None)
 
-    def take(self, timeout_secs: float | None) -> Action | None:
+    def take(self, timeout_secs: float | None) -> pool.Action | None:
         """Wait for the next action; return None if none has come in time; StopError if the workers are gone."""
         try:
             action = self.actions.get(timeout=timeout_secs)
@@ -59,7 +43,7 @@ class PoolOwner(Owner):
 
     def __init__(self, post: Callable[[WorkersEvent], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.workers_lost = 0
-        self.pool = Pool()
+        self.pool = pool.Pool()
         self._post = post
         self._clock = clock
         self._lock = threading.Lock()
@@ -68,7 +52,7 @@ class PoolOwner(Owner):
         self._error: Exception | None = None
         """Why no further job can run."""
 
-    def ask(self, event_of: Callable[[int], Event], asker: Asker) -> int:
+    def ask(self, event_of: Callable[[int], pool.Event], asker: Asker) -> int:
         """Begin a job, whose actions go to the asker, and return its number; StopError if the workers are gone."""
         with self._lock:
             if self._error is not None:
@@ -81,7 +65,7 @@ class PoolOwner(Owner):
     def cancel(self, number: int) -> None:
         """Cancel a job if it has not ended."""
         with self._lock:
-            self.handle(Cancelled(number))
+            self.handle(pool.Cancelled(number))
 
     def end_calls(self) -> None:
         """End the workers that are in a call, because the run ends."""
@@ -92,25 +76,25 @@ class PoolOwner(Owner):
     def joined(self, worker: int, incarnation: int) -> None:
         """Let calls go to a worker."""
         with self._lock:
-            self.handle(Joined(worker, incarnation))
+            self.handle(pool.Joined(worker, incarnation))
 
     def lost(self, worker: int, incarnation: int, error: str) -> bool:
         """Lose the calls of a worker, and return whether it held any."""
         with self._lock:
             self.workers_lost += 1
             was_at_work = self.pool.is_at_work(worker, incarnation)
-            self.handle(Lost(worker, incarnation, error))
+            self.handle(pool.Lost(worker, incarnation, error))
         return was_at_work
 
-    def heard(self, worker: int, incarnation: int, message: FromBody) -> None:
+    def heard(self, worker: int, incarnation: int, message: pool.FromBody) -> None:
         """Take an answer; what it holds of user objects is unpickled by the thread that waits for it."""
         with self._lock:
-            self.handle(Heard(worker, incarnation, message))
+            self.handle(pool.Heard(worker, incarnation, message))
 
     def ticked(self) -> None:
         """Let time pass."""
         with self._lock:
-            self.handle(Ticked())
+            self.handle(pool.Ticked())
 
     def over(self, error: Exception | None) -> None:
         """End all waiting for jobs: the workers are gone."""
@@ -119,19 +103,19 @@ class PoolOwner(Owner):
             for asker in self._askers.values():
                 asker.actions.put(self._error)
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: pool.Event) -> None:
         """Give an event to the pool under the lock, and carry out its actions."""
         for action in self.pool.handle(event, self._clock()):
             match action:
-                case Tell(worker, incarnation, message):
+                case pool.Tell(worker, incarnation, message):
                     self._post(TellAsked(worker, incarnation, message))
-                case EndWorker(worker, incarnation, reason):
+                case pool.EndWorker(worker, incarnation, reason):
                     self._post(EndAsked(worker, incarnation, reason))
-                case Renew(number):
+                case pool.Renew(number):
                     self._askers[number].on_progress()
-                case Answer() | Lose():
+                case pool.Answer() | pool.Lose():
                     self._askers[action.job].actions.put(action)
-                case EndJob():
+                case pool.EndJob():
                     self._askers.pop(action.job).actions.put(action)
                 case _:
                     assert_never(action)

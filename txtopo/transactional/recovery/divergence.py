@@ -27,13 +27,7 @@ from txtopo.api.state import OpenedState, StateTable, TableDescription
 from txtopo.errors import DivergenceError
 from txtopo.journal.entries import DEAD_LETTERS, JournalPart
 from txtopo.journal.turns import UNKNOWN, Timeline
-from txtopo.transactional.recovery.coordinator_state import (
-    CommittedMark,
-    CoordinatorState,
-    Folds,
-    Group,
-    StateMark,
-)
+from txtopo.transactional.recovery.coordinator_state import CommittedMark, CoordinatorState, Folds, Group, StateMark
 
 WAY_OUT = (
     "Restore what was lost or replaced; or run 'txtopo repair' with this topology: it shows what can be done, "
@@ -306,10 +300,7 @@ def find_mismatched(record: CoordinatorRecord, opened: Mapping[str, OpenedState]
 
 
 def refuse(divergences: list[Divergence], *, is_written: bool = False) -> None:
-    """Raise all mismatches as one DivergenceError, with the remedy; do nothing if there are none.
-
-    The message says that nothing was written unless ``is_written``.
-    """
+    """Raise all mismatches, if any, as one DivergenceError with the remedy; it says so if nothing is written."""
     if divergences:
         texts = "; ".join(_by_cause(divergences))
         # Most have the same way out, which is said once.

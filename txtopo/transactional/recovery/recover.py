@@ -285,10 +285,7 @@ def _plan_of_a_start(coordinator_state: CoordinatorState) -> BeginEmpty | Join |
 
 
 def _published(
-    record: CoordinatorRecord,
-    group: Group,
-    opened: Mapping[str, OpenedState],
-    coordinator_state: CoordinatorState,
+    record: CoordinatorRecord, group: Group, opened: Mapping[str, OpenedState], coordinator_state: CoordinatorState
 ) -> CoordinatorRecord:
     missing = [name for name in group.states if name not in opened]
     if missing:

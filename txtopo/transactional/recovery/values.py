@@ -138,10 +138,7 @@ def all_values(store: Store, topology_id: str) -> list[Change]:
 
 
 def copy_of(store: Store, topology_id: str) -> dict[str, bytes] | None:
-    """Return a topology's coordinator state as of one moment, by path below the topology; without earlier repairs.
-
-    The topology may be running. None if it writes faster than it can be read.
-    """
+    """Return coordinator state as of one moment, by path, without repairs; None if it is written faster than read."""
     found: dict[str, bytes] | None = None
     for _ in range(_COPY_TRIES_MAX):
         names = [name for name in store.children(topology_id) if not name.startswith(_ASIDE)]

@@ -20,10 +20,11 @@ import pyarrow as pa
 from txtopo.api.data.copying import Copy, Copying
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.utc import in_utc
-from txtopo.api.map_state import Key, MapState, Updater, folded_by_key, of_key_and_old
-from txtopo.api.reduction import Reducible, Reduction, Rows
+from txtopo.api.map_state import MapState, Updater, folded_by_key, of_key_and_old
+from txtopo.api.reduction import Reduction
 from txtopo.api.state import State
-from txtopo.api.values import StateValue, is_stored_value
+from txtopo.api.values import Key, StateValue, is_stored_value
+from txtopo.api.writes import Reducible, Rows
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
 from txtopo.errors import RuleError, StateAccessError

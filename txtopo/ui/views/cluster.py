@@ -27,11 +27,7 @@ def cluster_part(cluster: Cluster) -> Markup:
             f"{each.used} of {each.slots}",
             _age(now - each.started_at),
             [
-                [
-                    tag("a", d.id, href=f"/t/{d.slug}"),
-                    "" if d.pid is None else f" process {d.pid}",
-                    tag("br"),
-                ]
+                [tag("a", d.id, href=f"/t/{d.slug}"), "" if d.pid is None else f" process {d.pid}", tag("br")]
                 for d in each.drivers
             ],
         ]

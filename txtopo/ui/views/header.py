@@ -122,16 +122,7 @@ def _failures(header: PageHeader, count: int | None, of: str) -> Markup:
     reason = tag("span", said, class_="reason" if is_failing else "past", title=said)
     link: Child = "" if last.txid is None else [" in ", transaction_link(last.txid)]
     since = ago(last.at, header.now)
-    return _tile(
-        "failures",
-        number(count),
-        f"{of}; the last ",
-        since,
-        link,
-        ": ",
-        reason,
-        style=style,
-    )
+    return _tile("failures", number(count), f"{of}; the last ", since, link, ": ", reason, style=style)
 
 
 def _exact(header: PageHeader) -> Markup:

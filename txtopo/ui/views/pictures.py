@@ -71,25 +71,15 @@ def _components(graph: Graph) -> Markup:
         counts = each.counts
         out = [[f"{stream} {number(given)}", tag("br")] for stream, given in (counts.out or {}).items()]
         inputs = [
-            [
-                f"{edge.source}{'' if edge.stream == 'default' else ' ' + edge.stream}, {edge.grouping}",
-                tag("br"),
-            ]
+            [f"{edge.source}{'' if edge.stream == 'default' else ' ' + edge.stream}, {edge.grouping}", tag("br")]
             for edge in graph.edges
             if edge.target == each.id
         ]
         about: list[Child] = (
             [number(each) for each in (counts.queued, counts.acked, counts.executed)] if is_plain else [each.phase]
         )
-        kind = [
-            f"committer, {each.kind}" if each.committer else each.kind,
-            each.class_ and tag("small", each.class_),
-        ]
-        moved = (
-            number(counts.in_),
-            out or number(counts.emitted),
-            number(counts.failed),
-        )
+        kind = [f"committer, {each.kind}" if each.committer else each.kind, each.class_ and tag("small", each.class_)]
+        moved = (number(counts.in_), out or number(counts.emitted), number(counts.failed))
         error = each.last_error and tag("span", each.last_error, class_="reason" if each.is_failing else "past")
         when = each.last_failed_at and tag("small", f" {moment(each.last_failed_at)}")
         rows.append([each.id, kind, *about, each.tasks, *moved, inputs, [error, when]])

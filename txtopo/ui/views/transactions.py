@@ -112,9 +112,7 @@ def _errors(transaction: Transaction) -> Iterator[Markup]:
         if each.error:
             where = f" in {each.component}" if each.component else ""
             yield tag(
-                "h3",
-                f"Attempt {each.try_} failed{where}",
-                f", {moment(each.ended_at)} UTC" if each.ended_at else "",
+                "h3", f"Attempt {each.try_} failed{where}", f", {moment(each.ended_at)} UTC" if each.ended_at else ""
             )
             yield tag("pre", each.error, class_="error", tabindex=0)
 

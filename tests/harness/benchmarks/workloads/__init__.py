@@ -9,9 +9,7 @@ from tests.harness.benchmarks.outcome import Outcome
 from tests.harness.benchmarks.workloads.acked import acked, acked_latency
 from tests.harness.benchmarks.workloads.beside_peers import medium, shuffled, small
 from tests.harness.benchmarks.workloads.big_state import big_state
-from tests.harness.benchmarks.workloads.changes import changes
 from tests.harness.benchmarks.workloads.dataframes import dataframes
-from tests.harness.benchmarks.workloads.growth import growth
 from tests.harness.benchmarks.workloads.kafka import kafka, kafka_latency
 from tests.harness.benchmarks.workloads.large import large
 from tests.harness.benchmarks.workloads.large_commits import large_commits
@@ -29,8 +27,6 @@ WORKLOADS: Mapping[str, Callable[[Bench], Outcome]] = {
     "dataframes": dataframes,
     "latency": latency,
     "latency_real_time": latency_real_time,
-    "changes": changes,
-    "growth": growth,
     "big_state": big_state,
     "large_commits": large_commits,
 }

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from state import read_table
 from tests.harness.benchmarks.inputs import write_transactions
-from tests.harness.benchmarks.workloads.changes import CHANGE, COLUMNS, left, made
+from tests.harness.soak.mirror.topology import CHANGE, COLUMNS, left, made
 
 _VERSIONS_MAX = 3
 """A run is killed within so many versions of the table, and then within some milliseconds."""

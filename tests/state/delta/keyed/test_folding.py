@@ -21,9 +21,9 @@ from tests.state.delta.delta_tables import reread
 from tests.state.delta.inline_executors import InlineExecutors
 from txtopo import Fields
 from txtopo.api.data.utc import micros_at
-from txtopo.api.reduction import AtTime, Reduction, Reductions, TransactionRows
-from txtopo.api.state import Writes
+from txtopo.api.reduction import AtTime, Reduction, Reductions
 from txtopo.api.values import KEYED_KINDS, StateKind
+from txtopo.api.writes import TransactionRows, Writes
 from txtopo.errors import FieldsError
 from txtopo.transactional.commit.views import GroupState
 from txtopo.transactional.commit.write_buffer import group_state
@@ -58,6 +58,9 @@ SEVERAL = Reductions(
         ("at", Reduction.MIN),
         ("total", Reduction.SUM),
         ("n", Reduction.SUM),
+        ("text", Reduction.MAX),
+        ("day", Reduction.MIN),
+        ("price", Reduction.MAX),
     )
 )
 SEVERAL_SCHEMA = pa.schema(
@@ -68,9 +71,15 @@ SEVERAL_SCHEMA = pa.schema(
         ("at", pa.int64()),
         ("total", pa.decimal128(22, 2)),
         ("n", pa.int64()),
+        ("text", pa.string()),
+        ("day", pa.date32()),
+        ("price", pa.decimal128(12, 2)),
     ]
 )
-VALUES = Fields("low: double", "first: string", "at: int", "total: decimal(12,2)", "n: long")
+VALUES = Fields(
+    *("low: double", "first: string", "at: int", "total: decimal(12,2)", "n: long"),
+    *("text: string", "day: date", "price: decimal(12,2)"),
+)
 
 
 @settings(max_examples=examples(25), deadline=None)
@@ -81,8 +90,10 @@ def test_a_reduction_a_field(tmp_path_factory, data, rows_max, is_cached, has_ve
     cents = st.integers(-999, 999).map(lambda number: decimal.Decimal(number).scaleb(-2))
     numbers = st.none() | st.sampled_from([0.5, -1.0, math.inf])
     timed = st.just((None, None)) | st.tuples(st.sampled_from("xyz"), st.integers(0, 2))
-    value = st.tuples(numbers, timed, st.none() | cents, st.none() | st.integers(-9, 9)).map(
-        lambda v: (v[0], *v[1], v[2], v[3])
+    texts, days = st.none() | st.sampled_from(["", "a", "\uffff", "\U0001f600"]), st.none() | st.dates()
+    counts = st.none() | st.integers(-9, 9)
+    value = st.tuples(numbers, timed, st.none() | cents, counts, texts, days, st.none() | cents).map(
+        lambda v: (v[0], *v[1], *v[2:])
     )
     cached = 1_000 if is_cached else 1
     declared = DeltaState(path / "t", KEY, VALUES, cached_keys_max=cached, deletion_vectors=has_vectors)

@@ -16,8 +16,8 @@ from tests.state.delta.delta_tables import hold_no_rows, merge
 from tests.state.delta.inline_executors import InlineExecutors
 from tests.state.delta.log.growing import CONFIG, MODULE, check, topology
 from txtopo import Fields
-from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import OpaqueValue, TransactionalValue
+from txtopo.api.writes import RowsMode, TransactionRows
 from txtopo.errors import ConfigError, DivergenceError, FieldsError, LostLead
 from txtopo.failpoints import armed
 from txtopo.testing.inline import run_inline

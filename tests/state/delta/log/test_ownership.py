@@ -15,8 +15,9 @@ from deltalake import DeltaTable, write_deltalake
 from state.delta.keyed.state import read_table
 from tests.state.delta.delta_tables import counted, have_many_files, merge, opened, reread
 from tests.state.delta.inline_executors import InlineExecutors
-from txtopo.api.reduction import Reduction, TransactionRows
+from txtopo.api.reduction import Reduction
 from txtopo.api.values import TransactionalValue
+from txtopo.api.writes import TransactionRows
 from txtopo.errors import (
     DivergenceError,
     FailedException,

@@ -18,8 +18,8 @@ from tests.state.delta.delta_tables import hold_no_rows, maintain
 from tests.state.delta.log.test_put import Rows, comparable, tables, write
 from tests.state.delta.spark_session import numbers_streamed, rows_at, run_sql
 from txtopo import Fields
-from txtopo.api.reduction import RowsMode, TransactionRows
 from txtopo.api.values import TransactionalValue
+from txtopo.api.writes import RowsMode, TransactionRows
 
 pytestmark = pytest.mark.long
 

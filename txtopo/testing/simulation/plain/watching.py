@@ -5,12 +5,15 @@ A token travels with the values of each tuple, in an additional field that compo
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+import enum
+import random
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence, Set as AbstractSet
 from concurrent.futures import Future
 from typing import Any
 
 import attrs
+import cloudpickle
 
 from txtopo.api.components.bolt import BasicBolt, RichBolt
 from txtopo.api.components.collector import OutputCollector, SpoutOutputCollector
@@ -19,19 +22,50 @@ from txtopo.api.components.optional import call_if_there
 from txtopo.api.components.spout import Spout
 from txtopo.api.data.fields import Fields
 from txtopo.api.data.tuples import DEFAULT_STREAM, Tuple, Tuples, TupleSource
+from txtopo.config import Config
 from txtopo.errors import AnchorError, FailedException
 from txtopo.plain.tasks.offload import Offloading
 from txtopo.plain.tasks.task import Observer
 from txtopo.plain.trees.tuples import SETTLED
+from txtopo.plain.worker import Worker
+from txtopo.testing.simulation.fabric import BrokenError, Process
 from txtopo.testing.simulation.plain.ledger import Account, Ledger, Root
+from txtopo.testing.simulation.schedule import Schedule
+from txtopo.testing.simulation.sources import Outside
+from txtopo.topology.plans.assignment import Assignment
 from txtopo.topology.plans.plain_plan import SYSTEM, PlainComponent, PlainKind, PlainPlan
 
 FIELD = "__simulated"
 """The field of the tokens."""
 
 
-class WatchedWorld(ABC):
-    """The world of a schedule: what the watched components of all processes ask."""
+class Fault(enum.Enum):
+    """A kind of fault, with its name on the command line."""
+
+    KILLS = "kills"
+    ERRORS = "errors"
+    PAUSES = "pauses"
+    LINKS = "links"
+    LOSSES = "losses"
+    DOUBLES = "doubles"
+    FAILURES = "failures"
+    CLOCKJUMPS = "clockjumps"
+
+
+class Surroundings(Schedule):
+    """A schedule as its processes see it: what they ask of the world around them, and tell it."""
+
+    plan: PlainPlan
+    config: Config
+    assignment: Assignment
+    prototypes: Mapping[str, bytes]
+    spout_tasks: AbstractSet[int]
+    outside: Outside
+    ledger: Ledger
+
+    @abstractmethod
+    def clock(self) -> float:
+        """Return the time, in seconds."""
 
     @abstractmethod
     def may_emit(self) -> bool:
@@ -46,24 +80,54 @@ class WatchedWorld(ABC):
         """Return a tuple's source as components know it: without the field for tokens."""
 
 
-class Watcher(ABC):
-    """A process whose components are watched: what they ask and tell."""
+class WatchedProcess:
+    """What the watched components of one process of a worker ask."""
 
-    world: WatchedWorld
-    ledger: Ledger
-    account: Account
+    def __init__(self, world: Surroundings, process: Process) -> None:
+        self.world = world
+        self.ledger = world.ledger
+        self.account = Account(process.incarnation)
+        self._process = process
 
-    @abstractmethod
     def incarnations_of(self, tasks: Sequence[int]) -> list[int]:
         """Return the incarnations of tasks' workers, as this process knows them: a frame goes to these."""
+        worker_of = self.world.assignment.worker_of
+        here, directory = self._process.number, self._process.directory
+        of_task = [worker_of[t] for t in tasks]
+        return [self.account.incarnation if n == here else directory[n].incarnation for n in of_task]
 
-    @abstractmethod
     def step(self, where: str) -> None:
         """Draw whether the component raises an exception here."""
+        if self.world.strikes(Fault.ERRORS, where, "of worker", self._process.number):
+            self.account.is_broken = True
+            raise BrokenError("a simulated error")
 
-    @abstractmethod
     def fails(self, where: str) -> bool:
         """Draw whether a bolt fails a tuple here, or a slow call fails."""
+        return self.world.strikes(Fault.FAILURES, where, "of worker", self._process.number)
+
+    def make_worker(self) -> Worker:
+        """Make the worker of the process."""
+        world, process = self.world, self._process
+
+        def make_object(component: str) -> object:
+            made = cloudpickle.loads(world.prototypes[component])
+            world.outside.stand_in(made)
+            return watched(world.plan.by_id[component], made, self)
+
+        return Worker(
+            world.plan,
+            world.assignment,
+            process.number,
+            world.config,
+            {**process.directory.incarnations, process.number: process.incarnation},
+            make_object=make_object,
+            send=process.send,
+            clock=world.clock,
+            rng=random.Random(world.random.getrandbits(64)),  # noqa: S311 - a schedule is repeatable
+            observer=CollectorObserver(self),
+            offloading=SimulatedOffloading(self, world.spout_tasks),
+        )
 
 
 def with_tokens(plan: PlainPlan) -> PlainPlan:
@@ -92,7 +156,7 @@ class _Blind(CustomStreamGrouping):
         return self._custom.choose_tasks(source_task, values[:-1])
 
 
-def watched(component: PlainComponent, made: Any, process: Watcher) -> Any:
+def watched(component: PlainComponent, made: Any, process: WatchedProcess) -> Any:
     """Return a component's object, wrapped so that the ledger sees what it does."""
     return (_WatchedSpout if component.kind is PlainKind.SPOUT else _WatchedBolt)(made, process)
 
@@ -100,7 +164,7 @@ def watched(component: PlainComponent, made: Any, process: Watcher) -> Any:
 class CollectorObserver(Observer):
     """Watches the collectors of a worker's tasks."""
 
-    def __init__(self, process: Watcher) -> None:
+    def __init__(self, process: WatchedProcess) -> None:
         self._process = process
 
     def watched_bolt(self, task: int, collector: OutputCollector) -> OutputCollector:
@@ -118,7 +182,7 @@ class SimulatedOffloading(Offloading):
     Calls of spouts read, and are made when they end. Calls of bolts are not made, because they write to the outside.
     """
 
-    def __init__(self, process: Watcher, spout_tasks: Collection[int]) -> None:
+    def __init__(self, process: WatchedProcess, spout_tasks: Collection[int]) -> None:
         super().__init__()
         self._process = process
         self._spout_tasks = spout_tasks
@@ -158,7 +222,7 @@ def _with_token(values: Sequence[Any], token: int) -> Any:
 
 
 class _WatchedSpoutCollector(SpoutOutputCollector):
-    def __init__(self, watched: SpoutOutputCollector, process: Watcher) -> None:
+    def __init__(self, watched: SpoutOutputCollector, process: WatchedProcess) -> None:
         self._watched = watched
         self._process = process
 
@@ -198,12 +262,9 @@ class _WatchedSpoutCollector(SpoutOutputCollector):
 
 
 class _WatchedBoltCollector(OutputCollector):
-    """A watched collector of a bolt.
+    """A watched collector of a bolt; many at once go one by one, so that a death may come between any two."""
 
-    Many at once are emitted and acked one by one, so that a death may come between any two of them.
-    """
-
-    def __init__(self, task: int, watched: OutputCollector, process: Watcher) -> None:
+    def __init__(self, task: int, watched: OutputCollector, process: WatchedProcess) -> None:
         self._task = task
         self._watched = watched
         self._process = process
@@ -279,7 +340,7 @@ def _listed(anchors: Any) -> Sequence[Any]:
 class _WatchedSpout(Spout):
     """A watched spout; methods that are not defined here are the user's own."""
 
-    def __init__(self, spout: Spout, process: Watcher) -> None:
+    def __init__(self, spout: Spout, process: WatchedProcess) -> None:
         self._spout = spout
         self._process = process
         self.open = spout.open  # type: ignore[method-assign]
@@ -305,7 +366,7 @@ class _WatchedSpout(Spout):
 class _WatchedBolt(RichBolt):
     """A watched rich or basic bolt; ``collector`` is a rich one's at ``prepare``, a basic one's at ``execute``."""
 
-    def __init__(self, bolt: RichBolt | BasicBolt, process: Watcher) -> None:
+    def __init__(self, bolt: RichBolt | BasicBolt, process: WatchedProcess) -> None:
         self._bolt: Any = bolt
         self._process = process
         self._source_of = process.world.source_of

@@ -18,15 +18,14 @@ from txtopo.plain.worker import TIMERS_SECS, Worker
 from txtopo.testing.checkers import Violation, require
 from txtopo.testing.simulation.fabric import STEP_SECS, Fabric, Process
 from txtopo.testing.simulation.plain.ledger import Account, Ledger
-from txtopo.testing.simulation.plain.process import Fault, Surroundings, WatchedProcess
-from txtopo.testing.simulation.plain.watching import with_tokens
+from txtopo.testing.simulation.plain.watching import Fault, Surroundings, WatchedProcess, with_tokens
 from txtopo.testing.simulation.schedule import Kinds, Log, Simulated
 from txtopo.testing.simulation.sources import Outside, check_sources
 from txtopo.topology.plans.assignment import assign
 from txtopo.topology.plans.plain_plan import PlainPlan
 from txtopo.topology.topology import PlainTopology
+from txtopo.workers.broken_links import LINK_SECS
 from txtopo.workers.events import StopAsked
-from txtopo.workers.supervisor import LINK_SECS
 
 ROOTS = 12
 """Roots that the spouts of a schedule emit; many short schedules find more than a few long ones."""
@@ -260,8 +259,8 @@ class PlainWorld(Surroundings):
     # -- what the fabric asks
 
     def _make_body(self, process: Process) -> Worker:
-        watched = self._watched[process.incarnation] = WatchedProcess(self, process)
-        worker = self._workers[process.incarnation] = watched.make_worker()
+        self._watched[process.incarnation] = WatchedProcess(self, process)
+        worker = self._workers[process.incarnation] = self._watched[process.incarnation].make_worker()
         return worker
 
     def _check_stopped(self, process: Process) -> None:

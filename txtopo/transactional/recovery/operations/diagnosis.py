@@ -25,6 +25,7 @@ from txtopo.journal.backfills import backfills_of, identities_in, unfinished_bac
 from txtopo.journal.entries import JournalHeader, JournalPart
 from txtopo.journal.folders import asides as journal_asides, find_journal
 from txtopo.journal.search import JournalSearch
+from txtopo.transactional.recovery import plans
 from txtopo.transactional.recovery.checkpoints import JOURNAL, Checkpoint, checkpoint_of, checkpoints_in
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState, StateMark, rooms_of, tables_of
 from txtopo.transactional.recovery.divergence import (
@@ -35,16 +36,6 @@ from txtopo.transactional.recovery.divergence import (
     find_incomplete,
 )
 from txtopo.transactional.recovery.operations.ways import Ways
-from txtopo.transactional.recovery.plans import (
-    Adopt,
-    BeginEmpty,
-    GoTo,
-    Join,
-    NewNames,
-    Repair,
-    StartAnew,
-    recorded_plan,
-)
 
 _ADOPTABLE = {DivergenceKind.FOREIGN_CHANGE, DivergenceKind.NEWER_EPOCH}
 _NOT_OURS = {DivergenceKind.NO_TABLE_OF_OURS, DivergenceKind.OTHER_OWNER}
@@ -95,17 +86,17 @@ class Diagnosis:
     """Why the journal can't be read; None if it can."""
     epoch_min: int
     """The lowest epoch above those in the tables and the journal."""
-    unfinished: Repair | None
+    unfinished: plans.Repair | None
     """The plan that was interrupted."""
-    go_to: GoTo | None
+    go_to: plans.GoTo | None
     """The proposed plan; None if none is possible."""
     rolled_back: tuple[str, ...]
     """The states whose tables the plan rolls back."""
     obstacles: tuple[str, ...]
     """Why no plan, or no better one, is possible."""
-    adopt: Adopt | None
+    adopt: plans.Adopt | None
     """The plan to accept other writers' changes; None if that would not help."""
-    anew: StartAnew | None
+    anew: plans.StartAnew | None
     """The plan to start anew; None if that is impossible."""
     number: int
     """Under this number a plan keeps what it replaces."""
@@ -131,8 +122,8 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
     parts, journal_problem = _journal(subject, coordinator_state, descriptions)
     record = CoordinatorRecord.of(coordinator_state, coordinator_state.epoch - 1, lambda: parts)
     damage = (*damage, *_damage_of_state(coordinator_state, record))
-    plan = recorded_plan(coordinator_state)
-    if isinstance(plan, NewNames):
+    plan = plans.recorded_plan(coordinator_state)
+    if isinstance(plan, plans.NewNames):
         raise StopError(f"a {plan.command} was interrupted: {plan.way_on}; nothing was changed")
     if plan is not None and _was_finished(subject, plan, record, parts):
         damage = (*damage, f"the coordinator state is from the midst of a {plan.command} that was finished since")
@@ -156,7 +147,7 @@ def diagnose(subject: RepairSubject, coordinator_state: CoordinatorState, damage
         rolled_back=rolled_back,
         obstacles=obstacles,
         adopt=None if damage else found.adopt(),
-        anew=StartAnew(number, _present(found.checkpoints, parts)) if can_move else None,
+        anew=plans.StartAnew(number, _present(found.checkpoints, parts)) if can_move else None,
         number=number,
     )
 
@@ -185,7 +176,7 @@ class _Found:
         subject: RepairSubject,
         record: CoordinatorRecord,
         parts: list[JournalPart],
-        plan: Repair | None,
+        plan: plans.Repair | None,
         descriptions: Mapping[str, TableDescription],
         *,
         is_damaged: bool,
@@ -195,7 +186,7 @@ class _Found:
         every = subject.tables()
         apart = [name for name in every if name in backfills and name not in record.committed.states]
         # The plan sets these tables aside, and incomplete states are reported: neither is compared with its mark.
-        to_begin = plan.states if isinstance(plan, BeginEmpty) else ()
+        to_begin = plan.states if isinstance(plan, plans.BeginEmpty) else ()
         incomplete = find_incomplete(record.when_recovered(), subject.states, subject.optional, [*to_begin, *apart])
         others = {name: table for name, table in every.items() if name not in apart}
         compared = find_divergences(record, others, [*to_begin, *(each.state for each in incomplete)])
@@ -228,7 +219,7 @@ class _Found:
         number: int,
         *,
         is_damaged: bool,
-    ) -> tuple[GoTo | None, tuple[str, ...], tuple[str, ...]]:
+    ) -> tuple[plans.GoTo | None, tuple[str, ...], tuple[str, ...]]:
         """Return the best plan, the states that it rolls back, and the obstacles to a better one."""
         tables = {name: table for name, table in subject.tables().items() if name not in self.apart}
         ways = _WaysOfApart(
@@ -247,7 +238,7 @@ class _Found:
             go_to = attrs.evolve(go_to, until=self.until(go_to), unseen_after=after, unseen_until=until, held=held)
         return go_to, rolled_back, obstacles
 
-    def until(self, go_to: GoTo) -> int:
+    def until(self, go_to: plans.GoTo) -> int:
         """Return the last transaction that was committed.
 
         A table that has the last group proves that it was committed, also if another one was restored since. What a
@@ -264,7 +255,7 @@ class _Found:
             ]
         )
 
-    def unseen(self, go_to: GoTo, record: CoordinatorRecord, tables: Mapping[str, StateTable]) -> tuple[int, int]:
+    def unseen(self, go_to: plans.GoTo, record: CoordinatorRecord, tables: Mapping[str, StateTable]) -> tuple[int, int]:
         """Return after which transaction, and up to which, tables or coordinator state have gone another way.
 
         Since a turn that the journal has not seen: what they took from the source may be gone from there, and nobody
@@ -281,12 +272,12 @@ class _Found:
         ways = [(end, last) for end, last in ways if last > end]
         return min((end for end, _ in ways), default=0), max((last for _, last in ways), default=0)
 
-    def adopt(self) -> Adopt | None:
+    def adopt(self) -> plans.Adopt | None:
         """Return the plan to accept other writers' changes; None if that would not help."""
         foreign = tuple(each.state for each in self.divergences if each.kind is DivergenceKind.FOREIGN_CHANGE)
         is_writable = all(each.alteration is None for each in self.descriptions.values())
         can_adopt = foreign and is_writable and all(each.kind in _ADOPTABLE for each in self.divergences)
-        return Adopt(foreign) if can_adopt else None
+        return plans.Adopt(foreign) if can_adopt else None
 
 
 @attrs.frozen(kw_only=True)
@@ -299,7 +290,7 @@ class _WaysOfApart(Ways):
 
     def best(
         self, checkpoints: list[Checkpoint], spouts: Mapping[str, str], number: int, *, is_damaged: bool
-    ) -> tuple[GoTo | None, tuple[str, ...], tuple[str, ...]]:
+    ) -> tuple[plans.GoTo | None, tuple[str, ...], tuple[str, ...]]:
         """Return the best plan, the states that it rolls back, and the obstacles to a better one."""
         # A newer epoch is no obstacle, because the repair takes one above it.
         is_as_it_is = all(each.kind in _ADOPTABLE for each in self.divergences) and self.record.incarnation is not None
@@ -343,15 +334,15 @@ class _WaysOfApart(Ways):
 
 
 def _was_finished(
-    subject: RepairSubject, plan: Repair, record: CoordinatorRecord, parts: Sequence[JournalPart]
+    subject: RepairSubject, plan: plans.Repair, record: CoordinatorRecord, parts: Sequence[JournalPart]
 ) -> bool:
     """Whether the topology has run since: then the coordinator state with the plan was restored from a backup."""
-    if isinstance(plan, GoTo | Join | Adopt):
-        incarnation = plan.incarnation if isinstance(plan, GoTo) else record.incarnation
+    if isinstance(plan, plans.GoTo | plans.Join | plans.Adopt):
+        incarnation = plan.incarnation if isinstance(plan, plans.GoTo) else record.incarnation
         own = (part for part in parts if part.header.incarnation == incarnation and part.entries)
         return plan.epoch > 0 and any(part.header.epoch > plan.epoch for part in own)
     tables = subject.tables()
-    if isinstance(plan, BeginEmpty):
+    if isinstance(plan, plans.BeginEmpty):
         own = (part for part in parts if part.header.incarnation == record.incarnation)
         begun = descriptions_of({name: table for name, table in tables.items() if name in plan.states}).values()
         is_written = any((d.last_txid or 0) > plan.txid for d in begun if d.incarnation == record.incarnation)

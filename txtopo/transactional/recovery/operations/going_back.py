@@ -235,10 +235,7 @@ class TableChange:
 
 
 def _counts(state: State, now: pa.Table, then: pa.Table, txid: int) -> tuple[int, int, int]:
-    """Count the rows that would go, come back and change, given a table's rows now and after a transaction.
-
-    A row that has no later transaction is as it was then.
-    """
+    """Count the rows that would go, come back and change; one without a later transaction is as it was then."""
     newer = now.filter(pc.greater(now["txid"], txid))
     keys = list(state.key.names) if getattr(state, "kind", None) not in ROWS_KINDS else []
     changed = newer.select(keys).join(then.select(keys), keys, join_type="left semi").num_rows if keys else 0

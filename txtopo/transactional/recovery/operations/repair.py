@@ -40,10 +40,7 @@ from txtopo.transactional.recovery.plans import Adopt, BeginEmpty, GoTo, Join, R
 
 
 def carry_out(
-    subject: RepairSubject,
-    coordinator_state: CoordinatorState,
-    plan: Repair,
-    of_spout: Sequence[Change] = (),
+    subject: RepairSubject, coordinator_state: CoordinatorState, plan: Repair, of_spout: Sequence[Change] = ()
 ) -> None:
     """Carry out a plan, or continue one that was interrupted.
 

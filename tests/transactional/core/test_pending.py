@@ -6,10 +6,10 @@ import pytest
 
 from txtopo.api.components.planned import NEVER
 from txtopo.testing.scenario import limits
-from txtopo.transactional.core.choosing import choose_group, choose_job, pending_end
+from txtopo.transactional.core.events import TransactionMetadata
 from txtopo.transactional.core.limits import Limits
+from txtopo.transactional.core.pending import Pending, pending_end
 from txtopo.transactional.core.spout_policy import OPAQUE
-from txtopo.transactional.core.transactions import Transaction, Tries
 from txtopo.transactional.core.transitions import Status
 
 STATUSES = {
@@ -22,20 +22,20 @@ STATUSES = {
 NOW_MS = 1_000
 
 
-def _pending(text: str, committed: int = 0) -> dict[int, Transaction]:
+def _pending(text: str, bounds: Limits, committed: int = 0) -> Pending:
     """Transactions by letter: their status; a for ready but alone, l for ready later."""
-    pending = {}
+    pending = Pending(bounds, TransactionMetadata(committed, None, NEVER))
     for txid, letter in enumerate(text, committed + 1):
-        tries = Tries(is_suspect=letter == "a", not_before_ms=NOW_MS + 1 if letter == "l" else NOW_MS)
-        pending[txid] = Transaction(txid, None, NEVER, tries, STATUSES.get(letter, Status.READY))
+        pending.begin(TransactionMetadata(txid, None, NEVER))
+        transaction = pending.by_txid[txid]
+        transaction.tries.is_suspect = letter == "a"
+        transaction.tries.not_before_ms = NOW_MS + 1 if letter == "l" else NOW_MS
+        transaction.status = STATUSES.get(letter, Status.READY)
     return pending
 
 
 def _job(text: str, bounds: Limits, committed: int = 0) -> list[int]:
-    return [
-        each.txid
-        for each in choose_job(_pending(text, committed), committed, NOW_MS, bounds, bounds.job_transactions_max)
-    ]
+    return [each.txid for each in _pending(text, bounds, committed).job(NOW_MS, bounds.job_transactions_max)]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_jobs_stay_within_the_bound() -> None:
 )
 def test_groups(text: str, group: list[int]) -> None:
     """The processed ones from the lowest uncommitted one on, bounded: never past a gap (promise 1)."""
-    chosen = choose_group(_pending(text, 4), 4, limits(group=3))
+    chosen = _pending(text, limits(group=3), 4).group()
     assert [each.txid - 4 for each in chosen] == group
 
 

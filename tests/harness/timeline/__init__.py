@@ -1,1 +1,0 @@
-"""What the timeline costs a driver, measured: ``python -m tests.harness.timeline``."""
