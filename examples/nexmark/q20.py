@@ -10,9 +10,9 @@ OF_BID = {"dateTime": "bid_dateTime", "extra": "bid_extra"}
 OF_AUCTION = {"id": "auction", "dateTime": "auction_dateTime", "extra": "auction_extra"}
 
 
-def with_auctions(flow: Flow, events: str, condition: str = "true") -> Stream:
-    """Return bids with their auctions, those of which a condition is true."""
-    bids = flow.source("bids", spout(events, "bid")).rename(OF_BID)
+def with_auctions(flow: Flow, events: str, *names: str, condition: str = "true") -> Stream:
+    """Return bids, of their fields those with some names or all, with their auctions of which a condition is true."""
+    bids = flow.source("bids", spout(events, "bid", *names)).rename(OF_BID)
     auctions = flow.source("auctions", spout(events, "auction")).filter(condition).rename(OF_AUCTION)
     return bids.join(auctions, "auction")
 
@@ -20,5 +20,5 @@ def with_auctions(flow: Flow, events: str, condition: str = "true") -> Stream:
 def topology(events: str = EVENTS, output: str = f"{EVENTS}-q20") -> TransactionalTopology:
     """Return the topology."""
     flow = Flow("nexmark-q20", output, parallelism=2)
-    with_auctions(flow, events, "category = 10").append("answer")
+    with_auctions(flow, events, condition="category = 10").append("answer")
     return flow.build()

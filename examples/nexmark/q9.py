@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from examples.nexmark.q0 import PASSED
 from examples.nexmark.q20 import with_auctions
 from examples.nexmark.sources import EVENTS
 from state import read_table
@@ -33,6 +34,6 @@ def answer(output: str) -> pa.Table:
 def topology(events: str = EVENTS, output: str = f"{EVENTS}-q9") -> TransactionalTopology:
     """Return the topology."""
     flow = Flow("nexmark-q9", output, parallelism=2)
-    bids = with_auctions(flow, events).filter("bid_dateTime >= auction_dateTime AND bid_dateTime <= expires")
+    bids = with_auctions(flow, events, *PASSED).filter("bid_dateTime >= auction_dateTime AND bid_dateTime <= expires")
     bids.group_by("auction").agg(won=WON).upsert("answer", deletion_vectors=True)
     return flow.build()

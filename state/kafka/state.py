@@ -181,7 +181,7 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
         if marks in there:
             _check_marks_topic(marks, there[marks], self._marks.settings(marks))
         if self._marks.topic not in there:
-            last = (self._look().txid or 0) if marks in there else 0
+            last = (self._last_mark().txid or 0) if marks in there else 0
             if last:
                 raise DivergenceError(f"{self._gone()}; the state is at transaction {last}", txid=last)
             self._marks.create(self._marks.topic, {})
@@ -200,7 +200,7 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
     @property
     def last_txid(self) -> int | None:
         """The txid of the last write, read anew."""
-        return self._look().txid
+        return self._last_mark().txid
 
     def rows_to_write(self, rows: Rows, mode: RowsMode) -> pa.Table:
         """Return rows with the fields, in memory; see :meth:`TakesRows.rows_to_write`."""
@@ -216,7 +216,7 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
 
     def roll_back(self, txid: int | None) -> None:
         """Forget later transactions, whose records stay; see :meth:`CanBeRepaired.roll_back`."""
-        wanted, last = txid or 0, self._look().txid or 0
+        wanted, last = txid or 0, self._last_mark().txid or 0
         if wanted == last:
             return
         if wanted > last or not self.declared.publishes_again:
@@ -229,7 +229,7 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
 
     def adopt(self) -> None:
         """Do nothing but look for a newer epoch: what others have written is theirs."""
-        self._look()
+        self._last_mark()
 
     def close(self) -> None:
         """Let go of the producer."""
@@ -249,13 +249,13 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
         ended it, and then the mark says how. 3. A coordinator that is too late finds a newer epoch in the mark.
         """
         if self._writer is None:
-            self._look()  # a coordinator that is too late leaves without a trace
+            self._last_mark()  # a coordinator that is too late leaves without a trace
             if self._mark.txid and self._marks.topic not in self._marks.partitions():
                 raise StateFailure(self._gone())
             self._writer = self.declared.writer(self._marks, self._limits)
             try:
                 self._marks.wait_until_stable(self.declared.retry_secs)
-                self._mark = self._look()
+                self._mark = self._last_mark()
             except BaseException:
                 self._abandon()
                 raise
@@ -272,7 +272,7 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
             self._abandon()
             if isinstance(error, FailedException):
                 with contextlib.suppress(FailedException):
-                    self._look()  # raises LostLead if it was fenced by a newer epoch
+                    self._last_mark()  # raises LostLead if it was fenced by a newer epoch
             raise
         self._mark = mark
 
@@ -287,7 +287,7 @@ class OpenedKafkaState(AppendsNotedRows, CanBeRepaired):
             self._writer.abandon()
             self._writer = None
 
-    def _look(self) -> Mark:
+    def _last_mark(self) -> Mark:
         """Return the last mark that is visible; raise if it is not this coordinator's to write."""
         found = self._marks.read()
         address = f"topic {self._marks.topic!r} of {self.declared.servers}"

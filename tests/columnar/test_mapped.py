@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, strategies as st
 
-from txtopo.columnar.mapped import mapped_array, mapped_parquet, mapped_rows
+from txtopo.columnar.mapped import mapped_array, mapped_rows
 from txtopo.errors import StateFailure
 
 SCHEMA = pa.schema({"k": pa.string(), "n": pa.list_(pa.int64()), "at": pa.timestamp("us", "UTC")})
@@ -88,8 +88,6 @@ def test_a_full_disk_is_an_error(monkeypatch, at) -> None:
             mapped_rows(SCHEMA, [wide, wide])
         with pytest.raises(StateFailure, match=r"No space left on device\. Make room there"):
             mapped_array(3_000_000, np.int64)
-        with pytest.raises(StateFailure, match=r"No space left on device\. Make room there"):
-            mapped_parquet(wide, use_dictionary=False, compression="none")
 
     def fails():
         yield wide

@@ -45,12 +45,14 @@ def test_what_is_put_is_there(either: Folder) -> None:
     """A file has the content that was put last, and a size; one that was never put has neither."""
     either.put("a/b.json", b"first")
     either.put("a/b.json", b"second")
-    meanwhile: list[str] = []
-    either.put_new("a/d.json", b"third", meanwhile=lambda: meanwhile.append("called"))
-    assert meanwhile == ["called"]
-    assert sorted(either.names("a")) == ["b.json", "d.json"]
+    sizes: list[int] = []
+    either.put_new("a/d.json", b"third", meanwhile=sizes.append)
+    either.put_new("a/e.json", lambda file: file.writelines([b"x" * 20_000_000, b"y"]), meanwhile=sizes.append)
+    assert sizes == [5, 20_000_001]
+    assert sorted(either.names("a")) == ["b.json", "d.json", "e.json"]
     assert either.names("b") == []
     assert either.get("a/d.json") == b"third"
+    assert either.get_range("a/e.json", 19_999_999, 3) == b"xy"
     assert either.get("a/b.json") == b"second"
     assert either.get_range("a/b.json", 2, 100) == b"cond"
     assert either.size("a/b.json") == 6

@@ -118,17 +118,17 @@ def driver_log(log_format: str) -> Iterator[SecretFilter]:
     Yields:
         The filter whose ``settings`` are to be set once the topology's are known.
     """
-    discretion = SecretFilter()
+    secret_filter = SecretFilter()
     with contextlib.ExitStack() as stack:
         handler: logging.Handler = logging.StreamHandler()
         if log_format == "json":
             handler = stack.enter_context(lines_as_json())
         # py4j logs connections that a stop closes, with the root logger.
         handler.addFilter(lambda record: Path(record.pathname).parent.name != "py4j")
-        handler.addFilter(discretion)
+        handler.addFilter(secret_filter)
         _use(handler, log_format)
         logging.getLogger(USER_LOGGER).setLevel(PRINT)
-        yield discretion
+        yield secret_filter
 
 
 def _use(handler: logging.Handler, log_format: str) -> None:

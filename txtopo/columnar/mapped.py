@@ -17,7 +17,6 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from txtopo.errors import StateFailure
 
@@ -57,16 +56,6 @@ def mapped_rows(schema: pa.Schema, portions: Iterable[pa.Table]) -> pa.Table:
             writer.close()
 
     return pa.ipc.open_file(pa.BufferReader(pa.py_buffer(_mapped(write)))).read_all()
-
-
-def mapped_parquet(rows: pa.Table, **options: Any) -> memoryview:
-    """Return the Parquet file of some rows, which lies in a new file; ``options`` are those of its writer."""
-
-    def write(file: IO[bytes]) -> None:
-        with _written():
-            pq.write_table(rows, file, **options)
-
-    return memoryview(_mapped(write))
 
 
 def _mapped(write: Callable[[IO[bytes]], None]) -> mmap.mmap:

@@ -35,7 +35,8 @@ def are_over(rows: pa.Table, column: str, until: int) -> pa.ChunkedArray:
 
 def not_over(rows: pa.Table, column: str, until: int) -> pa.Table:
     """Return the rows that have not expired; see :func:`are_over`."""
-    return rows.filter(pc.invert(are_over(rows, column, until)))
+    over = are_over(rows, column, until)
+    return rows.filter(pc.invert(over)) if pc.any(over).as_py() else rows  # not a copy of all
 
 
 def times_of(rows: pa.Table, column: str) -> npt.NDArray[np.int64]:

@@ -15,13 +15,16 @@ import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 import attrs
 
 from txtopo.errors import ConfigError
 from txtopo.failpoints import reach
 from txtopo.files.durable import NO_FOLDER, beside, make_folder, names_in, paths_in, removed_on_error, sync_path
+
+Content = bytes | memoryview | Callable[[IO[bytes]], None]
+"""What a new file is to have, or what writes it to the file: so it need not be in memory at once."""
 
 _DRAFT = ".draft-"
 """Begins the name of a file that is being written: hidden from Spark, delta-rs and vacuum, and before all versions of
@@ -34,6 +37,14 @@ _NOT_LINKED = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.
 """Why a file has to be copied: it would be on another file system, or the file system has no further link to it."""
 
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
+
+
+def write_content(content: Content, file: IO[bytes]) -> None:
+    """Write to an open file what it is to have."""
+    if callable(content):
+        content(file)
+    else:
+        file.write(content)
 
 
 @attrs.frozen
@@ -99,10 +110,11 @@ class Folder(Protocol):
         be written without waiting for the disk.
         """
 
-    def put_new(self, path: str, content: bytes | memoryview, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def put_new(self, path: str, content: Content, meanwhile: Callable[[int], None] = lambda _size: None) -> None:
         """Write a file by a name that nobody has used or knows; durable on return.
 
-        A crash before the return may leave a part of it. ``meanwhile`` is called while it becomes durable.
+        A crash before the return may leave a part of it. ``meanwhile`` is called with its size, in bytes, while it
+        becomes durable.
         """
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
@@ -246,19 +258,19 @@ class LocalFolder:
             reach("folder.named")
             sync_path(place.parent)
 
-    def put_new(self, path: str, content: bytes | memoryview, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def put_new(self, path: str, content: Content, meanwhile: Callable[[int], None] = lambda _size: None) -> None:
         """See :class:`Folder`. The file and the folder that has its name are synced at the same time."""
         place = self.root / path
         if self.makes_folders:
             make_folder(place.parent)
         with place.open("xb") as file, removed_on_error(place):
-            file.write(content)
+            write_content(content, file)
             file.flush()
             reach("folder.named")
             synced = beside(functools.partial(os.fsync, file.fileno()))
             named = beside(functools.partial(sync_path, place.parent))
             try:
-                meanwhile()
+                meanwhile(file.tell())
             finally:
                 synced()
             named()

@@ -12,15 +12,16 @@ import contextlib
 import functools
 import os
 import re
+import tempfile
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import IO, Any
 
 import attrs
 
 from txtopo.errors import BucketUnreachable, ConfigError
 from txtopo.files.durable import beside
-from txtopo.files.folder import Folder, Growing, Item
+from txtopo.files.folder import Content, Folder, Growing, Item, write_content
 from txtopo.text.client_properties import resolved
 from txtopo.text.extras import how_to_install
 from txtopo.text.native import plain_text
@@ -32,6 +33,9 @@ _MEMORY = "memory:///"
 
 _PART_BYTES = 16 * 1024 * 1024
 """What is longer is put in parts of this size: two requests more, and what a crash leaves of them is out of sight."""
+
+_SPOOLED_BYTES = 1 << 24
+"""What is longer lies on the disk while it is put: a merged file of 5,000,000 rows would take 250 MB of memory."""
 
 _OF_ADDRESS = "/:@!$&'()*+,;=~"
 """What is in the path of an address as it is."""
@@ -61,18 +65,22 @@ class ObjectFolder:
     def below(self, path: str) -> ObjectFolder:
         return attrs.evolve(self, address=f"{self.address}/{path}")
 
-    def put(self, path: str, content: bytes | memoryview, *, is_durable: bool = True) -> None:  # noqa: ARG002
+    def put(self, path: str, content: bytes | memoryview | IO[bytes], *, is_durable: bool = True) -> None:  # noqa: ARG002
         # A crash before the answer leaves the old object or the new one, and parts of a large one that the store keeps
         # out of sight until its own rule for unfinished uploads removes them.
         with self._store(path) as (obstore, store, key):
             obstore.put(store, key, content, chunk_size=_PART_BYTES)
 
-    def put_new(self, path: str, content: bytes | memoryview, meanwhile: Callable[[], None] = lambda: None) -> None:
-        put = beside(lambda: self.put(path, content))
-        try:
-            meanwhile()
-        finally:
-            put()
+    def put_new(self, path: str, content: Content, meanwhile: Callable[[int], None] = lambda _size: None) -> None:
+        with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as file:
+            write_content(content, file)
+            size = file.tell()
+            file.seek(0)
+            put = beside(lambda: self.put(path, file))
+            try:
+                meanwhile(size)
+            finally:
+                put()
 
     def put_if_absent(self, path: str, content: bytes | memoryview) -> bool:
         # obstore repeats a put whose answer was lost, and may find its own: whoever is told False looks who was faster.

@@ -44,7 +44,7 @@ class Peers:
         self._watermark_bytes = watermark_bytes
         self._receive = receive
         self._broken = broken
-        self._roster = PeerDirectory()
+        self._directory = PeerDirectory()
         self._outgoing: dict[int, Channel] = {}
         self._unconnected: dict[int, Backlog] = {}
         """By worker, the messages that wait for its channel."""
@@ -57,12 +57,12 @@ class Peers:
     @property
     def sent(self) -> Counter[int]:
         """By incarnation, how many frames were sent to it."""
-        return self._roster.sent
+        return self._directory.sent
 
     @property
     def received(self) -> Counter[int]:
         """By incarnation, how many frames were received from it."""
-        return self._roster.received
+        return self._directory.received
 
     @property
     def unsent_bytes(self) -> int:
@@ -73,30 +73,30 @@ class Peers:
     @property
     def is_congested(self) -> bool:
         """Whether too much waits here or at a peer."""
-        return self._is_congested or bool(self._roster.congested)
+        return self._is_congested or bool(self._directory.congested)
 
     def welcome(self, welcome: Welcome) -> None:
         """Connect to the peers that the driver's welcome names."""
-        self._roster.welcome(welcome.incarnation, welcome.peers)
+        self._directory.welcome(welcome.incarnation, welcome.peers)
         for peer in welcome.peers:
             self._meet(peer)
 
     def join(self, peer: Peer) -> None:
         """Connect to a peer if it has started, and read from it; the channel from it may have come early."""
-        self._roster.join(peer)
+        self._directory.join(peer)
         self._meet(peer)
 
     def replace(self, dead: int, successor: Peer) -> None:
         """Drop all for a dead incarnation; what is sent from now on waits for its successor's :meth:`join`."""
         # Only the directory knows whose incarnation ``dead`` was, until it is replaced.
-        for worker in [peer.worker for peer in self._roster if peer.incarnation == dead]:
+        for worker in [peer.worker for peer in self._directory if peer.incarnation == dead]:
             self._unconnected.pop(worker, Backlog()).close()
             if worker in self._outgoing:
                 self._drop(self._outgoing.pop(worker))
         if dead in self._incoming:
             self._drop(self._incoming.pop(dead))
         self._connections.give_up(dead)
-        self._roster.replace(dead, successor)
+        self._directory.replace(dead, successor)
 
     def take_ready(self) -> None:
         """Take the channels on which peers have been met."""
@@ -114,7 +114,7 @@ class Peers:
     def send(self, worker: int, frame: bytes) -> None:
         """Send a frame to a worker; it waits here while that worker has no channel, or does not read."""
         # Counted before it leaves: until the receiver has counted it, too, the driver does not end the run.
-        self._roster.sent[self._roster[worker].incarnation] += 1
+        self._directory.sent[self._directory[worker].incarnation] += 1
         message = _FRAME + frame
         channel = self._outgoing.get(worker)
         if channel is None:
@@ -149,14 +149,14 @@ class Peers:
 
     def _meet(self, peer: Peer) -> None:
         if peer.address is not None:
-            self._connections.connect(peer, self._roster.incarnation)
+            self._connections.connect(peer, self._directory.incarnation)
         early, self._early = self._early, []
         for incoming in early:
             self._take_incoming(incoming)
 
     def _take_outgoing(self, ready: Outgoing) -> None:
         worker = ready.peer.worker
-        if self._roster[worker] != ready.peer:  # it has died since
+        if self._directory[worker] != ready.peer:  # it has died since
             ready.channel.close()
             return
         channel = self._outgoing[worker] = ready.channel
@@ -173,7 +173,7 @@ class Peers:
 
     def _take_incoming(self, incoming: Incoming) -> None:
         sender, channel = incoming.introduction.sender, incoming.channel
-        match self._roster.judge(sender, incoming.introduction.receiver):
+        match self._directory.judge(sender, incoming.introduction.receiver):
             case Arrival.READ:
                 self._incoming[sender] = channel
                 self._selector.register(channel, selectors.EVENT_READ, partial(self._hear, sender, channel))
@@ -196,12 +196,12 @@ class Peers:
         for message in messages or ():
             kind = message[:1]
             if kind == _FRAME:
-                self._roster.received[sender] += 1
+                self._directory.received[sender] += 1
                 self._receive(message[1:])
             elif kind == _CONGESTED:
-                self._roster.congested.add(sender)
+                self._directory.congested.add(sender)
             else:
-                self._roster.congested.discard(sender)
+                self._directory.congested.discard(sender)
 
     def _put(self, worker: int, channel: Channel, message: bytes) -> None:
         try:
@@ -227,10 +227,10 @@ class Peers:
     def _lose(self, worker: int, channel: Channel, error: ChannelClosed) -> None:
         del self._outgoing[worker]
         self._drop(channel)
-        self._tell_broken(self._roster[worker].incarnation, str(error))
+        self._tell_broken(self._directory[worker].incarnation, str(error))
 
     def _tell_broken(self, incarnation: int, why: str) -> None:
-        if self._roster.lose(incarnation):
+        if self._directory.lose(incarnation):
             self._broken(incarnation, why)
 
     def _drop(self, channel: Channel) -> None:
@@ -239,4 +239,4 @@ class Peers:
 
     def _unsent_memory_max(self) -> int:
         """Return how many bytes may wait in memory for one peer: all peers share the watermark."""
-        return self._watermark_bytes // max(1, len(self._roster))
+        return self._watermark_bytes // max(1, len(self._directory))

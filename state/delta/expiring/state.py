@@ -235,7 +235,7 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
         """Write rows to files; durable on return."""
         parts = self._pieces(rows)
         self._held()  # which may be under way
-        added = [self._data.put(name, part) for part in parts]
+        added = self._data.put_each(name, ((part, None) for part in parts))
         self._hold(added, parts)
         return added
 
@@ -246,6 +246,8 @@ class OpenedDeltaExpiringRows(ReadsRuns, OpenedDeltaRows, HoldsRows):
     def _pieces(self, rows: pa.Table) -> list[pa.Table]:
         """Return rows in the order of their times, those of each file."""
         rows = Run.of(rows, self._expires).rows
+        if 0 < rows.num_rows <= FILE_ROWS:
+            return [rows]
         # Copies, because a slice would keep the memory of the others when their file is gone.
         ends = range(FILE_ROWS, rows.num_rows + FILE_ROWS, FILE_ROWS)
         return [rows_at(rows, np.arange(end - FILE_ROWS, min(end, rows.num_rows))) for end in ends]

@@ -62,7 +62,7 @@ class TablePast(Protocol):
     def configuration(self) -> Mapping[str, str | None]:
         """Return its properties."""
 
-    def look(self) -> int:
+    def refresh(self) -> int:
         """Return the newest version, and go to it; raise LostLead if a newer epoch has opened the table."""
 
     def log(self) -> KeptLog:
@@ -146,7 +146,7 @@ class DeltaPast(TablePast):
         """Return its properties."""
         return self._opened.metadata().configuration
 
-    def look(self) -> int:
+    def refresh(self) -> int:
         """Look at the newest version, and check the fence."""
         try:
             self._opened.update_incremental()

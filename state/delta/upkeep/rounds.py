@@ -180,7 +180,7 @@ class LogUpkeep:
             return
         now_secs = schedule.now_secs
         deletion = _Deletion(past, version, needed)
-        deletion.look()  # a coordinator that leads may keep the log longer
+        deletion.refresh()  # a coordinator that leads may keep the log longer
         is_log_aging = self._clean_log(schedule, deletion, version, of_points, present)
         past.remove_late()
         is_aging = schedule.files_secs is not None and self._clean_files(schedule, deletion, version, present)
@@ -336,30 +336,30 @@ class _Deletion:
     def __init__(self, past: TablePast, version: int, needed: set[str]) -> None:
         past.open()
         self.needed = needed
-        """The files of the version that was looked at last, of points and of a prepared write, and those of versions in
+        """The files of the version of the last refresh, of points and of a prepared write, and those of versions in
         between."""
         self._past = past
         self._seen = version
         """The last version whose files are among them."""
         self._looked_secs = 0.0
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Check the fence, and take note of the files that later versions have taken in.
 
         Raises:
             LostLead: a newer epoch has opened the table.
             FileNotFoundError: the log entry of a later version is gone, behind a checkpoint of somebody else.
         """
-        newest = self._past.look()
+        newest = self._past.refresh()
         while self._seen < newest:
             self.needed.update(self._past.added_in(self._seen + 1))
             self._seen += 1
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete files, but none that is needed; see :meth:`look`. A crash leaves some, which the next round finds."""
+        """Delete files, but none that is needed; see :meth:`refresh`. A crash leaves some to the next round."""
         for path in paths:
             if abs(self._past.clock_secs() - self._looked_secs) > _POLL_SECS:
                 self._looked_secs = self._past.clock_secs()
-                self.look()
+                self.refresh()
             if path not in self.needed:
                 self._past.delete(path)

@@ -50,13 +50,13 @@ class Schedule:
         self.steps: list[str] = []
         self._is_beside = False
         self._dies_in: int | None = None
-        look = state.delta.upkeep.rounds._Deletion.look
+        look = state.delta.upkeep.rounds._Deletion.refresh
 
         def looking(deletion):
             self._come_to_deletion()
             look(deletion)
 
-        monkeypatch.setattr(state.delta.upkeep.rounds._Deletion, "look", looking)
+        monkeypatch.setattr(state.delta.upkeep.rounds._Deletion, "refresh", looking)
         monkeypatch.setattr(state.delta.upkeep.rounds, "_POLL_SECS", -1)  # it looks before each one
 
     def _come_to_deletion(self):

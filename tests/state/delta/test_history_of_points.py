@@ -14,11 +14,10 @@ from deltalake import DeltaTable
 import state.delta.upkeep.rounds
 import state.delta.writer
 from state import read_table
-from state.delta import merging
 from state.delta.log.data_files import DATA_FOLDER
 from state.delta.read.history import look_up
 from tests.journals import entered
-from tests.state.delta.delta_tables import maintain, merge_at_once
+from tests.state.delta.delta_tables import maintain, merge_at_once, merge_each
 from tests.state.delta.expiring.expiring_tables import held
 from tests.state.delta.table_life import (
     LIVES,
@@ -154,7 +153,7 @@ def test_readers_that_have_opened_a_version_read_it_to_its_end(tmp_path, monkeyp
 def test_a_point_is_read_while_the_log_has_versions_whose_files_are_gone(tmp_path, monkeypatch):
     """Its rows were moved before the next write, and the files that has removed go before the log forgets the move."""
     merge_at_once(monkeypatch)
-    monkeypatch.setattr(merging, "_TIER", 2)
+    merge_each(monkeypatch, 2)
     life = Life(monkeypatch, tmp_path / "t", deletion_vectors=True)
     for txid in range(1, 51):
         life.run([txid], point_every=4)
@@ -401,7 +400,7 @@ def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path,
     """It comes back with the points that it knew: the successor has gone back to one of them, and on."""
     life = Life(monkeypatch, tmp_path / "t")
     life.run(range(1, 70))
-    old, look = life.opened, state.delta.upkeep.rounds._Deletion.look
+    old, look = life.opened, state.delta.upkeep.rounds._Deletion.refresh
     paused = []
 
     def pausing(deletion):
@@ -412,7 +411,7 @@ def test_a_paused_coordinator_deletes_nothing_that_its_successor_needs(tmp_path,
             life.opened.roll_back(40)
             life.points = [20, 40]
 
-    monkeypatch.setattr(state.delta.upkeep.rounds._Deletion, "look", pausing)
+    monkeypatch.setattr(state.delta.upkeep.rounds._Deletion, "refresh", pausing)
     monkeypatch.setattr(state.delta.upkeep.rounds, "_POLL_SECS", -1)
     life.now_secs += RECENT_SECS + 61
     old.keep_history(History((20, 60), RECENT_SECS, 168, life.now_secs))

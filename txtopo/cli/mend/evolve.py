@@ -30,7 +30,9 @@ def evolve(target: Target) -> None:
     """
     plan, config = target.plan, target.config
     states = states_of(plan, config)
-    before = {name: table for name, state in states.items() if (table := _look(state)) and (table.lacks or table.turns)}
+    before = {
+        name: table for name, state in states.items() if (table := _described(state)) and (table.lacks or table.turns)
+    }
     if not before:
         click.echo("nothing to do: no table lacks a field that can be added, and deletion vectors are as declared")
         return
@@ -46,11 +48,11 @@ def evolve(target: Target) -> None:
     say_done(target)
 
 
-def _look(state: State) -> TableDescription | None:
+def _described(state: State) -> TableDescription | None:
     table = state.table()
     return None if table is None else table.look()
 
 
 def _last_txid(state: State) -> int:
-    description = _look(state)
+    description = _described(state)
     return 0 if description is None else description.last_txid or 0

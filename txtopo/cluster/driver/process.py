@@ -57,8 +57,8 @@ def run_driver(folder: Path) -> int:
         _LOG.error("there is no launch.json in %s", folder)
         return DriverExit.ERROR
     place.write_pid()
-    with driver_log(launch.log_format) as discretion:
-        end = _Driver(launch, place, discretion).run()
+    with driver_log(launch.log_format) as secret_filter:
+        end = _Driver(launch, place, secret_filter).run()
     place.write_end(end)
     return end.status
 
@@ -91,10 +91,10 @@ def kind_of(topology: Topology) -> TopologyKind:
 
 
 class _Driver:
-    def __init__(self, launch: DriverLaunch, place: DriverFolder, discretion: SecretFilter) -> None:
+    def __init__(self, launch: DriverLaunch, place: DriverFolder, secret_filter: SecretFilter) -> None:
         self._launch = launch
         self._place = place
-        self._discretion = discretion
+        self._secret_filter = secret_filter
         self._control = RunControl()
 
     def run(self) -> DriverEnd:
@@ -107,7 +107,7 @@ class _Driver:
                 record = state.topology(launch.assignment.topology)
                 if record is None:
                     return DriverEnd(DriverExit.STOPPED, "its topology is gone")
-                self._discretion.settings = record.settings
+                self._secret_filter.settings = record.settings
                 with HeartbeatWriter(state, launch, self._control) as heartbeats:
                     return self._run(record, heartbeats)
         except Exception as error:  # noqa: BLE001 - whatever it is, the supervisor must know
@@ -120,7 +120,7 @@ class _Driver:
         try:
             target = build(Path(self._launch.code), self._place.path / "code", record.settings)
             config = configured(target.topology, target.config, self._launch)
-            self._discretion.settings = {**config.given, **record.settings}
+            self._secret_filter.settings = {**config.given, **record.settings}
         except (RuleError, DivergenceError) as error:
             _LOG.error("the topology cannot be built", exc_info=error)
             return DriverEnd(DriverExit.BROKEN_RULE, self._words(error))
@@ -162,7 +162,7 @@ class _Driver:
     def _words(self, error: BaseException) -> str:
         """Return an error without secrets, bounded: anybody may read it by HTTP, and a node must stay below 1 MiB."""
         text = str(error) if isinstance(error, TxtopoError) else f"{type(error).__name__}: {error}"
-        text = without_secrets(text, self._discretion.settings)
+        text = without_secrets(text, self._secret_filter.settings)
         return text if len(text) <= _ERROR_CHARACTERS_MAX else text[:_ERROR_CHARACTERS_MAX] + " …"
 
 

@@ -47,10 +47,6 @@ class Surroundings(Schedule):
     is_real_time: bool
 
     @abstractmethod
-    def wall_secs(self) -> float:
-        """Return the time that transactions are stamped with."""
-
-    @abstractmethod
     def is_eager(self) -> bool:
         """Draw whether work runs the moment it is submitted."""
 
@@ -172,7 +168,7 @@ class Process:
 
     def __init__(self, world: Surroundings, number: int) -> None:
         self.number = number
-        self.threads = SimulatedThreads(world.clock, world.is_eager, world.wall_secs)
+        self.threads = SimulatedThreads(world.clock, world.is_eager)
         self.epoch = 0
         self.is_over = False
         self.is_paused = False

@@ -13,12 +13,36 @@ import attrs
 from txtopo.assembly.threads import Role, Threads
 from txtopo.transactional.core.events import Event
 
+WALL_FROM_SECS = 4_102_444_800
+"""When a schedule begins, in seconds since 1970: in the year 2100, so that no event time is too far ahead."""
+
+UNTIMED_SECS = 34_567_890
+"""How much later it begins, in seconds, unless the tables depend on the time: 400 days, 2 hours and some minutes."""
+
 
 @attrs.define(eq=False)
 class Clock:
     """The world's clock."""
 
+    stands_still: bool = False
+    """Whether the one on the wall does, because the tables depend on it."""
     now_ms: int = 0
+    aged_secs: int = 0
+    """How much time has passed where much does at once."""
+    _asked: int = 0
+    """How often the time on the wall was asked for."""
+
+    def wall_secs(self) -> float:
+        """Return the time that transactions are stamped with, in seconds since 1970."""
+        if self.stands_still:
+            return WALL_FROM_SECS
+        # At another time of another day, and never one moment twice: so a run tells whether the tables depend on it.
+        self._asked += 1
+        return WALL_FROM_SECS + UNTIMED_SECS + self.aged_secs + (self.now_ms + self._asked) / 1000
+
+    def follow(self, origin: Clock) -> None:
+        """Show what another clock shows now."""
+        self.now_ms, self.aged_secs, self._asked = origin.now_ms, origin.aged_secs, origin._asked
 
 
 @attrs.define(eq=False)
@@ -47,12 +71,11 @@ class Work:
 class SimulatedThreads(Threads):
     """Keeps work and deliveries until the schedule picks one; a job for which ``is_eager`` holds runs at once."""
 
-    def __init__(self, clock: Clock, is_eager: Callable[[], bool], wall_secs: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock, is_eager: Callable[[], bool]) -> None:
         self.works: list[Work] = []
         self.deliveries: list[Delivery] = []
         self._clock = clock
         self._is_eager = is_eager
-        self._wall_secs = wall_secs
         self._next: Delivery | None = None
         self._role: Role | None = None
         self.is_lost = False
@@ -64,7 +87,7 @@ class SimulatedThreads(Threads):
 
     def wall_secs(self) -> float:
         """Return the time at which what is planned now is planned."""
-        return self._wall_secs()
+        return self._clock.wall_secs()
 
     def sleep(self, duration_secs: float) -> None:
         """Advance the world's clock."""

@@ -17,7 +17,7 @@ from txtopo.api.data.fields import Fields
 from txtopo.api.state import State, StateTable
 from txtopo.api.values import Key
 from txtopo.assembly.environment import Environment
-from txtopo.config import MICRO_BATCH, REAL_TIME, Config
+from txtopo.config import Config
 from txtopo.errors import (
     DivergenceError,
     FailedException,
@@ -34,29 +34,12 @@ from txtopo.fork.forking import begun_after, state_of
 from txtopo.journal.entries import JournalHeader
 from txtopo.journal.journal import counting_parts
 from txtopo.journal.search import EnteredGroup
-from txtopo.testing.checkers import (
-    AttemptChecker,
-    CoreChecker,
-    Oracle,
-    TableChecker,
-    Version,
-    require,
-)
+from txtopo.testing.checkers import AttemptChecker, CoreChecker, Oracle, TableChecker, Version, require
 from txtopo.testing.simulation.checks import Checks
 from txtopo.testing.simulation.durable import Durable
-from txtopo.testing.simulation.faults import (
-    ANSWERING,
-    FORK,
-    LONG_RATES,
-    MOVING,
-    OF_WORKERS,
-    RATES,
-    UPKEEP,
-    CrashError,
-    Fault,
-    is_at,
-)
+from txtopo.testing.simulation.faults import ANSWERING, FORK, MOVING, OF_WORKERS, UPKEEP, CrashError, Fault, is_at
 from txtopo.testing.simulation.history import Disk
+from txtopo.testing.simulation.lives import TIMEOUT_MS, Lives
 from txtopo.testing.simulation.process import (
     ObservedCoordinator,
     Process,
@@ -87,8 +70,6 @@ from txtopo.transactional.tasks.factory import TaskFactory, prototypes_of
 
 Invariant = Callable[[Mapping[str, Mapping[Key, Any]]], None]
 
-TIMEOUT_MS = 1_000
-MOVES_WITH_FAULTS_MAX = 80
 MOVES_WITHOUT_FAULTS_MAX = 4_000
 """Moves within which everything must be committed once the faults stop; some dozens for each transaction."""
 IDLE_MOVES_MAX = 500
@@ -98,21 +79,7 @@ PERIOD_SECS = 61
 UNNAMED_SECS = 25 * 3600
 """After so long files go that no version names."""
 STEPS_MS = (5, 20, 60, 200)
-LAYOUTS = ("together", "together", "together", "together", "spread")
-"""Drawn from for each process; most are the quicker one."""
-LONG = 0.75
-"""How probable long lives are, where a topology has enough transactions for them.
-
-Hardly anything happens to a process then but that time passes, so it lives to delete what it has replaced itself.
-"""
-LONG_TRANSACTIONS_MIN = 12
-LONG_MOVES_MAX = 300
-"""In place of :data:`MOVES_WITH_FAULTS_MAX`."""
-LONG_AGES_SECS = (*[20] * 6, 45, 45, 100, 400, 30 * 3600)
-"""In place of :data:`AGES_SECS`: more often less than the time between two clean-ups."""
 EAGER = 0.1
-CHANGING = 0.2
-"""How probable it is that settings of the history change from run to run."""
 OFFERED = 0.5
 """How probable it is that a rewind goes to a transaction that is still there although nobody has promised it."""
 UPKEEP_PAUSES = 10
@@ -123,19 +90,7 @@ PAUSED_REWINDS = 4
 """How much more often the topology goes back while a process is paused, which matters for what that deletes later."""
 WAITING = 0.1
 """How probable it is that time passes though something could be done."""
-SKIPPING = 0.1
-"""How probable it is that transactions are given up after one or two tries."""
-AGES_SECS = (30, 100, 400, 400, 4_000, 30 * 3600, 3 * 24 * 3600, 8 * 24 * 3600)
-"""How much time passes at once where much does."""
-HISTORIES = ((300, 168), (300, 168), (300, 25), (60, 2), (900, 168))
-"""How long versions are kept, in seconds, and points, in hours; one or two of them are drawn for a schedule."""
-LONG_HISTORIES = ((60, 168), (60, 2), (300, 25))
-"""Those of long lives: who has replaced a file a minute ago deletes it between two clean-ups, a minute apart."""
 PROCESSES_MAX = 40
-WALL_FROM_SECS = 4_102_444_800
-"""When a schedule begins, in seconds since 1970: in the year 2100, so that no event time is too far ahead."""
-UNTIMED_SECS = 34_567_890
-"""How much later it begins, in seconds, unless the tables depend on the time: 400 days, 2 hours and some minutes."""
 
 
 @attrs.frozen
@@ -190,9 +145,7 @@ class World(Surroundings):
     ) -> None:
         super().__init__(seed, only, log)
         kinds = subject.kinds if kinds is None else kinds
-        self.clock = Clock()
-        self._asked = 0
-        """How often the time on the wall was asked for."""
+        self.clock = Clock(stands_still=subject.is_timed)
         self.timeout_ms = TIMEOUT_MS
         self.on_version: Callable[[str, Version], None] | None = None
         """Called with the name and the new version of a table."""
@@ -216,11 +169,8 @@ class World(Surroundings):
         self._moves = 0
         self._active_move = 0
         """The last move in which an attempt was emitted or a transaction was committed."""
-        self._is_long = self._draws_long(subject, kinds)
-        self._faults = self._draw_faults(kinds)
-        self._aged_secs = 0
-        histories = LONG_HISTORIES if self._is_long else HISTORIES
-        self._histories = self.random.sample(histories, 2 if self.random.random() < CHANGING else 1)
+        self._lives = Lives.drawn(self, kinds, 0 if subject.oracle is None else subject.oracle.transactions)
+        self._faults = self._lives.faults
         self._striking: dict[str, list[Fault]] = {}
         """By failpoint, the kinds that can strike there."""
         self._moving = [fault for fault in self._faults if fault in MOVING]
@@ -229,36 +179,22 @@ class World(Surroundings):
         self._processes: list[Process] = []
         self.acting: list[Process] = []
         """A stack: the last process is acting, inside failpoints of the others, which are paused."""
-        self._skips = bool(kinds) and self.random.random() < SKIPPING
-        self._tries_max = self.random.choice((1, 2)) if self._skips else None
         # Tables may differ from the oracle's if transactions are given up, or if others begin.
-        oracle = subject.oracle if self._begins_alike and not self._skips else None
+        oracle = subject.oracle if self._begins_alike and not self._lives.skip else None
         self._checks = Checks(
             self._plan,
             self.durable,
             TableChecker(oracle, subject.invariant),
             AttemptChecker(policy_of(self._plan.kinds)),
-            self._histories,
-            self.wall_secs,
+            self._lives.histories,
+            self.clock.wall_secs,
         )
         states = {name: self.durable.state(name, state) for name, state in self._plan.states.items()}
         self._topology = TransactionalTopology(attrs.evolve(self._plan, states=states))
 
-    def _draws_long(self, subject: Subject, kinds: Sequence[Fault]) -> bool:
-        """Draw whether its processes live long, if time is to pass and there is enough to do."""
-        transactions = subject.oracle.transactions if subject.oracle is not None else 0
-        can = Fault.AGES in kinds and transactions >= LONG_TRANSACTIONS_MIN
-        return can and self.random.random() < LONG
-
-    def _draw_faults(self, kinds: Sequence[Fault]) -> list[Fault]:
-        if self._is_long:
-            return self.draw_rates([kind for kind in kinds if kind in LONG_RATES], LONG_RATES, drawn=1)
-        return self.draw_rates(kinds, RATES)
-
     def run(self) -> None:
         """Make moves until all is committed; see :meth:`Schedule.run`."""
-        moves_max = LONG_MOVES_MAX if self._is_long else MOVES_WITH_FAULTS_MAX
-        fault_moves = self.random.randrange(moves_max) if self._faults else 0
+        fault_moves = self._lives.fault_moves(self.random)
         with armed(self._reach):
             while not self._is_finished():
                 self._moves += 1
@@ -412,14 +348,6 @@ class World(Surroundings):
         partition = self.random.choice(list(spout.rows.lengths()))
         spout.set_disabled(partition, self.random.choice((True, False)))
 
-    def wall_secs(self) -> float:
-        """Return the time that transactions are stamped with: it stands still if the tables depend on it."""
-        if self._subject.is_timed:
-            return WALL_FROM_SECS
-        # At another time of another day, and never one moment twice: so a run tells whether the tables depend on it.
-        self._asked += 1
-        return WALL_FROM_SECS + UNTIMED_SECS + self._aged_secs + (self.clock.now_ms + self._asked) / 1000
-
     @property
     def can_age(self) -> bool:
         """Whether tables are the same however much time passes."""
@@ -427,9 +355,9 @@ class World(Surroundings):
 
     def age(self) -> None:
         """Let much time pass."""
-        secs = self.random.choice(LONG_AGES_SECS if self._is_long else AGES_SECS)
+        secs = self._lives.age_secs(self.random)
         self.log(f"{secs} s pass")
-        self._aged_secs += secs
+        self.clock.aged_secs += secs
 
     def is_eager(self) -> bool:
         """Draw whether work runs the moment it is submitted, as it may on a thread."""
@@ -467,7 +395,7 @@ class World(Surroundings):
     @property
     def can_fork(self) -> bool:
         """Whether a fork may be made: of a topology whose rows are known, at a point."""
-        can = self._forks_left > 0 and not self._is_in_fork and self._begins_alike and not self._skips
+        can = self._forks_left > 0 and not self._is_in_fork and self._begins_alike and not self._lives.skip
         return can and not self.durable.is_going_back and bool(self._checks.promised())
 
     def fork(self, *, is_beside: bool) -> None:
@@ -540,7 +468,7 @@ class World(Surroundings):
 
     def _live_on(self, origin: World) -> None:
         """Live to the end, as a fork; what strikes is counted among what strikes its origin."""
-        self.clock.now_ms, self._asked, self._aged_secs = origin.clock.now_ms, origin._asked, origin._aged_secs
+        self.clock.follow(origin.clock)
         self.struck, self._drawn = origin.struck, origin._drawn
         try:
             with origin.keeping():
@@ -609,18 +537,8 @@ class World(Surroundings):
                 process.rewind(self._plan.topology_id, self.durable.store(), self._go_back)
             return
         with self._acting(process):
-            pending_max = self.random.randrange(1, 9)
-            config = _config(
-                pending_max,
-                jobs_max=self.random.randrange(1, 4),
-                # Without faults, each transaction is a group: the oracle needs a version of the tables for every txid.
-                group_transactions_max=self.random.randrange(1, 5) if self._faults else 1,
-                layout=self.random.choice(LAYOUTS),
-                tries_max=self._tries_max,
-                mode=REAL_TIME if self.is_real_time else MICRO_BATCH,
-                history=self.random.choice(self._histories),
-            )
-            self.log(f"starts with at most {pending_max} pending transactions")
+            config = self._lives.config(self.random, is_real_time=self.is_real_time)
+            self.log(f"starts with at most {config.max_spout_pending} pending transactions")
             process.begin(self._topology, config, self._environment(process), self._subject.until)
             if self.durable.has_epoch(process.epoch):  # then recovery is over, and nothing may be half-written
                 self._settled()
@@ -630,7 +548,7 @@ class World(Surroundings):
         """Draw whether the topology goes back, as it must if that was begun."""
         if self.durable.is_going_back:
             return True
-        can = self._begins_alike and not self._skips and self.has_faults and bool(self._checks.promised())
+        can = self._begins_alike and not self._lives.skip and self.has_faults and bool(self._checks.promised())
         tries = PAUSED_REWINDS if self._paused else 1
         return can and any(self.strikes(Fault.REWINDS, "before a start") for _ in range(tries))
 
@@ -761,7 +679,7 @@ class World(Surroundings):
         )
 
     def _check_end(self) -> None:
-        is_cut_anew = self._plan.is_cut_by_input and not self._repeats and not self._skips
+        is_cut_anew = self._plan.is_cut_by_input and not self._repeats and not self._lives.skip
         self._checks.input(self._subject.oracle, is_cut_anew=is_cut_anew)
         if self.can_age and self._faults:
             self._keep_up_at_the_end()
@@ -769,12 +687,12 @@ class World(Surroundings):
     def _keep_up_at_the_end(self) -> None:
         """Let one more coordinator do the upkeep while two periods pass, and check that nothing else is left."""
         process = Process(self, len(self._processes) + 1)
-        recent_secs, hours = self._histories[0]
+        recent_secs, hours = self._lives.histories[0]
         durable = self.durable
 
         def keep_up(coordinator_state: CoordinatorState) -> None:
             keeping = Keeping(
-                coordinator_state, durable.committed, self.wall_secs, recent_secs=recent_secs, rewind_hours=hours
+                coordinator_state, durable.committed, self.clock.wall_secs, recent_secs=recent_secs, rewind_hours=hours
             )
             states = [
                 durable.states[name].open(durable.topology_id, name, table.incarnation, process.epoch)
@@ -782,7 +700,7 @@ class World(Surroundings):
                 if table.incarnation is not None
             ]
             for secs in (0, *[max(recent_secs, ENTRIES_SECS) + PERIOD_SECS] * 2, UNNAMED_SECS):
-                self._aged_secs += secs
+                self.clock.aged_secs += secs
                 keeping.tell(states)
                 for state in states:
                     state.maintain()
@@ -797,7 +715,7 @@ class World(Surroundings):
     # Tables.
 
     def _table(self, name: str) -> SimulatedTable:
-        disk = Disk(self.wall_secs, functools.partial(self._reach, UPKEEP), self._checks.past)
+        disk = Disk(self.clock.wall_secs, functools.partial(self._reach, UPKEEP), self._checks.past)
         return SimulatedTable(name, self._on_version, disk=disk, make_thread=self._thread)
 
     def _thread(self) -> Executor:
@@ -823,29 +741,3 @@ class _Subject(RepairSubject):
     def tables(self) -> dict[str, StateTable]:
         """Return its tables, which only who goes back looks at."""
         return {name: SimulatedStateTable(self.simulated[name], self.topology_id) for name in self.states}
-
-
-@functools.cache
-def _config(  # noqa: PLR0913 - what is drawn
-    pending_max: int,
-    *,
-    jobs_max: int,
-    group_transactions_max: int,
-    layout: str,
-    tries_max: int | None,
-    mode: str,
-    history: tuple[int, int],
-) -> Config:
-    """Return the configuration of a process; some hundreds of them can be drawn."""
-    return Config(
-        max_spout_pending=pending_max,
-        jobs_in_flight_max=jobs_max,
-        group_transactions_max=group_transactions_max,
-        message_timeout_secs=TIMEOUT_MS / 1000,
-        layout=layout,
-        processing_mode=mode,
-        transaction_max_attempts=tries_max,
-        history_recent_secs=history[0],
-        rewind_hours=history[1],
-        transaction_max_attempts_policy="SKIP",
-    )

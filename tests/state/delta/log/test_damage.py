@@ -89,7 +89,7 @@ def test_an_entry_that_is_put_during_a_listing(table):
 @pytest.mark.usefixtures("past", "lists_late")
 def test_upkeep_beside_a_writer(past):
     """It looks at the newest version though the listing for it lacks an entry that is put meanwhile."""
-    assert past.look() == 8
+    assert past.refresh() == 8
 
 
 def test_a_file_that_goes_during_a_look_for_damage(table, monkeypatch):

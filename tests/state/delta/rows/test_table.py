@@ -234,3 +234,17 @@ def test_a_put_that_fails_ends_those_beside_it(tmp_path, monkeypatch) -> None:
     monkeypatch.undo()
     put(state, (1, ("append", [("a", 1)])))
     assert rows(tmp_path) == {("a", 1, 1): 1}
+
+
+@WAYS
+@PARTITIONS
+def test_many_rows_go_to_several_files(tmp_path, monkeypatch, large, partition_by) -> None:
+    """A group writes no file of more rows than a file has, and each row once."""
+    monkeypatch.setattr("state.delta.log.data_files.FILE_ROWS", 2)
+    state = opened(tmp_path, partition_by=partition_by, executors=some_executors(large))
+    many = [("ab"[number % 2], number) for number in range(9)]
+    put(state, (1, ("append", many[:4])), (2, ("append", many[4:])))
+    assert rows(tmp_path) == Counter((*each, 1 if each in many[:4] else 2) for each in many)
+    actions = pa.table(DeltaTable(tmp_path / "t").get_add_actions()).to_pylist()
+    assert max(each["num_records"] for each in actions) == 2
+    assert len(actions) < 9
