@@ -169,7 +169,8 @@ class ReduceCommitter(ReducingCommitter):
 
     def results(self, rows: pa.Table) -> pa.Table:
         """Return the results that rows of the table show: the key and one column for each aggregate."""
-        return self._declared(self._told()).typed(rows.schema).results(rows)
+        declared = self._declared(self._told())
+        return (declared if declared.has_types else declared.typed(rows.schema)).results(rows)
 
     def _told(self) -> Mapping[str, Aggregate]:
         if not self._values:

@@ -525,6 +525,8 @@ def test_the_table_of_aggregates(tmp_path) -> None:
     run_inline(committing(spout, committer, by="word", words=state))
     rows = sorted(tuple(row.values()) for row in read_table(tmp_path / "words").to_pylist())
     assert rows == [("a", 2, 3, 3, 2, "a", 2, 3), ("b", 1, 5, 5, 1, "b", 5, 2)]
+    counts = ReduceCommitter("words", Fields("word: string"), values={"rows": Count("n")})  # of a field without a type
+    assert sorted(counts.results(read_table(tmp_path / "words"))["rows"].to_pylist()) == [1, 2]
     with pytest.raises(FieldsError, match="field 'word' has no type"):
         ReduceCommitter("words", "word", values=values).state(tmp_path / "words")
     with pytest.raises(FieldsError, match="'n'"):
