@@ -18,7 +18,6 @@ from tests.acceptance.reference_tables import ORDERS, topology, transactions, ve
 from tests.cli.conftest import command_line
 from tests.crashes import Crash, dying, run_with_crash
 from tests.processes import ran
-from tests.variants import variants
 from txtopo import Config, TransactionalTopology
 from txtopo.errors import InputError
 from txtopo.files.places import folder_at
@@ -85,18 +84,9 @@ def test_killed_at_any_durable_step(tmp_path: Path) -> None:
         at += 9
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("mode", "step"),
-    variants(
-        ("micro-batch", "metadata.save.after"),
-        long=[
-            ("real-time", "metadata.save.after"),
-            ("micro-batch", "group.decide.after"),
-            ("real-time", "group.decide.after"),
-        ],
-    ),
-)
+@pytest.mark.long  # in `make test` a topology with two spouts and a reference is killed, in test_pairs_of_spouts.py
+@pytest.mark.parametrize("mode", ["micro-batch", "real-time"])
+@pytest.mark.parametrize("step", ["metadata.save.after", "group.decide.after"])
 def test_killed_on_spark(tmp_path: Path, mode: str, step: str) -> None:
     """The executors of the next start see the same versions, in both modes."""
     killed = ran("-m", MODULE, tmp_path, mode, failpoints=f"{step}=kill:2")
