@@ -378,6 +378,19 @@ def test_what_is_kept_by_another_rule(tmp_path, before, after) -> None:
             run_inline(builder.build(), until=until)
 
 
+@pytest.mark.parametrize("kind", KEYED_KINDS, ids=lambda kind: kind.value)
+def test_a_row_that_is_taken_back_and_has_not_come(tmp_path, kind) -> None:
+    """A total would count below nothing: it is refused, with the key, and what was right stays."""
+    builder = TransactionalTopologyBuilder(
+        "t", "rows", MemoryTransactionalSpout([[1, 0, 0, 1], [2, 0, 0, -1]], POINT, 1)
+    )
+    builder.set_committer_bolt("count", counted(diff="diff")).global_grouping("rows")
+    builder.set_state("a", counted().state(tmp_path / "a", kind=kind))
+    with pytest.raises(FieldsError, match=r"a row of \{'item': 2\} is taken back that has not come: 'count' reads"):
+        run_inline(builder.build())
+    assert read_table(tmp_path / "a")["n"].to_pylist() == [1]
+
+
 def start_of(minute: int) -> dt.datetime:
     return dt.datetime(2026, 3, 1, tzinfo=dt.UTC) + dt.timedelta(minutes=minute)
 
