@@ -170,12 +170,11 @@ def test_message_that_quotes_a_setting() -> None:
     assert without_secrets(message, settings) == "ValueError: '…' is wrong at 12 for three with env:TOKEN"
 
 
-def test_traceback_that_quotes_a_setting() -> None:
-    """A warning with a traceback shows no secret of a setting in either."""
-    secret, record = (
-        "open sesame",
-        logging.LogRecord("db", logging.WARNING, "", 0, "no access by %s", ("open sesame",), None),
-    )
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.WARNING])
+def test_traceback_that_quotes_a_setting(level: int) -> None:
+    """A record with a traceback shows no secret of a setting in either; nor with ``debug``, when all are shown."""
+    secret = "open sesame"
+    record = logging.LogRecord("db", level, "", 0, "no access by %s", (secret,), None)
     with pytest.raises(ValueError, match="is wrong") as failure:
         raise ValueError(f"{secret!r} is wrong")
     record.exc_info = (failure.type, failure.value, failure.tb)

@@ -189,7 +189,7 @@ def secrets_kept(settings: Mapping[str, object]) -> Iterator[None]:
 
 
 class SecretFilter(logging.Filter):
-    """Hides secrets in warnings and errors, whose texts come from libraries and user code and may quote settings.
+    """Hides secrets in log records, whose texts come from libraries and user code and may quote settings.
 
     It also hides every secret value of ``settings``, a topology's, wherever it stands.
     """
@@ -200,11 +200,10 @@ class SecretFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Hide the secrets of a record; let every record through."""
-        if record.levelno >= logging.WARNING:
-            record.msg, record.args = without_secrets(record.getMessage(), self.settings), ()
-            if record.exc_info:
-                traceback = record.exc_text or logging.Formatter().formatException(record.exc_info)
-                record.exc_text = without_secrets(traceback, self.settings)
+        record.msg, record.args = without_secrets(record.getMessage(), self.settings), ()
+        if record.exc_info:
+            traceback = record.exc_text or logging.Formatter().formatException(record.exc_info)
+            record.exc_text = without_secrets(traceback, self.settings)
         return True
 
 
