@@ -128,6 +128,11 @@ class ApplyChanges(ReducingCommitter):
                 raise FieldsError(f"field {field.name!r} is {ddl_name(field.type)}, which has no order")
 
     @property
+    def folds(self) -> Mapping[str, Mapping[str, str]]:
+        """What the table is made of, in words."""
+        return {self._state_name: {"": f"the latest rows by {', '.join(self._sequence)}"}}
+
+    @property
     def grouped_by(self) -> Fields:
         """The fields of the key: one task must have all rows of a key, of which it finds the latest."""
         return self._key

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from committers.aggregates.aggregate import Aggregate
 from committers.aggregates.aggregation import AggregateCombiner, Aggregation, merged_rows
@@ -33,10 +34,10 @@ from txtopo import (
 from txtopo.api.arguments import checked_arguments
 from txtopo.api.data.tuples import TupleSource
 from txtopo.api.data.types import ddl_name
-from txtopo.api.map_state import pairs_of
+from txtopo.api.map_state import RowChanges, pairs_of
 from txtopo.api.reduction import Combiner, Merge, Reduction, Reductions, combining
 from txtopo.api.state import State
-from txtopo.columnar.conversion import fitted_array
+from txtopo.columnar.conversion import fitted_array, python_rows
 from txtopo.columnar.reducing import ReductionCombiner, is_reducible, reduced
 from txtopo.columnar.rows_file import in_memory
 from txtopo.errors import FieldsError, TopologyError
@@ -169,7 +170,8 @@ class ReduceCommitter(ReducingCommitter):
 
     def results(self, rows: pa.Table) -> pa.Table:
         """Return the results that rows of the table show: the key and one column for each aggregate."""
-        return self._declared(self._told()).typed(rows.schema).results(rows)
+        declared = self._declared(self._told())
+        return (declared if declared.has_types else declared.typed(rows.schema)).results(rows)
 
     def _told(self) -> Mapping[str, Aggregate]:
         if not self._values:
@@ -293,10 +295,24 @@ class ReduceCommitter(ReducingCommitter):
         if parts:
             name = counted(values) if self._diff else ""
             changes = self._state.reduce_changes(own.merged(pa.concat_tables(parts)), own.reductions, name)
+            if name:
+                self._check_counts(changes, name)
             if self._tells:
                 emit_changes(self.collector, changes, results)
         if self._tells:
             emit_expired(self.collector, self.context, self._state, results)
+
+    def _check_counts(self, changes: RowChanges, name: str) -> None:
+        """Refuse keys that have fewer than no rows."""
+        is_below = pc.fill_null(pc.less(changes.after[name], 0), fill_value=False)
+        below = changes.after.filter(pc.and_(is_below, pa.array(changes.is_there)))
+        if below.num_rows:
+            key = python_rows(below.select(list(self._key)).slice(0, 1))[0]
+            raise FieldsError(
+                f"a row of {key} is taken back that has not come: "
+                f"{self.context.this_component_id!r} reads changes that began before it, or a bolt above takes back "
+                "what it has not emitted"
+            )
 
     def __getstate__(self) -> dict[str, Any]:
         """Reduce waiting rows before the object moves to the commit phase; spill many rows to a file."""

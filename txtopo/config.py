@@ -113,11 +113,7 @@ PORT_MAX = 65_535
 
 
 def to_servers(value: Any) -> tuple[str, ...]:
-    """Return servers, each ``host`` or ``host:port``, from a text with commas between them or from several texts.
-
-    Raises:
-        ValueError: there is none, or one is no server; the message says which.
-    """
+    """Return ``host`` or ``host:port`` from texts with commas; raise ValueError if there is none, or one is none."""
     parts = value.split(",") if isinstance(value, str) else list(value)
     servers = tuple(str(part).strip() for part in parts if str(part).strip())
     if not servers:
@@ -319,12 +315,7 @@ SETTINGS: Mapping[str, Setting] = {
             _one_of("WAIT", "SKIP"),
             "what to do then: WAIT stops with an error, SKIP writes a dead letter and continues",
         ),
-        Setting(
-            "topology.dead.letter.path",
-            None,
-            TEXT_OR_NONE,
-            "Delta table of the transactions that SKIP gives up",
-        ),
+        Setting("topology.dead.letter.path", None, TEXT_OR_NONE, "Delta table of the transactions that SKIP gives up"),
         Setting(
             "topology.journal.bytes.max",
             1024 * 1024 * 1024,
@@ -389,12 +380,7 @@ SETTINGS: Mapping[str, Setting] = {
             CREDENTIALS,
             "user:password for digest ACLs on all nodes; none: open nodes",
         ),
-        Setting(
-            "transactional.zookeeper.session.timeout.secs",
-            10.0,
-            SECONDS,
-            "how long a lost leader keeps the lead",
-        ),
+        Setting("transactional.zookeeper.session.timeout.secs", 10.0, SECONDS, "how long a lost leader keeps the lead"),
         Setting(
             "topology.processing.mode",
             MICRO_BATCH,
@@ -530,11 +516,7 @@ class Config(Mapping[str, Any]):
         return changed if self._kind is None else changed.of_kind(self._kind)
 
     def of_kind(self, kind: TopologyKind) -> Config:
-        """Return the configuration with the defaults of a kind of topologies.
-
-        Raises:
-            ConfigError: a setting is given that is for the other kind only.
-        """
+        """Return the configuration with a kind's defaults; raise ConfigError for a setting of the other kind only."""
         for name in self._given:
             setting = SETTINGS.get(name)
             if setting is not None and setting.only is kind.other:
@@ -634,11 +616,7 @@ def component_config(config: Config, of_component: Mapping[str, Any]) -> dict[st
 
 
 def find_setting(name: str) -> Setting:
-    """Return the setting of a dotted name or a Python keyword.
-
-    Raises:
-        ConfigError: there is no such setting; the message names the nearest one.
-    """
+    """Return the setting of a dotted name or Python keyword; raise ConfigError, with the nearest, if there is none."""
     name = _ALIASES.get(name, name)
     setting = SETTINGS.get(name) or _BY_KEYWORD.get(name)
     if setting is None:

@@ -101,10 +101,7 @@ class TxtopoError(Exception):
     def __str__(self) -> str:
         origin = [
             f"{name} {value}"
-            for name, value in (
-                ("component", self.component and repr(self.component)),
-                ("txid", self.txid),
-            )
+            for name, value in (("component", self.component and repr(self.component)), ("txid", self.txid))
             if value is not None
         ]
         if self.attempt is not None:

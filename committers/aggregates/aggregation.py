@@ -111,7 +111,8 @@ class Aggregation:
     @cached_property
     def told(self) -> Mapping[str, str]:
         """What each column of the partials is made of, in words."""
-        return {name + suffix: each.told for name, each in self.aggregates.items() for suffix in each.suffixes}
+        by = f" by {self.diff}" if self.diff else ""
+        return {name + suffix: each.told + by for name, each in self.aggregates.items() for suffix in each.suffixes}
 
     def partials(self, rows: pa.Table | pa.RecordBatch) -> pa.Table:
         """Return the partials of rows, one for each key.

@@ -130,6 +130,7 @@ class IntervalJoin(TakesBothStreams, ClockedCommitter):
         )
         # Rows at the watermark are in time, so it must be past their times.
         super().__init__(state, clock, lateness=1)
+        self._state_names = (state,)
 
     def state(self, path: str | os.PathLike[str], **options: Any) -> DeltaExpiringRows:
         """Return the state of kept rows, a table with those of both streams; ``options`` are the table's."""

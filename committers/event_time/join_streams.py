@@ -121,6 +121,12 @@ class Layout:
                     f"rename={{{name!r}: 'other_{name}'}}"
                 )
 
+    @property
+    def told(self) -> str:
+        """What kept rows are of, in words: how they are joined, and by which fields."""
+        how = ("an inner", "a left", "a full")[len(self.outer)]
+        return f"rows of {how} join by {' and '.join(', '.join(each.key) for each in self.sides)}"
+
     def sides_of(self, component: str, stream: str) -> list[int]:
         """Return the side that a stream is; both, if it is joined with itself."""
         return [side for side in SIDES if (self.sides[side].source, self.sides[side].stream) == (component, stream)]
@@ -246,8 +252,14 @@ class TakesBothStreams(BatchBolt):
     """The clock's component id; None where nothing is forgotten."""
     _watermark: Watermark | None
     _layout: Layout
+    _state_names: Sequence[str]
     _tuples_of: list[WaitingTuples]
     """The tuples of each side that are no columns yet."""
+
+    @property
+    def folds(self) -> Mapping[str, Mapping[str, str]]:
+        """What the states are made of, in words."""
+        return {name: {"": self._layout.told} for name in self._state_names}
 
     @property
     def grouped_by(self) -> Mapping[tuple[str, str], Sequence[Fields]]:

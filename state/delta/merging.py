@@ -201,13 +201,9 @@ class Merged:
 
 @attrs.frozen(eq=False)
 class Put:
-    """What is put of a merge.
+    """What is put of a merge: its files as they are in the table, and the old ones that are still there.
 
-    Args:
-        merged: the merge.
-        added: its files, as they are in the table.
-        removed: the old files that are still there.
-        dead: the positions of merged rows that are dead in the new file.
+    ``dead`` are the positions of merged rows that are dead in the new file.
     """
 
     merged: Merged
@@ -251,13 +247,7 @@ class Ended:
 
 
 class Merging:
-    """The merges of one table, in a thread; one round at a time.
-
-    Args:
-        data: the table's data files.
-        schema: its columns.
-        policy: how they are merged.
-    """
+    """The merges of one table, by a policy, in a thread; one round at a time."""
 
     def __init__(self, data: DataFolder, schema: pa.Schema, policy: Policy) -> None:
         self._data = data

@@ -61,10 +61,7 @@ H = TypeVar("H", bound=MirroredRows)
 class Mirror(Generic[H]):
     """The rows that a coordinator holds of one table, valid for exactly one version.
 
-    Args:
-        make: returns what holds no rows yet, given the maximum number of bytes in memory.
-        read: reads a file.
-        bytes_max: that number; by default ``mapped.BYTES_MAX``.
+    ``make`` returns what holds no rows yet, given the most bytes in memory: ``bytes_max``, or ``mapped.BYTES_MAX``.
     """
 
     def __init__(self, make: Callable[[int], H], read: Read, bytes_max: int | None = None) -> None:
@@ -96,12 +93,7 @@ class Mirror(Generic[H]):
         return self.held
 
     def turned(self, version: int, hold: Callable[[H], None] | None) -> None:
-        """Take note of a version of the coordinator's own.
-
-        Args:
-            version: the version.
-            hold: makes of the rows of the version before what it has made of them; None if they are read anew.
-        """
+        """Take note of a version of the coordinator's own, whose rows ``hold`` makes; None if they are read anew."""
         is_known, self.version = hold is not None and self.version == version - 1, None
         if hold is not None and is_known:
             # If there is no disk for a file, the write is made all the same; the next use meets that.
@@ -129,14 +121,7 @@ class Mirror(Generic[H]):
 
 
 class Loading(Generic[H]):
-    """The rows of one version, which are loaded in a thread.
-
-    Args:
-        held: to hold them; nobody uses it meanwhile.
-        version: the version.
-        files: its files.
-        read: reads one.
-    """
+    """The rows of one version, which are loaded in a thread into ``held``; nobody uses that meanwhile."""
 
     def __init__(self, held: H, version: int, files: Mapping[str, DataFile], read: Read) -> None:
         self.held = held

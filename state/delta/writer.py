@@ -452,10 +452,7 @@ class TableWriter:
                 self._folder.remove_drafts(below)
 
     def reading(self, read: Callable[[], T]) -> T:
-        """Return the result of ``read`` on the head or, if that can no longer be read, on the newest version.
-
-        Another writer may have moved the rows to other files, and removed those that the head has.
-        """
+        """Return ``read`` of the head, or of the newest version if another writer has moved its rows and files."""
         try:
             return read()
         except (FailedException, *WORLD_ERRORS):

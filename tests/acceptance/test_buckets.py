@@ -193,8 +193,7 @@ def test_all_of_it_is_in_the_bucket(bucket_server: Server, tmp_path: Path, monke
 
 
 @pytest.mark.slow
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["a b", "ä%20", "#1", "?x=1", "[a]^|", "words"])
+@pytest.mark.parametrize("name", ["a b?x=1 ä%20#1[a]^|", "words"])
 def test_names_are_taken_as_they_are(bucket_server: Server, name: str) -> None:
     """A topology may have any id, and is found by it beside others of whose ids it is the beginning or the end."""
     folder = ObjectFolder(OUTPUT, tuple(bucket_server.options.items()))

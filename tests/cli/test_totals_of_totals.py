@@ -339,7 +339,7 @@ def shown_at(folder: str, txid: int) -> Counter[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
+@pytest.mark.parametrize("seed", variants(long=range(10)))
 def test_any_story(module, seed: int) -> None:
     """However a chain with a left join, ranks and levels runs, dies, goes back and grows, it is an undisturbed run's."""
     story = Story(module, seed)

@@ -12,7 +12,17 @@ import txtopo.assembly.assembly
 from committers import AppendCommitter
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import DeltaRows, read_tables
-from tests.committers.topologies import TYPED, UNTYPED, FailsFirst, appended, check, make_rows, rows_of, rows_topology
+from tests.committers.topologies import (
+    TYPED,
+    UNTYPED,
+    FailsFirst,
+    appended,
+    check,
+    make_rows,
+    rows_of,
+    rows_topology,
+    spill_from,
+)
 from tests.crashes import Crash, run_with_crash
 from tests.variants import variants
 from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder
@@ -49,7 +59,7 @@ def test_every_tuple_once(tmp_path, fields, rows_max) -> None:
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, fields, rows_max) -> None:
     """What is large stays in files until the commit phase, and comes out the same; the files are gone then."""
-    monkeypatch.setattr(committers.spill, "FILE_ROWS_MIN", 1)
+    spill_from(monkeypatch, rows=1)
     written = []
 
     def write(folder, name, rows, keys):

@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import Phase, given, settings, strategies as st
@@ -19,11 +20,13 @@ from committers import (
     Count,
     CountDistinct,
     EventClock,
+    JoinStream,
     Last,
     Max,
     Mean,
     Min,
     ReduceCommitter,
+    StreamJoin,
     Sum,
     TopN,
 )
@@ -34,7 +37,7 @@ from tests.budgets import examples
 from tests.crashes import Crash, run_with_crash
 from txtopo import BasicBolt, Config, Fields, TransactionalTopologyBuilder
 from txtopo.api.values import KEYED_KINDS
-from txtopo.errors import FailedException, FieldsError, TopologyError
+from txtopo.errors import DivergenceError, FailedException, FieldsError, TopologyError
 from txtopo.testing.inline import run_inline
 
 ROW = Fields("item: string", "shelf: int", "price: decimal(9,2)", "diff: long")
@@ -327,6 +330,65 @@ def test_more_values_than_may_be(tmp_path, kind) -> None:
     with pytest.raises(FieldsError, match=f"more than 2 values of a key; give {kind.__name__} a larger values_max"):
         run_inline(builder.build())
     assert read_table(tmp_path / "t")["rows"].to_pylist() == [2]
+
+
+POINT = Fields("item: long", "x: long", "y: long", "diff: long")
+
+
+def self_joined(*key: str, **how: Any) -> StreamJoin:
+    fields = POINT.subset(["x", "y"])
+    other = JoinStream("rows", key=key, fields=fields, rename={"x": "other_x", "y": "other_y"})
+    return StreamJoin("a", "b", left=JoinStream("rows", key=["x", "y"], fields=fields), right=other, **how)
+
+
+def applied(*sequence: str) -> ApplyChanges:
+    return ApplyChanges("a", "b", key=POINT.subset(["item"]), values=Fields(), sequence=POINT.subset(sequence))
+
+
+def counted(**diff: Any) -> ReduceCommitter:
+    return ReduceCommitter("a", POINT.subset(["item"]), values={"n": Count()}, **diff)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (self_joined("x", "y"), self_joined("x", "y", how="left")),
+        (self_joined("x", "y"), self_joined("y", "x")),
+        (applied("x", "y"), applied("y", "x")),
+        (counted(), counted(diff="diff")),
+        (counted(diff="diff"), counted(diff="x")),
+    ],
+    ids=["a left join", "another key", "another sequence", "changes", "other changes"],
+)
+def test_what_is_kept_by_another_rule(tmp_path, before, after) -> None:
+    """With equal columns, too, a table is not gone on with by code that would take its rows for something else."""
+    for committer, until in ((before, 1), (after, None), (before, None)):
+        builder = TransactionalTopologyBuilder("t", "rows", MemoryTransactionalSpout(3 * [[1, 2, 3, 1]], POINT, 1))
+        builder.set_committer_bolt("keep", committer).global_grouping("rows")
+        for name, how in (("a", ("state", "left_table")), ("b", ("tombstones", "right_table"))):
+            make = next((getattr(committer, each) for each in how if hasattr(committer, each)), None)
+            if make is not None:
+                builder.set_state(name, make(tmp_path / name))
+        if committer is after:
+            with pytest.raises(
+                DivergenceError, match=r"state 'a' .* is made of .* up to transaction 1, but the code has"
+            ):
+                run_inline(builder.build())
+        else:
+            run_inline(builder.build(), until=until)
+
+
+@pytest.mark.parametrize("kind", KEYED_KINDS, ids=lambda kind: kind.value)
+def test_a_row_that_is_taken_back_and_has_not_come(tmp_path, kind) -> None:
+    """A total would count below nothing: it is refused, with the key, and what was right stays."""
+    builder = TransactionalTopologyBuilder(
+        "t", "rows", MemoryTransactionalSpout([[1, 0, 0, 1], [2, 0, 0, -1]], POINT, 1)
+    )
+    builder.set_committer_bolt("count", counted(diff="diff")).global_grouping("rows")
+    builder.set_state("a", counted().state(tmp_path / "a", kind=kind))
+    with pytest.raises(FieldsError, match=r"a row of \{'item': 2\} is taken back that has not come: 'count' reads"):
+        run_inline(builder.build())
+    assert read_table(tmp_path / "a")["n"].to_pylist() == [1]
 
 
 def start_of(minute: int) -> dt.datetime:

@@ -21,6 +21,7 @@ import committers.spill
 from committers import AppendCommitter, Count, CountDistinct, First, Last, Max, Mean, ReduceCommitter, Sum
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState, MemoryState, read_table
+from tests.committers.topologies import spill_from
 from tests.topologies import committing, values_in
 from txtopo import BatchBolt, Config, Fields, TransactionalTopologyBuilder, TxtopoError
 from txtopo.api.values import StateKind
@@ -164,7 +165,7 @@ class Looking(ReduceCommitter):
 @pytest.mark.parametrize("rows_max", [0, 1_000], ids=["executors", "driver"])
 def test_large_rows_travel_in_files(tmp_path, monkeypatch, rows_max) -> None:
     """Keys that are many travel in files, which are gone as soon as their transaction was committed."""
-    monkeypatch.setattr(committers.spill, "FILE_ROWS_MIN", 1)
+    spill_from(monkeypatch, rows=1)
     monkeypatch.setattr(Looking, "SEEN", [])
     config = Config({"topology.driver.rows.max": rows_max}, max_spout_pending=4, group_transactions_max=1)
     run_inline(topology(tmp_path, Looking(tmp_path)), config)
@@ -193,7 +194,7 @@ def reduce_untyped(rows, state, batch_size=10, tasks=1, function=operator.add) -
 @pytest.mark.parametrize("reduced_from", [0, 1_000])
 def test_keys_of_several_types(monkeypatch, reduced_from) -> None:
     """Chunks whose columns differ are folded all the same, where the state takes any key."""
-    monkeypatch.setattr(committers.spill, "ROWS_REDUCED_MIN", reduced_from)
+    spill_from(monkeypatch, reduced=reduced_from)
     rows = {0: [("a", 1), ("b", 2)], 1: [(7, 3), (8, 4)], 2: [("a", 5), (7, 6)], 3: [(7, 7), (1.5, 8)]}
     state = MemoryState(Fields("word"), Fields("n"))
     reduce_untyped(rows, state, batch_size=2, tasks=4)
@@ -203,7 +204,7 @@ def test_keys_of_several_types(monkeypatch, reduced_from) -> None:
 @pytest.mark.parametrize("reduced_from", [0, 1_000])
 def test_sum_beyond_64_bits(monkeypatch, reduced_from) -> None:
     """A sum of columns that leaves 64 bits goes on in whole numbers of Python."""
-    monkeypatch.setattr(committers.spill, "ROWS_REDUCED_MIN", reduced_from)
+    spill_from(monkeypatch, reduced=reduced_from)
     state = MemoryState(Fields("word"), Fields("n"))
     reduce_untyped({0: [("a", 2**62)] * 5}, state, batch_size=2)
     assert state.items()["a"].value == 5 * 2**62
@@ -463,8 +464,7 @@ def of_rows(rows):
 def test_several_values(tmp_path, monkeypatch, fields, way) -> None:
     """Each field has its own aggregate, nulls are skipped, and the result is a plain loop's, whoever folds how."""
     if way == "files":
-        monkeypatch.setattr(committers.spill, "FILE_ROWS_MIN", 1)
-        monkeypatch.setattr(committers.spill, "ROWS_REDUCED_MIN", 1)
+        spill_from(monkeypatch, rows=1, reduced=1)
     combined: list[int] = []
     if way == "combined":
         monkeypatch.setattr(routing, "COMBINED_ROWS_MIN", 1)
@@ -525,6 +525,8 @@ def test_the_table_of_aggregates(tmp_path) -> None:
     run_inline(committing(spout, committer, by="word", words=state))
     rows = sorted(tuple(row.values()) for row in read_table(tmp_path / "words").to_pylist())
     assert rows == [("a", 2, 3, 3, 2, "a", 2, 3), ("b", 1, 5, 5, 1, "b", 5, 2)]
+    counts = ReduceCommitter("words", Fields("word: string"), values={"rows": Count("n")})  # of a field without a type
+    assert sorted(counts.results(read_table(tmp_path / "words"))["rows"].to_pylist()) == [1, 2]
     with pytest.raises(FieldsError, match="field 'word' has no type"):
         ReduceCommitter("words", "word", values=values).state(tmp_path / "words")
     with pytest.raises(FieldsError, match="'n'"):

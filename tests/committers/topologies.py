@@ -5,7 +5,9 @@ from __future__ import annotations
 import pathlib
 from collections import Counter
 
-from committers import AppendCommitter, ReduceCommitter, ReplaceCommitter
+import pytest
+
+from committers import AppendCommitter, ReduceCommitter, ReplaceCommitter, spill
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, DeltaState, read_table
 from txtopo import FailedException, Fields, Topology, TransactionalTopologyBuilder
@@ -14,6 +16,13 @@ DAYS = ("mon", "tue", "wed", "thu")
 TYPED = Fields("day: string", "n: long")
 UNTYPED = Fields("day", "n")
 BATCH = 3
+
+
+def spill_from(monkeypatch: pytest.MonkeyPatch, rows: int | None = None, reduced: int | None = None) -> None:
+    """Let rows travel in files from so many on, and be reduced on the way from so many on."""
+    for name, size in (("FILE_ROWS_MIN", rows), ("ROWS_REDUCED_MIN", reduced)):
+        if size is not None:
+            monkeypatch.setattr(spill, name, size)
 
 
 def make_rows(partitions: int = 2, count: int = 8) -> dict[int, list[list[object]]]:

@@ -15,7 +15,7 @@ from tests.engine.lineage.test_observer import Refusing, topology
 from txtopo import Config
 from txtopo.engine.runner import run_with
 from txtopo.engine.tracing import Tracing, provider_of
-from txtopo.errors import ConfigError
+from txtopo.errors import ConfigError, UserCodeError
 from txtopo.journal.entries import DEAD_LETTERS
 from txtopo.testing import run_inline
 from txtopo.testing.inline import inline_environment
@@ -34,7 +34,7 @@ def spans_of(bolt=None, config=CONFIG, exporter=None):
     exporter = exporter or InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    with Tracing("shop", provider) as tracing:
+    with Tracing("shop", config.given, provider) as tracing:
         run_with(topology(bolt), config, attrs.evolve(inline_environment(), observer=tracing))
     return exporter.get_finished_spans()
 
@@ -77,6 +77,15 @@ def test_each_attempt_is_a_trace_of_its_own():
     assert second[0].attributes["txtopo.component"] == "check"
     assert len({each.context.trace_id for each in second}) == 3
     assert any(f"publish {DEAD_LETTERS}" in children(spans, each) for each in named(spans, "commit group"))
+
+
+def test_a_reason_has_no_secrets():
+    """A collector gets what a bolt raised without the settings' secrets and those of known forms."""
+    error, exporter = "hunter2 at postgresql://me:swordfish@host/shop", InMemorySpanExporter()
+    with pytest.raises(UserCodeError):
+        spans_of(Refusing(19, error), CONFIG.with_settings({"my.password": "hunter2"}), exporter)
+    (failed,) = [each for each in exporter.get_finished_spans() if each.status.status_code is StatusCode.ERROR]
+    assert "… at postgresql://…@host/shop" in failed.status.description
 
 
 class Broken(SpanExporter):

@@ -18,7 +18,7 @@ from txtopo.api.store import Delete, Put
 from txtopo.files import objects
 from txtopo.files.folder import Item
 from txtopo.files.objects import ObjectFolder
-from txtopo.journal import tail, writer
+from txtopo.journal import tail
 from txtopo.journal.ending import read_end
 from txtopo.journal.entries import JournalEntry, JournalTransaction
 from txtopo.journal.folders import begin_journal, find_journal
@@ -40,6 +40,7 @@ class Bucket:
         self.lead: ObjectLead
         self.writer: JournalWriter
         self.former: list[JournalWriter] = []
+        self.tail_bytes = 500
         self.decided: list[int] = []
         """The txids of the groups that were decided, each with one transaction."""
         self.start()
@@ -56,6 +57,7 @@ class Bucket:
             metadata=METADATA if self.decided else None,
         )
         self.writer = JournalWriter(folder, header, 1 << 30, rides=True)
+        self.writer.tail_bytes, self.writer.tail_bytes_max = self.tail_bytes, 1000
 
     def die(self) -> None:
         """End the coordinator: nobody adds what it has left, until somebody starts."""
@@ -106,8 +108,6 @@ class Bucket:
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Bucket:
     """Return a bucket whose log is cut, and whose lines go to the file, after a few groups."""
     monkeypatch.setattr(replica, "_SINCE_BYTES", 5 * 4096)
-    monkeypatch.setattr(writer, "TAIL_BYTES", 500)
-    monkeypatch.setattr(writer, "TAIL_BYTES_MAX", 1000)
     return Bucket()
 
 
@@ -133,15 +133,15 @@ def test_what_rides_is_read(bucket: Bucket) -> None:
     ]
 
 
-def test_a_line_that_is_long_goes_to_the_file_at_once(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_long_goes_to_the_file_at_once(bucket: Bucket) -> None:
     """With those before it, in their order."""
     bucket.group()
-    monkeypatch.setattr(writer, "TAIL_BYTES_MAX", 1)
+    bucket.writer.tail_bytes_max = 1
     assert bucket.enter() is None
     bucket.check(dropped=1)
     bucket.decide(None)
     bucket.writer.decided()
-    monkeypatch.undo()
+    bucket.writer.tail_bytes_max = 1000
     bucket.groups(3)
     bucket.check()
 
@@ -194,7 +194,7 @@ def test_an_answer_is_lost_and_the_next_request_fails(bucket: Bucket, monkeypatc
 
     monkeypatch.setattr(ObjectFolder, "replace", replace)
     bucket.writer.add_lines()
-    monkeypatch.setattr(writer, "TAIL_BYTES", 900)
+    bucket.tail_bytes = bucket.writer.tail_bytes = 900
     bucket.groups(1)
     bucket.writer.add_lines()
     assert not answers
@@ -206,7 +206,7 @@ def test_an_answer_is_lost_and_the_next_request_fails(bucket: Bucket, monkeypatc
 
 def test_a_part_of_the_lines_comes_while_they_are_added(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """The request of a dead coordinator that it had given up: whoever goes on adds the rest, too."""
-    monkeypatch.setattr(writer, "TAIL_BYTES", 900)
+    bucket.tail_bytes = bucket.writer.tail_bytes = 900
     bucket.groups(1)
     real = ObjectFolder.replace
     given_up: list[tuple[ObjectFolder, str, bytes, objects.Version]] = []
@@ -283,7 +283,7 @@ def test_listings_that_are_late(bucket: Bucket, monkeypatch: pytest.MonkeyPatch,
         yield from (each for each in found if not is_late or f"{prefix}/{each.path}".lstrip("/") in known)
 
     monkeypatch.setattr(ObjectFolder, "list", listed)
-    monkeypatch.setattr(writer, "TAIL_BYTES", 900)
+    bucket.tail_bytes = bucket.writer.tail_bytes = 900
     bucket.groups(2)
     bucket.die()
     bucket.start()
@@ -346,6 +346,7 @@ def test_coordinator_state_that_is_removed_takes_its_lines_along(bucket: Bucket)
 def test_what_reading_costs(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long the log is, its end is found by one listing and three objects."""
     monkeypatch.undo()
+    bucket.writer.tail_bytes, bucket.writer.tail_bytes_max = 1 << 14, 1 << 16
     bucket.groups(3)
     for _ in range(50):
         bucket.lead.write([Put("t/metadata/1", b"1")])

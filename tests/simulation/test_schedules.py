@@ -32,12 +32,10 @@ CI_SEEDS = {
     "ring, real-time": 800,
 }
 GATE = ("words", "words, opaque source")
-GATE_SEEDS = 240
-"""As many of the gate are in ``make test``; the others, and those of the others, are left to ``make long``."""
 FAST_SEEDS = 120
-"""As many of the gate are in the fast suite; the others are slow. The simulator catches each mutant by then."""
+"""As many of the gate are in ``make test``, and by then the simulator catches each mutant; all others are left to ``make long``."""
 LARGE = ("event time", "event time, idle", "join", "join, real-time")
-"""Those with so many tables that less than a tenth is in the fast suite."""
+"""Those with so many tables that less than a tenth is in ``make test``."""
 
 
 @attrs.frozen
@@ -79,18 +77,13 @@ def fast_seeds(name: str) -> int:
     return FAST_SEEDS // 40 if name in LARGE else FAST_SEEDS if name in GATE else FAST_SEEDS // 4
 
 
-def whole_seeds(name: str) -> int:
-    return GATE_SEEDS if name in GATE else fast_seeds(name)
-
-
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "first", "last"),
     [
         *((name, 1, fast_seeds(name)) for name in CI_SEEDS),
-        *(pytest.param(name, FAST_SEEDS + 1, GATE_SEEDS, marks=pytest.mark.slow) for name in GATE),
         *(
-            pytest.param(name, whole_seeds(name) + 1, 4 * seeds, marks=pytest.mark.long)
+            pytest.param(name, fast_seeds(name) + 1, 4 * seeds, marks=pytest.mark.long)
             for name, seeds in CI_SEEDS.items()
         ),
     ],

@@ -168,7 +168,9 @@ class World:
         ]
         planned = self.planned.get(last, NEVER)
         self.tell(
-            Recovered(self.epoch, last, self.committed_metadata, tuple(begun), self.now_ms, committed_planned=planned)
+            Recovered(
+                self.epoch, TransactionMetadata(last, self.committed_metadata, planned), tuple(begun), self.now_ms
+            )
         )
 
     def tell(self, event: Event) -> None:

@@ -21,13 +21,7 @@ from txtopo.assembly.parts import OnProgress, Parts
 from txtopo.assembly.run_loop import RunLoop
 from txtopo.assembly.snapshot import SnapshotWriter, snapshots_in
 from txtopo.assembly.start import begun_journal, has_metadata_dir, journal_header, recover_states, take_lead
-from txtopo.assembly.storage import (
-    check_places,
-    dead_letters_of,
-    make_store,
-    metadata_dir_of,
-    states_of,
-)
+from txtopo.assembly.storage import check_places, dead_letters_of, make_store, metadata_dir_of, states_of
 from txtopo.assembly.threads import Threads
 from txtopo.attempts import FIRST_TXID
 from txtopo.config import Config
@@ -43,7 +37,7 @@ from txtopo.topology.topology import TransactionalTopology
 from txtopo.topology.user_code.blame import user_code
 from txtopo.transactional.commit.groups import GroupCommitter, Journal
 from txtopo.transactional.commit.keeping import Keeping
-from txtopo.transactional.core.events import Recovered
+from txtopo.transactional.core.events import Recovered, TransactionMetadata
 from txtopo.transactional.core.limits import GiveUpPolicy, Limits
 from txtopo.transactional.core.spout_policy import policy_of
 from txtopo.transactional.jobs.job_runner import JobRunner
@@ -189,13 +183,12 @@ def _complete(recovered: RecoveredRun, references: References, coordinator_state
 
 
 def _start_of(coordinator_state: CoordinatorState, recovered: RecoveredRun) -> Recovered:
+    committed = recovered.committed
     return Recovered(
         coordinator_state.epoch,
-        recovered.committed.txid,
-        recovered.committed.metadata,
+        TransactionMetadata(committed.txid, committed.metadata, committed.planned),
         recovered.begun,
         now_ms=0,
-        committed_planned=recovered.committed.planned,
         transaction_us=coordinator_state.transaction_us(),
     )
 

@@ -12,9 +12,7 @@ from txtopo.api.components.planned import Turn
 from txtopo.api.reference import SeenVersion
 from txtopo.assembly.feed.references import References
 from txtopo.assembly.start import begun_journal, journal_header, recovered_alone
-from txtopo.assembly.storage import (
-    states_of,
-)
+from txtopo.assembly.storage import states_of
 from txtopo.assembly.threads import ThreadPools
 from txtopo.attempts import TransactionAttempt, attempt_number, transactions_words
 from txtopo.config import Config

@@ -52,7 +52,7 @@ def exporting(topology: TransactionalTopology, config: Config, environment: Envi
         if config[TRACING]:
             with _needing(TRACING):
                 from txtopo.engine.tracing import Tracing  # noqa: PLC0415 - as above
-            observers.append(stack.enter_context(Tracing(topology.id)))
+            observers.append(stack.enter_context(Tracing(topology.id, config.given)))
         if len(observers) > 1:
             environment = attrs.evolve(environment, observer=Observers(*observers))
         yield Exporting(environment, lineage)

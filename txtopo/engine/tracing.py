@@ -28,6 +28,7 @@ from txtopo.engine.timeline.attempts import EndedAttempts, entries_of
 from txtopo.engine.timeline.records import FAILED, GIVEN_UP, RETURNED, VISIBLE, WRITE, Entry
 from txtopo.errors import ConfigError
 from txtopo.text.extras import version
+from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.core.record.facts import Fact
 from txtopo.transactional.core.record.record import Record
 
@@ -75,10 +76,16 @@ def _exporter(name: str) -> Any:
 
 
 class Tracing(Observer):
-    """Observes a run, and makes spans of its attempts and groups; None sends them by :func:`provider_of`."""
+    """Observes a run, and makes spans of its attempts and groups; None sends them by :func:`provider_of`.
 
-    def __init__(self, topology_id: str, provider: TracerProvider | None = None) -> None:
+    No span has a secret of ``settings``, those that were given.
+    """
+
+    def __init__(
+        self, topology_id: str, settings: Mapping[str, object], provider: TracerProvider | None = None
+    ) -> None:
         self._topology_id = topology_id
+        self._settings = settings
         self._is_own = provider is None
         self._provider = provider or provider_of(topology_id)
         self._tracer = self._provider.get_tracer("txtopo", version())
@@ -167,7 +174,7 @@ class Tracing(Observer):
         if entry.outcome in {FAILED, GIVEN_UP}:
             if entry.name:
                 span.set_attribute("txtopo.component", entry.name)
-            span.set_status(trace.Status(trace.StatusCode.ERROR, entry.text))
+            span.set_status(trace.Status(trace.StatusCode.ERROR, without_secrets(entry.text, self._settings)))
         within = trace.set_span_in_context(span)
         if tries == 1 and begun and saved > begun:
             self._phase("metadata", begun, saved, within)

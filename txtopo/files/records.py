@@ -41,11 +41,7 @@ def to_json(record: attrs.AttrsInstance) -> Any:
 
 
 def from_json(value: Any, kind: type[T]) -> T:
-    """Return the record that :func:`to_json` converted.
-
-    Raises:
-        KeyError: a field is missing. Other damage raises any of :data:`DAMAGE`.
-    """
+    """Return the record that :func:`to_json` converted; raise KeyError for a missing field, or else :data:`DAMAGE`."""
     return _converter().structure(value, kind)
 
 

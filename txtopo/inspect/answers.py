@@ -716,12 +716,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
     if attrs.has(kind):
         hints = _hints(kind)
         properties = {name_in_json(field): schema_of(hints[field.name]) for field in attrs.fields(kind)}
-        return {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        }
+        return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin in {Union, types.UnionType}:
         schemas = [schema_of(part) for part in parts]

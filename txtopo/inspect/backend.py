@@ -16,13 +16,7 @@ import attrs
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from txtopo.api.components.planned import NEVER
-from txtopo.assembly.snapshot import (
-    Snapshot,
-    Writer,
-    read_snapshot,
-    snapshots_in,
-    topologies_with_snapshot,
-)
+from txtopo.assembly.snapshot import Snapshot, Writer, read_snapshot, snapshots_in, topologies_with_snapshot
 from txtopo.engine.exposition import WrittenMetrics
 from txtopo.engine.timeline.ends import bring_end, ended_in, place_in
 from txtopo.engine.timeline.records import FOLDER_PREFIX, past_in

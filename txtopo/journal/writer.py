@@ -31,9 +31,6 @@ PART_BYTES_MAX = 64 * 1024 * 1024
 TAIL_BYTES = 16 * 1024
 """So many bytes ride with the decisions of groups before they go to the file: half of it, on average, with each."""
 
-TAIL_BYTES_MAX = 4 * TAIL_BYTES
-"""More never ride: the file takes them first."""
-
 logger = logging.getLogger("txtopo")
 
 
@@ -66,6 +63,10 @@ class JournalWriter(KeptJournal):
         held_after: returns the transaction after which somebody needs the journal at the moment; None: nobody does.
         part_bytes_max: after so many bytes an entry goes to a new file.
         rides: whether entries ride in the decisions of groups, see :mod:`txtopo.journal.tail`.
+
+    Attributes:
+        tail_bytes: so many ride before they go to the file.
+        tail_bytes_max: more never ride: the file takes them first.
     """
 
     def __init__(  # noqa: PLR0913 - the last two differ by place
@@ -88,6 +89,7 @@ class JournalWriter(KeptJournal):
         self._headers: dict[str, JournalHeader | None] = {}
         """By file, its header; None if that can't be read."""
         self._rides = rides
+        self.tail_bytes, self.tail_bytes_max = TAIL_BYTES, 4 * TAIL_BYTES
         self._lines = b""
         """Those that are decided and that the file lacks."""
         self._entered: tuple[JournalEntry, bytes] | None = None
@@ -137,7 +139,7 @@ class JournalWriter(KeptJournal):
             if size > min(self._part_bytes_max, self._file.bytes_max) or self._is_part_over:
                 self._add_lines()
                 self._next_part()
-            if self._rides and len(self._lines) + len(line) <= TAIL_BYTES_MAX:
+            if self._rides and len(self._lines) + len(line) <= self.tail_bytes_max:
                 self._entered = entry, line
                 return Tail(self._path, self._file.size, self._lines + line).to_bytes()
             # A crash within this leaves an incomplete line, which readers skip: no table was written yet. A crash after
@@ -155,7 +157,7 @@ class JournalWriter(KeptJournal):
         self._entered = None
         with self._lock:
             self._lines += line
-            is_long = len(self._lines) > TAIL_BYTES
+            is_long = len(self._lines) > self.tail_bytes
         self._counts(entry)
         if is_long:
             beside(self.add_lines)

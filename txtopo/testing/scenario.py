@@ -131,8 +131,8 @@ def recovered(
     committed: int = 0, *begun: int, epoch: int = FIRST_EPOCH, metadata: Any = _OF_ITS_TXID, now_ms: int = 0
 ) -> events.Recovered:
     """Return the event that the coordinator leads, with the last committed and the begun transactions."""
-    last = _metadata(committed, metadata)
-    return events.Recovered(epoch, committed, last, _begun(begun), now_ms, committed_planned=_planned(committed))
+    last = events.TransactionMetadata(committed, _metadata(committed, metadata), _planned(committed))
+    return events.Recovered(epoch, last, _begun(begun), now_ms)
 
 
 def begun(*txids: int, metadata: Any = _OF_ITS_TXID, source: events.SourceStatus = READY) -> events.MetadataCreated:

@@ -88,8 +88,6 @@ class RunPhase(enum.Enum):
 
 @attrs.define(eq=False)
 class _Worker:
-    """A worker, through all its incarnations."""
-
     number: int
     incarnation: int
     since: float
@@ -285,7 +283,6 @@ class Supervisor:
             worker.has_stopped |= isinstance(message, messages.Stopped)
 
     def _blame(self, worker: _Worker, error: Exception) -> None:
-        """Record the error that ends a worker."""
         worker.error = error
         self.last_error = f"{type(error).__name__}: {first_line(error)}"
         self._deaths.blame(error, lasted_secs=self._now - worker.since)
@@ -342,7 +339,6 @@ class Supervisor:
             self._end(worker, f"is ended: {reason}")
 
     def _end(self, worker: _Worker, why: str) -> None:
-        """Count a worker as dead, and end its process."""
         self._do(actions.Warn(f"worker {worker.number} {why}"))
         self._lose(worker)
         self._cancel(worker)

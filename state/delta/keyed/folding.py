@@ -54,9 +54,16 @@ class Reducer:
     _schema: pa.Schema = attrs.field(init=False, repr=False, eq=False)
     """The key and value fields; each transaction of a group needs it several times."""
 
+    _empty: pa.Table = attrs.field(init=False, repr=False, eq=False)
+    """No rows of key and value fields with a txid: to make them takes as long as to reduce a few."""
+
     @_schema.default
     def _make_schema(self) -> pa.Schema:
         return pa.schema(list(self.rows.schema())[:-1])
+
+    @_empty.default
+    def _make_empty(self) -> pa.Table:
+        return self._schema.append(_TXID).empty_table()
 
     def reducible(self, values: Reducible, reduction: Folding) -> pa.Table | None:
         """Return ``values`` as rows of key fields and value fields; None if they must go key by key."""
@@ -173,7 +180,7 @@ class Reducer:
         portion_max = count if rows_max is None else rows_max
         if count > portion_max and any(isinstance(part.rows, RowsFile) for part in parts):
             raise TooManyKeys
-        made: pa.Table | None = self._schema.append(_TXID).empty_table()
+        made: pa.Table | None = self._empty
         for portion in _portions(parts, portion_max):
             try:
                 made = self._reduced(pa.concat_tables([made, *map(self._with_txid, portion)]), reduction)

@@ -61,7 +61,7 @@ FILE_ROWS = 500_000
 _SAMPLE_ROWS = 1_000
 
 _DICTIONARY_ROWS_MIN = 100
-"""With fewer rows, a dictionary takes more bytes than it saves, and a commit group 3 % longer."""
+"""With fewer rows, a dictionary takes more bytes than it saves: of 10 rows of three columns 1,030 and not 973."""
 
 
 @attrs.frozen

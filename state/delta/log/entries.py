@@ -148,14 +148,9 @@ def undone_to(
 ) -> int | None:
     """Return the lowest transaction to which an epoch after a given one has gone back; None if none has.
 
-    Where a log has gaps, it still has the versions of that kind; see :mod:`state.delta.upkeep`.
-
-    Args:
-        entries: the versions that count, newest first.
-        latest: the newest version.
-        epoch: the epoch.
-        last_at: the last version of that kind. If the log no longer has it, it counts as one to 0.
-        txid_of: returns the transaction to which a version has gone back; None if it is none of that kind.
+    ``entries`` are the versions that count, newest first. Where a log has gaps, it still has the versions of that kind,
+    see :mod:`state.delta.upkeep`, of which ``last_at`` is the last; if the log lacks it, it counts as one to 0.
+    ``txid_of`` returns the transaction to which a version has gone back; None if it is none of that kind.
     """
     if last_at is None:
         return None

@@ -31,12 +31,8 @@ def live_vectors(
 ) -> dict[str, Vector]:
     """Return the deletion vectors of the files of the handle's version, by path as in the log.
 
-    Nothing is read of a table without the feature.
-
-    Args:
-        location: the table's location.
-        table: the handle.
-        known: an earlier version, or this one, and its vectors: only later entries are read then, if they are there.
+    Nothing is read of a table without the feature. ``known`` are an earlier version, or this one, and its vectors: only
+    later entries are read then, if they are there.
 
     Raises:
         FileNotFoundError: a part of the log has gone meanwhile.

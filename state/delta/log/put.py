@@ -94,11 +94,6 @@ class Change:
 def tries(location: Location, state: str | None = None, txid: int | None = None) -> Iterator[None]:
     """Yield before each try to put a version, until the caller has put it; each is progress.
 
-    Args:
-        location: the table.
-        state: its state, if it is opened.
-        txid: the transaction to write, if it is one.
-
     Raises:
         StateFailure: others have taken the version for a minute, and at least 10 times.
     """
@@ -122,14 +117,7 @@ def _last_in(location: Location) -> str:
 
 
 def entry_of(change: Change, notes: Mapping[str, str], applications: Mapping[str, int], time_ms: int) -> bytes:
-    """Return a log entry.
-
-    Args:
-        change: the files.
-        notes: what the entry says of itself beyond Delta's own words.
-        applications: the application transactions: each application id with its number.
-        time_ms: when it is written, in milliseconds since 1970.
-    """
+    """Return the entry of a change, at ``time_ms`` since 1970; ``notes`` are what it says beyond Delta's own words."""
     held = {file.path: file for file in change.removed}
     assert not any(file.is_in(held) for file in change.added), "readers take the removal of a file for the last word"
     information = {
@@ -187,13 +175,7 @@ def _stats_of(file: DataFile) -> dict[str, str]:
 
 
 def refuse_unknown(address: str, protocol: Any, configuration: Mapping[str, str | None], schema_json: str) -> None:
-    """Refuse a table that asks more of a writer than txtopo gives.
-
-    Args:
-        address: where the table is, for the error.
-        protocol: its protocol, with delta-rs' attributes.
-        configuration: its properties.
-        schema_json: its schema, as the log has it.
+    """Refuse a table, whose schema is as in the log, that asks more of a writer than txtopo gives.
 
     Raises:
         ConfigError: names what the table asks for.

@@ -15,13 +15,7 @@ from deltalake import DeltaTable
 from state.delta.log.entries import entry_path
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import Location
-from state.delta.log.ownership import (
-    WORLD_ERRORS,
-    Owner,
-    epoch_application,
-    epoch_of,
-    rolled_back_application,
-)
+from state.delta.log.ownership import WORLD_ERRORS, Owner, epoch_application, epoch_of, rolled_back_application
 from state.delta.read.followed import FollowedRows
 from state.delta.read.multiset import missing_from
 from state.delta.read.reading import key_mask

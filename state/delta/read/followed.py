@@ -62,13 +62,7 @@ _Files = dict[str, _Read | None]
 
 @attrs.define(eq=False)
 class FollowedRows:
-    """The rows of the version to which :meth:`go_to` has gone last.
-
-    Args:
-        location: the table.
-        latest: a handle of its newest version, by whose schema all rows are read.
-        owner: its owner.
-    """
+    """The rows of the version to which :meth:`go_to` has gone last, in the schema of ``latest``, the newest."""
 
     location: Location
     latest: DeltaTable

@@ -36,12 +36,7 @@ from state.delta.log.data_files import DataFolder, files_of
 from state.delta.log.entries import read_entry, version_after
 from state.delta.log.kept import KeptLog
 from state.delta.log.location import LOG_FOLDER, Location
-from state.delta.log.ownership import (
-    WORLD_ERRORS,
-    Owner,
-    rolled_back_application,
-    taken_until,
-)
+from state.delta.log.ownership import WORLD_ERRORS, Owner, rolled_back_application, taken_until
 from state.delta.read.look import FoundRows, look_for
 from state.delta.read.points import ShownPoints
 from state.delta.read.reading import StoredRows, read_rows
@@ -251,14 +246,10 @@ def shown_schema(table: DeltaTable, kind: StateKind) -> pa.Schema:
 
 
 def read_snapshot(location: Location, application: str, schema: pa.Schema, txid: int | None) -> pa.Table:
-    """Return the rows of a table as of a transaction.
+    """Return the rows of a table as of a transaction, None for the latest, in the columns of ``schema``.
 
-    Args:
-        location: the table's location.
-        application: the application id that carries its txids.
-        schema: the columns to return.
-        txid: the last transaction to see; None for the latest. Transactions that were written together are seen
-            together: the result is as of the last Delta write whose txid is not above this one.
+    Transactions that were written together are seen together: the result is as of the last Delta write whose txid, by
+    ``application``, is not above this one.
 
     Raises:
         StateAccessError: the table has not reached the transaction yet, or no longer keeps that version.

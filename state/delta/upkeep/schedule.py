@@ -72,7 +72,7 @@ class Upkeep:
         if value is not None and value < RETENTION_HOURS_MIN:
             raise ConfigError(
                 f"vacuum_retention_hours of a table is {value}; it must be at least "
-                f"{RETENTION_HOURS_MIN}, or recovery could miss files that it needs",
+                f"{RETENTION_HOURS_MIN}, or recovery could miss files that it needs"
             )
 
     def is_due(self, writes: int, rows_grown: int, rows_before: int) -> bool:

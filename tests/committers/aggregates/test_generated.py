@@ -14,10 +14,10 @@ from hypothesis import assume, given, settings, strategies as st
 from committers import ReduceCommitter
 from spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from state import read_table
-from state.delta import merging
 from tests.budgets import examples
 from tests.committers.aggregates.test_aggregation import VALUES, aggregation, by_hand, by_key, is_exact, rows_of
 from tests.crashes import Crash, run_with_crash
+from tests.state.delta.delta_tables import merge_each
 from tests.topologies import committing
 from txtopo import Config, Fields
 from txtopo.api.values import KEYED_KINDS
@@ -62,7 +62,7 @@ def test_any_stream(kind, data) -> None:
         return committing(source, committer, 2, by="shop", table=committer.state(folder / "table", **options))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "_TIER", 2)
+        merge_each(patch, 2)
         if not run_with_crash(topology, crash, config):
             assert run_with_crash(topology, Crash(), config)
     exact = [name for name in values if is_exact(name, kind)]

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from committers import AppendCommitter, Count, Deduplicate, EventClock, Tumbling, WindowCommitter, spill
+from committers import AppendCommitter, Count, Deduplicate, EventClock, Tumbling, WindowCommitter
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, read_table
 from tests.committers.event_time.scripted import SECOND, START, Planned, Script, rows_of, run_timed
+from tests.committers.topologies import spill_from
 from txtopo import Fields, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.errors import FieldsError, TopologyError, TxtopoError
 from txtopo.testing import run_inline
@@ -65,7 +66,7 @@ def test_each_row_is_passed_on_dropped_late_or_untimed_once(
 ) -> None:
     """Rows that are alike are rows, too: late ones come as often as they came, repeats inside a transaction count."""
     if is_spilled:
-        monkeypatch.setattr(spill, "FILE_ROWS_MIN", 1)
+        spill_from(monkeypatch, rows=1)
     fields = Fields("at: timestamp", "key: string", "n: long", "tags: struct<a:string>")
     rows = [(START + SECOND, "a", n, None) for n in (1, 1, 2, None)] + [(START + 2 * SECOND, "a", 1, None)] * 2
     rows += [(None, "a", 1, {"a": "x"})] * 2 + [(START + SECOND, None, 1, None)] * 3

@@ -20,7 +20,6 @@ from tests.committers.event_time.joins import LEFT, RIGHT, SIDES, bought, run_jo
 from tests.committers.event_time.oracle import joined
 from tests.committers.event_time.scripted import SECOND, START, Planned, rows_of
 from tests.processes import ran
-from tests.variants import variants
 from txtopo import Config, Fields, TransactionalTopology
 from txtopo.columnar.progress_probe import current_probe
 from txtopo.errors import ConfigError, FieldsError
@@ -316,8 +315,9 @@ def test_a_join_that_is_new(tmp_path: Path, command_line: Any, monkeypatch: pyte
 
 
 @pytest.mark.slow
+@pytest.mark.long  # that of q8 in tests/examples/nexmark is killed in `make test`
 @pytest.mark.parametrize(
-    ("mode", "step"), variants(("real-time", "group.decide.after"), long=[("micro-batch", "group.decide.before")])
+    ("mode", "step"), [("real-time", "group.decide.after"), ("micro-batch", "group.decide.before")]
 )
 def test_killed_on_spark(tmp_path: Path, mode: str, step: str) -> None:
     """The next start emits each pair and each row without a partner once, in both modes."""

@@ -29,11 +29,11 @@ from committers import (
     Tumbling,
     WindowCommitter,
     WindowUpdateCommitter,
-    spill,
 )
 from spouts import MemoryTransactionalSpout
 from state import DeltaRows, read_table
 from tests.committers.event_time.scripted import SECOND, START, Planned, Script, rows_of, run_timed
+from tests.committers.topologies import spill_from
 from txtopo import Fields, TransactionalTopologyBuilder
 from txtopo.errors import FieldsError
 from txtopo.testing import run_inline
@@ -270,7 +270,7 @@ def test_all_aggregates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields:
     So it is with rows that go to the commit phase in files.
     """
     if is_spilled:
-        monkeypatch.setattr(spill, "FILE_ROWS_MIN", 1)
+        spill_from(monkeypatch, rows=1)
     cents = [None if n % 5 == 0 else decimal.Decimal((n * 7919) % 10007 - 4000) / 100 for n in range(240)]
     rows = [
         (START + (n * 37 % 120) * SECOND, "abc"[n % 3], cents[n], None if n % 4 == 0 else f"w{n * 31 % 17}")

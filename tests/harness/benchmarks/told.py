@@ -6,6 +6,7 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Mapping
 
 import click
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
@@ -57,10 +58,10 @@ def main(transactions: int, rounds: int) -> None:
     """Run in turns, and print medians."""
     os.environ |= {"OPENLINEAGE__TRANSPORT__TYPE": "file", "OPENLINEAGE__TRANSPORT__APPEND": "true"}
 
-    def tracing(topology_id: str) -> Tracing:
+    def tracing(topology_id: str, settings: Mapping[str, object]) -> Tracing:
         provider = TracerProvider()
         provider.add_span_processor(BatchSpanProcessor(_Encoding()))
-        return Tracing(topology_id, provider)
+        return Tracing(topology_id, settings, provider)
 
     import txtopo.engine.tracing as module
 

@@ -225,7 +225,13 @@ class SumByWord(DataFrameBolt):
 
 
 def fused(
-    output: Path, spout: WordSpout, parallelism: int = 1, committers: int = 1, *, is_ready_made: bool = False
+    output: Path,
+    spout: WordSpout,
+    parallelism: int = 1,
+    committers: int = 1,
+    *,
+    is_ready_made: bool = False,
+    deletion_vectors: bool = False,
 ) -> Topology:
     """Return drawn words → partial count (fused with the emitter) → committer, hand-written or ready-made.
 
@@ -236,7 +242,7 @@ def fused(
     builder.set_bolt("partial", PartialCount(), parallelism).shuffle_grouping("spout")
     committer = ReduceCommitter(STATE, "word", "n") if is_ready_made else AddCounts()
     builder.set_committer_bolt("count", committer, committers).fields_grouping("partial", Fields("word"))
-    return _into_table(builder, output)
+    return _into_table(builder, output, deletion_vectors=deletion_vectors)
 
 
 def appended(output: Path, spout: WordSpout) -> Topology:

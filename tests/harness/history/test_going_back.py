@@ -15,7 +15,6 @@ import pytest
 from click.testing import CliRunner
 from deltalake import DeltaTable
 
-import state.delta.upkeep.rounds
 from state import DeltaState, read_table
 from state.delta.log.location import Location
 from state.delta.read.reading import read_rows
@@ -81,8 +80,7 @@ class Past:
 
 
 @pytest.fixture
-def past(undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Past:
-    monkeypatch.setattr(state.delta.upkeep.rounds, "_CLEAN_UP_SECS", 0)
+def past(undisturbed: Undisturbed, tmp_path: Path) -> Past:
     past = Past(tmp_path, undisturbed)
     past.run(LAST)
     words = DeltaState(tmp_path / "words", Fields("word: string"), Fields("n: long", "number: long")).table()

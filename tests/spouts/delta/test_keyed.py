@@ -232,9 +232,8 @@ def test_what_a_commit_group_changes(tmp_path: Path, has_vectors: bool) -> None:
 
 
 @pytest.mark.slow
-def test_history_that_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_history_that_is_gone(tmp_path: Path) -> None:
     """Who was away for longer than the history is told so, unless the version that was read last is still kept."""
-    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
     wall = Wall()
     config = Config(group_transactions_max=1, rewind_hours=1)
     events: list[Event] = [(n % 4, f"v{n}") for n in range(30)]

@@ -258,10 +258,7 @@ def test_what_is_too_long_for_any_bounds(tmp_path_factory, data, records, name, 
     path = written(tmp_path_factory.mktemp("bad") / f"a.{name}", content)
     fields = LINES if name == "txt" else FIELDS
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files_csv, "RECORD_BYTES_MAX", size_max)
-        patch.setattr(files_lines, "RECORD_BYTES_MAX", size_max)
-        patch.setattr(files_lines, "CHUNK_BYTES", data.draw(st.integers(1, size_max)))
-        patch.setattr(csv_records, "BLOCK_BYTES", data.draw(st.integers(1, 60)))
+        bound(patch, size_max, data.draw(st.integers(1, size_max)), data.draw(st.integers(1, 60)))
         found = read(path, fields, tasks, format=FORMATS[name], batch_bytes=batch_bytes, **options)
     assert found == (good, bad)
 
@@ -351,12 +348,20 @@ def test_a_long_first_value_is_not_taken_for_an_empty_file(tmp_path):
     assert read(path, Fields("word: string", "n: long")) == ([("x" * 200_000, 1)], [])
 
 
+def bound(patch: pytest.MonkeyPatch, record_bytes: int, chunk_bytes: int, block_bytes: int | None = None) -> None:
+    """Let records be so long at most, and be read so much at a time: of lines, and of CSV."""
+    for format_of in (files_csv, files_lines):
+        patch.setattr(format_of, "RECORD_BYTES_MAX", record_bytes)
+    patch.setattr(files_lines, "CHUNK_BYTES", chunk_bytes)
+    if block_bytes is not None:
+        patch.setattr(csv_records, "BLOCK_BYTES", block_bytes)
+
+
 @pytest.mark.parametrize("batch_bytes", [7, 40, 1000])
 @pytest.mark.parametrize("end", [b"", b"\n"])
 def test_a_line_that_is_too_long_is_a_bad_record(tmp_path, monkeypatch, batch_bytes, end):
     """Its beginning is kept, and its length told; lines around it are read, wherever the cuts fall."""
-    monkeypatch.setattr(files_lines, "RECORD_BYTES_MAX", 20)
-    monkeypatch.setattr(files_lines, "CHUNK_BYTES", 16)
+    bound(monkeypatch, 20, 16)
     monkeypatch.setattr(files_bad, "TEXT_BYTES_MAX", 9)
     lines = [b"a", b"b" * 20, b"c" * 21, b"", b"d" * 100, b"e" * 50, b"f"]
     path = written(tmp_path / "a.txt", b"\n".join(lines) + (b"\n" + b"g" * 33 if end == b"" else end))
@@ -371,9 +376,7 @@ def test_a_line_that_is_too_long_is_a_bad_record(tmp_path, monkeypatch, batch_by
 @pytest.mark.parametrize("quote", ['"', None])
 def test_a_csv_record_that_is_too_long_is_a_bad_record(tmp_path, monkeypatch, quote):
     """Also one of many lines, or one whose quotes stand where it is cut."""
-    monkeypatch.setattr(files_csv, "RECORD_BYTES_MAX", 50)
-    monkeypatch.setattr(files_lines, "RECORD_BYTES_MAX", 50)
-    monkeypatch.setattr(files_lines, "CHUNK_BYTES", 16)
+    bound(monkeypatch, 50, 16)
     fields = Fields("word: string", "n: long")
     long = "x" * 200 if quote is None else '"' + 'y""\n,"",' * 40 + '"'
     path = written(tmp_path / "a.csv", f"word,n\na,1\n{long},2\nb,3\n")

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from spouts.files import packed as files_packed
-from spouts.files.formats import csv_format as files_csv, csv_records, lines as files_lines
 from spouts.files.spout import FilesTransactionalSpout
 from tests.budgets import examples
 from tests.spouts.files.test_bad_records import (
@@ -27,6 +26,7 @@ from tests.spouts.files.test_bad_records import (
     TEXT_BAD,
     TEXT_GOOD,
     UNQUOTED,
+    bound,
     files,
     read as read_all,
 )
@@ -79,10 +79,7 @@ def test_what_is_read_is_what_the_unpacked_file_has(tmp_path_factory, data, reco
     fields = LINES if name == "txt" else FIELDS
     options = {**options, "format": FORMATS[name], "batch_bytes": batch_bytes}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(files_csv, "RECORD_BYTES_MAX", size_max)
-        patch.setattr(files_lines, "RECORD_BYTES_MAX", size_max)
-        patch.setattr(files_lines, "CHUNK_BYTES", data.draw(st.integers(1, size_max)))
-        patch.setattr(csv_records, "BLOCK_BYTES", data.draw(st.integers(1, 60)))
+        bound(patch, size_max, data.draw(st.integers(1, size_max)), data.draw(st.integers(1, 60)))
         patch.setattr(files_packed, "BUFFER_BYTES", data.draw(st.integers(1, 60)))
         assert read_all(packed, fields, tasks, **options) == read_all(plain, fields, tasks, **options)
 

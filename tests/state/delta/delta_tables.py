@@ -114,6 +114,11 @@ def merge_at_once(monkeypatch):
     monkeypatch.setattr(merging, "ThreadPoolExecutor", AtOnce)
 
 
+def merge_each(monkeypatch, files):
+    """Let so many files of a tier become one of the next."""
+    monkeypatch.setattr(merging, "_TIER", files)
+
+
 def merge(state):
     """Let a state merge what should be, to the end, and put it."""
     state._log_upkeep.close()  # none is due before the last round is over

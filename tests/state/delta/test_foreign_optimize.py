@@ -18,10 +18,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from state import DeltaExpiringRows, DeltaRows, DeltaState
-from state.delta import merging
 from state.delta.log import data_files, put
 from state.delta.log.entries import entry_path
-from tests.state.delta.delta_tables import hold_no_rows, maintain
+from tests.state.delta.delta_tables import hold_no_rows, maintain, merge_each
 from tests.state.delta.dying_run import KINDS as DYING, DyingRun
 from tests.state.delta.foreign import live_files, move_rows, rows_in
 from tests.variants import variants
@@ -118,7 +117,7 @@ def table(request, tmp_path, monkeypatch) -> Table:
     if request.param not in {"whole", "vectors"}:
         hold_no_rows(monkeypatch)
     monkeypatch.setattr(data_files, "FILE_ROWS", 1)
-    monkeypatch.setattr(merging, "_TIER", 2)
+    merge_each(monkeypatch, 2)
     made = Table(tmp_path / "t", request.param)
     for txid in (1, 2, 4):
         made.write(txid)
@@ -457,7 +456,7 @@ class KilledCompactor(threading.Thread):
 def test_one_after_another_beside_a_run_with_kills(tmp_path, monkeypatch, kind, transactions, keys):
     """Groups, upkeep and a coordinator that dies every few steps: each transaction is there once, and so is each row."""
     hold_no_rows(monkeypatch)
-    monkeypatch.setattr(merging, "_TIER", 2)
+    merge_each(monkeypatch, 2)
     run = DyingRun(tmp_path, kind, keys)
     compactor = Compactor(tmp_path)
     compactor.start()
@@ -477,7 +476,7 @@ def test_one_after_another_beside_a_run_with_kills(tmp_path, monkeypatch, kind, 
 def test_one_that_is_killed_within_beside_a_run_with_kills(tmp_path, monkeypatch, kind, kills):
     """It leaves files and no version, wherever it was: no row is lost or doubled, and a vacuum removes the files."""
     hold_no_rows(monkeypatch)
-    monkeypatch.setattr(merging, "_TIER", 2)
+    merge_each(monkeypatch, 2)
     run = DyingRun(tmp_path, kind, 200)
     run.write(1)
     compactor = KilledCompactor(tmp_path, kills, run.chance)

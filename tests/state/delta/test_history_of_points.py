@@ -14,11 +14,10 @@ from deltalake import DeltaTable
 import state.delta.upkeep.rounds
 import state.delta.writer
 from state import read_table
-from state.delta import merging
 from state.delta.log.data_files import DATA_FOLDER
 from state.delta.read.history import look_up
 from tests.journals import entered
-from tests.state.delta.delta_tables import maintain, merge_at_once
+from tests.state.delta.delta_tables import maintain, merge_at_once, merge_each
 from tests.state.delta.expiring.expiring_tables import held
 from tests.state.delta.table_life import (
     LIVES,
@@ -154,7 +153,7 @@ def test_readers_that_have_opened_a_version_read_it_to_its_end(tmp_path, monkeyp
 def test_a_point_is_read_while_the_log_has_versions_whose_files_are_gone(tmp_path, monkeypatch):
     """Its rows were moved before the next write, and the files that has removed go before the log forgets the move."""
     merge_at_once(monkeypatch)
-    monkeypatch.setattr(merging, "_TIER", 2)
+    merge_each(monkeypatch, 2)
     life = Life(monkeypatch, tmp_path / "t", deletion_vectors=True)
     for txid in range(1, 51):
         life.run([txid], point_every=4)

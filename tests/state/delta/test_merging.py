@@ -29,7 +29,15 @@ from state.delta.log.vectors import bitmap_of
 from state.delta.merging import FILE_BYTES, Merging, Policy, in_bins, is_mostly_dead
 from tests.budgets import examples
 from tests.crashes import Crash, survives
-from tests.state.delta.delta_tables import have_many_files, held_merges, hold_no_rows, merge, merge_at_once, step_beside
+from tests.state.delta.delta_tables import (
+    have_many_files,
+    held_merges,
+    hold_no_rows,
+    merge,
+    merge_at_once,
+    merge_each,
+    step_beside,
+)
 from tests.state.delta.expiring import expiring_tables
 from tests.state.delta.expiring.expiring_tables import held
 from tests.state.delta.foreign import live_files
@@ -213,7 +221,7 @@ def test_files_that_a_write_touches_while_they_are_merged(
 ) -> None:
     """Without vectors the others are merged all the same: a table whose files are touched all the time gets few files."""
     have_many_files(monkeypatch)
-    monkeypatch.setattr(merging, "_TIER", 4)
+    merge_each(monkeypatch, 4)
     gate, has_begun = held_merges(monkeypatch)
     declared = DeltaState(tmp_path, Fields("k: string"), Fields("n: long"), deletion_vectors=vectors, **OFTEN)
     state = declared.open("topology", "s", "life", 1)
@@ -399,7 +407,7 @@ def test_a_death_at_each_step_beside_a_merge(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, every: int
 ) -> None:
     """Wherever a coordinator dies while files are merged or put, the next one finds each transaction once."""
-    monkeypatch.setattr(merging, "_TIER", 2)
+    merge_each(monkeypatch, 2)
     have_many_files(monkeypatch)
     for at in range(1, 999, every):
         path, epoch, crash = tmp_path / str(at), 1, Crash(at)
@@ -425,7 +433,7 @@ def test_a_death_at_each_step_beside_a_merge(
 def test_merges_that_are_in_vain_become_rare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where others move all rows after each write, fewer and fewer are begun; where they stop, some are put again."""
     merge_at_once(monkeypatch)
-    monkeypatch.setattr(merging, "_TIER", 2)
+    merge_each(monkeypatch, 2)
     begun: list[object] = []
     submit = Merging._submit
     monkeypatch.setattr(Merging, "_submit", lambda self, *rest: (begun.append(self), submit(self, *rest)))

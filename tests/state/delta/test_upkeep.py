@@ -636,9 +636,8 @@ def test_intervals_of_properties(interval, secs):
     assert log_secs({LOG_RETENTION: interval}) == secs
 
 
-def test_a_file_that_no_version_names_stays_for_a_day(tmp_path, monkeypatch):
+def test_a_file_that_no_version_names_stays_for_a_day(tmp_path):
     """Another process may be about to publish it, however short the time is that versions are kept."""
-    monkeypatch.setattr(state.delta.upkeep.rounds, "_CLEAN_UP_SECS", 0)
     opened = DeltaState(tmp_path, Fields("k: string"), Fields("n: long"), upkeep_every_writes=1)
     opened = opened.open("topology", "s", "life", 1)
     opened.write(1, {"k": TransactionalValue(1, 1)})

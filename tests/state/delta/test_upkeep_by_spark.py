@@ -20,8 +20,7 @@ import state.delta.upkeep.rounds
 import state.delta.upkeep.schedule
 import state.delta.writer
 from state import read_table
-from state.delta import merging
-from tests.state.delta.delta_tables import all_of, hold_no_rows, maintain
+from tests.state.delta.delta_tables import all_of, hold_no_rows, maintain, merge_each
 from tests.state.delta.dying_run import KINDS as DYING, DyingRun
 from tests.state.delta.read.kinds import KINDS
 from tests.state.delta.read.readers import READERS
@@ -133,7 +132,7 @@ def test_one_after_another_beside_a_run_with_kills(
 ) -> None:
     """Groups, upkeep and a coordinator that dies every few steps: each transaction is there once, and so is each row."""
     hold_no_rows(monkeypatch)
-    monkeypatch.setattr(merging, "_TIER", 2)
+    merge_each(monkeypatch, 2)
     run, txid, done = DyingRun(tmp_path, kind, 200), 0, 0
     by_k, vacuum = ZORDER.replace("(n)", "(k)"), VACUUM.replace("0", "1")
     for statement in (OPTIMIZE, by_k, vacuum, OPTIMIZE, OPTIMIZE, by_k):

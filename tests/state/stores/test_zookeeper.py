@@ -163,8 +163,7 @@ def test_holder_elsewhere_is_waited_for(store, plain, root):
 
 def test_holder_elsewhere_is_refused_in_the_end(store, plain, root, monkeypatch):
     """A holder on another machine whose session outlasts the longest wait is alive: the refusal names it."""
-    monkeypatch.setattr(state.stores.zookeeper, "_SESSION_SECS_MIN", 0.0)
-    monkeypatch.setattr(state.stores.zookeeper, "_REFUSAL_MARGIN_SECS", 0.5 - SESSION_SECS)
+    refuse_after(monkeypatch, 0.5)
     hold_from_elsewhere(store, plain, root)
     with pytest.raises(AlreadyRunning, match="'elsewhere', process 17 on far-away"):
         store.take_lead("a", "second")
@@ -172,13 +171,18 @@ def test_holder_elsewhere_is_refused_in_the_end(store, plain, root, monkeypatch)
 
 def test_holder_elsewhere_with_a_longer_session_is_waited_for(store, plain, root, monkeypatch):
     """A holder on another machine may have a longer session than whoever asks: as long as that it may be dead."""
-    monkeypatch.setattr(state.stores.zookeeper, "_SESSION_SECS_MIN", 0.0)
-    monkeypatch.setattr(state.stores.zookeeper, "_REFUSAL_MARGIN_SECS", -SESSION_SECS)
+    refuse_after(monkeypatch, 0)
     hold_from_elsewhere(store, plain, root, SESSION_SECS + 1.0)
     started = time.monotonic()
     with pytest.raises(AlreadyRunning, match="far-away"):
         store.take_lead("a", "second")
     assert time.monotonic() - started >= 1.0
+
+
+def refuse_after(monkeypatch, secs):
+    """Let whoever asks for a lead wait for so long beyond the session of a holder that may be dead."""
+    monkeypatch.setattr(state.stores.zookeeper, "_SESSION_SECS_MIN", 0.0)
+    monkeypatch.setattr(state.stores.zookeeper, "_REFUSAL_MARGIN_SECS", secs - SESSION_SECS)
 
 
 def hold_from_elsewhere(store, plain, root, session_secs=0.0):
@@ -193,8 +197,7 @@ def hold_from_elsewhere(store, plain, root, session_secs=0.0):
 
 def test_holder_that_cannot_be_read_is_refused(store, plain, root, monkeypatch):
     """A holder node of unknown content is somebody's all the same."""
-    monkeypatch.setattr(state.stores.zookeeper, "_SESSION_SECS_MIN", 0.0)
-    monkeypatch.setattr(state.stores.zookeeper, "_REFUSAL_MARGIN_SECS", 0.1 - SESSION_SECS)
+    refuse_after(monkeypatch, 0.1)
     plain.create(f"{root}/leads/a", b"0", makepath=True)
     plain.create(f"{root}/leads/a/holder", b"?", ephemeral=True)
     with pytest.raises(AlreadyRunning, match="'somebody'"):

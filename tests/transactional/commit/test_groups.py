@@ -27,7 +27,7 @@ from tests.crashes import dying
 from tests.full_disk import no_descriptor_left
 from tests.journals import opened_journal
 from tests.topologies import committing
-from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
+from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place, keep_notes_beside
 from tests.waiting import DEADLINE_SECS, wait_for
 from txtopo import Config, Fields, ICommitter
 from txtopo.api.values import StateKind
@@ -70,7 +70,7 @@ NOTES = "*/_data/note-*"
 @pytest.mark.slow
 def test_a_note_that_is_too_large_for_a_value_lies_beside_a_table(tmp_path, monkeypatch):
     """Notes go with the group after theirs; a crash before the last table is written loses nothing."""
-    monkeypatch.setattr("txtopo.transactional.recovery.coordinator_state.NOTE_BYTES_MAX", 0)
+    keep_notes_beside(monkeypatch)
     place, notes = Place(tmp_path), set()
 
     def handler(name):
@@ -88,7 +88,7 @@ def test_a_note_that_is_too_large_for_a_value_lies_beside_a_table(tmp_path, monk
 @pytest.mark.slow
 def test_a_note_that_cannot_be_written_stops_the_run(tmp_path, monkeypatch):
     """The error says what to do, and the next run goes on as if nothing had been."""
-    monkeypatch.setattr("txtopo.transactional.recovery.coordinator_state.NOTE_BYTES_MAX", 0)
+    keep_notes_beside(monkeypatch)
     place = Place(tmp_path)
 
     def no_space(folder, path, *arguments, **options):
@@ -154,7 +154,7 @@ STEPS = ["group.decide.after", "table.write.before", "table.write.after", "group
 def test_a_machine_lost_with_its_disk(tmp_path, monkeypatch, step, is_large):
     """Where the store outlives it, whoever leads next finishes the group that it had decided."""
     if is_large:
-        monkeypatch.setattr("txtopo.transactional.recovery.coordinator_state.NOTE_BYTES_MAX", 0)
+        keep_notes_beside(monkeypatch)
     place, store_place, disk = Place(tmp_path), MemoryPlace(), tmp_path / "disk of a machine"
     environment = attrs.evolve(inline_environment(), make_store=lambda: MemoryStore(store_place))
     config = Config(group_transactions_max=1, state_dir=str(disk))

@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 import pyarrow as pa
+import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from state import read_table
@@ -17,12 +18,18 @@ from tests.crashes import dying
 from txtopo import Config
 from txtopo.assembly.storage import address_from, make_store, metadata_dir_of
 from txtopo.testing.inline import run_inline
+from txtopo.transactional.recovery import coordinator_state
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 from txtopo.transactional.recovery.operations.diagnosis import Diagnosis, RepairSubject, diagnose
 from txtopo.transactional.recovery.operations.repair import carry_out
 
 DATA = make_data(2, 20)
 TRANSACTIONS = 6
+
+
+def keep_notes_beside(monkeypatch: pytest.MonkeyPatch, above_bytes: int = 0) -> None:
+    """Let notes of groups lie beside a table, as those that are too large for a value of the store."""
+    monkeypatch.setattr(coordinator_state, "NOTE_BYTES_MAX", above_bytes)
 
 
 @attrs.frozen

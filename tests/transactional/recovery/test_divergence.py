@@ -20,7 +20,7 @@ from tests.bolts import Collecting
 from tests.crashes import dying
 from tests.journals import opened_journal
 from tests.topologies import committing
-from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place
+from tests.transactional.recovery.divergences import DATA, TRANSACTIONS, Place, keep_notes_beside
 from txtopo import Config, Fields, TransactionalTopology, TransactionalTopologyBuilder
 from txtopo.api.store import Delete, Put
 from txtopo.errors import DivergenceError, LostLead, TxtopoError
@@ -581,7 +581,7 @@ def test_a_prepared_write_that_is_gone(place):
 @pytest.mark.slow
 def test_a_note_whose_file_is_gone(place, monkeypatch):
     """So is a group whose note was too large for the store, and is lost."""
-    monkeypatch.setattr("txtopo.transactional.recovery.coordinator_state.NOTE_BYTES_MAX", 0)
+    keep_notes_beside(monkeypatch)
     place.run(3)
     place.crash("table.write.after")
     (note,) = place.folder.glob("*/_data/note-*")

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 
 from spouts import MemoryTransactionalSpout
 from state import DeltaState, SqliteStore
-from state.delta import merging
 from tests.acceptance.topologies import counting, counts_of, make_data, read_words
 from tests.crashes import dying
 from tests.harness.history.clock import SimulatedClock
-from tests.state.delta.delta_tables import merge_at_once
+from tests.state.delta.delta_tables import merge_at_once, merge_each
+from tests.transactional.recovery.divergences import keep_notes_beside
 from tests.transactional.recovery.power_loss import STORE, Disk
 from tests.transactional.recovery.three_states import CONFIG, EXECUTORS_CONFIG, expected_rows, tables_in, topology
 from tests.variants import variants
@@ -23,7 +23,6 @@ from txtopo import Fields
 from txtopo.failpoints import armed
 from txtopo.main.group import txtopo
 from txtopo.testing.inline import run_inline
-from txtopo.transactional.recovery import coordinator_state
 from txtopo.transactional.recovery.coordinator_state import CoordinatorState
 
 WAYS = pytest.mark.parametrize(
@@ -84,7 +83,7 @@ def test_at_each_step_of_a_group(tmp_path, disk, config, vectors):
 @pytest.mark.slow
 def test_a_note_that_is_in_a_draft(tmp_path, disk, monkeypatch):
     """A group whose note is too large for the store is decided once the draft of it is durable, and finished from there."""
-    monkeypatch.setattr(coordinator_state, "NOTE_BYTES_MAX", 100)
+    keep_notes_beside(monkeypatch, 100)
     lefts = lefts_of_run(disk, CONFIG, 24, ("group.decide.after",))
     check_left(lefts[-1][1], tmp_path / "left", CONFIG, 24)
 
@@ -96,7 +95,7 @@ def test_a_note_that_is_in_a_draft(tmp_path, disk, monkeypatch):
 def test_after_upkeep(tmp_path, disk, monkeypatch, are_entries_lucky, vectors):
     """The power fails after checkpoints and merges, and after the next Delta write, which syncs their names."""
     merge_at_once(monkeypatch)
-    monkeypatch.setattr(merging, "_TIER", 3)
+    merge_each(monkeypatch, 3)
     config = EXECUTORS_CONFIG.with_settings({"topology.group.transactions.max": 1})
     steps = ("group.commit.before", "group.commit.after")
     lefts = lefts_of_run(disk, config, 10, steps, slots=16, vectors=vectors)
@@ -115,7 +114,7 @@ def test_after_upkeep(tmp_path, disk, monkeypatch, are_entries_lucky, vectors):
 def test_anywhere_while_segments_are_merged(tmp_path, disk, monkeypatch, config, every):
     """The power fails with files of writes, of merges and of deletion vectors on disk, with or without their names."""
     merge_at_once(monkeypatch)
-    monkeypatch.setattr(merging, "_TIER", 2)
+    merge_each(monkeypatch, 2)
     config = config.with_settings({"topology.group.transactions.max": 2})
     lefts = lefts_of_run(disk, config, 12, STEPS, vectors=True)
     assert list(disk.folder.glob("*/_data/merged-*"))
@@ -149,8 +148,7 @@ def test_anywhere_while_history_is_deleted(tmp_path, disk, monkeypatch, config, 
     Each point on record can be read from what is left, and again at the end.
     """
     merge_at_once(monkeypatch)
-    monkeypatch.setattr(merging, "_TIER", 2)
-    monkeypatch.setattr("state.delta.upkeep.rounds._CLEAN_UP_SECS", 0)
+    merge_each(monkeypatch, 2)
     config = config.with_settings({"topology.group.transactions.max": 2})
     # Points are by the clock, of which chance must have no part: here one version stays, and a merge of it goes.
     yesterday = time.time() - 24 * 3600

@@ -7,7 +7,13 @@ import os
 
 import pytest
 
+from spouts import MemoryTransactionalSpout
+from state import MemoryState
+from tests.bolts import Count
+from tests.topologies import committing
+from txtopo import Config, FailedException, Fields, ReportedFailedException
 from txtopo.attempts import TransactionAttempt
+from txtopo.testing import run_inline
 from txtopo.transactional.core.record.facts import Trouble
 from txtopo.transactional.core.record.history import HistoryEvent
 from txtopo.transactional.tasks.failures import FailureLog
@@ -24,3 +30,31 @@ def test_a_busy_machine(caplog, monkeypatch, error, load, is_hinted):
     with caplog.at_level(logging.INFO, "txtopo"):
         FailureLog().add(Trouble(0.0, HistoryEvent.FAILED, (7,), (TransactionAttempt(7, 1),), reason=error, times=1))
     assert ("raise topology.message.timeout.secs" in caplog.text) == is_hinted
+
+
+class Telling(Count):
+    """Fails for a reason that has secrets in it."""
+
+    def __init__(self, failure: type[FailedException]) -> None:
+        super().__init__()
+        self.failure = failure
+
+    def finish_batch(self):
+        raise self.failure("hunter2 at postgresql://me:swordfish@host/shop")
+
+
+@pytest.mark.parametrize("failure", [FailedException, ReportedFailedException])
+def test_reasons_have_no_secrets(caplog, monkeypatch, tmp_path, failure):
+    """Whoever calls ``run()`` has handlers of their own: the log has no secret of the settings, nor of a known form."""
+    monkeypatch.chdir(tmp_path)
+    topology = committing(
+        MemoryTransactionalSpout(["a"], Fields("word"), 1),
+        Telling(failure),
+        words=MemoryState(Fields("word"), Fields("n")),
+    )
+    skip = {"topology.transaction.max.attempts": 2, "topology.transaction.max.attempts.policy": "SKIP"}
+    with caplog.at_level(logging.INFO, "txtopo"):
+        run_inline(topology, Config({**skip, "my.password": "hunter2"}))
+    assert "… at postgresql://…@host/shop" in caplog.text
+    assert "hunter2" not in caplog.text
+    assert "swordfish" not in caplog.text

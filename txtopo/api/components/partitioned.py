@@ -142,10 +142,7 @@ class _AdaptedCoordinator(Coordinator):
             )
             if metadata is not None:
                 # Through JSON: the emitter may change what it has returned, and a restart would read JSON.
-                taken[key] = (
-                    partition,
-                    json.loads(_encode(metadata, f"the metadata of partition {key}", txid)),
-                )
+                taken[key] = (partition, json.loads(_encode(metadata, f"the metadata of partition {key}", txid)))
                 last.pop(key, None)  # what remains is carried on
         metadata = _Shares(taken, last).encode()
         self._tell(txid, _last_of(metadata))

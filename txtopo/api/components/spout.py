@@ -407,11 +407,7 @@ class PartitionedEmitter(ABC):
 
     @abstractmethod
     def emit_new_batch(
-        self,
-        attempt: TransactionAttempt,
-        collector: BatchOutputCollector,
-        partition: Any,
-        previous_metadata: Metadata,
+        self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: Any, previous_metadata: Metadata
     ) -> Metadata:
         """Decide on a partition's share of a new transaction; return the share's metadata, or None for no share.
 
@@ -427,11 +423,7 @@ class PartitionedEmitter(ABC):
 
     @abstractmethod
     def emit_batch(
-        self,
-        attempt: TransactionAttempt,
-        collector: BatchOutputCollector,
-        partition: Any,
-        metadata: Metadata,
+        self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: Any, metadata: Metadata
     ) -> None:
         """Emit a partition's share; the same tuples for the same metadata."""
 
@@ -475,11 +467,7 @@ class OpaquePartitionedEmitter(ABC):
 
     @abstractmethod
     def emit_batch(
-        self,
-        attempt: TransactionAttempt,
-        collector: BatchOutputCollector,
-        partition: Any,
-        previous_metadata: Metadata,
+        self, attempt: TransactionAttempt, collector: BatchOutputCollector, partition: Any, previous_metadata: Metadata
     ) -> Metadata:
         """Emit the tuples that follow ``previous_metadata`` in a partition; return their metadata.
 

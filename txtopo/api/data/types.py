@@ -206,5 +206,5 @@ def _expect(tokens: list[str], token: str, text: str) -> list[str]:
 def _unknown(text: str) -> FieldsError:
     return FieldsError(
         f"{text.strip()!r} is not a Spark type; use one of {', '.join(_SIMPLE)}, decimal(precision, scale), "
-        "array<type>, map<key, value> or struct<name: type, …>",
+        "array<type>, map<key, value> or struct<name: type, …>"
     )

@@ -315,8 +315,7 @@ def check_promised(name: str, disk: Disk, points: Mapping[int, Rows], recent_sec
     readable = set(disk.readable())
     for number in disk.recent(recent_secs):
         require(
-            number in readable,
-            f"who has begun to read has {recent_secs} s for it: version {number} of table {name!r}",
+            number in readable, f"who has begun to read has {recent_secs} s for it: version {number} of table {name!r}"
         )
 
 

@@ -64,7 +64,7 @@ def check_sources(plan: PlainPlan) -> None:
             raise ConfigError(
                 f"{each.id!r} reads Kafka, and a simulated run is never connected to a broker: it would commit offsets "
                 f"of the real group; simulate the topology with connect=log.connect in the settings of {each.id!r}, "
-                "where log is a txtopo.testing.MemoryLog with some records",
+                "where log is a txtopo.testing.MemoryLog with some records"
             )
 
 

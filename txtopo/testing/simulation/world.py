@@ -34,26 +34,10 @@ from txtopo.fork.forking import begun_after, state_of
 from txtopo.journal.entries import JournalHeader
 from txtopo.journal.journal import counting_parts
 from txtopo.journal.search import EnteredGroup
-from txtopo.testing.checkers import (
-    AttemptChecker,
-    CoreChecker,
-    Oracle,
-    TableChecker,
-    Version,
-    require,
-)
+from txtopo.testing.checkers import AttemptChecker, CoreChecker, Oracle, TableChecker, Version, require
 from txtopo.testing.simulation.checks import Checks
 from txtopo.testing.simulation.durable import Durable
-from txtopo.testing.simulation.faults import (
-    ANSWERING,
-    FORK,
-    MOVING,
-    OF_WORKERS,
-    UPKEEP,
-    CrashError,
-    Fault,
-    is_at,
-)
+from txtopo.testing.simulation.faults import ANSWERING, FORK, MOVING, OF_WORKERS, UPKEEP, CrashError, Fault, is_at
 from txtopo.testing.simulation.history import Disk
 from txtopo.testing.simulation.lives import TIMEOUT_MS, Lives
 from txtopo.testing.simulation.process import (

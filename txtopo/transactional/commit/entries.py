@@ -81,7 +81,6 @@ def _ranges(spout: PlannedComponent, metadata: Any, previous: Any) -> dict[str, 
 def _input(
     spout: PlannedComponent, assigned: AssignedAttempt, previous: Any, emitted: Fingerprint | None
 ) -> tuple[Mapping[str, tuple[Any, Any]] | None, dict[str, tuple[tuple[Any, Any], ...]]]:
-    """Return the input that a transaction took of a spout, and the gaps in it: of its metadata, and met by emitters."""
     ranges: Mapping[str, tuple[Any, Any]] | None = {}
     skipped: _Spans = {}
     with user_code(spout.id, assigned.attempt):

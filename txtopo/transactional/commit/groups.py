@@ -29,12 +29,7 @@ from txtopo.api.values import stored_value
 from txtopo.api.writes import Writes, put_and_removed
 from txtopo.attempts import TransactionAttempt
 from txtopo.columnar.progress_probe import ProgressProbe
-from txtopo.errors import (
-    DivergenceError,
-    FailedException,
-    StopError,
-    TxtopoError,
-)
+from txtopo.errors import DivergenceError, FailedException, StopError, TxtopoError
 from txtopo.failpoints import durable_step
 from txtopo.files.durable import wait_for_descriptor
 from txtopo.journal.entries import JournalEntry
@@ -141,12 +136,7 @@ class GroupCommitter:
         """Return the input of a transaction that is not committed, by partition; see :func:`input_ranges`."""
         return input_ranges(self._task_factory.plan.spouts, metadata, previous)
 
-    def commit(
-        self,
-        action: Commit,
-        results: Mapping[TransactionAttempt, Result],
-        probe: ProgressProbe,
-    ) -> list[Event]:
+    def commit(self, action: Commit, results: Mapping[TransactionAttempt, Result], probe: ProgressProbe) -> list[Event]:
         """Commit a group up to the first failure, and return the resulting events."""
         events: list[Event] = []
         with self._ending(events, action.group_id):
@@ -193,10 +183,7 @@ class GroupCommitter:
         events.append(GroupEnded(group_id, self._gather_ms, measures=Measures(step_secs=step_secs)))
 
     def _run_commit_phases(
-        self,
-        group: Sequence[AssignedAttempt],
-        results: Mapping[TransactionAttempt, Result],
-        probe: ProgressProbe,
+        self, group: Sequence[AssignedAttempt], results: Mapping[TransactionAttempt, Result], probe: ProgressProbe
     ) -> GroupOutcome:
         """Run the commit phases of a group; if a table can't be read, try again.
 

@@ -392,7 +392,6 @@ class KeyedView(TransactionView):
             self._is_by_key = False
 
     def _put(self, keys: Sequence[Key], values: Sequence[Any]) -> None:
-        """Put bare values; a key whose stored value contains this transaction already stays as it is."""
         self._begin_by_key()
         try:
             put = dict(zip(keys, values, strict=True))
@@ -416,7 +415,6 @@ class KeyedView(TransactionView):
         return value.value
 
     def _stored(self, key: Key) -> StateValue | None:
-        """Return what the state will store for a key that this transaction has put; None if it is removed."""
         return self._group.to_store(key, self.txid, self.own[key], self._group.values)
 
     def _befores(self, keys: Sequence[Key]) -> tuple[Sequence[Any], Mapping[Key, Any]]:
@@ -501,5 +499,4 @@ class KeyedView(TransactionView):
 
 
 def _field(value: Any, fields: Fields, name: str) -> Any:
-    """Return one field of a bare value."""
     return value if len(fields) == 1 else value[fields.index(name)]

@@ -47,11 +47,7 @@ class PendingRows(ExpiresRows):
         return pa.concat_tables([self._below.of_keys(keys, after), *self._own.of_keys(keys, after)])
 
     def append(self, rows: pa.Table) -> None:
-        """Add rows.
-
-        Raises:
-            StateAccessError: one of them expires at a time up to which all rows are taken.
-        """
+        """Add rows; raise StateAccessError if one of them expires at a time up to which all rows are taken."""
         if not rows.num_rows:
             return
         first = pc.min(rows[self._declared.expires].cast(pa.int64())).as_py()

@@ -74,7 +74,6 @@ class RowsView(TransactionView):
         """This transaction's rows on top of the group's, if they expire."""
 
     def _refuse_keys(self, *_arguments: Any, **_options: Any) -> Any:
-        """Refuse access by key."""
         self._check_running()
         return self._group.multi_get(())
 

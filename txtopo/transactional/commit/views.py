@@ -59,10 +59,7 @@ class GroupState(ABC):
 
 
 class TransactionView(StateView):
-    """One transaction's view of a state in its commit group.
-
-    It is for one thread at a time: callers hold ``lock`` if others may use it.
-    """
+    """One transaction's view of a state in its commit group; callers hold ``lock`` if other threads may use it."""
 
     def __init__(self, group: GroupState, txid: int) -> None:
         self.lock = threading.RLock()
@@ -88,11 +85,7 @@ class TransactionView(StateView):
 
     @abstractmethod
     def check(self, component: str | None = None) -> None:
-        """Check the values put since the last check, and note that ``component`` has folded the rows since.
-
-        Raises:
-            FieldsError: a key or value does not fit.
-        """
+        """Check the values since the last check, as of ``component``; raise FieldsError if one does not fit."""
 
     @abstractmethod
     def finish(self) -> None:

@@ -319,8 +319,7 @@ class Coordinator:
         self._epoch = event.epoch
         self._now_ms = event.now_ms
         self._jobs = JobsInFlight(self.limits, event.transaction_us)
-        committed = events.TransactionMetadata(event.committed, event.committed_metadata, event.committed_planned)
-        self._pending = Pending(self.limits, committed)
+        self._pending = Pending(self.limits, event.committed)
         for begun in event.begun:
             self._pending.begin(begun)
         self._telling.begun(HistoryEvent.RECOVERED, event.begun)

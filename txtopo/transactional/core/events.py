@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from txtopo.api.components.planned import NEVER, Planned
+from txtopo.api.components.planned import Planned
 from txtopo.attempts import TransactionAttempt
 from txtopo.transactional.core.measures import Measures
 
@@ -36,14 +36,11 @@ class Recovered:
     """A coordinator has taken the lead and read its durable state."""
 
     epoch: int
-    committed: int
-    """The last committed txid, 0 at first."""
-    committed_metadata: Any
+    committed: TransactionMetadata
+    """The last committed one; of txid 0 at first."""
     begun: tuple[TransactionMetadata, ...]
     """The transactions above it with durable metadata, in txid order and without a gap."""
     now_ms: int
-    committed_planned: Planned = NEVER
-    """When the last committed transaction was planned."""
     transaction_us: int | None = None
     """A transaction's share of a job's time in the last run, in microseconds; None if unknown."""
 

@@ -10,6 +10,7 @@ import attrs
 
 from txtopo.attempts import TransactionAttempt
 from txtopo.errors import FailedException, ReportedFailedException, SourceFailure
+from txtopo.text.secrecy import without_secrets
 from txtopo.transactional.core.events import Failed
 from txtopo.transactional.core.record.facts import Trouble
 
@@ -26,7 +27,7 @@ def failed(
     is_loud = type(failure) is not FailedException
     if is_loud:
         level = logging.ERROR if isinstance(failure, ReportedFailedException) else logging.WARNING
-        logger.log(level, "%s", failure)
+        logger.log(level, "%s", without_secrets(str(failure)))
     return Failed(
         attempt,
         str(failure),
@@ -69,7 +70,7 @@ class FailureLog:
         self.last = failure
         if is_logged(failure.times):
             level = logging.INFO if failure.times == 1 else logging.WARNING
-            reason = "" if failure.is_logged else f": {failure.reason.strip()}{_hint(failure.reason)}"
+            reason = "" if failure.is_logged else f": {without_secrets(failure.reason.strip())}{_hint(failure.reason)}"
             txid, times = failure.attempt.txid, _times(failure.times)
             logger.log(level, "transaction %d has failed %s%s", txid, times, reason)
 
@@ -78,7 +79,8 @@ class FailureLog:
         self._source_failures += 1
         if is_logged(self._source_failures):
             times = _times(self._source_failures)
-            logger.warning("the spout could not begin a transaction, %s in a row; asking it again: %s", times, error)
+            reason = without_secrets(str(error))
+            logger.warning("the spout could not begin a transaction, %s in a row; asking it again: %s", times, reason)
 
     @property
     def is_source_failing(self) -> bool:

@@ -93,10 +93,16 @@ def real_time_contenders(bench: Bench, server: ZooKeeperServer) -> Sequence[Cont
     return [
         ours(""),
         ours(f"{MANY_KEYS.keys:,} keys", words=MANY_KEYS),
+        ours(f"{MANY_KEYS.keys:,} keys, deletion vectors", words=MANY_KEYS, make=with_vectors),
         ours("rows appended", make=appended),
         ours("ZooKeeper", zookeeper=server.hosts),
         ours(f"{1 / FAST_INTERVAL_SECS:.0f} a second", transactions=fast, interval_secs=FAST_INTERVAL_SECS),
     ]
+
+
+def with_vectors(output: Path, spout: WordSpout) -> Topology:
+    """Return :func:`fused` into a table with deletion vectors, where a group writes the rows that it touches alone."""
+    return fused(output, spout, deletion_vectors=True)
 
 
 def latency_contenders(bench: Bench) -> Sequence[Contender]:

@@ -16,7 +16,7 @@ from state.delta.log.data_files import DataFile, DataFolder
 from state.delta.log.vectors import Vector
 from state.delta.merging import in_tiers, is_mostly_dead
 from tests.budgets import examples
-from tests.state.delta.delta_tables import held_merges, hold_no_rows, merge, step_beside
+from tests.state.delta.delta_tables import held_merges, hold_no_rows, merge, merge_each, step_beside
 from tests.state.delta.foreign import live_files
 from tests.transactional.recovery.altered_tables import put_entry
 from txtopo import Fields
@@ -259,7 +259,7 @@ DEEDS = {
 @pytest.mark.parametrize("deed", DEEDS)
 def test_rows_that_die_while_their_segments_are_merged(tmp_path, monkeypatch, rows, deed) -> None:
     """A merge outlasts writes: what they have replaced and removed meanwhile is dead in the new segment, too."""
-    monkeypatch.setattr(merging, "_TIER", 3)
+    merge_each(monkeypatch, 3)
     monkeypatch.setattr(log_vectors, "_PORTION", 3)
     if rows != "held":
         hold_no_rows(monkeypatch)
@@ -273,7 +273,7 @@ def test_rows_that_die_while_their_segments_are_merged(tmp_path, monkeypatch, ro
     assert begun.wait(600)
     DEEDS[deed](table)
     gate.set()
-    monkeypatch.setattr(merging, "_TIER", 99)
+    merge_each(monkeypatch, 99)
     merge(table.state)
     table.check()
     assert "merged" in " ".join(live_files(table.path)) or deed in {"gone back", "moved by others", "all"}
