@@ -178,12 +178,14 @@ class _DeltaCoordinator(Coordinator):
         self._end: int | None = None
         """The version at which a run without ``watch`` ends."""
         self._polled_secs: float | None = None
+        self._is_begun = False
+        """Whether a transaction has something of the table."""
 
     def resume(self, txid: int, metadata: Metadata) -> None:
         """Begin where the last transaction has ended, or with the newest version."""
         del txid
         table = self._table.newest()
-        self._owner = Owner.of(table)
+        self._owner, self._is_begun = Owner.of(table), metadata is not None
         self._end = table.version() if self._spout.poll_secs is None else None
         if metadata is not None:
             self._table.check_identity(table, metadata["table"])
@@ -251,6 +253,7 @@ class _DeltaCoordinator(Coordinator):
             self._place = place
             notes += [read.note for read in part]
             versions += [place.version if place.index else place.version - 1] * len(part)
+        self._is_begun = True
         return {
             "table": self._identity,
             "snapshot": self._snapshot,
@@ -309,7 +312,11 @@ class _DeltaCoordinator(Coordinator):
         is_keyed = owner is not None and owner.kind in KEYED_KINDS
         if version == self._snapshot:
             files = self._table.snapshot(self._identity, version)
-            self._unread = self._table.past_turns(self._table.newest(), version + 1)
+            table = self._table.newest()
+            if not self._is_begun and self._table.turns(table, version + 1) != self._turns:
+                self.resume(0, None)  # it went back since it was opened: nobody has what that took back
+                return []
+            self._unread = self._table.past_turns(table, version + 1)
             if is_keyed and owner is not None and owner.expires:
                 return self._keyed_at(version).visible(files)
             return files

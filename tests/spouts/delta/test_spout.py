@@ -358,6 +358,25 @@ def test_begin_at_a_version_that_went_back(tmp_path: Path, begin: dict[str, int]
     assert plan(spout, found)[1] == [7]
 
 
+def test_a_table_that_goes_back_before_it_is_read(tmp_path: Path) -> None:
+    """Who has opened it and has read nothing has nothing to take back: it begins with the rows that are there now."""
+    declared = DeltaState(tmp_path, Fields("n: long"), Fields("v: long"))
+    state = declared.open("topology", "s", "life", 1)
+    for txid in range(1, 4):
+        state.write(txid, {txid: TransactionalValue(txid, txid)})
+    state.close()
+    spout = DeltaTransactionalSpout(tmp_path, Fields("n: long"), changes="emit")
+    coordinator = spout.coordinator({}, PlainContext())
+    coordinator.resume(0, None)
+    state = declared.open("topology", "s", "life", 2)
+    state.roll_back(2)
+    state.close()
+    assert coordinator.is_ready()
+    found = [coordinator.initialize_transaction(1, None)]
+    assert found[0]["snapshot"] == DeltaTable(tmp_path).version()
+    assert plan(spout, found) == (found, [])
+
+
 class Chain:
     """A table that a topology writes, and a reader that follows it."""
 

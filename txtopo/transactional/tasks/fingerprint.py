@@ -113,9 +113,12 @@ def _checksum(chunk: Chunk, before: int) -> int | None:
 
 def _checksum_of(batch: pa.RecordBatch, before: int) -> int:
     """Return the checksum of the bytes that ``serialize()`` makes of a batch's rows."""
-    columns = [each if _is_whole(each) else pa.concat_arrays([each, each.slice(0, 0)]) for each in batch.columns]
+    is_large = batch.get_total_buffer_size() > _COPIED_BYTES_MAX
+    columns = [
+        each if is_large and _is_whole(each) else pa.concat_arrays([each, each.slice(0, 0)]) for each in batch.columns
+    ]
     batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-    if batch.get_total_buffer_size() < _COPIED_BYTES_MAX:
+    if not is_large:
         return zlib.crc32(batch.serialize(), before)
     sink = _ChecksumSink(before, len(batch.schema.serialize()))
     with pa.ipc.new_stream(pa.PythonFile(sink, "w"), batch.schema) as stream:
