@@ -13,6 +13,11 @@ import pytest
 
 from state import read_table
 from tests.processes import DEADLINE_SECS, python
+from txtopo.assembly.assembly import _limits
+from txtopo.cli.console import Console
+from txtopo.cli.display.plain import PlainLines
+from txtopo.cli.run import run
+from txtopo.topology.user_code.loading import load_target
 
 FAILING = """
 from examples.global_count import *
@@ -134,6 +139,27 @@ def test_until_ends_a_run_and_results_are_shown(command_line, spark, mode):
     assert (result.exit_code, result.stderr) == (0, "")
     assert "the requested transaction is committed; 2 transactions" in result.stdout
     assert result.stdout.endswith("16 tuples in total; the table is out/global_count\n")
+
+
+@pytest.mark.parametrize("folder", ["words", "s3://bucket/words"])
+def test_the_live_display_has_room_for_what_may_be_pending(monkeypatch, folder):
+    """By default that is more in a bucket: a bar for fewer would be full, and hide what waits, when half of it is."""
+    shown, may_be = [], []
+
+    def run_topology(topology, config, **_):
+        may_be.append(_limits(topology.plan, config, None).pending_max)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "LiveDisplay", lambda _, pending_max: shown.append(pending_max) or PlainLines())
+    monkeypatch.setattr(run, "run_topology", run_topology)
+    with pytest.raises(KeyboardInterrupt):
+        run._run_transactional(
+            load_target("examples.global_count", {"output": folder}),
+            None,
+            Console(force_terminal=True),
+            run._Observed(),
+        )
+    assert shown == may_be
 
 
 def test_the_version_is_told(command_line):
