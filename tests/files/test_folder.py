@@ -6,6 +6,7 @@ import errno
 import functools
 import itertools
 import os
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -186,6 +187,15 @@ def test_a_write_that_fails_leaves_no_draft(folder: LocalFolder) -> None:
     with pytest.raises(OSError, match="File name too long"):
         folder.put("log/" + "x" * 256, b"x")
     assert [path.name for path in (folder.root / "log").iterdir()] == ["taken"]
+
+
+def test_a_put_for_which_the_disk_has_no_room_names_it() -> None:
+    """What is large lies in a temporary file until it is in the store: that disk is full, and not the bucket."""
+    pytest.importorskip("obstore")
+    folder = ObjectFolder(f"memory:///{next(_STORES)}")
+    with no_file_larger_than(10), pytest.raises(OSError, match=f"File too large: '{tempfile.gettempdir()}'"):
+        folder.put_new("a/b", b"x" * 20_000_000)
+    assert folder.names("a") == []
 
 
 def test_a_folder_that_was_removed_stays_so(folder: LocalFolder) -> None:

@@ -72,10 +72,16 @@ class ObjectFolder:
             obstore.put(store, key, content, chunk_size=_PART_BYTES)
 
     def put_new(self, path: str, content: Content, meanwhile: Callable[[int], None] = lambda _size: None) -> None:
-        with tempfile.SpooledTemporaryFile(_SPOOLED_BYTES) as file:
+        file = tempfile.SpooledTemporaryFile(_SPOOLED_BYTES)  # noqa: SIM115 - it is closed below
+        try:
             write_content(content, file)
             size = file.tell()
             file.seek(0)
+        except OSError as error:  # of a disk that no address names
+            with contextlib.suppress(OSError):
+                file.close()
+            raise OSError(error.errno, error.strerror, tempfile.gettempdir()) from error
+        with file:
             put = beside(lambda: self.put(path, file))
             try:
                 meanwhile(size)

@@ -499,3 +499,14 @@ def test_what_stands_may_become_a_point(tmp_path, monkeypatch, kind, recent_secs
         life.check(*life.points)
     assert len(life.points) > 2
     assert merged or kind.startswith("keyed")
+
+
+@pytest.mark.parametrize("kind", LIVES)
+def test_a_start_takes_nothing_from_points_although_the_clock_was_put_back(tmp_path, monkeypatch, kind):
+    """Their files have later times than the last version, as those have that a dead group has left."""
+    life = LIVES[kind](monkeypatch, tmp_path / "t")
+    life.run(range(1, 25), point_every=6)
+    life.now_secs -= 3600
+    life.write(25)
+    life.declared.open("topology", "s", "life", 2).clean_up()
+    life.check(*life.points, 25)
